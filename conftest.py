@@ -1,11 +1,15 @@
 """Which files are not looked at: adapters of frameworks that are not installed here.
 
-And what all processes of the tests share: the bytecode of ckio.
+And what all processes of the tests share: the bytecode of ckio, and the compiled code of planners.
 """
 
 import compileall
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+
+import pytest
 
 _NEEDED = {
     "checkpoint_schedules": ["checkpoint_schedules"],
@@ -24,6 +28,27 @@ collect_ignore_glob = [
 ]
 
 
-def pytest_configure() -> None:
-    """Compile ckio once: where no bytecode is kept, hundreds of processes would each do it."""
+_WITH_KERNELS = ("ckio.planners.dp.pieces", "ckio.planners.overlap")
+_PREPARE = "import sys; from ckio.planners.compiled import prepare; prepare(sys.argv[1])"
+_preparing: list[subprocess.Popen[bytes]] = []
+"""Compile kernels, of one module each, while the workers of xdist collect the tests."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile ckio once: where nothing compiled is kept, every process would do it."""
     compileall.compile_dir(Path(__file__).with_name("ckio"), quiet=2)
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        commands = ([sys.executable, "-c", _PREPARE, module] for module in _WITH_KERNELS)
+        _preparing.extend(map(subprocess.Popen, commands))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished() -> None:
+    """Begin with the tests when all kernels are compiled: each is compiled by one process."""
+    while _preparing:
+        _preparing.pop().wait()
+
+
+def pytest_unconfigure() -> None:
+    """Leave no process behind where the tests never began."""
+    pytest_xdist_node_collection_finished()

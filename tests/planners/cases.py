@@ -23,6 +23,8 @@ from ckio.planners.online import online, wang_moin
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
+from ckio.schedule import Schedule, makespan
+from ckio.schedule.replay import validate
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -49,10 +51,7 @@ WITH_TAPES: dict[str, Planner] = {"store-all": store_all, "periodic": periodic}
 BEST: dict[str, Planner] = {"mixed": mixed, "auto": auto}
 """Those that weigh tapes against restart data, so that the cost of recording counts."""
 
-OFFLINE = RESTART_ONLY | WITH_TAPES | BEST
-"""Those that know the end of the chain."""
-
-PLANNERS = OFFLINE | ONLINE
+PLANNERS = RESTART_ONLY | WITH_TAPES | BEST | ONLINE
 
 ONE_LEVEL = {"recompute-all": recompute_all, "revolve": revolve} | {
     "store-all": store_all,
@@ -63,17 +62,36 @@ ONE_LEVEL = {"recompute-all": recompute_all, "revolve": revolve} | {
 RESTART, TAPE = 3, 2
 
 
-def chain(steps: int, *, advance: float = 1, record: float = 0, reverse: float = 0) -> Chain:
-    """A chain whose checkpoints are RESTART and TAPE bytes."""
+def chain(
+    steps: int,
+    *,
+    advance: float = 1,
+    record: float = 0,
+    reverse: float = 0,
+    restart: int = RESTART,
+    tape: int = TAPE,
+) -> Chain:
     return Chain(
         steps=steps,
         advance=advance,
         record=record,
         reverse=reverse,
-        restart=RESTART,
-        tape=TAPE,
+        restart=restart,
+        tape=tape,
         adjoint=5,
     )
+
+
+unit_chain = partial(chain, restart=1, tape=1)
+"""A chain whose checkpoints are one byte."""
+
+
+def completed(schedule: Schedule, platform: Platform) -> float:
+    """The makespan of a schedule that is legal, reverses every step and leaves nothing stored."""
+    end = validate(schedule, platform)
+    assert end.adjoint == 0
+    assert not any(end.stored)
+    return makespan(schedule, platform)
 
 
 def level(
@@ -103,13 +121,9 @@ def platform(*levels: tuple[int | None, float, float], tapes: int = 1) -> Platfo
     )
 
 
-def paper_platform(name: str) -> Platform:
-    return Platform.loads((GOLDEN / f"{name}.platform.txt").read_text(encoding="utf-8"))
-
-
-def paper_chain(length: int, *, u_f: float, u_b: float) -> Chain:
-    """Paper 004's chain of size l, which has l + 1 steps here."""
-    return Chain(steps=length + 1, advance=u_f, record=0, reverse=u_b, restart=1, tape=1, adjoint=1)
+def paper_chain(length: int, *, u_f: float = 1, u_b: float = 0) -> Chain:
+    """Herrmann and Pallez's chain of size l, which has l + 1 steps here."""
+    return unit_chain(length + 1, advance=u_f, reverse=u_b)
 
 
 def small_case(random: Random, *, levels: int, most_steps: int) -> tuple[Chain, Platform]:

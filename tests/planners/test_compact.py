@@ -38,7 +38,6 @@ PLANNERS: dict[str, Planner] = {
     "two-level": two_level,
     "revolve": revolve,
 }
-every = pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS)
 each_form = pytest.mark.parametrize("concat", [1, 2, 3])
 
 LISTING_4 = platform((2, 0, 0), (None, 10, 2))
@@ -76,24 +75,21 @@ def test_1d_revolve_15_2_of_listing_4_is_what_its_call_stands_for() -> None:
 
 def test_listing_5_is_a_misprint() -> None:
     assert compact.parse(golden("listing_5")).form == Periods((16, 16, 16, 16, 11), 10)
-    with pytest.raises(BadInput, match="listing 5: the compact schedule is of 85 steps, and the"):
+    with pytest.raises(BadInput, match=r"listing 5: .*of 85 steps"):
         compact.loads(golden("listing_5"), chain(101), LISTING_4, source="listing 5")
     text = compact.dumps(disk_revolve(chain(101), LISTING_4), LISTING_4, concat=3)
     assert text.startswith("Sequence: (16, 16, 16, 16, 16, 11; 10)\n")
 
 
-@pytest.mark.campaign
-@every
-@each_form
-@settings(max_examples=40, deadline=None)
-@given(chain_=chains(), machine=platforms())
-def test_what_is_written_is_read_as_the_same_schedule(
-    planner: Planner, concat: int, chain_: Chain, machine: Platform
-) -> None:
-    schedule = planner(chain_, machine)
-    text = compact.dumps(schedule, machine, concat=concat)
-    assert compact.is_compact(text)
-    assert compact.loads(text, chain_, machine) == schedule
+@settings(max_examples=10)
+@given(chains(), platforms())
+def test_what_is_written_is_read_as_the_same_schedule(chain_: Chain, machine: Platform) -> None:
+    for name, planner in PLANNERS.items():
+        schedule = planner(chain_, machine)
+        for concat in (1, 2, 3):
+            text = compact.dumps(schedule, machine, concat=concat)
+            assert compact.is_compact(text)
+            assert compact.loads(text, chain_, machine) == schedule, (name, concat)
 
 
 @each_form
@@ -174,27 +170,27 @@ def test_a_list_of_single_operations_is_not_compact() -> None:
         notation.loads(golden("listing_4"), chain(101))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("nothing", r"^here: no compact schedule is in it"),
-        ("Sequence: [WD_0,\nWM_1]", r"here, line 2: 'WM_1': no operation of a compact schedule"),
-        ("Sequence: [Revolve(9 2)]", r"line 1: 'Revolve\(9 2\)': no operation"),
-        ("Sequence: [F_5->3, Revolve(1, 2)]", r"'F_5->3': Advance: \[5, 4\) is not a span"),
-        ("Sequence: (3, 0; 2)", r"^here: .*\(3, 0; 2\) has a period without a step"),
-        ("Sequence: []", r"here: the compact schedule reverses nothing"),
-        ("Sequence: [F_0->9]", r"here: the compact schedule reverses nothing"),
-        ("Sequence: [Revolve(1, 2), Revolve(1, 2)]", r"begins nowhere: F_i->j or RD_i has to come"),
-        ("Sequence: [1D-Revolve(1, 2)]", r"begins nowhere: RD_i has to come before it"),
-        ("Sequence: [Revolve(9, 3)]", r"Revolve\(9, 3\) is in 3 near slots, and there are 2"),
-        ("Sequence: [Revolve(9, 0)]", r"Revolve\(9, 0\) is in 0 near slots, and there are 2"),
-        ("Sequence: (5; 5)\nDisk: nvme", r"no level is named 'nvme'"),
-        ("Sequence: (5; 6)", r"is of 11 steps, and the chain of 10"),
-    ],
-)
-def test_what_cannot_be_read_is_named(text: str, message: str) -> None:
-    with pytest.raises(BadInput, match=message):
-        compact.loads(text, chain(10), LISTING_4, source="here")
+UNREADABLE = {
+    "nothing": r"^here: no compact schedule",
+    "Sequence: [WD_0,\nWM_1]": "here, line 2: 'WM_1': no operation",
+    "Sequence: [Revolve(9 2)]": r"line 1: 'Revolve\(9 2\)': no operation",
+    "Sequence: [F_5->3, Revolve(1, 2)]": r"'F_5->3': .*\[5, 4\) is not a span",
+    "Sequence: (3, 0; 2)": r"^here: .*\(3, 0; 2\) has a period without a step",
+    "Sequence: []": "here: .*reverses nothing",
+    "Sequence: [F_0->9]": "here: .*reverses nothing",
+    "Sequence: [Revolve(1, 2), Revolve(1, 2)]": "begins nowhere: F_i->j or RD_i",
+    "Sequence: [1D-Revolve(1, 2)]": "begins nowhere: RD_i",
+    "Sequence: [Revolve(9, 3)]": r"Revolve\(9, 3\) is in 3 near slots, and there are 2",
+    "Sequence: [Revolve(9, 0)]": r"Revolve\(9, 0\) is in 0 near slots",
+    "Sequence: (5; 5)\nDisk: nvme": "no level is named 'nvme'",
+    "Sequence: (5; 6)": "of 11 steps, and the chain of 10",
+}
+
+
+def test_what_cannot_be_read_is_named() -> None:
+    for text, message in UNREADABLE.items():
+        with pytest.raises(BadInput, match=message):
+            compact.loads(text, chain(10), LISTING_4, source="here")
 
 
 def test_a_far_level_with_too_few_slots_is_refused() -> None:
@@ -218,7 +214,7 @@ def test_long_schedules_are_written_and_read_in_one_pass() -> None:
         (Level(name="ram", capacity=3 * 20), Level(name="nvme", write=Affine(latency=40))),
         working_memory=2,
     )
-    schedule = per_rev_revolve(chain(50_000), machine)
+    schedule = per_rev_revolve(chain(20_000), machine)
     for concat in (1, 2, 3):
         text = compact.dumps(schedule, machine, concat=concat)
-        assert compact.loads(text, chain(50_000), machine) == schedule
+        assert compact.loads(text, chain(20_000), machine) == schedule

@@ -1,4 +1,4 @@
-"""The door to numba: what happens with it, without it, and when."""
+"""The use of numba: what happens with it, without it, and when."""
 
 import logging
 import subprocess
@@ -82,16 +82,6 @@ def test_without_numba_a_longer_chain_has_to_be_insisted_on() -> None:
     assert "pip install ckio[fast]" in found[0]
     assert found[1] == ORDER
     assert int(found[2]) > 40_000
-
-
-def test_without_numba_there_is_nothing_to_prepare() -> None:
-    found = in_a_fresh_interpreter(
-        "sys.modules['numba'] = None",
-        "from ckio.planners.compiled import available, prepare",
-        "prepare()",
-        "print(available())",
-    )
-    assert found == ["False"]
 
 
 def kernels() -> dict[str, list[Any]]:
@@ -179,3 +169,65 @@ def test_the_announcement_is_information(caplog: pytest.LogCaptureFixture) -> No
         compiled.announce()
     assert len(caplog.messages) == 1
     assert caplog.records[0].levelno == logging.INFO
+
+
+READY = """
+import sys
+from ckio.platform.chain import Chain
+from ckio.planners import compiled
+from ckio.planners.overlap import plan, prepare
+from ckio.platform import Affine, Level, Platform
+
+def kernels():
+    return {
+        f"{name}.{key}": list(map(str, value.signatures))
+        for name, module in list(sys.modules.items())
+        if name.startswith("ckio.planners.")
+        for key, value in vars(module).items()
+        if hasattr(value, "py_func") and value.__module__ == name
+    }
+
+def machine(*far):
+    slow = Affine(latency=2.0)
+    levels = [Level(name=f"f{n}", capacity=n, write=slow, read=slow, backend="hdf5") for n in far]
+    return Platform((Level(name="ram", capacity=5), *levels), working_memory=1)
+
+chain = Chain(steps=40, advance=1.0, record=1.0, reverse=2.0, restart=1, tape=1, adjoint=1)
+prepare(machine(40))
+loading = compiled.seconds_of_loading()
+before = kernels()
+for platform in machine(40), machine(9, 20):
+    for tapes in (True, False):
+        plan(chain, platform, tapes=tapes)
+print(kernels() == before, compiled.seconds_of_loading() == loading > 0)
+print(bool(before["ckio.planners.overlap.engine.perform"]))
+"""
+
+
+SLOW = """
+import time
+calls = []
+def warm_up():
+    calls.append(1)
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.slow
+def test_what_is_prepared_is_all_that_a_plan_for_overlap_calls() -> None:
+    assert in_a_fresh_interpreter(READY)[-2:] == ["True True", "True"]
+
+
+def test_seconds_of_loading_are_counted_once_for_each_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(compiled, "_taken", {})
+    for name in ("first_kernels", "other_kernels"):
+        (tmp_path / f"{name}.py").write_text(SLOW)
+    assert compiled.seconds_of_loading() == 0
+    for modules in (("first_kernels",), ("first_kernels",), ("other_kernels",)):
+        compiled.prepare(*modules)
+    assert compiled.seconds_of_loading() >= 0.04
+    for name in ("first_kernels", "other_kernels"):
+        assert sys.modules[name].calls == [1]

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from oracles.exhaustive import least_makespan
 
 from ckio.actions import Discard, Kind, Read, Write
 from ckio.errors import BadInput, NoSchedule
@@ -22,11 +24,9 @@ from ckio.planners.literature import (
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
-from ckio.schedule.replay import validate
 from ckio.schedule.text import notation
 
-from .cases import GOLDEN, chain, chains, level, paper_chain, platform, platforms
-from .oracle import least_makespan
+from .cases import GOLDEN, chain, completed, level, paper_chain, platform
 
 PLANNERS: dict[str, Planner] = {
     "disk-revolve": disk_revolve,
@@ -47,12 +47,7 @@ def two_levels(slots: int, write: float, read: float) -> Platform:
 
 
 def planned(planner: Planner, chain: Chain, platform: Platform) -> float:
-    """The makespan of a schedule that is seen to be legal."""
-    schedule = planner(chain, platform)
-    machine = validate(schedule, platform)
-    assert machine.adjoint == 0
-    assert not any(machine.stored)
-    return makespan(schedule, platform)
+    return completed(planner(chain, platform), platform)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +91,7 @@ def accesses_of_disk(schedule: Schedule) -> list[tuple[int, type, int]]:
     ],
 )
 def test_the_disk_is_used_just_as_in_a_listing(planner: Planner, listing: str) -> None:
-    costs = paper_chain(10, u_f=1, u_b=0)
+    costs = paper_chain(10)
     printed = notation.loads((GOLDEN / f"{listing}.txt").read_text(encoding="utf-8"), costs)
     mine = planner(chain(11), two_levels(2, 2, 1))
     assert accesses_of_disk(mine) == accesses_of_disk(printed)
@@ -112,9 +107,8 @@ def check_against_search(cases: int, *, most_steps: int, seed: int) -> None:
         assert planned(disk_revolve, chain_, machine) == least_makespan(chain_, machine), machine
 
 
-@pytest.mark.slow
 def test_no_schedule_beats_disk_revolve_where_the_near_level_is_free() -> None:
-    check_against_search(40, most_steps=6, seed=1)
+    check_against_search(15, most_steps=5, seed=1)
 
 
 @pytest.mark.slow
@@ -125,7 +119,7 @@ def test_no_schedule_beats_disk_revolve_in_a_long_campaign(seed: int) -> None:
 
 def test_with_one_far_slot_no_schedule_beats_1d_revolve() -> None:
     random = Random(3)
-    for _ in range(60):
+    for _ in range(30):
         chain_ = chain(random.randint(1, 6), advance=random.randint(1, 4))
         machine = platform(
             (random.randint(1, 2), 0, 0), (1, random.randint(0, 6), random.randint(0, 4))
@@ -133,7 +127,6 @@ def test_with_one_far_slot_no_schedule_beats_1d_revolve() -> None:
         assert planned(revolve_1d, chain_, machine) == least_makespan(chain_, machine), machine
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 150),
     st.sampled_from([0, 1, 2, 3]),
@@ -148,14 +141,6 @@ def test_disk_revolve_is_hrevolve_where_the_near_level_is_free_and_the_far_one_n
     assert planned(disk_revolve, chain_, machine) == planned(hrevolve, chain_, machine)
 
 
-@every
-@settings(max_examples=40, deadline=None)
-@given(chains(), platforms())
-def test_hrevolve_is_never_slower(planner: Planner, chain: Chain, platform: Platform) -> None:
-    assert planned(hrevolve, chain, platform) <= planned(planner, chain, platform)
-
-
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 120), st.integers(1, 4), st.integers(0, 40), st.integers(0, 20))
 def test_the_four_are_in_the_order_in_which_they_may_choose(
     steps: int, slots: int, write: float, read: float
@@ -171,8 +156,8 @@ def test_the_four_are_in_the_order_in_which_they_may_choose(
 
 def test_read_once_no_period_comes_near_disk_revolve_where_reads_are_cheap() -> None:
     chain_, machine = chain(200), two_levels(2, 30, 1)
-    periods = range(1, 201)
-    best = min(planned(partial(per_rev_revolve, period=p), chain_, machine) for p in periods)
+    given = (partial(per_rev_revolve, period=period) for period in range(1, 201))
+    best = min(makespan(planner(chain_, machine), machine) for planner in given)
     assert planned(per_rev_revolve, chain_, machine) == 1124
     assert best == 1109
     assert planned(disk_revolve, chain_, machine) == 956
@@ -189,55 +174,38 @@ def test_periodic_disk_revolve_reads_a_far_checkpoint_as_often_as_it_pays() -> N
 
 
 @both_periodic
-@pytest.mark.parametrize(("steps", "turn"), [(10, 4), (11, 2), (12, 3), (4, 4), (5, 2)])
 def test_the_last_block_is_up_to_a_step_longer_than_a_period(
-    planner: Callable[..., Schedule], steps: int, turn: int
+    planner: Callable[..., Schedule],
 ) -> None:
-    schedule = planner(chain(steps), two_levels(2, 5, 5), period=3)
-    written = [a.key.step for a in schedule.actions if isinstance(a, Write) and a.level == 1]
-    assert written == list(range(0, steps - turn, 3))
+    for steps, turn in ((10, 4), (11, 2), (12, 3), (4, 4), (5, 2)):
+        schedule = planner(chain(steps), two_levels(2, 5, 5), period=3)
+        written = [a.key.step for a in schedule.actions if isinstance(a, Write) and a.level == 1]
+        assert written == list(range(0, steps - turn, 3))
 
 
 @both_periodic
 def test_a_periodic_planner_says_which_period_it_took(planner: Callable[..., Schedule]) -> None:
     machine = two_levels(2, 2, 1)
-    assert planner(chain(11), machine).note == (
-        "a far checkpoint every 3 steps: the best in the long run, in closed form"
-    )
-    assert planner(chain(11), machine, certify=True).note == (
-        "a far checkpoint every 3 steps: the best in the long run, by search"
-    )
-    assert planner(chain(11), machine, period=4).note == "a far checkpoint every 4 steps: as given"
-
-
-@both_periodic
-@pytest.mark.parametrize("period", [0, -1, 12, 2.5, True])
-def test_a_period_has_to_be_a_number_of_the_chains_steps(
-    planner: Callable[..., Schedule], period: object
-) -> None:
-    with pytest.raises(BadInput, match="must be between 1 and the chain's 11 steps"):
-        planner(chain(11), two_levels(2, 2, 1), period=period)
-
-
-@every
-def test_with_one_level_it_is_revolve(planner: Planner) -> None:
-    machine = platform((3, 2, 2))
-    schedule = planner(chain(40), machine)
-    assert schedule == revolve(chain(40), machine)
-    assert schedule.note == "no level is beyond level0: Revolve there"
-
-
-@both_periodic
-def test_a_period_that_is_given_needs_a_far_level(planner: Callable[..., Schedule]) -> None:
-    with pytest.raises(NoSchedule, match="needs a level beyond level0 for the checkpoints between"):
+    for options, period, how in (
+        ({}, 3, "closed form"),
+        ({"certify": True}, 3, "by search"),
+        ({"period": 4}, 4, "as given"),
+    ):
+        note = planner(chain(11), machine, **options).note
+        assert f"every {period} steps" in note
+        assert how in note
+    for wrong in (0, -1, 12, 2.5, True):
+        with pytest.raises(BadInput, match="between 1 and the chain's 11 steps"):
+            planner(chain(11), machine, period=wrong)
+    with pytest.raises(NoSchedule, match="a level beyond level0"):
         planner(chain(40), platform((3, 2, 2)), period=10)
     assert counts(planner(chain(10), platform((3, 2, 2)), period=10)).levels[0].peak == 3
 
 
 @every
-def test_a_far_level_too_dear_is_not_used(planner: Planner) -> None:
-    machine = two_levels(3, 10**6, 10**6)
-    assert planner(chain(40), machine) == revolve(chain(40), machine)
+def test_without_a_far_level_that_pays_it_is_revolve(planner: Planner) -> None:
+    for machine in (platform((3, 2, 2)), two_levels(3, 10**6, 10**6)):
+        assert planner(chain(40), machine) == revolve(chain(40), machine)
 
 
 @pytest.mark.parametrize(
@@ -253,30 +221,20 @@ def test_a_far_level_with_too_few_slots_is_refused_with_what_is_needed(planner: 
 
 
 @every
-def test_the_far_level_is_the_nearest_with_room_for_the_plan(planner: Planner) -> None:
-    machine = platform((0, 0, 0), (2, 0, 0), (0, 0, 0), (1, 10, 2), (None, 11, 3))
-    schedule = planner(chain(101), machine)
-    used = {number for number, level in enumerate(counts(schedule).levels) if level.writes}
-    assert used == ({1, 3} if planner is revolve_1d else {1, 4})
-
-
-@every
-def test_levels_can_be_named(planner: Callable[..., Schedule]) -> None:
-    machine = platform((2, 0, 0), (2, 0, 0), (None, 10, 2), (None, 10, 2))
-
-    def used(**names: str) -> set[int]:
+def test_the_far_level_is_the_nearest_with_room_for_the_plan_or_named(
+    planner: Callable[..., Schedule],
+) -> None:
+    def used(machine: Platform, **names: str) -> set[int]:
         schedule = planner(chain(101), machine, **names)
         return {number for number, level in enumerate(counts(schedule).levels) if level.writes}
 
-    assert used(near="level1") == {1, 2}
-    assert used(far="level3") == {0, 3}
-    assert used(near="level1", far="level3") == {1, 3}
-
-
-@every
-def test_the_near_level_is_not_the_one_that_is_named_far(planner: Callable[..., Schedule]) -> None:
-    machine = platform((40, 10, 2), (2, 0, 0))
-    levels = counts(planner(chain(30), machine, far="level0")).levels
+    machine = platform((0, 0, 0), (2, 0, 0), (0, 0, 0), (1, 10, 2), (None, 11, 3))
+    assert used(machine) == ({1, 3} if planner is revolve_1d else {1, 4})
+    machine = platform((2, 0, 0), (2, 0, 0), (None, 10, 2), (None, 10, 2))
+    assert used(machine, near="level1") == {1, 2}
+    assert used(machine, far="level3") == {0, 3}
+    assert used(machine, near="level1", far="level3") == {1, 3}
+    levels = counts(planner(chain(30), platform((40, 10, 2), (2, 0, 0)), far="level0")).levels
     assert levels[0].writes < levels[1].writes
 
 
@@ -286,7 +244,7 @@ def test_names_that_mean_nothing_are_refused(planner: Callable[..., Schedule]) -
     for steps in (1, 30):
         with pytest.raises(BadInput, match="no level is named 'nvme'"):
             planner(chain(steps), machine, far="nvme")
-        with pytest.raises(BadInput, match="near and far are both 'level1'"):
+        with pytest.raises(BadInput, match="both 'level1'"):
             planner(chain(steps), machine, near="level1", far="level1")
     with pytest.raises(NoSchedule, match="level0 offers 0"):
         planner(chain(30), machine, near="level0")
@@ -303,13 +261,9 @@ def test_what_a_far_checkpoint_costs_to_discard_counts_as_writing_it() -> None:
 
 
 @every
-@pytest.mark.parametrize("advance", [1, 1e300, 1e-300])
-def test_costs_beyond_what_can_be_added_up_still_give_a_schedule(
-    planner: Planner, advance: float
-) -> None:
-    for machine in (two_levels(2, 1e308, 1e308), two_levels(2, 1e-308, 1e-308)):
-        schedule = planner(chain(60, advance=advance), machine)
-        assert validate(schedule, machine).adjoint == 0
+def test_costs_beyond_what_can_be_added_up_still_give_a_schedule(planner: Planner) -> None:
+    for advance, access in product((1, 1e300, 1e-300), (1e308, 1e-308)):
+        planned(planner, chain(60, advance=advance), two_levels(2, access, access))
 
 
 @every

@@ -4,8 +4,6 @@ from itertools import count, islice, pairwise
 from math import comb
 from random import Random
 
-import pytest
-
 from ckio.planners.base import Room
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.planners.online.levels import ENDLESS, Comb, unit
@@ -22,10 +20,9 @@ def cost(steps: list[int], slots: int, size: int) -> int:
     return sum(advances(slots - i, gap) for i, gap in enumerate(gaps) if gap)
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_what_goes_is_the_checkpoint_without_which_the_chain_is_cheapest(size: int) -> None:
+def test_what_goes_is_the_checkpoint_without_which_the_chain_is_cheapest() -> None:
     random = Random(1)
-    for _ in range(400):
+    for size in (1, 3) * 200:
         slots = random.randint(2, 9)
         blocks = [0, *sorted(random.sample(range(1, 70), slots))]
         first = random.randint(0, 5)
@@ -59,14 +56,14 @@ def test_candidates_become_rarer_with_the_length_of_the_chain() -> None:
     assert len(taken) < 40 + 20 * 7
 
 
-@pytest.mark.parametrize("rule", [Comb(1, 1), Comb(2, 1), Comb(7, 4), Comb(65, 2), Comb(200, 1)])
-def test_next_passes_over_no_candidate(rule: Comb) -> None:
-    known = {done for done in range(1, 2000) if rule.takes(done)}
-    found, done = set[int](), 0
-    while (done := rule.next(done)) < 2000:
-        found.add(done)
-    assert known <= found
-    assert rule.slots > 1 or rule.next(5) == ENDLESS
+def test_next_passes_over_no_candidate() -> None:
+    for rule in (Comb(1, 1), Comb(2, 1), Comb(7, 4), Comb(65, 2), Comb(200, 1)):
+        known = {done for done in range(1, 2000) if rule.takes(done)}
+        found, done = set[int](), 0
+        while (done := rule.next(done)) < 2000:
+            found.add(done)
+        assert known <= found
+        assert rule.slots > 1 or rule.next(5) == ENDLESS
 
 
 def test_a_level_of_many_slots_holds_a_grid_as_fine_as_they_allow() -> None:
@@ -87,14 +84,12 @@ def room(write: float, read: float) -> Room:
     return Room(number=0, slots=1, write=write, read=read)
 
 
-@pytest.mark.parametrize(
-    ("write", "read", "advance", "steps"),
-    [(0, 0, 1, 1), (0, 0, 0, 1), (1, 1, 1, 2), (5, 5, 1, 4), (30, 10, 1, 9), (30, 10, 0.1, 28)],
-)
-def test_the_unit_weighs_transfers_against_steps(
-    write: float, read: float, advance: float, steps: int
-) -> None:
-    assert unit(room(write, read), advance) == steps
+def test_the_unit_weighs_transfers_against_steps() -> None:
+    for write, read, advance, steps in (
+        *((0, 0, 1, 1), (0, 0, 0, 1), (1, 1, 1, 2), (5, 5, 1, 4)),
+        *((30, 10, 1, 9), (30, 10, 0.1, 28)),
+    ):
+        assert unit(room(write, read), advance) == steps
 
 
 def test_nothing_pays_where_steps_cost_nothing() -> None:

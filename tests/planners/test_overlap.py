@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.overlapped_states import Case, least_makespan
 
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.compared import Planned
 from ckio.planners.dp import hrevolve, mixed
-from ckio.planners.overlap import best_policy, overlapped, plan
+from ckio.planners.overlap import overlapped, plan
 from ckio.planners.overlap.dual import Choice, Problem, dual
 from ckio.planners.overlap.engine import simulated
 from ckio.planners.overlap.segments import Costs, near_values, with_last
@@ -26,10 +27,7 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
 from ckio.sim.engine import simulate
 
-from .cases import RESTART, TAPE, chain
-from .overlapsearch import Case, least_makespan
-
-some = settings(max_examples=15, deadline=None)
+from .cases import RESTART, TAPE, chain, completed
 
 POLICIES = [Overlap(None, None), Overlap(None, 0), Overlap(0, None), Overlap(1, 1), Overlap()]
 
@@ -57,7 +55,7 @@ def machine(near: int, *far: tuple[int, float, float], **costs: float) -> Platfo
 def checked(chain: Chain, platform: Platform, **options: object) -> Planned:
     """A plan that keeps what all of them promise."""
     made = plan(chain, platform, **{"effort": 1, **options})  # type: ignore[arg-type]
-    assert validate(made.schedule, platform).adjoint == 0
+    completed(made.schedule, platform)
     assert counts(made.schedule).reversed == chain.steps
     assert simulate(made.schedule, platform, overlap=made.overlap).makespan == made.makespan
     assert made.makespan <= made.synchronous
@@ -112,7 +110,7 @@ def traffics(draw: st.DrawFn) -> tuple[Chain, Platform, Overlap]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100)
 @given(traffics(), st.sampled_from([hrevolve, mixed]))
 def test_the_compiled_engine_says_what_the_simulator_says(
     traffic: tuple[Chain, Platform, Overlap], planner: object
@@ -143,10 +141,9 @@ def check_against_search(case: Case) -> float:
     return made.makespan / least
 
 
-@pytest.mark.slow
 def test_the_bound_is_below_what_search_finds_and_the_plan_is_not_far_above() -> None:
     random = Random(1)
-    ratios = [check_against_search(tiny(random, most_length=5, most_slots=2)) for _ in range(12)]
+    ratios = [check_against_search(tiny(random, most_length=4, most_slots=2)) for _ in range(5)]
     assert sum(ratio == 1 for ratio in ratios) > len(ratios) / 2
     assert max(ratios) < 1.2
 
@@ -192,7 +189,7 @@ def test_a_near_slot_is_left_to_the_far_read_that_comes_next() -> None:
     assert with_last(near, 2, 0.0, costs).seconds[3].tolist() == [0, 1, 2]
 
 
-@some
+@settings(max_examples=15)
 @given(
     st.integers(1, 60),
     st.tuples(st.integers(1, 5), st.integers(1, 20)),
@@ -323,14 +320,6 @@ def test_the_bound_of_all_levels_at_once_is_not_above_that_of_one_after_the_othe
     assert exact == 40
 
 
-def test_a_schedule_is_told_its_best_policy() -> None:
-    costs, platform = CLUSTERS["three levels"]
-    schedule = mixed(Chain(steps=100, **costs), platform)
-    policy, seconds = best_policy(schedule, platform)
-    assert simulate(schedule, platform, overlap=policy).makespan == seconds
-    assert seconds <= makespan(schedule, platform)
-
-
 @pytest.mark.slow
 def test_levels_that_share_a_channel_and_chains_whose_steps_differ_are_planned() -> None:
     costs, platform = CLUSTERS["three levels"]
@@ -368,14 +357,14 @@ def test_two_far_levels_are_hardly_worse_than_the_better_one() -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("far", [None, 30])
 @pytest.mark.parametrize("tapes", [True, False])
-def test_memory_may_have_no_end(far: int | None, tapes: bool) -> None:
+def test_memory_may_have_no_end(tapes: bool) -> None:
     slow = Affine(latency=2.0)
     memory = Level(name="ram", write=Affine(0.25), read=Affine(0.25))
-    disk = Level(name="far", capacity=far, write=slow, read=slow, backend="directory")
-    made = checked(chain(60, record=1, reverse=1), Platform((memory, disk), TAPE), tapes=tapes)
-    assert made.gap < 0.08
+    for far in (None, 30):
+        disk = Level(name="far", capacity=far, write=slow, read=slow, backend="directory")
+        made = checked(chain(60, record=1, reverse=1), Platform((memory, disk), TAPE), tapes=tapes)
+        assert made.gap < 0.08
 
 
 def test_without_memory_there_is_no_end_of_room_for_what_is_staged() -> None:
@@ -430,6 +419,9 @@ def test_without_numba_hrevolves_schedule_is_simulated_all_the_same() -> None:
             "from ckio.platform import Platform",
             "chain = Chain(steps=60, advance=1, record=1, reverse=1, restart=3, tape=2, adjoint=5)",
             f"made = plan(chain, Platform.loads('''{platform.dumps()}'''))",
+            "from ckio.planners.compiled import prepare, seconds_of_loading",
+            "prepare()",
+            "assert seconds_of_loading() == 0",
             "print(made.makespan, made.synchronous, made.overlap)",
             "print(made.schedule.note)",
         )

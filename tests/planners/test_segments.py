@@ -18,9 +18,8 @@ from ckio.planners.dp.tables import Table
 from ckio.planners.dp.tables import solve as solve_table
 from ckio.planners.dp.walk import Walk
 from ckio.platform import Affine, Level, Platform
-from ckio.platform.chain import Chain
-from ckio.schedule import makespan
-from ckio.schedule.replay import validate
+
+from .cases import completed, unit_chain
 
 FAR = 1 << 40
 
@@ -132,21 +131,11 @@ def check_schedule(machine: Machine, found: LongPlan) -> None:
             for k, (slots, write, read) in enumerate(levels)
         )
     )
-    chain = Chain(
-        steps=sum(part.steps * part.copies for part in found.first) + 1,
-        advance=machine.advance,
-        record=0,
-        reverse=0,
-        restart=1,
-        tape=1,
-        adjoint=1,
+    chain = unit_chain(
+        sum(part.steps * part.copies for part in found.first) + 1, advance=machine.advance
     )
     draft = Walk(found.stages, held=1).draft(chain.length, found.first)
-    schedule = draft.schedule(chain)
-    end = validate(schedule, platform)
-    assert end.adjoint == 0
-    assert not any(end.stored)
-    assert makespan(schedule, platform) == found.cost
+    assert completed(draft.schedule(chain), platform) == found.cost
 
 
 def check_instances(seed: int, instances: int, *, length: int) -> Iterator[bool]:
@@ -166,7 +155,7 @@ def check_instances(seed: int, instances: int, *, length: int) -> Iterator[bool]
 
 
 def test_short_tables_give_optimal_plans_of_longer_chains() -> None:
-    planned = list(check_instances(seed=1, instances=40, length=200))
+    planned = list(check_instances(seed=1, instances=15, length=150))
     assert sum(planned) > len(planned) / 2
 
 
@@ -179,13 +168,13 @@ def test_short_tables_give_optimal_plans_in_a_long_campaign(seed: int) -> None:
 
 def test_tables_grow_until_they_give_a_plan() -> None:
     random, planned = Random(7), 0
-    for _ in range(40):
+    for _ in range(16):
         given = machine(random)
-        best, _ = recurrence(given, 300)
-        if found := given.plan(300, shortest=8):
-            assert found.cost == best[300]
+        best, _ = recurrence(given, 200)
+        if found := given.plan(200, shortest=8):
+            assert found.cost == best[200]
             planned += 1
-    assert planned > 20
+    assert planned > 8
 
 
 @pytest.mark.campaign
@@ -259,14 +248,6 @@ def test_plans_without_numba_cost_the_same(given: Machine, monkeypatch: pytest.M
     assert isinstance(found.stages[0], Table)
     assert found.cost == expected.cost
     check_schedule(given, found)
-
-
-def test_a_plan_is_the_same_whoever_makes_it() -> None:
-    one, other, longer = (REAL.plan(length) for length in (54_321, 54_321, 54_322))
-    assert one is not None
-    assert other is not None
-    assert longer is not None
-    assert one.first == other.first != longer.first
 
 
 def test_the_segments_make_up_the_chain_and_use_no_more_slots_than_there_are() -> None:

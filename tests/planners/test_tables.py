@@ -61,7 +61,7 @@ def test_rows_that_are_remembered_are_those_that_would_be_computed(
 ) -> None:
     random = Random(7)
     remembered = Remembered(most)
-    for _ in range(150):
+    for _ in range(60):
         problem = case(random)
         monkeypatch.setattr(tables, "_REMEMBERED", Remembered(0))
         alone = solved(problem)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles.exhaustive import least_makespan
 
 from ckio.actions import Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.errors import NoSchedule
@@ -21,9 +22,8 @@ from ckio.planners.varying.intervals import SHORT, FreeSpace, Scale, in_units
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
-from ckio.schedule.replay import validate
 
-from .oracle import least_makespan
+from .cases import completed
 
 Case = tuple[Chain, Platform]
 
@@ -82,9 +82,7 @@ def planned(case: Case, *, tapes: bool) -> float:
 
 def check(schedule: Schedule, platform: Platform) -> None:
     """Every step is reversed, nothing is left, and what is written goes after its last Read."""
-    machine = validate(schedule, platform)
-    assert machine.adjoint == 0
-    assert not any(machine.stored)
+    completed(schedule, platform)
     last: dict[tuple[object, int], object] = {}
     for before, action in pairwise(schedule.actions):
         if isinstance(action, Discard):
@@ -202,18 +200,16 @@ def with_stops(chain: Chain, platform: Platform) -> float:
     return fresh(0, chain.length, capacity, 0) + every
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_steps_that_hardly_differ_are_planned_as_hrevolve_plans_those_that_do_not(
-    seed: int,
-) -> None:
-    random = Random(seed)
-    alike = differing(random.randint(2, 30), restart=3, tape=1, adjoint=1)
-    levels = tuple(random_level(random, number) for number in range(2))
-    platform = Platform((replace(levels[0], capacity=9), replace(levels[1], capacity=None)))
-    seconds = makespan(hrevolve(alike, platform), platform)
-    # The tape of the first step has other bytes, which restart checkpoints do not care for.
-    other = replace(alike, tape=[2] + [1] * (alike.length - 1))
-    assert planned((other, platform), tapes=False) == seconds
+def test_steps_that_hardly_differ_are_planned_as_hrevolve_plans_those_that_do_not() -> None:
+    for seed in range(6):
+        random = Random(seed)
+        alike = differing(random.randint(2, 30), restart=3, tape=1, adjoint=1)
+        levels = tuple(random_level(random, number) for number in range(2))
+        platform = Platform((replace(levels[0], capacity=9), replace(levels[1], capacity=None)))
+        seconds = makespan(hrevolve(alike, platform), platform)
+        # The tape of the first step has other bytes, which restart checkpoints do not care for.
+        other = replace(alike, tape=[2] + [1] * (alike.length - 1))
+        assert planned((other, platform), tapes=False) == seconds, f"seed {seed}"
 
 
 @pytest.mark.parametrize("tapes", [False, True])
@@ -229,7 +225,7 @@ def test_a_makespan_is_what_the_tables_promise(
         return made
 
     monkeypatch.setattr(room_for_work, "Unfolding", noted)
-    for seed in range(20):
+    for seed in range(10):
         random = Random(seed)
         chain, platform = random_case(random, most_steps=40, levels=2, sizes=3, tapes=tapes)
         every = float((chain.each("record") + chain.each("reverse")).sum())
@@ -435,13 +431,16 @@ def test_a_long_chain_with_a_slot_or_two_is_no_slower_than_revolve(
 
 
 @pytest.mark.campaign
+@pytest.mark.parametrize("steps", [1000, 3000])
 @pytest.mark.parametrize("tapes", [False, True])
-def test_a_long_chain_on_a_free_level_that_never_fills_repeats_no_step_twice(tapes: bool) -> None:
-    chain = ragged(3000)
+def test_a_long_chain_on_a_free_level_that_never_fills_repeats_no_step_twice(
+    steps: int, tapes: bool
+) -> None:
+    chain = ragged(steps)
     schedule = varying(chain, ram(None), tapes=tapes, planner="varying")
     check(schedule, ram(None))
     once = float(chain.each("advance").sum())
-    assert makespan(schedule, ram(None)) <= (1 if tapes else 2) * once + 3000
+    assert makespan(schedule, ram(None)) <= (1 if tapes else 2) * once + steps
 
 
 def test_a_sweep_is_close_to_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,14 +455,12 @@ def test_a_sweep_is_close_to_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     assert best <= makespan(schedule, platform) <= 1.02 * best
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_tapes_never_make_a_plan_that_gives_way_slower(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tapes_never_make_a_plan_that_gives_way_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room_for_work, "_COMPARED", 1e4)
     monkeypatch.setattr(room_for_work, "_POINTS", 12)
-    case = random_case(Random(seed), most_steps=200, levels=2, sizes=3, tapes=False)
-    assert planned(case, tapes=True) <= planned(case, tapes=False)
+    for seed in range(6):
+        case = random_case(Random(seed), most_steps=200, levels=2, sizes=3, tapes=False)
+        assert planned(case, tapes=True) <= planned(case, tapes=False), f"seed {seed}"
 
 
 def test_checkpoints_of_which_as_many_as_steps_cannot_be_counted_are_planned_for(

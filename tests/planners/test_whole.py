@@ -21,19 +21,20 @@ def test_decimals_are_exact() -> None:
     assert units.seconds(105507) == 5275.35
 
 
-def test_the_unit_is_a_part_of_a_step_whatever_a_step_takes() -> None:
-    units = whole(7.0, [9.0, 3.5], length=1000)
+@pytest.mark.parametrize(
+    ("advance", "others", "expected"),
+    [
+        (7.0, [9.0, 3.5], (14, (18, 7), Fraction(1, 2))),
+        (0.0, [0.0, 6.0, 4.0], (0, (0, 3, 2), 2)),  # the smallest cost is one
+        (0.0, [0.0], (0, (0,), 1)),
+    ],
+)
+def test_the_unit_is_a_part_of_a_step_whatever_a_step_takes(
+    advance: float, others: list[float], expected: tuple[int, tuple[int, ...], Fraction]
+) -> None:
+    units = whole(advance, others, length=1000)
     assert units is not None
-    assert (units.advance, units.others, units.unit) == (14, (18, 7), Fraction(1, 2))
-
-
-def test_where_a_step_takes_no_time_the_smallest_cost_is_one() -> None:
-    units = whole(0.0, [0.0, 6.0, 4.0], length=1000)
-    assert units is not None
-    assert (units.advance, units.others, units.unit) == (0, (0, 3, 2), 2)
-    nothing = whole(0.0, [0.0], length=1000)
-    assert nothing is not None
-    assert (nothing.advance, nothing.others) == (0, (0,))
+    assert (units.advance, units.others, units.unit) == expected
 
 
 def test_what_is_no_multiple_is_rounded_to_a_1000th_of_a_step() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from perfettos import asked
 
 from ckio.actions.columns import VERBS, WRITE
 from ckio.planners.dp import hrevolve
@@ -17,6 +16,8 @@ from ckio.schedule.occupancy import occupancies
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
+
+from .perfettos import asked
 
 QUESTIONS = {
     "tracks": """select thread.name, count(*), sum(slice.dur), max(slice.depth) from slice

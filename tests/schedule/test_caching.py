@@ -7,17 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
+from ckio.actions import Action, Advance, Discard, Key, Read, Write
 from ckio.actions.columns import Actions
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.profile import Profile
 from ckio.schedule import Schedule, cold_reads, first_writes, makespan, seconds_of
+from ckio.testing import x
 from ckio.testing.strategies import Case, untidy_schedules
-
-
-def x(step: int) -> Key:
-    return Key(Kind.RESTART, step)
 
 
 def test_a_write_is_the_first_where_more_lie_there_than_ever() -> None:
@@ -71,25 +68,13 @@ def test_first_writes_are_as_a_level_with_slots_finds_them(case: Case) -> None:
         assert first_writes(schedule.actions, nbytes, number, sizes).tolist() == expected
 
 
-def test_a_read_is_cold_where_too_much_was_moved_since_the_last_access() -> None:
-    actions: list[Action] = [
-        Write(x(0), 0),
-        Read(x(0), 0),
-        Write(x(1), 0),
-        Read(x(0), 0),
-        Read(x(0), 0),
-        Read(x(9), 0),
-    ]
-    moved = np.array([8, 8, 8, 8, 8, 8])
-    rows = Actions.of(actions)
-    assert np.flatnonzero(cold_reads(rows, moved, 0, 8)).tolist() == [3, 5]
-    assert np.flatnonzero(cold_reads(rows, moved, 0, 16)).tolist() == [5]
+def test_cold_reads_are_those_of_a_cache_that_forgets() -> None:
+    for seed in range(20):
+        check_cold_reads(Random(seed))
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_cold_reads_are_those_of_a_cache_that_forgets(seed: int) -> None:
+def check_cold_reads(random: Random) -> None:
     """A stack of what was touched, the latest first: what lies deeper than `cached` is gone."""
-    random = Random(seed)
     actions: list[Action] = []
     for _ in range(60):
         key, level = x(random.randint(0, 5)), random.randint(0, 1)

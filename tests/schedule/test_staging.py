@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
@@ -107,7 +107,7 @@ def dearer(platform: Platform) -> Platform:
 
 def test_it_is_what_the_traffic_holds() -> None:
     told = 0
-    for seed in range(120):
+    for seed in range(60):
         random = Random(seed)
         schedule, platform = random_legal(random)
         platform, overlap = dearer(platform), Overlap(random.randint(0, 3), random.randint(0, 3))
@@ -120,10 +120,9 @@ def test_it_is_what_the_traffic_holds() -> None:
             assert found.nbytes[last] == nbytes, (seed, time)
             told += nbytes > 0
         assert found.nbytes[-1] == 0
-    assert told > 200
+    assert told > 100
 
 
-@settings(max_examples=30)
 @given(legal_schedules(), st.integers(0, 3), st.integers(0, 3))
 def test_with_what_lies_in_memory_it_fits_there(case: Case, behind: int, ahead: int) -> None:
     schedule, platform = case

@@ -1,6 +1,6 @@
 """The text forms of schedules and timelines: they come back equal, and say what is wrong."""
 
-import time
+import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -136,11 +136,6 @@ def test_the_platform_is_written_with_it_digest_first() -> None:
     assert f"# platform {PLATFORM.digest()}" in lines
     toml = [line for line in lines if line.startswith("#|")]
     assert "\n".join(line[3:] for line in toml) + "\n" == PLATFORM.dumps()
-
-
-def test_a_schedule_a_platform_and_a_timeline_come_back_equal() -> None:
-    assert texts.loads(texts.dumps(SCHEDULE)) == texts.Document(SCHEDULE)
-    assert texts.loads(texts.dumps(SCHEDULE, PLATFORM)) == texts.Document(SCHEDULE, PLATFORM)
     whole = texts.Document(SCHEDULE, PLATFORM, TIMELINE)
     assert texts.loads(texts.dumps(SCHEDULE, PLATFORM, TIMELINE)) == whole
 
@@ -148,12 +143,6 @@ def test_a_schedule_a_platform_and_a_timeline_come_back_equal() -> None:
 @given(any_schedules())
 def test_any_schedule_comes_back_equal_legal_or_not(case: Case) -> None:
     assert texts.loads(texts.dumps(*case)) == texts.Document(*case)
-
-
-@given(legal_schedules())
-def test_any_timeline_comes_back_equal(case: Case) -> None:
-    timeline = timed(*case)
-    assert texts.loads(texts.dumps(*case, timeline)).timeline == timeline
 
 
 @given(st.floats(0, 1e300), st.floats(0, 1e300), st.floats(0, 1e300), st.integers(0, 2**60))
@@ -221,7 +210,7 @@ def test_transfers_follow_the_events_of_a_timeline_under_a_newer_version() -> No
     planned = texts.dumps(schedule, overlap=Overlap(1))
     assert planned.startswith("# ckio schedule 3\n")
     assert texts.loads(planned) == texts.Document(schedule, overlap=Overlap(1))
-    with pytest.raises(BadInput, match=r"2 transfers announced, 1 follow; .* `# transfers` line"):
+    with pytest.raises(BadInput, match="2 transfers announced, 1 follow"):
         texts.loads("\n".join(lines[:-1]))
 
 
@@ -232,22 +221,17 @@ def test_any_timeline_with_transfers_comes_back_equal(case: Case, behind: int, a
     assert texts.loads(text) == texts.Document(*case, timeline, Overlap(behind, ahead))
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("# overlap 1", "`# overlap write_behind=N,read_ahead=N"),
-        ("transfer 0.0 1.0 7 advance 0 2", "`transfer`, `START STOP NBYTES` with 0"),
-        ("transfer write x 0 0", "`transfer`, `START STOP NBYTES` with 0"),
-        ("transfer 1.0 0.5 7 write x 0 0", "`transfer`, `START STOP NBYTES` with 0"),
-        ("transfer", "`transfer`, `START STOP NBYTES` with 0"),
-    ],
-)
-def test_a_malformed_transfer_is_refused_with_its_line(line: str, expected: str) -> None:
-    text = SHORT.replace("schedule", "timeline") + line
-    with pytest.raises(BadInput, match=rf"^a\.txt, line 9: .* expected {expected}"):
-        texts.loads(text, source="a.txt")
-    with pytest.raises(BadInput, match=r"expected (no transfer in a schedule|`# overlap)"):
-        texts.loads(SHORT + line)
+def test_a_malformed_transfer_is_refused_with_its_line() -> None:
+    wrong = "advance 0 2", "write x 0 0", "1.0 0.5 7 write x 0 0", ""
+    expected = {f"transfer 0.0 1.0 7 {wrong[0]}": "`transfer`, `START STOP NBYTES`"}
+    expected |= {f"transfer {rest}".strip(): "`transfer`, `START STOP" for rest in wrong[1:]}
+    expected |= {"# overlap 1": "`# overlap write_behind=N,read_ahead=N"}
+    for line, form in expected.items():
+        text = SHORT.replace("schedule", "timeline") + line
+        with pytest.raises(BadInput, match=rf"^a\.txt, line 9: .* expected {form}"):
+            texts.loads(text, source="a.txt")
+        with pytest.raises(BadInput, match=r"expected (no transfer in a schedule|`# overlap)"):
+            texts.loads(SHORT + line)
 
 
 def test_the_timeline_of_a_run_that_stopped_comes_back_with_the_actions_it_timed() -> None:
@@ -256,15 +240,11 @@ def test_the_timeline_of_a_run_that_stopped_comes_back_with_the_actions_it_timed
     assert document.schedule == Schedule(CHAIN, SCHEDULE.actions[:2], SCHEDULE.stored)
 
 
-def test_a_timeline_of_another_schedule_is_not_written() -> None:
-    other = Schedule(CHAIN, [Advance(0, 2)])
-    with pytest.raises(BadInput, match="of other actions than those of the schedule"):
-        texts.dumps(other, PLATFORM, TIMELINE)
-
-
-def test_a_chain_of_unknown_length_is_not_written() -> None:
+def test_what_has_no_text_is_not_written() -> None:
+    with pytest.raises(BadInput, match="other actions than those of the schedule"):
+        texts.dumps(Schedule(CHAIN, [Advance(0, 2)]), PLATFORM, TIMELINE)
     chain = Chain(steps=None, advance=1, record=2, reverse=3, restart=1, tape=2, adjoint=3)
-    with pytest.raises(BadInput, match="number of steps is not known"):
+    with pytest.raises(BadInput, match="steps is not known"):
         texts.dumps(Schedule(chain, []))
 
 
@@ -299,20 +279,14 @@ def test_people_may_write_comments_empty_lines_and_no_count() -> None:
     assert (document.platform, document.timeline) == (None, None)
 
 
-def test_a_platform_needs_no_digest() -> None:
+def test_a_platform_may_come_without_its_digest_but_not_with_another() -> None:
     text = SHORT + '#| [[level]]\n#| name = "ram"\n#| capacity = 3\n'
     assert texts.loads(text).platform == Platform((Level(name="ram", capacity=3),))
-
-
-def test_a_platform_that_was_edited_under_its_digest_is_refused() -> None:
-    text = texts.dumps(SCHEDULE, PLATFORM).replace("capacity = 21", "capacity = 22")
-    with pytest.raises(BadInput, match=f"a.txt: .* digest .*, not {PLATFORM.digest()}; it was"):
-        texts.loads(text, source="a.txt")
-
-
-def test_a_wrong_platform_is_refused_by_its_own_rules() -> None:
-    with pytest.raises(BadInput, match=r"a\.txt, its platform: level 'ram': capacity = -1"):
-        texts.loads(SHORT + '#| [[level]]\n#| name = "ram"\n#| capacity = -1', source="a.txt")
+    with pytest.raises(BadInput, match=r"a\.txt, its platform: .*'ram': capacity = -1"):
+        texts.loads(text.replace("= 3", "= -1"), source="a.txt")
+    edited = texts.dumps(SCHEDULE, PLATFORM).replace("capacity = 21", "capacity = 22")
+    with pytest.raises(BadInput, match=f"a.txt: .* digest .*{PLATFORM.digest()}"):
+        texts.loads(edited, source="a.txt")
 
 
 def test_a_text_that_was_cut_off_is_refused() -> None:
@@ -360,76 +334,61 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize(("line", "expected"), MALFORMED.items(), ids=MALFORMED.keys())
-def test_a_malformed_line_is_refused_with_its_number_and_what_is_expected(
-    line: str, expected: str
-) -> None:
-    with pytest.raises(BadInput, match=rf"^plan\.txt, line 10: found '.*'; {expected}") as caught:
-        texts.loads(f"{SHORT}record 0 4\n{line}\nreverse 0 4\n", source="plan.txt")
-    assert f"found {line!r};" in str(caught.value)
+def test_a_malformed_line_is_refused_with_its_number_and_what_is_expected() -> None:
+    for line, expected in MALFORMED.items():
+        text, found = f"{SHORT}record 0 4\n{line}\nreverse 0 4\n", re.escape(repr(line))
+        with pytest.raises(BadInput, match=rf"^plan\.txt, line 10: found {found}; {expected}"):
+            texts.loads(text, source="plan.txt")
 
 
-@pytest.mark.parametrize(
-    ("header", "wrong"),
-    [
-        ("# steps 4", "# steps 0"),
-        ("# steps 4", "# steps 4.5"),
-        ("# steps 4", "# steps None"),
-        ("# advance 1", "# advance nan"),
-        ("# record 2", "# record inf"),
-        ("# reverse 3", "# reverse -3"),
-        ("# restart 7", "# restart -7"),
-        ("# tape 11", "# tape 1.5"),
-    ],
-)
-def test_a_wrong_number_in_a_header_is_refused_with_its_line(header: str, wrong: str) -> None:
-    text = SHORT.replace(header, wrong)
-    number = 1 + text.splitlines().index(wrong)
-    with pytest.raises(BadInput, match=f"^a.txt, line {number}: found '{wrong}'; expected `# "):
-        texts.loads(text, source="a.txt")
+WRONG_NUMBERS = {
+    "# steps 4": ["0", "4.5", "None"],
+    "# advance 1": ["nan"],
+    "# record 2": ["inf"],
+    "# reverse 3": ["-3"],
+    "# restart 7": ["-7"],
+    "# tape 11": ["1.5"],
+}
 
 
-@pytest.mark.parametrize("header", SHORT.splitlines()[1:])
-def test_a_header_that_is_missing_is_named(header: str) -> None:
-    name = header.rpartition(" ")[0]
-    with pytest.raises(BadInput, match=f"^a.txt: headers are missing: `{name}`$"):
-        texts.loads(SHORT.replace(header + "\n", ""), source="a.txt")
+def test_a_wrong_number_in_a_header_is_refused_with_its_line() -> None:
+    for header, numbers in WRONG_NUMBERS.items():
+        for wrong in (f"{header.rpartition(' ')[0]} {number}" for number in numbers):
+            text = SHORT.replace(header, wrong)
+            line = 1 + text.splitlines().index(wrong)
+            with pytest.raises(BadInput, match=f"^a.txt, line {line}: found '{wrong}'; expected "):
+                texts.loads(text, source="a.txt")
 
 
-@pytest.mark.parametrize("first", ["", "advance 0 2", "# ckio plan 1", "# ckio schedule one", "5"])
-def test_a_text_of_another_kind_is_refused_at_its_first_line(first: str) -> None:
-    expected = "expected `# ckio schedule 5` or `# ckio timeline 5`"
-    with pytest.raises(BadInput, match=f"^a.txt, line 1: found '{first}'; {expected}"):
-        texts.loads(first, source="a.txt")
+def test_a_header_that_is_missing_is_named() -> None:
+    for header in SHORT.splitlines()[1:]:
+        with pytest.raises(BadInput, match=f"^a.txt: .*missing: `{header.rpartition(' ')[0]}`$"):
+            texts.loads(SHORT.replace(header + "\n", ""), source="a.txt")
 
 
-@pytest.mark.parametrize("kind", ["schedule", "timeline"])
-def test_a_newer_version_is_refused(kind: str) -> None:
-    text = SHORT.replace("schedule 1", f"{kind} 6")
-    with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 6'; expected version 5 at"):
-        texts.loads(text)
+def test_a_text_of_another_kind_or_of_a_newer_version_is_refused_at_its_first_line() -> None:
+    for first in ("", "advance 0 2", "# ckio plan 1", "# ckio schedule one", "5"):
+        expected = "expected `# ckio schedule 5` or `# ckio timeline 5`"
+        with pytest.raises(BadInput, match=f"^a.txt, line 1: found '{first}'; {expected}"):
+            texts.loads(first, source="a.txt")
+    for kind in ("schedule", "timeline"):
+        newer = SHORT.replace("schedule 1", f"{kind} 6")
+        with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 6'; expected version 5"):
+            texts.loads(newer)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "advance 0 2",
-        "0.0 advance 0 2",
-        "0.0 1.0 advance 0 2",
-        "1.0 0.5 0 advance 0 2",
-        "-1.0 0.5 0 advance 0 2",
-        "nan nan 0 advance 0 2",
-        "0.0 inf 0 advance 0 2",
-        "0.0 1.0 -1 advance 0 2",
-        "0.0 1.0 0.5 advance 0 2",
-        "0.0 1.0 0 advance 0",
-        "0.0 1.0 0",
-    ],
-)
-def test_a_malformed_event_is_refused_with_its_line(line: str) -> None:
-    text = SHORT.replace("schedule", "timeline") + line
-    with pytest.raises(BadInput, match=r"^a\.txt, line 9: .* expected `START STOP NBYTES` with 0"):
-        texts.loads(text, source="a.txt")
+MALFORMED_EVENTS = [
+    *("advance 0 2", "0.0 advance 0 2", "0.0 1.0 advance 0 2", "1.0 0.5 0 advance 0 2"),
+    *("-1.0 0.5 0 advance 0 2", "nan nan 0 advance 0 2", "0.0 inf 0 advance 0 2"),
+    *("0.0 1.0 -1 advance 0 2", "0.0 1.0 0.5 advance 0 2", "0.0 1.0 0 advance 0", "0.0 1.0 0"),
+]
+
+
+def test_a_malformed_event_is_refused_with_its_line() -> None:
+    for line in MALFORMED_EVENTS:
+        text = SHORT.replace("schedule", "timeline") + line
+        with pytest.raises(BadInput, match=r"^a\.txt, line 9: .* `START STOP NBYTES`"):
+            texts.loads(text, source="a.txt")
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
@@ -439,24 +398,22 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         texts.load(file, source="a.txt")
 
 
-def test_a_hundred_thousand_actions_are_written_and_read_in_about_a_second() -> None:
+def test_a_hundred_thousand_actions_come_back_equal() -> None:
     steps = 25_000
     begin = np.repeat(np.arange(steps), 4)
     op = np.tile(np.array([WRITE, ADVANCE, RECORD, REVERSE], np.uint8), steps)
     actions = Actions(op=op, begin=begin, end=np.where(op == WRITE, 0, begin + 1))
     schedule = Schedule(CHAIN.with_steps(steps), actions)
-    start = time.process_time()  # which goes on only while this process does
     assert texts.loads(texts.dumps(schedule)).schedule == schedule
-    assert time.process_time() - start < 3  # measured: 0.15
 
 
-# --- paper 004's notation
+# --- the notation of Herrmann and Pallez
 
 
 FREE = Chain(steps=None, advance=1, record=0, reverse=2, restart=1, tape=1, adjoint=1)
 
 
-def test_the_notation_of_paper_004_means_actions() -> None:
+def test_the_notation_means_actions() -> None:
     schedule = notation.loads("[W^2_0, F_0->1, F_2, B_3, R^2_0,D^1_7\n WM_1, RD_2 DD_3]", FREE)
     assert list(schedule.actions) == [
         Write(Key(Kind.RESTART, 0), 2),
@@ -489,17 +446,13 @@ def test_what_surrounds_the_list_is_passed_over() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        *("F", "F_", "F_-1", "F_1->", "F_3->1", "F0", "B", "B_1->2"),
-        *("W_1", "W^_1", "W^1", "WX_1", "w^1_0", "X^1_0", "D^0_1.5", "Revolve(9"),
-    ],
-)
-def test_what_is_no_operation_is_refused_with_its_line(word: str) -> None:
-    with pytest.raises(BadInput) as caught:
-        notation.loads(f"# listing\nSequence: [F_0,\nB_1,{word}, B_0]", FREE, source="l.txt")
-    assert str(caught.value).startswith(f"l.txt, line 3: {word!r}: ")
+def test_what_is_no_operation_is_refused_with_its_line() -> None:
+    spans = "F", "F_", "F_-1", "F_1->", "F_3->1", "F0", "B", "B_1->2"
+    accesses = "W_1", "W^_1", "W^1", "WX_1", "w^1_0", "X^1_0", "D^0_1.5", "Revolve(9"
+    for word in (*spans, *accesses):
+        text = f"# listing\nSequence: [F_0,\nB_1,{word}, B_0]"
+        with pytest.raises(BadInput, match=rf"^l\.txt, line 3: {re.escape(repr(word))}: "):
+            notation.loads(text, FREE, source="l.txt")
 
 
 def test_a_text_without_a_list_is_refused() -> None:
@@ -507,7 +460,7 @@ def test_a_text_without_a_list_is_refused() -> None:
         notation.loads("F_0, B_1", FREE, source="l.txt")
 
 
-def test_a_schedule_is_printed_in_the_notation_of_paper_004() -> None:
+def test_a_schedule_is_printed_in_the_notation() -> None:
     text = "Sequence: [W^1_0, F_0->2, W^0_3, B_3, R^1_0, F_0, B_1, D^1_0]\n"
     schedule = notation.loads(text, FREE)
     assert notation.dumps(schedule) == text
@@ -547,19 +500,16 @@ BEYOND: dict[str, list[Action]] = {
 }
 
 
-@pytest.mark.parametrize(("message", "actions"), BEYOND.items(), ids=BEYOND.keys())
-def test_what_the_notation_cannot_say_is_refused(message: str, actions: list[Action]) -> None:
-    with pytest.raises(BadInput, match=f"the paper's notation cannot say {message}"):
-        notation.dumps(Schedule(CHAIN, actions))
+def test_what_the_notation_cannot_say_is_refused() -> None:
+    for message, actions in BEYOND.items():
+        with pytest.raises(BadInput, match=f"notation cannot say {message}"):
+            notation.dumps(Schedule(CHAIN, actions))
 
 
-def test_the_disk_family_has_two_places_only() -> None:
+def test_the_notation_has_no_start_with_something_stored_and_for_disks_two_levels() -> None:
+    with pytest.raises(BadInput, match="stored at the start"):
+        notation.dumps(Schedule(CHAIN, [], [{X0}]))
     schedule = Schedule(CHAIN, [Write(X0, 2)])
     assert notation.dumps(schedule) == "Sequence: [W^2_0]\n"
-    with pytest.raises(BadInput, match="its two places are levels 0 and 1"):
+    with pytest.raises(BadInput, match="levels 0 and 1"):
         notation.dumps(schedule, disk=True)
-
-
-def test_a_start_with_something_stored_cannot_be_said_in_the_notation() -> None:
-    with pytest.raises(BadInput, match="cannot say what is stored at the start"):
-        notation.dumps(Schedule(CHAIN, [], [{X0}]))

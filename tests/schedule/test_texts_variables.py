@@ -101,38 +101,28 @@ def test_any_variables_come_back_equal_and_in_their_order(chain: Chain) -> None:
     assert list(read.variables.nbytes) == list(chain.variables.nbytes)
 
 
-WRONG_VARIABLES = {
-    "# variable zeta": "`# variable NAME BYTES`, each name once",
-    "# variable zeta 3": "`# variable NAME BYTES`, each name once",
-    "# variable psi -3": "`# variable NAME BYTES`, each name once",
-    "# variable psi 3.5": "`# variable NAME BYTES`, each name once",
-    "# variable %ff 3": "`# variable NAME BYTES`, each name once",
-    "# seed zeta": "`# seed NAME ...` once",
-    "# seed": "`# seed NAME ...` once",
-    "# tape-of": "`# tape-of NAME ...` once",
-    "# step 0 forward use: zeta": "`# step NUMBER FLOW use: NAME ... out: NAME",
-    "# step 2 back use: zeta": "`# step NUMBER FLOW use: NAME ... out: NAME",
-    "# step 2 forward zeta": "`# step NUMBER FLOW use: NAME ... out: NAME",
-    "# step 2 forward use: a use: b": "`# step NUMBER FLOW use: NAME ... out: NAME",
-    "# step 2 forward kill: zeta": "`# step NUMBER FLOW .* what kill has in out, too",
-    "# step -1 forward": "`# step NUMBER FLOW use: NAME ... out: NAME",
-    "# step 2": "`# step NUMBER FLOW use: NAME ... out: NAME",
-    "# step 1 restored zeta": "`# step NUMBER FLOW .*; each once",
-    "# step 2 restored": "`# step NUMBER FLOW .*; each once",
-    "# which": r"`# which NUMBER\[\*COUNT\] ...`",
-    "# which 0*0": r"`# which NUMBER\[\*COUNT\] ...`",
-    "# which 0*": r"`# which NUMBER\[\*COUNT\] ...`",
-    "# which a": r"`# which NUMBER\[\*COUNT\] ...`",
+WRONG = {
+    "`# variable NAME BYTES`, each name once": [
+        *("# variable zeta", "# variable zeta 3", "# variable psi -3", "# variable psi 3.5"),
+        "# variable %ff 3",
+    ],
+    "`# seed NAME ...` once": ["# seed zeta", "# seed"],
+    "`# tape-of NAME ...` once": ["# tape-of"],
+    "`# step NUMBER FLOW use: NAME ... out: NAME": [
+        *("# step 0 forward use: zeta", "# step 2 back use: zeta", "# step 2 forward zeta"),
+        *("# step 2 forward use: a use: b", "# step -1 forward", "# step 2"),
+        *("# step 2 forward kill: zeta", "# step 1 restored zeta", "# step 2 restored"),
+    ],
+    r"`# which NUMBER\[\*COUNT\] ...`": ["# which", "# which 0*0", "# which 0*", "# which a"],
 }
 
 
-@pytest.mark.parametrize(("line", "expected"), WRONG_VARIABLES.items(), ids=WRONG_VARIABLES.keys())
-def test_a_malformed_header_of_variables_is_refused_with_its_line(line: str, expected: str) -> None:
-    with pytest.raises(
-        BadInput, match=rf"^a\.txt, line 21: found '{re.escape(line)}'; expected "
-    ) as e:
-        texts.loads(SHORT + NAMED_LINES + line, source="a.txt")
-    assert re.search(expected, str(e.value))
+def test_a_malformed_header_of_variables_is_refused_with_its_line() -> None:
+    for expected, lines in WRONG.items():
+        for line in lines:
+            found = rf"^a\.txt, line 21: found '{re.escape(line)}'; expected {expected}"
+            with pytest.raises(BadInput, match=found):
+                texts.loads(SHORT + NAMED_LINES + line, source="a.txt")
 
 
 @pytest.mark.parametrize(
@@ -156,11 +146,9 @@ def test_headers_of_variables_that_do_not_fit_together_are_refused(
         texts.loads(text.replace(old, new), source="a.txt")
 
 
-def test_the_notation_of_paper_004_has_no_variables() -> None:
+def test_the_notation_of_papers_has_no_variables() -> None:
     schedule = Schedule(NAMED, [Write(Key(Kind.RESTART, 0, "zeta"), 0)])
-    with pytest.raises(
-        BadInput, match=r"cannot say #0 Write\(x_0\.zeta, .*: only whole restart da"
-    ):
+    with pytest.raises(BadInput, match=r"#0 Write\(x_0\.zeta, .*only whole"):
         notation.dumps(schedule)
 
 

@@ -284,34 +284,24 @@ def check_registers(machine: Machine, symbols: Symbols) -> None:
     assert [set(level) for level in symbols.levels] == machine.stored
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("seed", range(60))
-def test_what_is_refused_is_just_what_would_use_a_wrong_value(seed: int) -> None:
-    random = Random(seed)
-    for _ in range(4):
-        told = both_do(random, random.randint(1, 6), 60)
-        assert told["refused"]
-
-
-def test_all_sorts_of_actions_are_taken_and_wrong_values_met() -> None:
+def test_what_is_refused_is_just_what_would_use_a_wrong_value() -> None:
     random, told = Random(1), Counter[str]()
-    for _ in range(60):
+    for _ in range(40):
         told += both_do(random, random.randint(1, 6), 60)
-    assert min(told.values()) >= 30
+    assert min(told.values()) >= 20
     assert len(told) == 8
 
 
 @pytest.mark.slow
 def test_long_campaign_of_right_and_wrong_actions() -> None:
     random = Random(2)
-    for _ in range(500):
+    for _ in range(700):
         both_do(random, random.randint(1, 9), 100)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_a_long_span_is_what_its_steps_are_one_by_one(seed: int) -> None:
-    random = Random(seed)
-    for _ in range(20):
+def test_a_long_span_is_what_its_steps_are_one_by_one() -> None:
+    random = Random(0)
+    for _ in range(300):
         length = random.randint(2, 9)
         variables = random_variables(random, length)
         whole = Versions(variables, length)

@@ -134,10 +134,10 @@ def warm_up() -> None:
     """Call each kernel once, by plans for a small machine."""
     slow = Affine(latency=3.0)
     chain = Chain(steps=60, advance=1, record=1, reverse=1, restart=1, tape=2, adjoint=1)
-    near, far = Level(name="near", capacity=4), Level(name="far", capacity=9, write=slow, read=slow)
-    platform = Platform((near, replace(far, backend="directory")))
-    for tapes in (True, False):
-        plan(chain, platform, tapes=tapes, effort=1)
+    near, far = Level(name="near", capacity=4), Level(name="far", write=slow, read=slow)
+    for capacity, tapes in ((9, True), (9, False), (None, True)):
+        levels = near, replace(far, capacity=capacity, backend="directory")
+        plan(chain, Platform(levels, working_memory=2), tapes=tapes, effort=1)
 
 
 def _quick(schedule: Schedule) -> bool:

@@ -6,12 +6,12 @@ rules alone.
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from math import inf
 from random import Random
 from threading import get_ident
 
 import pytest
-from virtual import Time
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.ram import Ram
@@ -30,6 +30,8 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
+
+from .virtual import Time
 
 SIZE = 100
 STATES, TAPES = frozenset((Kind.RESTART,)), frozenset((Kind.TAPE,))
@@ -240,54 +242,35 @@ def check(
         return 0
     if not overlap:
         return 0
-    found = performed(schedule, platform, overlap, monkeypatch)
+    with monkeypatch.context() as patch:
+        found = performed(schedule, platform, overlap, patch)
     expected = simulate(schedule, platform, overlap=overlap)
-    assert found == expected
+    assert found == expected, f"seed {seed}, profiles {profiles}, handed {handed}"
     return 0 if found.transfers is None else len(found.transfers.actions)
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("profiles", [False, True])
-@pytest.mark.parametrize("seed", range(60))
-def test_threads_on_virtual_time_do_what_simulate_says(
-    seed: int, profiles: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check(seed, monkeypatch, profiles=profiles)
+def check_many(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = [
+        check(seed, monkeypatch, profiles=profiles, handed=handed)
+        for seed, profiles, handed in product(seeds, (False, True), (False, True))
+    ]
+    assert sum(count > 0 for count in moved) > len(moved) / 2
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("profiles", [False, True])
-@pytest.mark.parametrize("seed", range(40))
-def test_they_do_too_where_the_model_hands_checkpoints_over(
-    seed: int, profiles: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check(seed, monkeypatch, profiles=profiles, handed=True)
-
-
-def test_most_cases_have_something_that_goes_on_behind_the_program(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    moved = []
-    for seed in range(20):
-        with monkeypatch.context() as patch:
-            moved.append(check(seed, patch))
-    assert sum(count > 0 for count in moved) > 10
-
-
-def test_a_plan_for_overlap_runs_as_it_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    random = Random(1)
-    chain, platform, _ = drawn(random)
-    schedule = overlapped(chain, platform)
-    policy = Overlap(None, None)
-    assert performed(schedule, platform, policy, monkeypatch) == simulate(
-        schedule, platform, overlap=policy
-    )
+def test_threads_on_virtual_time_do_what_simulate_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_many(range(12), monkeypatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("profiles", [False, True])
-@pytest.mark.parametrize("seed", range(60, 2000))
+@pytest.mark.parametrize("first", range(0, 1000, 100))
 def test_threads_on_virtual_time_in_a_long_campaign(
-    seed: int, profiles: bool, monkeypatch: pytest.MonkeyPatch
+    first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check(seed, monkeypatch, profiles=profiles)
+    check_many(range(first, first + 100), monkeypatch)
+
+
+def test_a_plan_for_overlap_runs_as_it_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain, platform, _ = drawn(Random(1))
+    schedule, policy = overlapped(chain, platform), Overlap(None, None)
+    done = performed(schedule, platform, policy, monkeypatch)
+    assert done == simulate(schedule, platform, overlap=policy)

@@ -5,38 +5,34 @@ Maddison, "On the implementation of checkpointing with high-level algorithmic di
 
 | printed                                                  | held in                             |
 |----------------------------------------------------------|-------------------------------------|
-| HP, Listings 2, 3, 6 as schedules: 89, 22, 25            | test_papers.py                      |
-| HP, Listings 4 and 5 as schedules: 384, and a misprint   | planners/test_compact.py            |
-| HP, Listing 2 planned: 89, or 68 with u_b = 0            | planners/test_hrevolve.py           |
-| HP, Listings 3, 4, 6, 7 planned: 22, 384, 25, 25         | planners/test_disk.py               |
-| HP, arch_1 and arch_2 at l = 10, 100, 1000 planned       | planners/test_hrevolve.py           |
-| M, Tables 2 to 5 as schedules                            | test_papers.py                      |
-| all other numbers, and second opinions on these          | here, by tests/recurrences.py       |
+| HP, Listings 2, 3, 6 as schedules: 89, 22, 25            | schedule/test_papers.py             |
+| HP, Listings 4 and 5 as schedules: 384, and a misprint   | test_compact.py                     |
+| HP, Listings 3, 4, 6, 7 planned: 22, 384, 25, 25         | test_disk.py                        |
+| M, Tables 2 to 5 as schedules                            | schedule/test_papers.py             |
+| all other numbers, and second opinions on these          | here, by oracles/recurrences.py     |
 """
 
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import product
 
 import pytest
-import recurrences
-from recurrences import Slots, beta
+from oracles import recurrences
+from oracles.recurrences import Slots, beta
 
 from ckio.adapters.registry import find
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.schedule import Schedule, counts, makespan
-from ckio.schedule.replay import validate
+from ckio.schedule import Schedule, counts
 
-GOLDEN = Path(__file__).parent / "golden"
+from .cases import completed, paper_chain, unit_chain
 
+LISTING_1: list[Slots] = [(1, 0, 0), (2, 2, 2), (10, 3, 3)]
 ARCH_1: list[Slots] = [(1, 1, 1), (1, 5, 5), (2, 10, 10), (20, 20, 20)]
 ARCH_2: list[Slots] = [(2, 0.5, 0.5), (20, 10, 10), (20, 20, 20)]
 
-
-def chain(length: int, *, u_f: float = 1) -> Chain:
-    """HP's chain of size l, whose checkpoints are one byte; its u_b is 0."""
-    return Chain(steps=length + 1, advance=u_f, record=0, reverse=0, restart=1, tape=1, adjoint=1)
+H_REVOLVES = {"hrevolve-2020": False, "hrevolve": True}
+"""Whether the recurrence is repaired."""
 
 
 def machine(levels: list[Slots]) -> Platform:
@@ -55,79 +51,62 @@ def memory_and_disk(slots: int, write: float, read: float) -> Platform:
     return Platform((Level(name="memory", capacity=slots), disk), working_memory=1)
 
 
-def planned(name: str, chain: Chain, platform: Platform, **options: int) -> Schedule:
-    schedule: Schedule = find("planners", name)(chain, platform, **options)
-    assert validate(schedule, platform).adjoint == 0
+def planned(name: str, chain: Chain, platform: Platform) -> Schedule:
+    schedule: Schedule = find("planners", name)(chain, platform)
     return schedule
 
 
-def seconds(name: str, chain: Chain, platform: Platform, **options: int) -> float:
-    return makespan(planned(name, chain, platform, **options), platform)
+def seconds(name: str, chain: Chain, platform: Platform) -> float:
+    return completed(planned(name, chain, platform), platform)
 
 
 # --- HP, Theorem 1: Revolve in closed form ---------------------------------------------------
 
 
-@pytest.mark.parametrize("slots", range(1, 9))
-def test_theorem_1_is_the_minimum_that_it_says_it_is(slots: int) -> None:
-    row = recurrences.revolve(80, slots)
-    for length in range(1, 81):
-        t = next(t for t in range(80) if beta(slots, t) <= length < beta(slots, t + 1))
-        assert (length + 1) * (t + 1) - beta(slots + 1, t) == row[length]
-        assert revolve_forward_steps(length + 1, slots) == row[length] + length + 1
+def test_theorem_1_is_the_minimum_that_it_says_it_is() -> None:
+    for slots in range(1, 9):
+        row = recurrences.revolve(80, slots)
+        for length in range(1, 81):
+            t = next(t for t in range(80) if beta(slots, t) <= length < beta(slots, t + 1))
+            assert (length + 1) * (t + 1) - beta(slots + 1, t) == row[length]
+            assert revolve_forward_steps(length + 1, slots) == row[length] + length + 1
 
 
 # --- HP, Theorem 2: H-Revolve ----------------------------------------------------------------
 
 
-def listing_2(*, repaired: bool) -> float:
-    return recurrences.theorem_2(20, [(1, 0, 0), (2, 2, 2), (10, 3, 3)], repaired=repaired)[20]
+@pytest.mark.parametrize("name", H_REVOLVES)
+def test_listing_2_is_worth_89_where_each_of_21_backward_steps_takes_a_second(name: str) -> None:
+    assert recurrences.theorem_2(20, LISTING_1, repaired=H_REVOLVES[name])[20] == 68
+    assert seconds(name, paper_chain(20, u_b=0), machine(LISTING_1)) == 68
+    assert seconds(name, paper_chain(20, u_b=1), machine(LISTING_1)) == 68 + 21 == 89
 
 
-@pytest.mark.parametrize("repaired", [False, True])
-def test_listing_2_is_worth_89_where_each_of_21_backward_steps_takes_a_second(
-    repaired: bool,
-) -> None:
-    assert listing_2(repaired=repaired) + 21 == 89
+FIGURES_4_AND_5 = [
+    (ARCH_1, {10: 51, 50: 333, 100: 717, 200: 1541, 500: 4017, 1000: 8145}),
+    (ARCH_2, {10: 31, 50: 251.5, 100: 531.5, 200: 1092, 500: 2783, 1000: 6054.5}),
+]
 
 
-@pytest.mark.parametrize(
-    ("levels", "values"),
-    [(ARCH_1, [51, 333, 717, 1541]), (ARCH_2, [31, 251.5, 531.5, 1092])],
-    ids=["arch_1", "arch_2"],
-)
-@pytest.mark.parametrize("repaired", [False, True])
-def test_the_machines_of_figures_4_and_5(
-    levels: list[Slots], values: list[float], repaired: bool
-) -> None:
-    row = recurrences.theorem_2(200, levels, repaired=repaired)
-    assert [row[length] for length in (10, 50, 100, 200)] == values
+def check_figures(name: str, *, longest: int) -> None:
+    for levels, values in FIGURES_4_AND_5:
+        row = recurrences.theorem_2(longest, levels, repaired=H_REVOLVES[name])
+        for length, expected in values.items():
+            assert length > longest or row[length] == expected
+            assert seconds(name, paper_chain(length), machine(levels)) == expected
 
 
-@pytest.mark.parametrize("name", ["hrevolve", "hrevolve-2020"])
-@pytest.mark.parametrize(
-    ("levels", "length", "expected"),
-    [
-        (ARCH_1, 50, 333),
-        (ARCH_1, 200, 1541),
-        (ARCH_1, 500, 4017),
-        (ARCH_2, 50, 251.5),
-        (ARCH_2, 200, 1092),
-        (ARCH_2, 500, 2783),
-    ],
-)
-def test_the_planners_on_the_machines_of_figures_4_and_5(
-    name: str, levels: list[Slots], length: int, expected: float
-) -> None:
-    assert seconds(name, chain(length), machine(levels)) == expected
+@pytest.mark.parametrize("name", H_REVOLVES)
+def test_the_machines_of_figures_4_and_5(name: str) -> None:
+    check_figures(name, longest=100)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("repaired", [False, True])
-def test_the_machines_of_figures_4_and_5_on_a_thousand_steps(repaired: bool) -> None:
-    for levels, at_500, at_1000 in ((ARCH_1, 4017, 8145), (ARCH_2, 2783, 6054.5)):
-        row = recurrences.theorem_2(1000, levels, repaired=repaired)
-        assert (row[500], row[1000]) == (at_500, at_1000)
+@pytest.mark.parametrize("name", H_REVOLVES)
+def test_the_machines_of_figures_4_and_5_on_longer_chains(name: str) -> None:
+    check_figures(name, longest=1000)
+    for levels, expected in ((ARCH_1, 90271), (ARCH_2, 65581.5)):
+        assert seconds(name, paper_chain(10_000), machine(levels)) == expected
 
 
 @pytest.mark.parametrize(
@@ -144,10 +123,10 @@ def test_the_machines_of_figures_4_and_5_on_a_thousand_steps(repaired: bool) -> 
 def test_theorem_2_as_printed_loses_to_going_to_the_end_and_back(
     levels: list[Slots], length: int, printed: float, repaired: float
 ) -> None:
-    for name, expected in (("hrevolve-2020", printed), ("hrevolve", repaired)):
-        row = recurrences.theorem_2(length, levels, repaired=name == "hrevolve")
+    for (name, is_repaired), expected in zip(H_REVOLVES.items(), (printed, repaired), strict=True):
+        row = recurrences.theorem_2(length, levels, repaired=is_repaired)
         assert row[length] == expected
-        assert seconds(name, chain(length), machine(levels)) == expected
+        assert seconds(name, paper_chain(length), machine(levels)) == expected
 
 
 # --- HP, Listings 3 to 7: two levels ---------------------------------------------------------
@@ -165,13 +144,13 @@ def test_disk_revolve_and_what_it_costs_to_read_no_disk_checkpoint_twice(
     once = recurrences.disk_revolve(length, 2, write, read, block=recurrences.read_once)
     assert once[length] == read_once
     assert recurrences.disk_revolve(length, 2, write, read)[length] == best
-    for name in ("hrevolve", "hrevolve-2020"):
-        assert seconds(name, chain(length), memory_and_disk(2, write, read)) == best
+    for name in H_REVOLVES:
+        assert seconds(name, paper_chain(length), memory_and_disk(2, write, read)) == best
 
 
 def test_revolve_alone_takes_24_where_listing_3_takes_22() -> None:
     assert recurrences.revolve(10, 2)[10] == 24
-    assert seconds("revolve", chain(10), memory_and_disk(2, 2, 1)) == 24
+    assert seconds("revolve", paper_chain(10), memory_and_disk(2, 2, 1)) == 24
 
 
 def test_the_parts_that_listing_4_names_are_worth_its_384() -> None:
@@ -263,35 +242,28 @@ def first_period(schedule: Schedule) -> int:
     return next(step for step in far if step)
 
 
-@pytest.mark.parametrize("u_f", [1, 2])
-@pytest.mark.parametrize("slots", [1, 2, 3])
-@pytest.mark.parametrize(("write", "read"), [(2, 1), (10, 2), (3, 9), (20, 20)])
-def test_the_periodic_planners_take_a_period_of_least_cost(
-    slots: int, write: float, read: float, u_f: int
-) -> None:
-    platform = memory_and_disk(slots, u_f * write, u_f * read)
-    for name, block in (
-        ("per-rev-revolve", recurrences.revolve(80, slots)),
-        ("periodic-disk-revolve", recurrences.revolve_1d(80, slots, read)),
-    ):
-        schedule = planned(name, chain(300, u_f=u_f), platform)
-        assert first_period(schedule) in recurrences.best_periods(block, write, read)
+def test_the_periodic_planners_take_a_period_of_least_cost() -> None:
+    for slots, (write, read) in product((1, 2, 3), ((2, 1), (10, 2), (3, 9), (20, 20))):
+        blocks = {
+            "per-rev-revolve": recurrences.revolve(80, slots),
+            "periodic-disk-revolve": recurrences.revolve_1d(80, slots, read),
+        }
+        for u_f, (name, block) in product((1, 2), blocks.items()):
+            platform = memory_and_disk(slots, u_f * write, u_f * read)
+            schedule = planned(name, paper_chain(300, u_f=u_f), platform)
+            assert first_period(schedule) in recurrences.best_periods(block, write, read)
 
 
 # --- M: restart data and tapes mixed ---------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("steps", "units", "mixed", "revolve"), [(4, 2, 6, 8), (5, 2, 8, 11)], ids=["Fig. 5", "Fig. 6"]
-)
-def test_mixing_tapes_with_restart_data_takes_fewer_steps(
-    steps: int, units: int, mixed: int, revolve: int
-) -> None:
-    assert recurrences.mixed(steps, units) == mixed
-    assert recurrences.revolve(steps - 1, units)[-1] + steps == revolve
-    costs = Chain(steps=steps, advance=1, record=1, reverse=0, restart=1, tape=1, adjoint=1)
-    for name, forward in (("mixed", mixed), ("revolve", revolve)):
-        assert counts(planned(name, costs, machine([(units, 0, 0)]))).forward == forward
+def test_mixing_tapes_with_restart_data_takes_fewer_steps() -> None:
+    for figure, steps, mixed, revolve in ((5, 4, 6, 8), (6, 5, 8, 11)):
+        assert recurrences.mixed(steps, 2) == mixed
+        assert recurrences.revolve(steps - 1, 2)[-1] + steps == revolve
+        for name, forward in (("mixed", mixed), ("revolve", revolve)):
+            schedule = planned(name, unit_chain(steps, record=1), machine([(2, 0, 0)]))
+            assert counts(schedule).forward == forward, figure
 
 
 def test_equations_1_and_2_of_maddison_are_consistent() -> None:
