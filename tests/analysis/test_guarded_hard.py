@@ -260,7 +260,7 @@ def test_what_two_carried_arrays_do_to_each_other_in_some_steps_is_found_in_one_
 
 
 def test_observation_looks_at_steps_of_every_kind():
-    for at, of in [(at, of) for of in (2, 3, 4) for at in range(of)]:
+    for at, of in [(at, of) for of in (2, 3, 4) for at in range(of)]:  # noqa: B020
 
         def does(model, state, i, at=at, of=of):
             if i % of == at:
