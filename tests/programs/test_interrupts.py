@@ -1,7 +1,7 @@
 """Programs are interrupted at every tick, stored on disk, and go on in another process."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from .killing import (
     in_a_new_process,
     killed,
     like_result,
+    program_of,
     rest,
     states,
     store,
@@ -125,14 +126,16 @@ def test_a_state_that_was_interrupted_stays_as_it_is(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("doubles_in_jax")
 @pytest.mark.parametrize(
-    ("name", "ticks"), [("listing1, eps", 170), ("tree", 180), ("burgers, in place", 55)]
+    ("name", "ticks"),
+    [("listing1, eps", 170), ("tree", 180), ("burgers, in place", 55), ("switch:listing1", 170)],
 )
 def test_a_gradient_that_is_killed_again_and_again_is_the_same(
     name: str, ticks: int, tmp_path: Path
 ) -> None:
     """At another tick each time, on the way forward and on the way back."""
-    program, x = PLAIN[name]
+    program, x = program_of(name)
     expected = taken_back(program, x, like_result(program, x))
     kills = 0
     while killed(name, tmp_path, ticks + 3 * kills):
@@ -143,30 +146,11 @@ def test_a_gradient_that_is_killed_again_and_again_is_the_same(
     assert not (tmp_path / "stored").exists()
 
 
-@pytest.fixture
-def doubles() -> Iterator[None]:
-    """JAX in double precision, and code that takes less time to compile."""
-    jax = pytest.importorskip("jax")
-    names = "jax_enable_x64", "jax_disable_most_optimizations"
-    before = {name: jax.config.values[name] for name in names}
-    for name in names:
-        jax.config.update(name, True)
-    yield
-    for name in names:
-        jax.config.update(name, before[name])
-
-
 MODES = "blocks", "switch"
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("doubles")
-def test_listing_1_in_jax_goes_on_in_another_process(tmp_path: Path) -> None:
-    assert check_all("switch:listing1", in_jax("listing1", "switch"), tmp_path, back=60) > 20
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("doubles")
+@pytest.mark.usefixtures("doubles_in_jax")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", IN_JAX)
 def test_any_program_in_jax_goes_on_in_another_process(

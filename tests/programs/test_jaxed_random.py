@@ -1,7 +1,7 @@
 """Random functions of JAX, with loops in branches in loops, against what JAX makes of them."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ckio.programs.jaxed import jax_program
 
-from .jaxed import MODES, assert_derivative, assert_same, quick_doubles, through_bytes, whole
+from .jaxed import MODES, assert_derivative, assert_same, through_bytes, whole
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -21,11 +21,7 @@ Part = tuple[Any, ...]
 """A word, and numbers and parts that belong to it."""
 
 
-@pytest.fixture(autouse=True, scope="module")
-def double() -> Iterator[None]:
-    """Double precision, and code that takes less time to compile."""
-    with quick_doubles():
-        yield
+pytestmark = pytest.mark.usefixtures("doubles_in_jax")
 
 
 WORDS = st.sampled_from(["sin", "mix", "product", "swap", "input", "cumulate"]).map(

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,18 +12,14 @@ import pytest
 from ckio.errors import BadInput
 from ckio.programs.jaxed import jax_program
 
-from .jaxed import MODES, assert_same, gradient, quick_doubles, whole
+from .jaxed import MODES, assert_same, gradient, whole
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy
 lax = jax.lax
 
 
-@pytest.fixture(autouse=True)
-def double() -> Iterator[None]:
-    """Double precision, and code that takes less time to compile."""
-    with quick_doubles():
-        yield
+pytestmark = pytest.mark.usefixtures("doubles_in_jax")
 
 
 def damped(x: Any, by: Any = 0.5, steps: int = 5) -> Any:
@@ -266,6 +262,7 @@ def test_a_state_that_is_read_from_the_other_mode_goes_on() -> None:
 def test_without_jax_it_says_what_to_install() -> None:
     script = """
 import sys
+import ckio.analysis.partitioned
 from ckio.programs.jaxed import jax_program
 assert not any(name.split(".")[0] in ("jax", "jaxlib") for name in sys.modules)
 sys.modules["jax"] = None  # as where it is not installed
