@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ckio.errors import BadInput
-
 from .examples import IN_JAX, PLAIN, Example, in_jax
 from .killing import (
+    OnLevel,
     by_leaf,
     found_in,
     gone_on,
@@ -22,7 +21,6 @@ from .killing import (
     program_of,
     rest,
     states,
-    store,
     taken_back,
 )
 
@@ -43,9 +41,8 @@ def check_all(name: str, example: Example, place: Path, *, every: int = 1, back:
     The cotangent of the state, taken back through what was done before, is the gradient.
     """
     program, x = example
-    place.mkdir(exist_ok=True)
     reached = dict(enumerate(states(program, x, every)))
-    stored = store(place)
+    stored = OnLevel(place / "level")
     for number, state in reached.items():
         stored.put(number * every, program.pack(state))
     stored.close()
@@ -75,54 +72,6 @@ def check_gradient(found: Arrays, whole: Arrays) -> None:
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_program_goes_on_in_another_process_from_any_tick(name: str, tmp_path: Path) -> None:
     assert check_all(name, PLAIN[name], tmp_path, back=9) > 20
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_cotangent_is_taken_back_to_any_tick_in_another_process(
-    name: str, tmp_path: Path
-) -> None:
-    assert check_all(name, PLAIN[name], tmp_path) > 20
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["burgers, in place"])
-def test_states_go_to_a_level(name: str, tmp_path: Path) -> None:
-    assert check_all(name, PLAIN[name], tmp_path / "level", back=7) > 20
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("part", [0.0, 0.3, 0.9])
-def test_every_state_may_have_a_process_of_its_own(part: float, tmp_path: Path) -> None:
-    program, x = PLAIN["burgers, in place"]
-    y, ticks = rest(program, program.start(*x))
-    at = int(part * ticks)
-    state, _, _ = program.advance(program.start(*x), at)
-    store(tmp_path).put(at, program.pack(state))
-    found = in_a_new_process("burgers, in place", tmp_path, 1)
-    assert same(found.values[at], gone_on(program, state, True))
-    assert same({leaf: a for leaf, a in found.values[at].items() if leaf[:3] != "by "}, y)
-
-
-def test_what_another_program_stored_is_refused(tmp_path: Path) -> None:
-    program, x = PLAIN["burgers"]
-    store(tmp_path).put(0, program.pack(program.start(*x)))
-    with pytest.raises(BadInput):
-        PLAIN["burgers, in place"].program.unpack(*store(tmp_path).get(0))
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_state_that_was_interrupted_stays_as_it_is(name: str) -> None:
-    program, x = PLAIN[name]
-    kept = list(states(program, x, 5))
-    before = [program.pack(state) for state in kept]
-    copies = [({key: a.copy() for key, a in arrays.items()}, meta) for arrays, meta in before]
-    for state in kept:
-        gone_on(program, state, True)
-    for state, (arrays, meta) in zip(kept, copies, strict=True):
-        now = program.pack(state)
-        assert same(now[0], arrays)
-        assert now[1] == meta
 
 
 @pytest.mark.slow
