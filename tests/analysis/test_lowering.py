@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from ckio.actions import Advance, Key, Kind, Record, Reverse, Write
-from ckio.actions.columns import WRITE
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.lowering import ByVariable, lower, reduced
 from ckio.analysis.placing import Array, Chance, Within
@@ -21,7 +20,6 @@ from ckio.planners.trivial import store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
-from ckio.schedule.occupancy import BEFORE
 from ckio.schedule.replay import validate
 
 from .symbols import (
@@ -284,21 +282,6 @@ def test_a_lowered_schedule_that_does_not_fit_is_refused() -> None:
     platform = Platform((Level(name="ram", capacity=3),), 1)
     with pytest.raises(IllegalAction, match="needs 2 bytes where"):
         lower(hrevolve(chain, platform), Variables({"a": 2}, step), platform=platform)
-
-
-def test_what_lies_there_from_the_start_needs_no_writing() -> None:
-    array = Array(0, (5, 9), (Chance(BEFORE, 0, 20), Chance(2, 0, 20)))
-    level = Level(name="disk", write=Affine(3), read=Affine(1))
-    copies = Within(platform=Platform((level,)), nbytes={"a": 1}).copies("a", array)
-    assert copies == [(Chance(BEFORE, 0, 20), (5, 9))]
-
-
-def test_spans_stay_as_they_are() -> None:
-    chain = chain_of(3, 1)
-    schedule = hrevolve(chain, Platform((Level(name="ram", capacity=2),), 1))
-    nothing = lower(schedule, Variables({"map": 1}, Step(Flow({"map"}))))
-    assert not (nothing.actions.op >= WRITE).any()
-    assert moves(nothing) == moves(schedule)
 
 
 def test_versions_that_no_checkpoint_needs_take_no_room() -> None:

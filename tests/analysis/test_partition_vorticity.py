@@ -13,7 +13,6 @@ from ckio.analysis.partitioned import (
     StraightLine,
     partition,
     trace,
-    traced_flow,
 )
 from ckio.platform import Affine, Level
 
@@ -105,15 +104,6 @@ def assert_right(program: StraightLine, step: Any, where: Level | None, fields: 
     expected = jax.vjp(step, state)[1](cotangents())[0]
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, rtol=0, atol=1e-12 * jnp.abs(array).max())
-
-
-def test_what_is_not_used_does_not_matter() -> None:
-    step, state = model()
-    use = traced_flow(step, state, wanted={"zeta"}).forward.use
-    lost = {name: array if name in use else array * jnp.nan for name, array in state.items()}
-    right, found = step(state), step(lost)
-    for name in use:
-        np.testing.assert_array_equal(found[name], right[name])
 
 
 @pytest.mark.slow

@@ -6,8 +6,6 @@ from random import Random
 import numpy as np
 import pytest
 from example_models.ocean import Ocean
-from example_models.permafrost import Permafrost
-from example_models.shallow_water import ShallowWater
 
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.recorded import (
@@ -24,7 +22,6 @@ from ckio.analysis.recorded import (
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Arrays
-from ckio.models.burgers import Burgers
 from ckio.models.vorticity import Vorticity
 
 from .random_models import maker, random_program
@@ -175,28 +172,6 @@ def test_vorticity_as_its_code_says():
     assert observed.tape == {"zeta", "psi"}
     assert observed.seed == {"zeta", "psi", "J"}
     assert observed.nbytes == {**dict.fromkeys(("zeta", "psi", "F_1", "F_2"), 8 * 9 * 9), "J": 8}
-
-
-def test_burgers_as_its_code_says():
-    observed = observe(lambda: Burgers(grid=16), steps=20)
-    flow = Flow({"u", "t"}, {"u", "t", "J"})
-    assert observed.steps == Step(flow, Flow({"u", "t"}, flow.out))
-    assert observed.tape == {"u", "t"}
-    assert observed.seed == {"u", "J"}
-
-
-DECLARED = {
-    "vorticity": lambda: Vorticity(grid=8),
-    "burgers": lambda: Burgers(grid=16),
-    "shallowwater": lambda: ShallowWater(grid=6),
-    "permafrost": lambda: Permafrost(grid=6, steps=8, change=3, thaw=2),
-}
-
-
-@pytest.mark.parametrize("name", DECLARED)
-def test_nothing_that_the_models_declare_is_contradicted(name):
-    make = DECLARED[name]
-    assert contradictions(make().variables, observe(make, steps=6)) == ()
 
 
 def test_of_all_that_a_naive_program_holds_little_is_needed():

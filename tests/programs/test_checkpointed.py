@@ -40,11 +40,11 @@ WAYS: list[dict[str, Any]] = [
     {},
     {"base": 1},
     {"base": 7},
-    {"base": 999},
-    {"base": 1000},
-    {"base": 1001},
+    {"base": 299},
+    {"base": 300},
+    {"base": 301},
     {"memory": 3000.0},
-    {"base": 200, "memory": 3000.0},
+    {"base": 60, "memory": 3000.0},
     {"base": 10, "slots": 12},
     {"base": 10, "schedule": "revolve"},
     {"base": 10, "schedule": "revolve", "slots": 3},
@@ -54,9 +54,10 @@ WAYS: list[dict[str, Any]] = [
 
 
 def test_every_way_gives_what_vjp_gives() -> None:
-    wanted = vjp(Logistic(), X, BAR)
+    x = (X[0], 3.1, 300)
+    wanted = vjp(Logistic(), x, BAR)
     for way in WAYS:
-        same(checkpoint_vjp(Logistic(), X, BAR, Options(**way)), wanted)
+        same(checkpoint_vjp(Logistic(), x, BAR, Options(**way)), wanted)
 
 
 def test_on_levels_of_all_kinds(tmp_path: Any) -> None:
@@ -74,7 +75,7 @@ def test_on_levels_of_all_kinds(tmp_path: Any) -> None:
         backends[1].close()
 
 
-@given(ticks=st.integers(0, 400), base=st.integers(1, 60))
+@given(ticks=st.integers(0, 200), base=st.integers(1, 60))
 def test_few_checkpoints_and_no_more_forward_than_bisection_takes(ticks: int, base: int) -> None:
     x, stats, program = (X[0], 3.1, ticks), dict[str, int](), Logistic()
     found = checkpoint_vjp(program, x, BAR, Options(base=base), stats=stats)

@@ -10,14 +10,6 @@ from ckio.errors import BadInput
 from ckio.programs.compiled import NotResumable, program
 from ckio.programs.interface import primops, vjp
 
-from .written import comps, sub
-
-
-def test_it_looks_like_the_function() -> None:
-    assert (comps.__name__, comps.__module__) == ("comps", comps.function.__module__)
-    assert sub.__wrapped__ is sub.function  # type: ignore[attr-defined]
-
-
 # Lambdas and generators read variables when they are called
 
 

@@ -231,18 +231,3 @@ def test_threads_may_use_a_program_first_at_the_same_time() -> None:
     finally:
         sys.setswitchinterval(switching)
     assert results == [20] * 120
-
-
-def test_threads_go_on_from_one_state() -> None:
-    state, _, _ = long.advance(long.start(np.zeros(4), 500), 5)
-    results: list[Any] = []
-
-    def use() -> None:
-        results.append(long.result(long.advance(state)[0]).tolist())
-
-    threads = [threading.Thread(target=use) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [[0.0, 500.0, 500.0, 500.0]] * 4
