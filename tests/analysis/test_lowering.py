@@ -78,15 +78,16 @@ def test_every_planner_is_lowered_to_what_the_machine_allows_and_no_variable_can
     for name, planner, differ in alike + [(name, it, True) for name, it in VARYING.items()]:
         for random, schedule, steps, seed in cases(name, planner, count, differ=differ):
             tape = subset(random, NAMES, 0.4)
-            lowered = lower(schedule, random_variables(random, steps, seed, tape=tape))
+            variables = random_variables(random, steps, seed, tape=tape)
+            lowered, taped = lower(schedule, variables), variables.taped
             assert validate(lowered, roomy(schedule)).adjoint == 0, name
             assert moves(lowered) == moves(schedule), name
-            assert not perform(lowered, steps, seed, taped=tape), name
+            assert not perform(lowered, steps, seed, taped=taped), name
             writes = [it for it in lowered.actions if isinstance(it, Write) and it.key.name]
             assert len({it.key for it in writes}) == len(writes), name
             for write in writes[:4]:
                 with pytest.raises(Wrong):
-                    perform(lowered, steps, seed, taped=tape, lost=(write.key, write.level))
+                    perform(lowered, steps, seed, taped=taped, lost=(write.key, write.level))
                 felt += 1
     assert felt > 20 * count
 
@@ -126,7 +127,7 @@ def planned_with_reduced_sizes(random: Random, planner: Planned) -> bool | None:
         return None
     schedule = ByVariable(planner, variables)(chain, platform)
     assert validate(schedule, platform).adjoint == 0
-    assert not perform(schedule, steps, variables.seed, taped=tape)
+    assert not perform(schedule, steps, variables.seed, taped=variables.taped)
     on_whole_states = planner(chain, platform)
     assert makespan(lower(on_whole_states, variables, platform=platform), platform) >= 0
     return counts(schedule).forward < counts(on_whole_states).forward

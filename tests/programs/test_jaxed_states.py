@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -247,16 +246,6 @@ def test_double_precision_is_that_of_the_time_of_tracing() -> None:
         assert single.result(whole(single, (0.5,))[0]).dtype == np.float32
         assert not jax.config.jax_enable_x64
         jax.config.update("jax_enable_x64", True)
-
-
-def test_a_state_that_is_read_from_the_other_mode_goes_on() -> None:
-    x = np.linspace(0.0, 1.0, 4)
-    blocks, switch = (jax_program(damped, x, mode=mode) for mode in MODES)
-    middle, _, _ = blocks.advance(blocks.start(x), 3)
-    assert replace(middle) == middle
-    state, ticks, finished = switch.advance(switch.unpack(*blocks.pack(middle)))
-    assert (ticks, finished) == (whole(blocks, (x,))[1] - 3, True)
-    np.testing.assert_allclose(switch.result(state), damped(x), rtol=1e-14)
 
 
 def test_without_jax_it_says_what_to_install() -> None:
