@@ -248,6 +248,33 @@ def test_what_an_adjoint_step_restores_need_not_be_read() -> None:
         plan_schedule(at_once, Step(change, None, Flow({"A"})), seed={"A"})
 
 
+def test_a_recording_step_needs_all_where_its_state_is_needed() -> None:
+    both = Flow({"A", "F"}, {"A", "F"}, {"A", "F"})
+    tape = Step(both, Flow({"A"}, {"A", "F"}, {"A", "F"}))
+    on = by_hand(
+        *(Write(x(0), 0), Advance(0, 3), Read(x(0), 0), Discard(x(0), 0), Record(0, 2)), steps=9
+    )
+    plan = plan_schedule(on, tape, seed=())
+    assert {str(it.key) for it in plan.accesses} == {"x_0.A", "x_0.F"}
+
+
+def test_dead_at_a_write_and_alive_at_its_read_it_is_brought_to_the_write() -> None:
+    """A is overwritten in part by step 0 and used by the tape of step 1 alone."""
+    steps = [Step(Flow((), {"A"})), Step(Flow((), {"A"}, {"A"}), Flow({"A"}, {"A"}, {"A"}))]
+    schedule = by_hand(
+        *(Write(x(0), 0), Advance(0, 2), Read(x(0), 0), Advance(0, 1), Write(x(1), 0)),
+        *(Advance(1, 2), Read(x(1), 0), Discard(x(1), 0), *step_back(1)),
+        steps=2,
+    )
+    plan = plan_schedule(schedule, steps, seed=())
+    accesses = [it for it in plan.accesses if not isinstance(it, Discard)]
+    assert accesses == [
+        *(Write(x(0, "A"), 0), Read(x(0, "A"), 0)),
+        *(Write(x(1, "A"), 0), Read(x(1, "A"), 0)),
+    ]
+    perform(on_arrays(schedule, plan), steps, ())
+
+
 def test_what_is_asked_has_to_fit_together() -> None:
     schedule, step = by_hand(*BACK, steps=3), Step(Flow({"A"}, {"A"}, {"A"}))
     with pytest.raises(BadInput, match=r"2 steps .*chain has 3"):

@@ -171,6 +171,14 @@ def test_within_is_the_best_of_all_ways_in_the_room_that_there_is() -> None:
     assert again > 2
 
 
+def test_prices_of_what_is_not_known_are_refused() -> None:
+    within = Within(platform=Platform((Level(name="near"),)), nbytes={"a": 1})
+    with pytest.raises(BadInput, match="no level 1"):
+        within.read("a", 1)
+    with pytest.raises(BadInput, match="how large b is"):
+        within.read("b", 0)
+
+
 def least_of_all(array: Array, prices: Within) -> float:
     """The least over all sets of chances, each read served by the best that covers it."""
     found = float("inf")
