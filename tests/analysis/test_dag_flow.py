@@ -85,14 +85,6 @@ def test_the_cut_is_the_minimum_one_nearest_to_the_sink(bits: int, most: int) ->
     assert flows > 3
 
 
-def test_weights_that_32_bits_do_not_hold_are_told_apart() -> None:
-    heavy = float(1 << 40)
-    network = {(0, 1): heavy + 1, (1, 2): heavy, (2, 3): heavy + 2}
-    found = cut_nearest_sink(arcs_of(network), 4, source=0, sink=3, bound=heavy + 1)
-    assert found[1] == heavy
-    assert found[0].tolist() == [False, False, True, True]
-
-
 def test_arcs_without_an_end_hold_more_than_any_other_together() -> None:
     heavy = float(1 << 55)
     network = {(0, k): heavy for k in range(1, 9)} | {(k, 9): inf for k in range(1, 9)}
@@ -113,12 +105,6 @@ def test_a_bound_may_have_been_rounded_as_any_sum_of_floats() -> None:
         )
         assert found[1] == pytest.approx(fsum(weights), rel=1e-15)
         assert found[0].tolist() == [False] * (count + 1) + [True]
-
-
-def test_a_network_without_arcs_has_nothing_to_cut() -> None:
-    none = np.zeros(0, np.int32)
-    found = cut_nearest_sink(Arcs(none, none, np.zeros(0)), 2, source=0, sink=1, bound=0.0)
-    assert (found[1], found[0].tolist()) == (0.0, [False, True])
 
 
 def test_whole_and_binary_weights_are_not_rounded() -> None:

@@ -1,23 +1,13 @@
 """The cut is as good as anything: as all choices, as HiGHS, as the published search."""
 
-from itertools import combinations
-from math import inf
+from itertools import product
 from random import Random
 
 import numpy as np
 import pytest
-from oracles.store_or_recompute import (
-    bicliques,
-    cover,
-    largest,
-    maximal,
-    restore,
-    search,
-    solve_by,
-)
+from oracles.store_or_recompute import bicliques, largest, solve_by
 
-from ckio.analysis.dag import Price, ValueGraph, choose, numbered, solve
-from ckio.errors import BadInput
+from ckio.analysis.dag import ValueGraph, numbered, solve
 
 from .dag_cases import every, figure_6, objective, random_graph, solvable
 
@@ -35,20 +25,16 @@ def measured(nbytes: int) -> float:
 TINY = {"dags": 2, "minimal": 2, "inner": 2, "required": 2, "locations": 4}
 
 
-@pytest.mark.parametrize("price", [None, whole])
-@pytest.mark.parametrize("refused", [0.0, 0.15])
-@pytest.mark.parametrize("bytes_", [1, 9])
-def test_no_choice_is_better_than_the_cut(price: Price | None, refused: float, bytes_: int) -> None:
-    random = Random(f"{price}{refused}{bytes_}")
-    for _ in range(20):
+def test_no_choice_is_better_than_the_cut() -> None:
+    random = Random(1)
+    for price, refused, bytes_, _ in product((None, whole), (0.0, 0.15), (1, 9), range(15)):
         graph = solvable(random, **TINY, bytes_=bytes_, seconds=9, refused=refused)
         assert objective(solve(graph, price=price), price) == every(graph, price).objective.min()
 
 
-@pytest.mark.parametrize("price", [None, whole])
-def test_every_other_best_choice_saves_and_computes_as_much_and_more(price: Price | None) -> None:
+def test_every_other_best_choice_saves_and_computes_as_much_and_more() -> None:
     random, ties = Random(7), 0
-    for _ in range(40):
+    for price in (None, whole) * 25:
         graph = random_graph(random, **TINY, bytes_=2, seconds=2)
         found, others = solve(graph, price=price), every(graph, price)
         best = others.objective == others.objective.min()
@@ -79,14 +65,10 @@ def compare_with_highs(random: Random, graphs: int) -> None:
         assert objective(cut, price) == pytest.approx(objective(program, price), rel=1e-9)
 
 
-@pytest.mark.slow
-def test_highs_finds_nothing_better() -> None:
-    compare_with_highs(Random(11), 80)
-
-
-@pytest.mark.slow
-def test_highs_finds_nothing_better_in_many_graphs() -> None:
-    compare_with_highs(Random(12), 2000)
+@pytest.mark.campaign
+@pytest.mark.parametrize("graphs", [6, 2000])
+def test_highs_finds_nothing_better(graphs: int) -> None:
+    compare_with_highs(Random(12), graphs)
 
 
 @pytest.mark.slow
@@ -110,56 +92,12 @@ def simple(graph: ValueGraph) -> int:
 
 def test_the_published_search_is_between_the_cut_and_the_simple_choices() -> None:
     random, worse = Random(17), 0
-    for case in range(30):
+    for case in range(8):
         graph = random_graph(random, **SIZES[case % 2], bytes_=(1, 50)[case % 2])
         least, found = (solve_by(name, graph).nbytes for name in ("cut", "paper"))
         assert least <= found <= simple(graph)
         worse += least < found
-    assert worse > 5
-
-
-def test_the_published_search_knows_no_seconds_to_compute_again() -> None:
-    graph = random_graph(Random(19), **SIZES[1], bytes_=50, seconds=20)
-    free = ValueGraph(
-        arguments=graph.arguments,
-        required=graph.required,
-        overwrites=graph.overwrites,
-        nbytes=graph.nbytes,
-        overwritten=graph.overwritten,
-    )
-    blind, other = (solve_by("paper", one, price=whole) for one in (graph, free))
-    assert (blind.saved, blind.stored) == (other.saved, other.stored)
-    assert blind.seconds > solve(graph, price=whole).seconds
-
-
-def test_a_larger_delta_tries_more() -> None:
-    random, found = Random(23), []
-    for _ in range(12):
-        graph = random_graph(random, **SIZES[1], bytes_=50)
-        found.append([solve_by("paper", graph, delta=delta).nbytes for delta in (0, 1)])
-    before, after = np.array(found).T
-    assert (after <= before).all()
-    assert (after < before).any()
-
-
-def test_algorithm_1_stores_least_for_what_is_saved() -> None:
-    random = Random(29)
-    for _ in range(20):
-        graph = random_graph(random, **TINY, bytes_=9)
-        numbers = numbered(graph, None)
-        saved = np.array([random.random() < 0.5 for _ in numbers.locations], np.bool_)
-        stored = restore(numbers, saved).stored
-        others = every(graph, None)
-        same = np.ones(len(others.objective), np.bool_)
-        for name, chosen in zip(numbers.locations, saved, strict=True):
-            same &= others.saved[name] == chosen
-        for name in set(others.saved) - set(numbers.locations):
-            same &= ~others.saved[name]
-        least = others.objective[same].min() - numbers.saving[saved].sum()
-        assert numbers.weight[stored].sum() == least
-        names = [name for name, one in zip(numbers.locations, saved, strict=True) if one]
-        values = [name for name, one in zip(numbers.values, stored, strict=True) if one]
-        choose(graph, saved=names, stored=values)
+    assert worse > 1
 
 
 def sides(graph: ValueGraph) -> list[tuple[set[object], set[object]]]:
@@ -197,58 +135,3 @@ def test_the_first_step_is_the_one_that_the_text_says(case: str, ratio: float, a
     assert (step.ratio, np.count_nonzero(step.saved)) == (ratio, added)
     if case == "b":
         assert numbers.locations[int(np.flatnonzero(step.saved)[0])] == "o5"
-
-
-def test_a_cover_has_every_edge_in_maximal_bicliques() -> None:
-    random = Random(31)
-    for _ in range(60):
-        edges = {v: frozenset(o for o in range(6) if random.random() < 0.4) for v in range(7)}
-        found = cover(edges)
-        assert {(v, o) for values, places in found for v in values for o in places} == {
-            (v, o) for v, places in edges.items() for o in places
-        }
-        groups = (group for size in range(1, 8) for group in combinations(edges, size))
-        common = {frozenset.intersection(*(edges[v] for v in group)) for group in groups}
-        assert set(maximal(edges)) == {
-            (frozenset(v for v in edges if places <= edges[v]), places)
-            for places in common - {frozenset()}
-        }
-        assert set(found) <= set(maximal(edges))
-
-
-def test_a_step_that_neither_gains_nor_loses_is_taken() -> None:
-    answer = search(numbered(figure_6("a"), None), delta=0.0)
-    assert (answer.saved.sum(), answer.stored.sum()) == (5, 0)
-
-
-def test_each_biclique_is_tried_once_the_most_promising_first() -> None:
-    groups = {"a": (3, 3), "z": (1, 6), "b": (4, 1), "c": (2, 1)}  # in the order of the cover
-    values = {f"{name}{k}": name for name, (count, _) in groups.items() for k in range(count)}
-    graph = ValueGraph(
-        arguments=dict.fromkeys(values, ()) | {f"d{value}": (value,) for value in values},
-        required=[f"d{value}" for value in values],
-        overwrites={
-            value: [f"{name}o{k}" for k in range(groups[name][1])] for value, name in values.items()
-        },
-    )
-    found = solve_by("paper", graph)
-    assert (found.saved, found.stored) == (("ao0", "ao1", "ao2", "bo0", "co0"), ("dz0",))
-
-
-def test_the_published_search_refuses_what_it_does_not_know() -> None:
-    graph = figure_6("b")
-    refusing = (
-        {"unstorable": ["d1"]},
-        {"unsavable": ["o5"]},
-        {"recompute": {"d1": inf}},
-    )
-    for given in refusing:
-        other = ValueGraph(
-            arguments=graph.arguments,
-            required=graph.required,
-            overwrites=graph.overwrites,
-            **given,  # type: ignore[arg-type]
-        )
-        solve(other)
-        with pytest.raises(BadInput, match="stores and computes every value"):
-            solve_by("paper", other)

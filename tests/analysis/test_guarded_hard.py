@@ -228,36 +228,41 @@ def test_content_that_is_not_real_warns_of_nothing():
 # --- steps that are not all alike
 
 
-@pytest.mark.parametrize(("at", "of"), [(0, 2), (1, 2), (2, 3), (3, 4), (5, 6), (6, 7)])
-def test_what_some_steps_use_is_found_in_the_first_of_them(at, of):
-    def does(model, state, i):
-        if i % of == at:
-            state["u"] += state["v"]
-        state["v"] *= 1.1
-        state["u"] += 1
-
-    with pytest.raises(RunFailed, match=USES.format(at, "v")):
-        guard(made(does, Flow(U, ("u", "v"))))
-    guard(made(does, Flow(("u", "v"), ("u", "v"))))
+SOME_STEPS = (0, 2), (1, 2), (2, 3), (3, 4), (5, 6), (6, 7)
+"""Of so many steps, this one."""
 
 
-@pytest.mark.parametrize(("at", "of"), [(0, 2), (1, 2), (2, 3), (3, 4), (5, 6), (6, 7)])
-def test_what_two_carried_arrays_do_to_each_other_in_some_steps_is_found_in_one_of_them(at, of):
-    def does(model, state, i):
-        if i % of == at:
-            state["J"] += state["v"].sum()
-        state["v"] *= 1.1
-        state["u"] += 1
+def test_what_some_steps_use_is_found_in_the_first_of_them():
+    for at, of in SOME_STEPS:
 
-    with pytest.raises(RunFailed, match=USES.format(r"\d+", "v")):
-        guard(made(does, Flow(U, EVERY)), steps=100)
+        def does(model, state, i, at=at, of=of):
+            if i % of == at:
+                state["u"] += state["v"]
+            state["v"] *= 1.1
+            state["u"] += 1
+
+        with pytest.raises(RunFailed, match=USES.format(at, "v")):
+            guard(made(does, Flow(U, ("u", "v"))))
+        guard(made(does, Flow(("u", "v"), ("u", "v"))))
 
 
-@pytest.mark.parametrize("of", [2, 3, 4])
-def test_observation_looks_at_steps_of_every_kind(of):
-    for at in range(of):
+def test_what_two_carried_arrays_do_to_each_other_in_some_steps_is_found_in_one_of_them():
+    for at, of in SOME_STEPS:
 
-        def does(model, state, i, at=at):
+        def does(model, state, i, at=at, of=of):
+            if i % of == at:
+                state["J"] += state["v"].sum()
+            state["v"] *= 1.1
+            state["u"] += 1
+
+        with pytest.raises(RunFailed, match=USES.format(r"\d+", "v")):
+            guard(made(does, Flow(U, EVERY)), steps=100)
+
+
+def test_observation_looks_at_steps_of_every_kind():
+    for at, of in [(at, of) for of in (2, 3, 4) for at in range(of)]:  # noqa: B020
+
+        def does(model, state, i, at=at, of=of):
             if i % of == at:
                 state["u"] += state["v"]
 

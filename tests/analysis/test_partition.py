@@ -9,10 +9,15 @@ import numpy as np
 import pytest
 
 from ckio.analysis.dag import choose
-from ckio.analysis.partitioned import Assignment, Partition, Seconds, StraightLine, partition
+from ckio.analysis.partitioned import (
+    Assignment,
+    Partition,
+    Seconds,
+    StraightLine,
+    partition,
+)
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level
-from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock
 
 DT, GRAVITY, SIZE = 0.1, 1.5, 12
@@ -154,14 +159,6 @@ def test_what_the_level_takes_decides() -> None:
     assert "cos" in between.stored
 
 
-def test_an_access_is_paid_once_for_all_values() -> None:
-    program = timed(PENDULUMS, (2.0, 0.5, 1.0, 1.0, 1.0))
-    for rate in (1.0, 1e-4):
-        near = partition(program, start(), level(rate), seconds="declared")
-        far = partition(program, start(), level(rate, latency=1e6), seconds="declared")
-        assert far.stored == near.stored
-
-
 def timed(program: StraightLine, seconds: tuple[float, ...]) -> StraightLine:
     return StraightLine(
         inputs=program.inputs,
@@ -211,16 +208,6 @@ def test_seconds_are_measured_by_the_clock_and_declared_ones_are_not() -> None:
     assert (halves.stored, halves.recomputing) == (("u",), 1.0)
     # Once for the sizes, and as the whole function is timed: not by itself.
     assert clock.now() - before == pytest.approx(3.0 * (1 + 2 + 5))
-
-
-def test_a_chain_can_be_made_of_it() -> None:
-    clock = VirtualClock()
-    halves = partition(sines(clock=clock), {"u": np.ones(100)}, clock=clock)
-    chain = Chain(
-        steps=10, advance=1, record=1, restart=800, adjoint=800,
-        tape=halves.tape, reverse=1 + halves.recomputing,
-    )  # fmt: skip
-    assert (chain.tape, chain.reverse) == (800, pytest.approx(4.0))
 
 
 def test_what_is_not_overwritten_takes_no_byte() -> None:

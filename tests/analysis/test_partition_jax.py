@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from analysis_traced import repeated
 
-from ckio.analysis.dag import choose
 from ckio.analysis.partitioned import (
     Partition,
     StraightLine,
@@ -175,10 +173,14 @@ def assert_right(halves: Partition, state: State, right: tuple[State, State]) ->
     assert set(halves.begins) <= set(halves.program.inputs) - set(halves.program.overwritten)
 
 
-@pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, *range(2, 30)))]
-)
-def test_the_gradient_is_that_of_jax_on_every_level(seed: int) -> None:
+@pytest.mark.campaign
+@pytest.mark.parametrize("seeds", [[1], [0, *range(2, 30)]], ids=len)
+def test_the_gradient_is_that_of_jax_on_every_level(seeds: list[int]) -> None:
+    for seed in seeds:
+        check_on_every_level(seed)
+
+
+def check_on_every_level(seed: int) -> None:
     step, state = program(seed)
     traced = priced(trace(step, state))
     chosen = {
@@ -191,48 +193,6 @@ def test_the_gradient_is_that_of_jax_on_every_level(seed: int) -> None:
     assert chosen["bytes alone"].tape <= chosen["archive"].tape <= chosen["memory"].tape
 
 
-@pytest.mark.slow
-def test_the_gradient_is_that_of_jax_with_seconds_that_were_measured() -> None:
-    step, state = program(3, length=2)
-    halves = partition(step, state, LEVELS["memory"])
-    assert_right(halves, state, by_jax(step, state, cotangents(state)))
-    assert min(halves.graph.recompute.values()) >= 0  # on a busy machine a small one may be 0
-
-
-@pytest.mark.slow
-def test_every_value_on_the_tape_is_needed() -> None:
-    needed = 0
-    for seed in range(3):
-        step, state = program(seed, length=4)
-        halves = partition(trace(step, state), state, seconds="declared")
-        saved, stored = halves.choice.saved, halves.choice.stored
-        for name in (*saved, *stored):
-            needed += 1
-            with pytest.raises(BadInput, match="is needed again and not stored"):
-                choose(
-                    halves.graph,
-                    saved=[it for it in saved if it != name],
-                    stored=[it for it in stored if it != name],
-                )
-        _, tape = halves.forward(state)
-        for name in halves.stored:
-            with pytest.raises(KeyError, match="the tape has no"):
-                halves.backward({k: v for k, v in tape.items() if k != name}, {}, state)
-    assert needed >= 3
-
-
-@pytest.mark.slow
-def test_the_adjoint_reads_its_tape() -> None:
-    step, state = program(0, length=4)
-    of = cotangents(state)
-    halves = partition(trace(step, state), state, seconds="declared")
-    _, tape = halves.forward(state)
-    right = halves.backward(tape, of, state)
-    spoilt = {name: array + 1 for name, array in tape.items() if array.dtype != bool}
-    wrong = halves.backward({**tape, **spoilt}, of, state)
-    assert any(not np.allclose(right[name], wrong[name]) for name in right)
-
-
 def test_code_in_functions_is_taken_apart_and_loops_are_not() -> None:
     def step(state: State) -> State:
         inner = jax.checkpoint(jax.jit(lambda u: jnp.sin(u) * u))(state["u"])
@@ -243,16 +203,6 @@ def test_code_in_functions_is_taken_apart_and_loops_are_not() -> None:
     assert words.count("scan") == 1
     assert {"sin", "cos", "atan"} <= set(words)
     assert not {"jit", "pjit", "remat2", "checkpoint", "custom_vjp_call"} & set(words)
-
-
-@pytest.mark.slow
-def test_several_steps_are_chosen_together() -> None:
-    step, state = program(5, length=4)
-    one = partition(trace(step, state), state, seconds="declared")
-    together = repeated(step, 2)
-    two = partition(trace(together, state), state, seconds="declared")
-    assert two.tape <= 2 * one.tape
-    assert_right(two, state, by_jax(together, state, cotangents(state)))
 
 
 def test_single_precision_stays_so() -> None:
@@ -373,10 +323,8 @@ def test_what_only_looks_alike_is_computed_each() -> None:
     np.testing.assert_array_equal(after["u"], finite(state)["u"])
 
 
-@pytest.mark.parametrize(
-    "level",
-    ["memory", *(pytest.param(n, marks=pytest.mark.slow) for n in ("bytes alone", "archive"))],
-)
+@pytest.mark.campaign
+@pytest.mark.parametrize("level", ["memory", "bytes alone", "archive"])
 def test_arrays_that_a_step_closes_over_are_stored_nowhere(level: str) -> None:
     matrix = np.random.default_rng(0).standard_normal((40, 40)) / 7
     whole = jnp.asarray(matrix)
@@ -518,26 +466,26 @@ OCEANIC: dict[str, tuple[Step, Callable[[], State]]] = {
 }
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize(
-    "name",
+    "names",
     [
-        "leapfrog", "swap", "scatter",
-        *(pytest.param(it, marks=pytest.mark.slow) for it in ("keys", "solve", "nothing")),
-        pytest.param("spectral", marks=pytest.mark.slow),
-        "whole numbers in a while",
+        ("leapfrog", "whole numbers in a while"),
+        ("swap", "keys", "solve", "nothing", "spectral", "scatter"),
     ],
-)  # fmt: skip
-def test_the_gradient_of_what_ocean_models_do_is_that_of_jax(name: str) -> None:
-    step, make = OCEANIC[name]
-    state = make()
-    of = {k: jnp.ones_like(x) for k, x in state.items() if jnp.issubdtype(x.dtype, jnp.inexact)}
-    halves = partition(step, state, seconds="declared")
-    after, expected = by_jax(step, state, of)
-    found, tape = halves.forward(state)
-    for k, array in after.items():
-        np.testing.assert_allclose(found[k], array, rtol=1e-10, atol=1e-12, err_msg=k)
-    assert sum(array.nbytes for array in tape.values()) == halves.tape
-    assert halves.tape <= residual_bytes(step, state)
-    back = halves.backward(tape, of, {k: found[k] for k in halves.begins})
-    for k, array in expected.items():
-        np.testing.assert_allclose(back[k], array, rtol=1e-10, atol=1e-12, err_msg=k)
+    ids=len,
+)
+def test_the_gradient_of_what_ocean_models_do_is_that_of_jax(names: tuple[str, ...]) -> None:
+    for name in names:
+        step, make = OCEANIC[name]
+        state = make()
+        of = {k: jnp.ones_like(x) for k, x in state.items() if jnp.issubdtype(x.dtype, jnp.inexact)}
+        halves = partition(step, state, seconds="declared")
+        after, expected = by_jax(step, state, of)
+        found, tape = halves.forward(state)
+        back = halves.backward(tape, of, {k: found[k] for k in halves.begins})
+        assert sum(array.nbytes for array in tape.values()) == halves.tape
+        assert halves.tape <= residual_bytes(step, state), name
+        for mine, theirs in ((found, after), (back, expected)):
+            for k, array in theirs.items():
+                np.testing.assert_allclose(mine[k], array, rtol=1e-10, atol=1e-12, err_msg=name)

@@ -13,7 +13,6 @@ from ckio.analysis.partitioned import (
     StraightLine,
     partition,
     trace,
-    traced_flow,
 )
 from ckio.platform import Affine, Level
 
@@ -107,24 +106,6 @@ def assert_right(program: StraightLine, step: Any, where: Level | None, fields: 
         np.testing.assert_allclose(found[name], array, rtol=0, atol=1e-12 * jnp.abs(array).max())
 
 
-def test_what_a_step_uses_and_overwrites_is_seen() -> None:
-    step, state = model()
-    flow = traced_flow(step, state, wanted={"zeta"})
-    assert flow.forward.use == {"zeta", "psi", "F_1", "F_2", "Q"}
-    assert flow.record.use == {"zeta", "psi"}
-    assert flow.forward.out == flow.forward.kill == flow.record.out == set(state) - {"Q"}
-    assert flow.forward == traced_flow(step, state).forward
-
-
-def test_what_is_not_used_does_not_matter() -> None:
-    step, state = model()
-    use = traced_flow(step, state, wanted={"zeta"}).forward.use
-    lost = {name: array if name in use else array * jnp.nan for name, array in state.items()}
-    right, found = step(state), step(lost)
-    for name in use:
-        np.testing.assert_array_equal(found[name], right[name])
-
-
 @pytest.mark.slow
 def test_a_tape_of_two_fields_is_enough_where_jax_keeps_six() -> None:
     step, state = model()
@@ -146,12 +127,9 @@ def test_what_the_level_takes_decides(seconds_per_byte: float, fields: int) -> N
     assert_right(program, step, level(seconds_per_byte), fields)
 
 
-@pytest.mark.parametrize(
-    "steps", [pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
-)
-def test_steps_chosen_together_take_a_state_or_four_fields_each(steps: int) -> None:
-    _, state = model()
-    step, _ = model()
+@pytest.mark.slow
+def test_steps_chosen_together_take_a_state_or_four_fields_each() -> None:
+    steps, (step, state) = 4, model()
     program = flops(trace(repeated(step, steps), state), 1e-9)
     for where, fields in ((None, 4), (level(1e-12), 4 * steps)):
         assert partition(program, state, where, seconds="declared").tape == fields * FIELD

@@ -1,6 +1,5 @@
 """A step in JAX as a model: by every schedule, the gradient of the whole loop."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from ckio.actions import Key, Kind
-from ckio.analysis.partitioned import partition, trace
+from ckio.analysis.partitioned import partition
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, RunFailed
@@ -19,33 +18,13 @@ from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.runner import run
-from ckio.schedule import counts
-
-from .test_partition_vorticity import GRID, model
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy
 PartitionedModel: Any = pytest.importorskip("ckio.adapters.jax").PartitionedModel
 
 
-@pytest.fixture(autouse=True)
-def double() -> Iterator[None]:
-    before = jax.config.values["jax_enable_x64"]
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", before)
-
-
-def energy(x: Any) -> Any:
-    return jnp.sum(x["zeta"] ** 2) + jnp.sum(x["psi"] * x["F_0"])
-
-
-@pytest.fixture(name="ocean", scope="module")
-def an_ocean() -> Any:
-    """A step, x_0 and the two halves, compiled once."""
-    with jax.enable_x64(True):
-        step, state = model()
-        return step, state, partition(trace(step, state), state, seconds="declared")
+pytestmark = pytest.mark.usefixtures("doubles_in_jax")
 
 
 def waves(x: Any) -> Any:
@@ -94,36 +73,27 @@ def results(model: PartitionedModel) -> dict[str, bytes]:
     return {**found, "J": np.float64(model.functional).tobytes()}
 
 
-def test_a_hundred_steps_on_two_levels_give_the_gradient_of_the_loop(
-    ocean: Any, tmp_path: Path
+@pytest.mark.campaign
+@pytest.mark.parametrize("n", [9, 1, 100])
+def test_every_schedule_gives_the_gradient_of_the_loop_to_the_last_bit(
+    n: int, tmp_path: Path
 ) -> None:
-    step, state, halves = ocean
-    made = PartitionedModel(halves, state, energy)
-    chain = chain_of(made, 100)
-    assert chain.tape == halves.tape == 2 * GRID * GRID * 8
-    assert chain.restart == 6 * GRID * GRID * 8  # all but Q, which no step overwrites
-    schedule = perform(hrevolve, chain, made, tmp_path)
-    assert counts(schedule).forward > 200  # some twice
-
-    @jax.jit
-    def loop(x: Any) -> Any:
-        return energy(jax.lax.fori_loop(0, 100, lambda _, x: step(x), x))
-
-    j, expected = jax.value_and_grad(loop)(state)
-    assert made.functional == pytest.approx(float(j), rel=1e-12)
-    for name, array in expected.items():
-        scale = float(jnp.max(jnp.abs(array)))
-        np.testing.assert_allclose(made.gradient[name], array, rtol=0, atol=1e-11 * scale)
-    assert max(float(jnp.max(jnp.abs(array))) for array in expected.values()) > 0
-
-
-@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 9])
-def test_every_schedule_gives_the_same_gradient_to_the_last_bit(n: int, tmp_path: Path) -> None:
     state = started()
     halves = partition(waves, state, seconds="declared")
     straight = PartitionedModel(halves, state, height)
     straight.record(0, n)
     straight.reverse(0, n)
+
+    @jax.jit
+    def loop(x: Any) -> Any:
+        return height(jax.lax.fori_loop(0, n, lambda _, x: {**x, **waves(x)}, x))
+
+    j, expected = jax.value_and_grad(loop)(state)
+    assert straight.functional == pytest.approx(float(j), rel=1e-12)
+    for name, array in expected.items():
+        scale = float(jnp.max(jnp.abs(array)))
+        assert scale > 0
+        np.testing.assert_allclose(straight.gradient[name], array, rtol=0, atol=1e-11 * scale)
     tapes = 0
     for planner in (store_all, recompute_all, hrevolve, mixed):
         made = PartitionedModel(halves, state, height)
@@ -194,12 +164,13 @@ def test_checkpoints_hold_keys_masks_and_short_floats_and_an_adjoint_goes_on_els
     assert results(last) == results(straight)
 
 
-def test_what_cannot_be_is_refused(ocean: Any) -> None:
-    _, state, halves = ocean
-    with pytest.raises(BadInput, match=r"J is float64\[32, 32\], not a real number"):
-        PartitionedModel(halves, state, lambda x: x["zeta"])
-    made = PartitionedModel(halves, state, energy)
-    behind = PartitionedModel(halves, state, energy)
+def test_what_cannot_be_is_refused() -> None:
+    state = started()
+    halves = partition(waves, state, seconds="declared")
+    with pytest.raises(BadInput, match=r"J is float64\[12\], not a real number"):
+        PartitionedModel(halves, state, lambda x: x["u"])
+    made = PartitionedModel(halves, state, height)
+    behind = PartitionedModel(halves, state, height)
     for each in (made, behind):
         each.advance(0, 2)
     with pytest.raises(RunFailed, match="no tape of step 1 is held"):

@@ -23,8 +23,7 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 from ckio.schedule.replay import validate
 
-from .test_dataflow_symbols import NAMES, random_steps, subset
-from .test_lower import in_place, perform, random_variables
+from .symbols import NAMES, in_place, perform, random_steps, random_variables, subset
 
 IMPOSSIBLE = ("it has to be on the tape", "no durable level keeps two adjoint checkpoints")
 """What is wrong where no schedule can do what the steps do, or what is wished."""
@@ -115,7 +114,9 @@ def killed_again_and_again(seed: str) -> int:
         schedule, kept, _ = _first(job, Sized())  # type: ignore[arg-type]
         for _ in range(3):
             assert validate(schedule, platform).adjoint == 0
-            perform(without_adjoints(schedule), job.variables, steps)
+            perform(
+                without_adjoints(schedule), steps, job.variables.seed, taped=job.variables.taped
+            )
             cut = random.randrange(len(schedule))
             machine = validate(replace(schedule, actions=schedule.actions[:cut]), platform)
             platform, left = damaged(random, schedule.chain, platform, machine.stored)

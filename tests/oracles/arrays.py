@@ -1,8 +1,7 @@
 """A schedule on single variables, an array at a time, beside the columns of `ckio.analysis`.
 
-`plan_schedule` has the writes, reads and discards of single variables apart from the schedule, with
-any placing: the latest or the earliest chance, or the copies of fewest seconds where capacities do
-not count.
+`plan_schedule` has the writes, reads and discards of single variables apart from the schedule, each
+array written at the latest or at the earliest chance.
 """
 
 from bisect import bisect_left
@@ -16,7 +15,7 @@ from ckio.actions import Action, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import READ, WRITE, Actions
 from ckio.actions.variables import ChainFlows, Step, as_names
 from ckio.analysis.dataflow import needed_arrays
-from ckio.analysis.placing import Array, Chance, PlacedActions, Within
+from ckio.analysis.placing import Array, Chance, PlacedActions
 from ckio.platform import Level, Platform
 from ckio.schedule import Schedule, counts
 from ckio.schedule.occupancy import BEFORE
@@ -61,82 +60,6 @@ def _once(array: Array) -> list[Chance]:
     """The chances before the first read, or those that need no writing where there are such."""
     before = [chance for chance in array.chances if chance.place < array.reads[0]]
     return [chance for chance in before if chance.place == BEFORE][:1] or before
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeastSeconds(Within):
-    """The copies that take the fewest seconds to write, read and discard, by a platform's prices.
-
-    As a rule that is one copy; where an array is read often from a level that is slow, a second one
-    nearer by, written at a chance after the first read, may pay. Capacities do not count.
-    """
-
-    def __call__(self, name: str, array: Array, /) -> tuple[Copy, ...]:
-        """Raises BadInput for a variable without a size, or a level that there is not."""
-        # By the level that reads come from at a time: the best way there. As copies are kept for as
-        # long as they are read, only the reads still to come tell one way from another.
-        best: dict[int, _Way] = {}
-        for chance in array.chances:
-            way = self._way_to(name, chance, array, best)
-            there = best.get(chance.level)
-            if way and (there is None or way.seconds < there.until(way.since)):
-                best[chance.level] = way
-        many = len(array.reads)
-        return min(best.values(), key=lambda way: way.until(many)).read_by(array.reads)
-
-    def _way_to(
-        self, name: str, chance: Chance, array: Array, best: Mapping[int, "_Way"]
-    ) -> "_Way | None":
-        """The best way to read from this copy from now on; None where nothing could come before."""
-        price, read = self.once(name, chance), self.read(name, chance.level)
-        since = bisect_left(array.reads, chance.place)
-        ways = [_Way(price, since, read, chance, None)] if since == 0 else []
-        ways += [
-            _Way(way.until(since) + price, since, read, chance, way)
-            for way in best.values()
-            if read < way.read
-        ]
-        return min(ways, key=lambda way: way.seconds, default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Way:
-    """Copies one after the other, each read faster than the one before.
-
-    Attributes
-    ----------
-    seconds : float
-        What it took up to the writing of the last copy, and the discarding of all.
-    since : int
-        How many reads were served before by others.
-    read : float
-        Seconds of each read from now on.
-    chance : Chance
-        Of the last copy.
-    before : _Way or None
-        The way that led here.
-    """
-
-    seconds: float
-    since: int
-    read: float
-    chance: Chance
-    before: "_Way | None"
-
-    def until(self, many: int, /) -> float:
-        """Seconds up to the time when so many reads have been served."""
-        return self.seconds + (many - self.since) * self.read
-
-    def read_by(self, reads: tuple[int, ...], /) -> tuple[Copy, ...]:
-        """The copies that are read, with the actions at which they are."""
-        found: list[Copy] = []
-        way: _Way | None = self
-        until = len(reads)
-        while way is not None:
-            if way.since < until:
-                found.append(Copy(way.chance, reads[way.since : until]))
-            until, way = way.since, way.before
-        return tuple(reversed(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +141,7 @@ def plan_schedule(
     seed : iterable of str
         What the functional and the start of the adjoint read of x_n, when the forward gets there.
     placing : callable
-        `latest`, `earliest` or a `LeastSeconds`: when and where an array is written, of the
-        chances that there are.
+        `latest` or `earliest`: when and where an array is written, of the chances that there are.
 
     Raises
     ------

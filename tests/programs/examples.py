@@ -1,4 +1,7 @@
-"""The example programs with inputs to run them on, in plain Python and in JAX."""
+"""The example programs with inputs to run them on, in plain Python and in JAX.
+
+`bench/programs.py` uses this, too.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -32,14 +35,12 @@ PLAIN: dict[str, Example] = {
     "tree": Example(programs.tree, (0.7, 6)),
     "burgers": Example(programs.adaptive_burgers, (wave(24), 0.3, 1e-3)),
     "burgers, in place": Example(programs.burgers_in_place, (wave(24), 0.3, 1e-3)),
-    "burgers, frozen": Example(programs.burgers_frozen_steps, (wave(24), 0.3, 1e-3)),
     "nested scans": Example(programs.nested_scans, (covariance(4),)),
     "rod": Example(programs.radiating_rod, (np.linspace(1.0, 2.0, 5), 0.5, 4)),
-    "quadrature": Example(programs.quadrature, (-0.5, 1.0, 0.2, 1e-4)),
 }
 """Programs of unknown length."""
 
-IN_JAX = "listing1", "burgers", "nested scans"
+IN_JAX = "listing1", "burgers"
 """What there is in JAX, too."""
 
 
@@ -111,36 +112,7 @@ def burgers_in_jax(tolerance: float) -> Callable[[Any, Any], Any]:
     return burgers
 
 
-def scans_in_jax() -> Callable[[Any], Any]:
-    """Scans in scans in a scan, where what is above the diagonal is passed over."""
-    import jax.numpy as jnp
-    from jax import lax
-
-    def nested_scans(matrix: Any) -> Any:
-        matrix = jnp.asarray(matrix)
-        places = jnp.arange(len(matrix))
-
-        def over_rows(total: Any, i: Any) -> Any:
-            def over_columns(part: Any, j: Any) -> Any:
-                def over_terms(rest: Any, k: Any) -> Any:
-                    term = jnp.sin(matrix[i, k] * matrix[j, k])
-                    return jnp.where(k < j, rest - 0.1 * term, rest), term
-
-                rest, terms = lax.scan(over_terms, matrix[i, j] + 0.01 * total, places)
-                part = jnp.where(j <= i, part + jnp.tanh(rest) * terms[j], part)
-                return part, rest
-
-            part, rests = lax.scan(over_columns, total, places, reverse=True)
-            return part, rests[i]
-
-        total, diagonal = lax.scan(over_rows, 0.0 * matrix[0, 0], places)
-        return total + jnp.sum(diagonal * diagonal)
-
-    return nested_scans
-
-
 _FUNCTIONS: dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     "listing1": lambda: (listing1_in_jax(20, 1e-3), (3.0,)),
     "burgers": lambda: (burgers_in_jax(1e-3), (wave(16), 0.3)),
-    "nested scans": lambda: (scans_in_jax(), (covariance(3) / 6.0,)),
 }

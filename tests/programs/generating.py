@@ -56,7 +56,7 @@ GRAMMAR = {
         "np.roll(np.sin(<u>), 1)",
         "np.where(<u> > <u>, np.sin(<u>), np.cos(<u>))",
         "np.array([0.5, -0.25, 1.0]) * np.sin(<s>)",
-        "np.exp(-<u> * <u>)",
+        "np.exp(np.sin(-<u> * <u>))",
     ),
     "test": (
         "<s> < <const>",

@@ -3,8 +3,7 @@
 import io
 import json
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,21 +12,6 @@ from ckio.programs.heap import leaves, rebuild
 from ckio.programs.jaxed import JaxProgram
 
 MODES = ("blocks", "switch")
-
-_CONFIG = "jax_enable_x64", "jax_disable_most_optimizations"
-
-
-@contextmanager
-def quick_doubles() -> Iterator[None]:
-    """Double precision, and code that takes less time to compile."""
-    import jax
-
-    before = {name: jax.config.values[name] for name in _CONFIG}
-    for name in _CONFIG:
-        jax.config.update(name, True)
-    yield
-    for name in _CONFIG:
-        jax.config.update(name, before[name])
 
 
 def whole(program: JaxProgram, x: tuple[Any, ...]) -> tuple[Any, int]:

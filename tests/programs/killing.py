@@ -5,8 +5,8 @@
     python killing.py back NAME PLACE TICKS     the gradient, with all that is stored in
                                                 PLACE/stored; killed after so many ticks
 
-What is named is an example, or "MODE:NAME" in JAX. States are in files of numpy's, a file each, or
-in a level of ckio's. What was found is left in PLACE/found.npz.
+What is named is an example, or "MODE:NAME" in JAX. States are on the level PLACE/level. What was
+found is left in PLACE/found.npz.
 """
 
 import json
@@ -32,37 +32,11 @@ Arrays = Mapping[str, NDArray[Any]]
 Packed = tuple[Arrays, Any]
 
 
-class Files:
-    """States in numpy's own files, their structure as text."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-
-    def put(self, ticks: int, packed: Packed) -> None:
-        arrays, meta = packed
-        np.savez(self._path(ticks), *arrays.values(), names=np.array(list(arrays), dtype=np.str_))
-        self._path(ticks).with_suffix(".json").write_text(json.dumps(meta), encoding="utf-8")
-
-    def get(self, ticks: int) -> Packed:
-        meta = json.loads(self._path(ticks).with_suffix(".json").read_text(encoding="utf-8"))
-        with np.load(self._path(ticks)) as found:
-            return {name: found[f"arr_{i}"] for i, name in enumerate(found["names"].tolist())}, meta
-
-    def ticks(self) -> list[int]:
-        return sorted(int(path.stem) for path in self.place.glob("*.json"))
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def _path(self, ticks: int) -> Path:
-        return self.place / f"{ticks}.npz"
-
-
 class OnLevel:
-    """States as the checkpoints of a level, the structure as one more field."""
+    """States as the checkpoints of a level, their structure as text in one more field."""
 
     def __init__(self, place: Path) -> None:
-        self.level = Directory(place / "level")
+        self.level = Directory(place)
 
     def put(self, ticks: int, packed: Packed) -> None:
         arrays, meta = packed
@@ -86,11 +60,6 @@ class OnLevel:
 
     def close(self) -> None:
         self.level.close()
-
-
-def store(place: Path) -> Files | OnLevel:
-    """What lies in a place, or will."""
-    return OnLevel(place) if place.name == "level" else Files(place)
 
 
 def states(program: Any, x: tuple[Any, ...], every: int = 1) -> Iterator[Any]:
@@ -228,7 +197,7 @@ def program_of(name: str) -> tuple[Any, tuple[Any, ...]]:
 def go_on(name: str, place: Path, every: int) -> None:
     """All that is stored to its end."""
     program, _ = program_of(name)
-    stored = store(place)
+    stored = OnLevel(place / "level")
     found = {}
     for number, ticks in enumerate(stored.ticks()):
         state = program.unpack(*stored.get(ticks))

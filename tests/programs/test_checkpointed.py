@@ -1,5 +1,6 @@
 """`checkpoint_vjp` is `vjp`: the same results, in less memory."""
 
+from itertools import product
 from math import ceil, log2
 from typing import Any
 
@@ -39,11 +40,11 @@ WAYS: list[dict[str, Any]] = [
     {},
     {"base": 1},
     {"base": 7},
-    {"base": 999},
-    {"base": 1000},
-    {"base": 1001},
+    {"base": 299},
+    {"base": 300},
+    {"base": 301},
     {"memory": 3000.0},
-    {"base": 200, "memory": 3000.0},
+    {"base": 60, "memory": 3000.0},
     {"base": 10, "slots": 12},
     {"base": 10, "schedule": "revolve"},
     {"base": 10, "schedule": "revolve", "slots": 3},
@@ -52,15 +53,11 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
-def named(way: dict[str, Any]) -> str:
-    """The same in every process: no addresses in it."""
-    return " ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in way.items())
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("way", WAYS, ids=named)
-def test_every_way_gives_what_vjp_gives(way: dict[str, Any]) -> None:
-    same(checkpoint_vjp(Logistic(), X, BAR, Options(**way)), vjp(Logistic(), X, BAR))
+def test_every_way_gives_what_vjp_gives() -> None:
+    x = (X[0], 3.1, 300)
+    wanted = vjp(Logistic(), x, BAR)
+    for way in WAYS:
+        same(checkpoint_vjp(Logistic(), x, BAR, Options(**way)), wanted)
 
 
 def test_on_levels_of_all_kinds(tmp_path: Any) -> None:
@@ -78,7 +75,7 @@ def test_on_levels_of_all_kinds(tmp_path: Any) -> None:
         backends[1].close()
 
 
-@given(ticks=st.integers(0, 400), base=st.integers(1, 60))
+@given(ticks=st.integers(0, 200), base=st.integers(1, 60))
 def test_few_checkpoints_and_no_more_forward_than_bisection_takes(ticks: int, base: int) -> None:
     x, stats, program = (X[0], 3.1, ticks), dict[str, int](), Logistic()
     found = checkpoint_vjp(program, x, BAR, Options(base=base), stats=stats)
@@ -145,10 +142,10 @@ def test_one_input_that_is_no_tuple() -> None:
     assert np.array_equal(xbar, zbar[0])
 
 
-@pytest.mark.parametrize("base", [10, 2000])
-def test_what_the_program_raises_is_raised(base: int) -> None:
-    with pytest.raises(ZeroDivisionError, match="as was asked"):
-        checkpoint_vjp(Logistic(fail_at=300), X, BAR, Options(base=base))
+def test_what_the_program_raises_is_raised() -> None:
+    for base in (10, 2000):
+        with pytest.raises(ZeroDivisionError, match="as was asked"):
+            checkpoint_vjp(Logistic(fail_at=300), X, BAR, Options(base=base))
 
 
 @pytest.mark.parametrize(
@@ -173,19 +170,19 @@ def test_parameters_that_make_no_sense(way: dict[str, Any], says: str, tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("bar", [np.ones(3), (BAR,), 1j * BAR, "one"])
-def test_a_cotangent_that_is_none_of_y(bar: Any) -> None:
-    for function in (vjp, checkpoint_vjp):
+def test_a_cotangent_that_is_none_of_y() -> None:
+    for function, bar in product((vjp, checkpoint_vjp), (np.ones(3), (BAR,), 1j * BAR, "one")):
         with pytest.raises(BadInput, match=r"ybar|cotangent of y"):
             function(Logistic(), X, bar)
 
 
-@pytest.mark.parametrize("way", [{}, {"schedule": "revolve", "slots": 3}, {"schedule": hrevolve}])
-def test_each_event_is_shown(way: dict[str, Any]) -> None:
-    events: list[Event] = []
-    checkpoint_vjp(Logistic(), X, BAR, Options(base=100, **way), watch=events.append)
-    back = [event.action for event in events if isinstance(event.action, Reverse)]
-    assert [action.begin for action in back] == list(range(9, -1, -1))
+def test_each_event_is_shown() -> None:
+    ways: list[dict[str, Any]] = [{}, {"schedule": "revolve", "slots": 3}, {"schedule": hrevolve}]
+    for way in ways:
+        events: list[Event] = []
+        checkpoint_vjp(Logistic(), X, BAR, Options(base=100, **way), watch=events.append)
+        back = [event.action for event in events if isinstance(event.action, Reverse)]
+        assert [action.begin for action in back] == list(range(9, -1, -1))
 
 
 def test_what_watches_may_stop_it() -> None:
@@ -207,16 +204,13 @@ def summed(u: Any, steps: int) -> Any:
 _ROW = np.exp(np.random.default_rng(1).normal(scale=5, size=999))
 
 
-@pytest.mark.parametrize(
-    "u",
-    [_ROW, _ROW[::-1], _ROW[::3], np.broadcast_to(1.5, (7, 3)), _ROW.reshape(37, 27).T],
-    ids=["row", "backwards", "every third", "one number", "transposed"],
-)
-def test_inputs_in_memory_of_any_order(u: Any) -> None:
+def test_inputs_in_memory_of_any_order() -> None:
     """Sums go in the order of memory; each element has its own cotangent."""
-    wanted = vjp(summed, (u, 100), 1.0)
-    same(checkpoint_vjp(summed, (u, 100), 1.0, Options(base=7)), wanted)
-    assert wanted[1][0] == pytest.approx(vjp(summed, (np.array(u, order="C"), 100), 1.0)[1][0])
+    number = np.broadcast_to(1.5, (7, 3))
+    for u in (_ROW, _ROW[::-1], _ROW[::3], number, _ROW.reshape(37, 27).T):
+        wanted = vjp(summed, (u, 100), 1.0)
+        same(checkpoint_vjp(summed, (u, 100), 1.0, Options(base=7)), wanted)
+        assert wanted[1][0] == pytest.approx(vjp(summed, (np.array(u, order="C"), 100), 1.0)[1][0])
 
 
 def plain(u: Any) -> Any:
@@ -238,20 +232,16 @@ def told(u: Any) -> Any:
     return "done"
 
 
-@pytest.mark.parametrize(
-    ("p", "x", "says"),
-    [
-        (plain, (1.0,), "put @program before"),
-        ("summed", (1.0,), "is no program"),
-        (counted, (3,), "write 3.0 in place of 3"),
-        (told, (3.0,), "y = 'done' has no derivative"),
-    ],
-    ids=["plain", "text", "integer", "told"],
-)
-def test_what_has_no_derivative(p: Any, x: Any, says: str) -> None:
-    for function in (vjp, checkpoint_vjp):
+def test_what_has_no_derivative() -> None:
+    refused: list[tuple[Any, float, str]] = [
+        (plain, 1.0, "put @program before"),
+        ("summed", 1.0, "is no program"),
+        (counted, 3, "write 3.0 in place of 3"),
+        (told, 3.0, "y = 'done' has no derivative"),
+    ]
+    for function, (p, x, says) in product((vjp, checkpoint_vjp), refused):
         with pytest.raises(BadInput, match=says):
-            function(p, x, 1.0)
+            function(p, (x,), 1.0)
 
 
 def test_several_inputs_are_a_tuple() -> None:

@@ -19,7 +19,7 @@ from ckio.errors import BadInput
 from ckio.programs.compiled import CompiledProgram, NotResumable, program
 from ckio.programs.interface import primops
 
-from .compiled_zoo import picture, stored
+from .running import picture, stored
 
 
 @program
@@ -53,15 +53,12 @@ async def waits(x):
     return x
 
 
-@pytest.mark.parametrize(
-    "value",
-    [halting, functools.cache(generator), Solver.method, Solver.static, Solver().method, Solver,
-     Solver(), staticmethod(generator), np.vectorize(abs), len, np.sin, generator, waits,
-     lambda x: x, None],
-)  # fmt: skip
-def test_what_is_no_plain_function_is_refused_with_advice(value: Any) -> None:
-    with pytest.raises(NotResumable, match=r"; (write|return) "):
-        program(value)
+def test_what_is_no_plain_function_is_refused_with_advice() -> None:
+    functions = functools.cache(generator), staticmethod(generator), generator, waits, lambda x: x
+    methods = Solver.method, Solver.static, Solver().method, Solver, Solver()
+    for value in (halting, *functions, *methods, np.vectorize(abs), len, np.sin, None):
+        with pytest.raises(NotResumable, match=r"; (write|return) "):
+            program(value)
 
 
 def in_a_doctest() -> None:
@@ -234,18 +231,3 @@ def test_threads_may_use_a_program_first_at_the_same_time() -> None:
     finally:
         sys.setswitchinterval(switching)
     assert results == [20] * 120
-
-
-def test_threads_go_on_from_one_state() -> None:
-    state, _, _ = long.advance(long.start(np.zeros(4), 500), 5)
-    results: list[Any] = []
-
-    def use() -> None:
-        results.append(long.result(long.advance(state)[0]).tolist())
-
-    threads = [threading.Thread(target=use) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [[0.0, 500.0, 500.0, 500.0]] * 4

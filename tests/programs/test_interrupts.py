@@ -1,7 +1,7 @@
 """Programs are interrupted at every tick, stored on disk, and go on in another process."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ckio.errors import BadInput
-
 from .examples import IN_JAX, PLAIN, Example, in_jax
 from .killing import (
+    OnLevel,
     by_leaf,
     found_in,
     gone_on,
     in_a_new_process,
     killed,
     like_result,
+    program_of,
     rest,
     states,
-    store,
     taken_back,
 )
 
@@ -42,9 +41,8 @@ def check_all(name: str, example: Example, place: Path, *, every: int = 1, back:
     The cotangent of the state, taken back through what was done before, is the gradient.
     """
     program, x = example
-    place.mkdir(exist_ok=True)
     reached = dict(enumerate(states(program, x, every)))
-    stored = store(place)
+    stored = OnLevel(place / "level")
     for number, state in reached.items():
         stored.put(number * every, program.pack(state))
     stored.close()
@@ -77,62 +75,16 @@ def test_a_program_goes_on_in_another_process_from_any_tick(name: str, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_cotangent_is_taken_back_to_any_tick_in_another_process(
-    name: str, tmp_path: Path
-) -> None:
-    assert check_all(name, PLAIN[name], tmp_path) > 20
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["burgers, in place"])
-def test_states_go_to_a_level(name: str, tmp_path: Path) -> None:
-    assert check_all(name, PLAIN[name], tmp_path / "level", back=7) > 20
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("part", [0.0, 0.3, 0.9])
-def test_every_state_may_have_a_process_of_its_own(part: float, tmp_path: Path) -> None:
-    program, x = PLAIN["burgers, in place"]
-    y, ticks = rest(program, program.start(*x))
-    at = int(part * ticks)
-    state, _, _ = program.advance(program.start(*x), at)
-    store(tmp_path).put(at, program.pack(state))
-    found = in_a_new_process("burgers, in place", tmp_path, 1)
-    assert same(found.values[at], gone_on(program, state, True))
-    assert same({leaf: a for leaf, a in found.values[at].items() if leaf[:3] != "by "}, y)
-
-
-def test_what_another_program_stored_is_refused(tmp_path: Path) -> None:
-    program, x = PLAIN["burgers"]
-    store(tmp_path).put(0, program.pack(program.start(*x)))
-    with pytest.raises(BadInput):
-        PLAIN["burgers, in place"].program.unpack(*store(tmp_path).get(0))
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_a_state_that_was_interrupted_stays_as_it_is(name: str) -> None:
-    program, x = PLAIN[name]
-    kept = list(states(program, x, 5))
-    before = [program.pack(state) for state in kept]
-    copies = [({key: a.copy() for key, a in arrays.items()}, meta) for arrays, meta in before]
-    for state in kept:
-        gone_on(program, state, True)
-    for state, (arrays, meta) in zip(kept, copies, strict=True):
-        now = program.pack(state)
-        assert same(now[0], arrays)
-        assert now[1] == meta
-
-
-@pytest.mark.slow
+@pytest.mark.usefixtures("doubles_in_jax")
 @pytest.mark.parametrize(
-    ("name", "ticks"), [("listing1, eps", 170), ("tree", 180), ("burgers, in place", 55)]
+    ("name", "ticks"),
+    [("listing1, eps", 170), ("tree", 180), ("burgers, in place", 55), ("switch:listing1", 170)],
 )
 def test_a_gradient_that_is_killed_again_and_again_is_the_same(
     name: str, ticks: int, tmp_path: Path
 ) -> None:
     """At another tick each time, on the way forward and on the way back."""
-    program, x = PLAIN[name]
+    program, x = program_of(name)
     expected = taken_back(program, x, like_result(program, x))
     kills = 0
     while killed(name, tmp_path, ticks + 3 * kills):
@@ -143,30 +95,11 @@ def test_a_gradient_that_is_killed_again_and_again_is_the_same(
     assert not (tmp_path / "stored").exists()
 
 
-@pytest.fixture
-def doubles() -> Iterator[None]:
-    """JAX in double precision, and code that takes less time to compile."""
-    jax = pytest.importorskip("jax")
-    names = "jax_enable_x64", "jax_disable_most_optimizations"
-    before = {name: jax.config.values[name] for name in names}
-    for name in names:
-        jax.config.update(name, True)
-    yield
-    for name in names:
-        jax.config.update(name, before[name])
-
-
 MODES = "blocks", "switch"
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("doubles")
-def test_listing_1_in_jax_goes_on_in_another_process(tmp_path: Path) -> None:
-    assert check_all("switch:listing1", in_jax("listing1", "switch"), tmp_path, back=60) > 20
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("doubles")
+@pytest.mark.usefixtures("doubles_in_jax")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", IN_JAX)
 def test_any_program_in_jax_goes_on_in_another_process(

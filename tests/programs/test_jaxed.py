@@ -1,6 +1,5 @@
 """Functions of JAX, interrupted and reversed: against `jax.vjp`, bit for bit where it can be."""
 
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,12 +8,13 @@ import pytest
 from ckio.programs.interface import metered
 from ckio.programs.jaxed import jax_program
 
+from .examples import listing1_in_jax
 from .jaxed import (
     MODES,
     assert_derivative,
+    assert_dual,
     assert_same,
     gradient,
-    quick_doubles,
     through_bytes,
     whole,
 )
@@ -24,73 +24,15 @@ jnp = jax.numpy
 lax = jax.lax
 
 
-@pytest.fixture(autouse=True)
-def double() -> Iterator[None]:
-    """Double precision, and code that takes less time to compile."""
-    with quick_doubles():
-        yield
-
-
-def durations(x: float, n: int) -> list[int]:
-    """How often the inner loop of `listing1` turns, for i = 1, 2, ..., n."""
-    log = np.floor(np.log2(1 + (1007 * int(np.floor(3.0**x)) * np.arange(1, n + 1)) % n) + 1e-12)
-    return [int(it) for it in 2.0 ** (np.floor(np.log2(n)) - log)]
-
-
-def listing1(n: int, eps: float) -> Callable[[Any], Any]:
-    """Loops whose lengths are all over the place; without eps the derivative is 1."""
-
-    def duration(x: Any, i: Any) -> Any:
-        power = jnp.floor(3.0**x).astype(int)
-        log = jnp.floor(jnp.log2((1 + (1007 * power * i) % n).astype(float)) + 1e-12)
-        return (2.0 ** (np.floor(np.log2(n)) - log)).astype(int)
-
-    def inner(y: Any, x: Any, turns: Any) -> Any:
-        def step(c: Any) -> Any:
-            return c[0] + 1, jnp.sqrt(c[1] * c[1] + eps * jnp.sin(c[1]) * x)
-
-        return lax.while_loop(lambda c: c[0] < turns, step, (0, y))[1]
-
-    def outer(x: Any) -> Any:
-        def step(c: Any) -> Any:
-            return c[0] + 1, inner(c[1], x, duration(x, c[0]))
-
-        return lax.while_loop(lambda c: c[0] <= n, step, (1, x))[1]
-
-    return outer
-
-
-def unrolled(n: int, eps: float, x: float) -> tuple[float, float]:
-    """y of `listing1` and its derivative, as forward mode computes them in plain Python."""
-    y, dy = x, 1.0
-    for turns in durations(x, n):
-        for _ in range(turns):
-            square = y * y + eps * np.sin(y) * x
-            dy = (2 * y * dy + eps * (np.cos(y) * x * dy + np.sin(y))) / (2 * np.sqrt(square))
-            y = np.sqrt(square)
-    return float(y), float(dy)
+pytestmark = pytest.mark.usefixtures("doubles_in_jax")
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("n", "eps"), [(20, 0.0), (20, 1e-3), (103, 1e-3)])
-def test_listing_1_has_its_derivative(mode: Any, n: int, eps: float) -> None:
-    program = jax_program(listing1(n, eps), 3.0, mode=mode)
-    state, ticks = whole(program, (3.0,))
-    y, dy = unrolled(n, eps, 3.0)
-    assert sum(durations(3.0, n)) + n < ticks < 3 * sum(durations(3.0, n)) + 3 * n
-    np.testing.assert_allclose(program.result(state), y, rtol=1e-13)
-    for piece in (float("inf"), 97):
-        found = gradient(program, (3.0,), {"y": 1.0}, piece)
-        np.testing.assert_allclose(found["x.0"], dy, rtol=1e-12)
-        assert found["x.0"].shape == ()
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("mode", MODES)
-def test_it_can_be_interrupted_after_every_tick(mode: Any) -> None:
-    program = jax_program(listing1(20, 1e-3), 3.0, mode=mode)
-    other = jax_program(listing1(20, 1e-3), 3.0, mode="switch" if mode == "blocks" else "blocks")
+def test_listing_1_goes_on_after_every_tick_and_has_its_derivative(mode: Any) -> None:
+    function = listing1_in_jax(8, 1e-3)
+    program = jax_program(function, 3.0, mode=mode)
+    other = jax_program(function, 3.0, mode="switch" if mode == "blocks" else "blocks")
     assert other.fingerprint == program.fingerprint
     state, ticks = whole(program, (3.0,))
     last, _ = program.pack(state)
@@ -107,6 +49,7 @@ def test_it_can_be_interrupted_after_every_tick(mode: Any) -> None:
         assert done + rest == ticks
         np.testing.assert_allclose(other.result(elsewhere), last["y"], rtol=1e-14)
         one, _, _ = program.advance(one, 1)
+    assert_dual(program, function, (3.0,))
 
 
 def nested(x: Any, w: Any) -> Any:
@@ -126,21 +69,6 @@ def nested(x: Any, w: Any) -> Any:
 
     c, rows = lax.scan(outer, x, w)
     return c, {"rows": rows, "x": x}
-
-
-def branches(x: Any, w: Any) -> Any:
-    """A loop in a branch in a scan, a switch, and a branch that does nothing."""
-
-    def turn(y: Any) -> Any:
-        return lax.fori_loop(0, 4, lambda i, y: jnp.sin(w @ y) + 0.1 * i, y)
-
-    def body(c: Any, a: Any) -> Any:
-        c = lax.cond(c.sum() > a, turn, lambda y: y * 1.1 + a, c)
-        kinds = [lambda y: y, turn, jnp.cos]
-        return lax.switch(jnp.int32(a * 3) % 5 - 1, kinds, c), c[0] * a
-
-    c, made = lax.scan(body, x, jnp.linspace(0.0, 2.0, 11))
-    return c.sum() + (made**2).sum()
 
 
 @jax.custom_vjp  # type: ignore[untyped-decorator]
@@ -172,13 +100,6 @@ def rules(x: Any, w: Any) -> Any:
     matrix = w @ w.T + 5 * jnp.eye(len(x))
     solved, _ = jax.scipy.sparse.linalg.cg(lambda v: matrix @ v, c, tol=1e-14)
     return jnp.linalg.solve(matrix, solved)
-
-
-def wrapped(x: Any, w: Any) -> Any:
-    """Loops in functions that are compiled, checkpointed and mapped over."""
-    turn = jax.jit(lambda y: lax.fori_loop(0, 3, lambda i, z: jnp.sin(w @ z), y))
-    again = jax.checkpoint(lambda y: turn(jnp.cos(turn(y))))
-    return lax.map(lambda a: again(x * a).sum(), w[0]), jax.vmap(turn)(w)
 
 
 def swapped(x: Any, w: Any) -> Any:
@@ -232,21 +153,7 @@ def waves(x: Any, w: Any) -> Any:
     return z, jnp.abs(z).sum()
 
 
-FUNCTIONS = nested, branches, rules, wrapped, swapped, results, empty, straight, keys, waves
-QUICK = {("switch", "nested"), ("switch", "results"), ("switch", "empty"), ("blocks", "branches")}
-QUICK |= {("blocks", name) for name in ("rules", "wrapped", "swapped", "straight", "waves")}
-QUICK |= {("switch", "keys")}
-CASES = [
-    pytest.param(
-        mode,
-        function,
-        marks=() if (mode, function.__name__) in QUICK else pytest.mark.slow,
-        id=f"{mode}-{function.__name__}",
-    )
-    for function in FUNCTIONS
-    for mode in MODES
-]
-"""Each function in one mode, and as a long campaign in the other."""
+FUNCTIONS = results, nested, rules, swapped, empty, straight, keys, waves
 
 
 def inputs(dtype: str = "float64") -> tuple[Any, Any]:
@@ -255,7 +162,8 @@ def inputs(dtype: str = "float64") -> tuple[Any, Any]:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize(("mode", "function"), CASES)
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda it: str(it.__name__))
 def test_derivatives_are_those_of_jax(mode: Any, function: Any) -> None:
     x = inputs()
     assert_derivative(jax_program(function, *x, mode=mode), function, x)
@@ -269,34 +177,6 @@ def test_single_precision_stays_so(mode: Any) -> None:
     assert_derivative(program, swapped, x, 1e-5)
     found = gradient(program, x, {"y.0": np.ones(4, np.float32)})
     assert {it.dtype for it in found.values()} == {np.dtype(np.float32)}
-
-
-def root(a: Any, b: Any) -> Any:
-    """The positive root of y^2 + b y = a, by as many steps as it takes; then none at all."""
-
-    def off(y: Any) -> Any:
-        return jnp.abs(y * y + b * y - a)
-
-    def far(y: Any) -> Any:  # a loop in a condition
-        return lax.fori_loop(0, 2, lambda i, d: d + off(y), 0.0) > 1e-15 * a
-
-    y = lax.while_loop(far, lambda y: y - (y * y + b * y - a) / (2 * y + b), a)
-    y = lax.while_loop(lambda y: y < 0, jnp.log, y)
-    return lax.while_loop(lambda y: off(y) > 1e9, lambda y: 0.0 / y, y)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-def test_loops_of_unknown_length_have_derivatives(mode: Any) -> None:
-    a, b = 2.0, 0.5
-    program = jax_program(root, a, b, mode=mode)
-    state, ticks = whole(program, (a, b))
-    y = -b / 2 + np.sqrt(b * b / 4 + a)
-    np.testing.assert_allclose(program.result(state), y, rtol=1e-14)
-    for piece in (1, 4, ticks):
-        found = gradient(program, (a, b), {"y": 3.0}, piece)
-        np.testing.assert_allclose(found["x.0"], 3.0 / (2 * y + b), rtol=1e-12)
-        np.testing.assert_allclose(found["x.1"], -3.0 * y / (2 * y + b), rtol=1e-12)
 
 
 @pytest.mark.campaign

@@ -1,7 +1,6 @@
 """Random functions of JAX, with loops in branches in loops, against what JAX makes of them."""
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from ckio.programs.jaxed import jax_program
 
-from .jaxed import MODES, assert_derivative, assert_same, quick_doubles, through_bytes, whole
+from .jaxed import MODES, assert_derivative, assert_dual, assert_same, through_bytes, whole
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -21,11 +20,7 @@ Part = tuple[Any, ...]
 """A word, and numbers and parts that belong to it."""
 
 
-@pytest.fixture(autouse=True, scope="module")
-def double() -> Iterator[None]:
-    """Double precision, and code that takes less time to compile."""
-    with quick_doubles():
-        yield
+pytestmark = pytest.mark.usefixtures("doubles_in_jax")
 
 
 WORDS = st.sampled_from(["sin", "mix", "product", "swap", "input", "cumulate"]).map(
@@ -149,18 +144,5 @@ def test_any_function_is_interrupted_anywhere(parts: list[Part]) -> None:
         again, rest, finished = program.advance(middle)
         assert (tick + rest, finished) == (ticks, True)
         assert_same(program.pack(again), program.pack(state))
-    _forward_derivative(program, function, state, ticks)
-    _forward_derivative(other, function, whole(other, X)[0], ticks)
-
-
-def _forward_derivative(program: Any, function: Any, state: Any, ticks: int) -> None:
-    """<seeds, J t> by forward mode, which JAX has for any loop, is <pulled-back seeds, t>."""
-    tangents = jnp.array([1.0, 2.0, -1.0]), jnp.array(0.5)
-    _, dy = jax.jvp(function, tuple(map(jnp.asarray, X)), tangents)
-    names = {"y.c.0": dy["c"][0], "y.c.1": dy["c"][1], "y.k": dy["k"]}
-    seeds = {name: np.cos(np.arange(it.size)).reshape(it.shape) for name, it in names.items()}
-    back = program.pullback(program.start(*X), ticks, seeds)
-    one = sum(float(np.vdot(seeds[name], it)) for name, it in names.items())
-    other = sum(float(np.vdot(back[f"x.{i}"], t)) for i, t in enumerate(tangents))
-    size = sum(float(np.abs(back[f"x.{i}"]).sum()) for i in range(2))
-    assert math.isclose(one, other, rel_tol=1e-11, abs_tol=1e-11 * max(1.0, size))
+    for each in (program, other):
+        assert_dual(each, function, X)

@@ -2,8 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,18 +11,14 @@ import pytest
 from ckio.errors import BadInput
 from ckio.programs.jaxed import jax_program
 
-from .jaxed import MODES, assert_same, gradient, quick_doubles, whole
+from .jaxed import MODES, assert_same, gradient, whole
 
 jax: Any = pytest.importorskip("jax")
 jnp = jax.numpy
 lax = jax.lax
 
 
-@pytest.fixture(autouse=True)
-def double() -> Iterator[None]:
-    """Double precision, and code that takes less time to compile."""
-    with quick_doubles():
-        yield
+pytestmark = pytest.mark.usefixtures("doubles_in_jax")
 
 
 def damped(x: Any, by: Any = 0.5, steps: int = 5) -> Any:
@@ -253,19 +248,10 @@ def test_double_precision_is_that_of_the_time_of_tracing() -> None:
         jax.config.update("jax_enable_x64", True)
 
 
-def test_a_state_that_is_read_from_the_other_mode_goes_on() -> None:
-    x = np.linspace(0.0, 1.0, 4)
-    blocks, switch = (jax_program(damped, x, mode=mode) for mode in MODES)
-    middle, _, _ = blocks.advance(blocks.start(x), 3)
-    assert replace(middle) == middle
-    state, ticks, finished = switch.advance(switch.unpack(*blocks.pack(middle)))
-    assert (ticks, finished) == (whole(blocks, (x,))[1] - 3, True)
-    np.testing.assert_allclose(switch.result(state), damped(x), rtol=1e-14)
-
-
 def test_without_jax_it_says_what_to_install() -> None:
     script = """
 import sys
+import ckio.analysis.partitioned
 from ckio.programs.jaxed import jax_program
 assert not any(name.split(".")[0] in ("jax", "jaxlib") for name in sys.modules)
 sys.modules["jax"] = None  # as where it is not installed

@@ -11,12 +11,10 @@ import pytest
 from logistic import Logistic
 
 from ckio.actions import Field, Key, Kind
-from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.compression import Zstd
-from ckio.errors import BadInput, LevelFull, RunFailed, UnsupportedKind
+from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import sizes_of
 from ckio.model.gradient import check_gradient
 from ckio.planners.auto import auto
@@ -30,13 +28,9 @@ from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.programs.interface import vjp
 from ckio.programs.model import as_chain
-from ckio.report import compare
-from ckio.report.render import render
 from ckio.runner import run
-from ckio.runner.failover import failover
 from ckio.runner.unknown import run_to_end
 from ckio.schedule import makespan
-from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Event
 from ckio.sim.engine import simulate
 
@@ -90,45 +84,8 @@ def test_with_no_count_before(rule: Any) -> None:
     check(again)
 
 
-def test_on_compressed_levels_in_an_archive_and_behind_the_steps(tmp_path: Any) -> None:
-    backends = [Compressed(Ram(), Zstd(1)), Hdf5(tmp_path / "archive.h5")]
-    schedule = hrevolve(fresh().measure(), PLATFORM)
-    model = fresh()
-    run(schedule, PLATFORM, model, backends, overlap=Overlap(write_behind=1, read_ahead=1))
-    check(model)
-    backends[1].close()
-
-
-class _Full(Ram):
-    """Promises more than it has."""
-
-    def reserve(self, sizes: Any, /) -> None:
-        super().reserve({})
-
-    def write(self, key: Any, layout: Any, data: Any, /) -> int:
-        if len(self.keys()) == 2:
-            raise LevelFull("two are enough")
-        return super().write(key, layout, data)
-
-
-def test_a_level_that_fails_on_the_way(tmp_path: Any) -> None:
-    """Its schedule asks for more states than there turns out to be room for."""
-    schedule = hrevolve(fresh().measure(), PLATFORM)
-    said: list[str] = []
-    tiny = [_Full(), Directory(tmp_path / "files")]
-
-    def plan(chain: Any, rest: Platform, stored: Any) -> Any:
-        return recover(chain, rest, stored, level=None, every=np.inf)
-
-    _, model = failover(
-        schedule, PLATFORM, fresh(), tiny, fresh=fresh, replan=plan, say=said.append
-    )
-    assert said
-    check(model)
-    tiny[1].close()
-
-
-@pytest.mark.parametrize("events", [4, 20, 45, 70])
+@pytest.mark.campaign
+@pytest.mark.parametrize("events", [45, 4, 20, 70])
 def test_killed_and_recovered_on_two_levels(events: int, tmp_path: Any) -> None:
     def levels() -> list[Any]:
         return [Directory(tmp_path / "files"), Hdf5(tmp_path / "archive.h5")]
@@ -158,15 +115,6 @@ def test_killed_and_recovered_on_two_levels(events: int, tmp_path: Any) -> None:
     assert [list(backend.keys()) for backend in backends] == [[], []]
     for backend in backends:
         backend.close()
-
-
-def test_it_is_simulated_compared_and_drawn() -> None:
-    schedule = hrevolve(fresh().measure(), PLATFORM)
-    timeline = run(schedule, PLATFORM, fresh(), [Ram(), Ram()])
-    report = compare(simulate(schedule, PLATFORM), timeline, names=["memory", "files"])
-    assert {"advance", "reverse", "read memory"} <= {row.name for row in report.rows}
-    assert "restart data" in render(timeline)
-    assert render(schedule.actions)
 
 
 def test_tapes_of_several_steps_are_taken_back_in_any_pieces() -> None:

@@ -182,24 +182,16 @@ def check_seen(seen: Counter[str]) -> None:
     assert seen["interrupted"] > 0.2 * seen["programs"]
 
 
-@pytest.mark.slow
-def test_random_programs(tmp_path: Path) -> None:
-    check_seen(campaign(60, tmp_path))
+@pytest.mark.campaign
+@pytest.mark.parametrize(("examples", "part"), [(10, 0), *((500, part) for part in range(1, 5))])
+def test_random_programs(examples: int, part: int, tmp_path: Path) -> None:
+    check_seen(campaign(examples, tmp_path, part))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", [1, 2, 3, 4])
-def test_many_random_programs(part: int, tmp_path: Path) -> None:
-    check_seen(campaign(500, tmp_path, part))
-
-
-WORDS = (
-    "while", "for", "break", "continue", "elif", "[0] > 0.2:", "depth - 1", "out=", "+=", "zip",
-    "enumerate", "append", "[::-1]",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("word", WORDS)
-def test_what_programs_are_to_be_made_of_is_drawn_often(word: str) -> None:
-    sources = (Writer(Random(seed).randint).module() for seed in range(200))
-    assert sum(word in source for source in sources) > 10
+def test_what_programs_are_to_be_made_of_is_drawn_often() -> None:
+    sources = [Writer(Random(seed).randint).module() for seed in range(200)]
+    for word in (
+        *("while", "for", "break", "continue", "elif", "[0] > 0.2:", "depth - 1", "out=", "+="),
+        *("zip", "enumerate", "append", "[::-1]"),
+    ):
+        assert sum(word in source for source in sources) > 10, word

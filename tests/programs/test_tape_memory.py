@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from ckio.errors import BadInput
 from ckio.programs.tape import Tape, Traced, stop_gradient
 
+from .taping import check
+
 U = np.array([0.3, -0.7, 0.9, 0.4, -0.2, 0.6])
 V = np.array([0.5, 0.8, -0.6, 0.7, 0.1, -0.9])
 
@@ -25,52 +27,8 @@ def weighted(arrays):
                for a in arrays)  # fmt: skip
 
 
-def check(program, *inputs):
-    """A program that returns arrays: their values, strides and cotangents."""
-    plain = program(*(it.copy() for it in inputs))
-    tape = Tape()
-    traced = [tape.input(it.copy()) for it in inputs]
-    results = program(*traced)
-    for mine, expected in zip(results, plain, strict=True):
-        assert value(mine).tobytes() == np.asarray(expected).tobytes()
-        assert value(mine).strides == expected.strides
-        assert value(mine).flags.writeable == expected.flags.writeable
-    seeds = [(it, np.cos(np.arange(it.size)).reshape(it.shape)) for it in results]
-    found = tape.backward(seeds, traced)
-    for number, x in enumerate(inputs):
-        expected = np.zeros_like(x)
-        for index in np.ndindex(x.shape):
-            ends = []
-            for h in (1e-6, -1e-6):
-                args = [it.copy() for it in inputs]
-                args[number][index] += h
-                ends.append(weighted(program(*args)))
-            expected[index] = (ends[0] - ends[1]) / 2e-6
-        mine = np.zeros_like(x) if found[number] is None else found[number]
-        np.testing.assert_allclose(mine, expected, rtol=1e-6, atol=1e-6)
-
-
 def zeros(like):
     return np.zeros_like(like)
-
-
-def aliased(u, v):
-    w = u
-    w += v * v
-    w *= u
-    return u, w
-
-
-def slices(u, v):
-    a = u[1:-1]
-    a *= 2
-    a[0] = v[0] * v[1]
-    u[1:] = u[:-1]
-    u[1:] += u[:-1] * v[1:]
-    a /= v[1:-1]
-    a **= 2
-    a -= u[2:]
-    return u, a
 
 
 def shapes(u, v):
@@ -123,17 +81,6 @@ def reductions(u, v):
     return w, u
 
 
-def loops(u, v):
-    for i in range(1, len(u)):
-        u[i] = u[i - 1] * v[i] + np.sin(u[i])
-    for row in u.reshape(3, 2):
-        np.multiply(row, row[0], out=row)
-    s = u[0]
-    s += v[0]
-    u[1] = s
-    return u, v
-
-
 def outs_by_place(u, v):
     w, m, s = zeros(u), zeros(u).reshape(2, 3), zeros(u)[0:1].reshape(())
     np.sum(u.reshape(2, 3), 0, None, w[:3])
@@ -151,20 +98,9 @@ def same_memory(u, v):
     return u, w
 
 
-PROGRAMS = [
-    outs_by_place,
-    same_memory,
-    aliased,
-    slices,
-    shapes,
-    fancy,
-    constants,
-    reductions,
-    loops,
-]
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    "program", [outs_by_place, same_memory, shapes, fancy, constants, reductions]
+)
 def test_in_place(program):
     check(program, U, V)
 
@@ -300,14 +236,14 @@ LOSING = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LOSING)
-def test_nothing_loses_the_derivative_silently(name):
-    tape = Tape()
-    x, u = tape.input(0.5), tape.input(U)
-    with pytest.raises((BadInput, TypeError, ValueError, struct.error)) as caught:
-        LOSING[name](x, u)
-    if caught.type is ValueError:  # numpy says so instead, of what looks like a sequence
-        assert isinstance(caught.value.__cause__, BadInput)
+def test_nothing_loses_the_derivative_silently():
+    for name, lose in LOSING.items():
+        tape = Tape()
+        x, u = tape.input(0.5), tape.input(U)
+        with pytest.raises((BadInput, TypeError, ValueError, struct.error)) as caught:
+            lose(x, u)
+        if caught.type is ValueError:  # numpy says so instead, of what looks like a sequence
+            assert isinstance(caught.value.__cause__, BadInput), name
 
 
 def test_full_like_of_a_traced_number():
@@ -324,17 +260,6 @@ def test_powers_of_numpy_numbers_are_those_of_the_operator():
         x = Tape().input(exponent)
         for c in base:
             assert (c**x).value.tobytes() == (c**exponent).tobytes()
-
-
-def test_builtins_work():
-    tape = Tape()
-    u = tape.input(U)
-    y = sum(u) + max(u) + min(u[0], u[1]) + sorted(u)[2] + sum(x * x for x in u)
-    (found,) = tape.backward([(y, np.array(1.0))], [u])
-    expected = 1 + 2 * U
-    for i in (2, 1, 0):
-        expected[i] += 1
-    np.testing.assert_allclose(found, expected)
 
 
 @pytest.mark.slow
@@ -443,15 +368,13 @@ def differ(operations):
             assert abs(mine - slopes[1]) <= 1e-5 * (1 + abs(slopes[1]))
 
 
-@pytest.mark.slow
-@settings(max_examples=150, deadline=None)
 @given(OPERATIONS)
 def test_in_place_campaign(operations):
     differ(operations)
 
 
 @pytest.mark.slow
-@settings(max_examples=5000, deadline=None)
+@settings(max_examples=3000)
 @given(OPERATIONS)
 def test_long_in_place_campaign(operations):
     differ(operations)

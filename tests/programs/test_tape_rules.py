@@ -2,89 +2,13 @@
 
 # ruff: noqa: E501, PLW0108 - tables with one small program a line
 
-import warnings
-
 import numpy as np
 import pytest
 
 from ckio.errors import BadInput
 from ckio.programs.tape import Tape, Traced
 
-
-def close(found, expected, scale=1.0):
-    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6 * scale)
-
-
-def gradients(function, inputs):
-    """Result and cotangents of a random functional, and that functional of plain inputs."""
-    tape = Tape()
-    traced = [tape.input(it) for it in inputs]
-    result = function(*traced)
-    plain = function(*(it.copy(order="K") if isinstance(it, np.ndarray) else it for it in inputs))
-    leaves, expected = flat(result), flat(plain)
-    assert len(leaves) == len(expected)
-    rng = np.random.default_rng(7)
-    seeds = []
-    for leaf, value in zip(leaves, expected, strict=True):
-        mine = leaf.value if type(leaf) is Traced else leaf
-        same(mine, value)
-        weight = rng.normal(size=np.shape(value))
-        if np.iscomplexobj(value):
-            weight = weight + 1j * rng.normal(size=np.shape(value))
-        seeds.append(weight)
-    given = [(leaf, seed) for leaf, seed in zip(leaves, seeds, strict=True)]
-
-    def functional(*values):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            results = flat(function(*values))
-        return sum(np.real(np.sum(w * r)) for w, r in zip(seeds, results, strict=True))
-
-    return tape.backward(given, traced), functional
-
-
-def same(mine, value):
-    assert type(mine) is type(value)
-    if isinstance(value, np.ndarray):
-        assert (mine.dtype, mine.shape) == (value.dtype, value.shape)
-        assert value.size == 0 or mine.strides == value.strides
-    assert np.asarray(mine).tobytes() == np.asarray(value).tobytes()
-
-
-def flat(result):
-    return [x for it in result for x in flat(it)] if isinstance(result, tuple | list) else [result]
-
-
-def differences(functional, inputs, number):
-    """Central differences, of complex inputs in both directions."""
-    x = np.asarray(inputs[number])
-    found = np.zeros(x.shape, x.dtype)
-    for index in np.ndindex(x.shape):
-        for unit, factor in ((1, 1), (1j, -1j))[: 2 if x.dtype.kind == "c" else 1]:
-            ends = []
-            for sign in (1, -1):
-                moved = np.array(x)
-                moved[index] += sign * 1e-6 * unit
-                args = list(inputs)
-                kind = type(inputs[number])
-                args[number] = moved if kind is np.ndarray else kind(moved[()])
-                ends.append(functional(*args))
-            found[index] += factor * (ends[0] - ends[1]) / 2e-6
-    return found
-
-
-def check(function, *inputs):
-    found, functional = gradients(function, inputs)
-    for number, value in enumerate(inputs):
-        expected = differences(functional, inputs, number)
-        mine = found[number]
-        if mine is None:
-            mine = np.zeros(np.shape(value))
-        else:
-            assert mine.shape == np.shape(value)
-            assert mine.dtype == np.asarray(value).dtype
-        close(mine, expected, max(1.0, np.max(np.abs(expected), initial=0)))
-
+from .taping import check
 
 RNG = np.random.default_rng(3)
 
@@ -101,68 +25,47 @@ def cplx(*shape):
     return real(*shape) + 1j * real(*shape)
 
 
-UNARY = [
-    *["negative", "positive", "absolute", "fabs", "square", "reciprocal", "exp", "exp2", "expm1", "sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arctanh", "cbrt", "deg2rad", "radians", "rad2deg", "degrees", "floor", "ceil", "rint", "trunc", "sign", "conjugate"]
-]  # fmt: skip
-POSITIVE = ["sqrt", "log", "log2", "log10", "log1p"]
-BINARY = [
-    "add",
-    "subtract",
-    "multiply",
-    "divide",
-    "remainder",
-    "fmod",
-    "arctan2",
-    "hypot",
-    "maximum",
-    "minimum",
-    "fmax",
-    "fmin",
-    "logaddexp",
-    "logaddexp2",
-    "copysign",
-    "floor_divide",
-]
+UNARY = """
+negative positive absolute fabs square reciprocal exp exp2 expm1 sin cos tan arcsin arccos arctan
+sinh cosh tanh arcsinh arctanh cbrt deg2rad radians rad2deg degrees floor ceil rint trunc sign
+conjugate
+"""
+POSITIVE = "sqrt log log2 log10 log1p arccosh"
+BINARY = """
+add subtract multiply divide remainder fmod arctan2 hypot maximum minimum fmax fmin logaddexp
+logaddexp2 copysign floor_divide
+"""
 COMPLEX = "negative absolute square reciprocal exp sin cos tan sinh cosh tanh sqrt log conjugate"
 
 
-@pytest.mark.parametrize("name", UNARY)
-def test_unary(name):
-    function = getattr(np, name)
-    for x in (real(3, 4), real(), 0.37, np.float64(-0.4), real(2, 3).T, real(0)):
-        check(function, x)
+def test_unary():
+    for name in UNARY.split():
+        for x in (real(3, 4), real(), 0.37, np.float64(-0.4), real(2, 3).T, real(0)):
+            check(getattr(np, name), x)
+    for name in POSITIVE.split():
+        shift = 1.2 if name == "arccosh" else 0.0
+        for x in (positive(3, 4) + shift, 0.37 + shift, positive(6)[::2] + shift):
+            check(getattr(np, name), x)
+    for name in COMPLEX.split():
+        check(getattr(np, name), cplx(3))
+        check(getattr(np, name), 0.3 + 0.4j)
 
 
-@pytest.mark.parametrize("name", [*POSITIVE, "arccosh"])
-def test_unary_positive(name):
-    shift = 1.2 if name == "arccosh" else 0.0
-    for x in (positive(3, 4) + shift, 0.37 + shift, positive(6)[::2] + shift):
-        check(getattr(np, name), x)
-
-
-@pytest.mark.parametrize("name", COMPLEX.split())
-def test_unary_complex(name):
-    check(getattr(np, name), cplx(3))
-    check(getattr(np, name), 0.3 + 0.4j)
-
-
-@pytest.mark.parametrize("name", BINARY)
-def test_binary(name):
-    function = getattr(np, name)
-    for x, y in (
-        (real(3, 4), real(3, 4)), (real(3, 1), real(4)), (real(2, 1, 3), 0.3), (0.31, real(2)),
-        (0.33, 0.57), (np.float64(-0.2), real()), (real(1, 3), real(2, 0, 3)),
-    ):  # fmt: skip
-        check(function, x, y)
-    y = real(3)
-    check(lambda x: function(x, y), real(2, 3))
-    check(lambda x: function(y, x), real(2, 3))
-
-
-@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "power"])
-def test_binary_complex(name):
-    check(getattr(np, name), cplx(2, 3) + 2, cplx(3))
-    check(getattr(np, name), positive(2, 3), cplx(3))
+def test_binary():
+    for name in BINARY.split():
+        function = getattr(np, name)
+        for x, y in (
+            *((real(3, 4), real(3, 4)), (real(3, 1), real(4)), (real(2, 1, 3), 0.3)),
+            *((0.31, real(2)), (0.33, 0.57), (np.float64(-0.2), real())),
+            (real(1, 3), real(2, 0, 3)),
+        ):
+            check(function, x, y)
+        row = real(3)
+        check(lambda x, f=function, y=row: f(x, y), real(2, 3))
+        check(lambda x, f=function, y=row: f(y, x), real(2, 3))
+    for name in ("add", "subtract", "multiply", "divide", "power"):
+        check(getattr(np, name), cplx(2, 3) + 2, cplx(3))
+        check(getattr(np, name), positive(2, 3), cplx(3))
 
 
 def test_operators():
@@ -257,17 +160,17 @@ MOVED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REDUCED)
-def test_reductions(name):
-    check(REDUCED[name], real(3, 4))
-    check(REDUCED[name], real(4, 3).T)
+def test_reductions():
+    for function in REDUCED.values():
+        check(function, real(3, 4))
+        check(function, real(4, 3).T)
 
 
-@pytest.mark.parametrize("name", MOVED)
-def test_moved(name):
-    check(MOVED[name], real(3, 4))
-    if name not in ("where", "sort", "take", "index", "gradient", "trapezoid", "rounding"):
-        check(MOVED[name], cplx(3, 4))
+def test_moved():
+    for name, function in MOVED.items():
+        check(function, real(3, 4))
+        if name not in ("where", "sort", "take", "index", "gradient", "trapezoid", "rounding"):
+            check(function, cplx(3, 4))
 
 
 def test_products_with_zeros():
@@ -290,13 +193,10 @@ def test_products(make):
     check(lambda x, y: (np.cross(x, y), np.kron(x, y)), make(2, 3), make(2, 3))
 
 
-@pytest.mark.parametrize("subscripts", ["ij,jk->ik", "ij,jk", "ij,kj->i", "ij,ab->", "ij,jk->kij"])
-def test_einsum(subscripts):
-    check(
-        lambda x, y: np.einsum(subscripts, x, y),
-        real(2, 3),
-        real(*((3, 3), (3, 4))["jk" in subscripts]),
-    )
+def test_einsum():
+    for subscripts in ("ij,jk->ik", "ij,jk", "ij,kj->i", "ij,ab->", "ij,jk->kij"):
+        shape = (3, 4) if "jk" in subscripts else (3, 3)
+        check(lambda x, y, to=subscripts: np.einsum(to, x, y), real(2, 3), real(*shape))
 
 
 def test_einsum_of_one():
@@ -441,14 +341,17 @@ def test_comparisons_and_facts_are_plain():
     assert tape.nodes == 0
 
 
-@pytest.mark.parametrize("call", [
+REFUSED = [
     lambda x: np.linalg.svd(x), lambda x: np.median(x), lambda x: np.arange(x[0, 0]),
     lambda x: np.apply_along_axis(sum, 0, x), lambda x: x.partition(1), lambda x: x.flat,
     lambda x: np.modf(x), lambda x: np.spacing(x), lambda x: np.pad(x, 1, mode="mean"),
     lambda x: np.linalg.norm(x, "nuc"),
     lambda x: np.hypot.reduce(x), lambda x: np.multiply.outer(x, x), lambda x: x.view(int),
-])  # fmt: skip
-def test_refused(call):
-    tape = Tape()
-    with pytest.raises(BadInput):
-        tape.backward([(call(tape.input(real(3, 3))), np.ones(3))], [])
+]  # fmt: skip
+
+
+def test_refused():
+    for call in REFUSED:
+        tape = Tape()
+        with pytest.raises(BadInput):
+            tape.backward([(call(tape.input(real(3, 3))), np.ones(3))], [])

@@ -1,4 +1,4 @@
-"""Small programs of unknown length, from physics, for tests and benches.
+"""Small programs of unknown length, from physics, for tests and `bench/programs.py`.
 
 Plain Python and numpy; `@program` makes each of them one that can be interrupted and resumed. How
 many steps they take depends on their inputs, and no loop of theirs is marked in any way. What
@@ -114,26 +114,6 @@ def burgers_in_place(u0: Field, viscosity: Real, tolerance: float) -> Field:
 
 
 @program
-def burgers_frozen_steps(u0: Field, viscosity: Real, tolerance: float) -> Field:
-    """The same velocities again; steps are taken as given when it comes to derivatives.
-
-    This is the adjoint of the method with the steps that it happened to take: `stop_gradient` cuts
-    the way through the error estimate, whose derivative says more of the estimate than of the flow.
-    """
-    u, t, dt = u0, 0.0, 0.5
-    while t < 1.0:
-        dt = min(dt, 1.0 - t)
-        slope = burgers_rate(u, viscosity)
-        ahead = burgers_rate(u + dt * slope, viscosity)
-        error = stop_gradient(0.5 * dt * np.max(np.abs(ahead - slope)))
-        if error <= tolerance:
-            u = u + 0.5 * dt * (slope + ahead)
-            t = t + dt
-        dt = longer(dt, error, tolerance)
-    return u
-
-
-@program
 def nested_scans(covariance: Field) -> Real:
     """Half the logarithm of a covariance matrix' determinant, by Cholesky's three nested loops.
 
@@ -187,27 +167,3 @@ def radiating_rod(temperature: Field, conductivity: Real, steps: int) -> Field:
             matrix = steepness(temperature, conductivity, dt)
             temperature = temperature - np.linalg.solve(matrix, missing)
     return temperature
-
-
-def line(frequency: Real, width: Real) -> Real:
-    """A spectral line in Lorentz' form: its integral is an arctangent."""
-    return width / (width * width + frequency * frequency)
-
-
-def simpson(begin: Real, end: Real, width: Real) -> Real:
-    """The integral of the line by Simpson's rule."""
-    middle = line(0.5 * (begin + end), width)
-    return (end - begin) / 6.0 * (line(begin, width) + 4.0 * middle + line(end, width))
-
-
-@program
-def quadrature(begin: Real, end: Real, width: Real, tolerance: float) -> Real:
-    """The light of a spectral line between two frequencies, by halves where it is steep."""
-    middle = 0.5 * (begin + end)
-    fine = simpson(begin, middle, width) + simpson(middle, end, width)
-    error = (fine - simpson(begin, end, width)) / 15.0
-    if abs(error) <= tolerance:
-        return fine + error
-    return quadrature(begin, middle, width, 0.5 * tolerance) + quadrature(
-        middle, end, width, 0.5 * tolerance
-    )

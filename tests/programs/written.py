@@ -1,5 +1,5 @@
 # ruff: noqa
-"""What python has for those who write in it, in programs: most of it is strange on purpose."""
+"""What Python has for those who write in it, in programs: most of it is strange on purpose."""
 
 import math
 from typing import Any
@@ -9,6 +9,165 @@ import numpy as np
 from ckio.programs.compiled import CompiledProgram, program
 
 G = 3.0
+
+
+@program
+def tree(x, depth):
+    if depth == 0:
+        return np.sin(x)
+    a = tree(x * 1.1, depth - 1)
+    return a * x + tree(x + 0.1, depth - 2 if depth > 1 else 0)
+
+
+@program
+def ackermann(m, n):
+    if m == 0:
+        return n + 1
+    if n == 0:
+        return ackermann(m - 1, 1)
+    return ackermann(m - 1, ackermann(m, n - 1))
+
+
+@program
+def over_everything(a, d):
+    total, seen = 0.0, []
+    for row in a:
+        row *= 2.0
+        for value in row:
+            total += value
+    for key in d:
+        seen.append(key + "!")
+    for key, value in d.items():
+        seen.append((key, value))
+    for value in d.values():
+        total += value
+    for i, (x, y) in enumerate(zip(range(3), range(5, 99), strict=False)):
+        total += i * x - y
+    for x in reversed([1.0, 2.0]):
+        total = total / x
+    for letter in "ab":
+        seen.append(letter * 2)
+    for x in map(abs, [-1, -2]):
+        total += x
+    for x, (y, *rest) in [(1, (2, 3, 4))]:
+        total += x + y + sum(rest)
+    for seen[0] in (7, 8):
+        pass
+    for _ in []:
+        total = math.nan
+    growing = [1]
+    for x in growing:
+        if x < 5:
+            growing.append(x + 1)
+    return total, seen, growing, a, x
+
+
+@program
+def even(n):
+    return True if n == 0 else odd(n - 1)
+
+
+@program
+def odd(n):
+    return n != 0 and even(n - 1)
+
+
+@program
+def push(log, value):
+    log.append(value)
+    return value
+
+
+def plain_push(log: list[Any], value: Any) -> Any:
+    log.append(value)
+    return value
+
+
+@program
+def order(n):
+    """Calls between everything that has an effect."""
+    log = []
+    a = np.arange(4.0)
+    b = plain_push(log, 1) + push(log, 2) * plain_push(log, 3) - push(log, n)
+    c = [plain_push(log, "x"), push(log, "y"), *plain_push(log, ["z"]), *push(log, ("w",))]
+    d = {plain_push(log, "k"): push(log, "v"), push(log, "q"): plain_push(log, "r")}
+    a[push(log, 1)] += push(log, 10.0) + plain_push(log, a[1])
+    a[plain_push(log, 0)], a[push(log, 2)] = push(log, 5.0), plain_push(log, 6.0)
+    e = a.sum() + push(log, a.mean()) * len(log)
+    a[1:3] *= push(log, 2.0)
+    f = plain_push(log, 1) < push(log, 2) < push(log, 2) < push(log, 99)
+    g = push(log, 0) or push(log, "") or plain_push(log, []) or push(log, "last")
+    h = push(log, 1) and plain_push(log, 0) and push(log, "never")
+    i = push(log, "yes") if push(log, n > 2) else push(log, "no")
+    j = f"{plain_push(log, 1.5):.3f} {push(log, 'text')!r}"
+    k = min(plain_push(log, 4), push(log, 3), key=lambda v: v + n)
+    m = (-push(log, 2), not push(log, 0), log[push(log, 3)], log[push(log, 0) : push(log, 2)])
+    o = p = push(log, [1])
+    o.append(2)
+    push(log, "alone")
+    push(value=plain_push(log, "named"), log=log)
+    push(*(log, "starred"))
+    assert push(log, True)
+    while push(log, len(log)) < 55 and len(log) % 7:
+        continue
+    for q in push(log, range(2)):
+        (r, s), *t = push(log, ((q, 1), 2, 3))
+    return log, a, b, c, d, e, f, g, h, i, j, k, m, p, r, s, t
+
+
+@program
+def with_defaults(x, /, y=2.0, *, scale=3.0):
+    return x * y * scale
+
+
+@program
+def calls_with_defaults(x):
+    return with_defaults(x), with_defaults(x, scale=1.0), with_defaults(x, y=x)
+
+
+@program
+def aliases(u):
+    v = u
+    views = [u[::2], u[::-1], u.reshape(2, -1).T]
+    pair = (views, views)
+    i = 0
+    while True:
+        v += 1.0
+        views[0][:] *= 2.0
+        views[1][i] -= 0.5
+        views[2][0, 0] = i
+        pair[0].append(i)
+        i += 1
+        if i == 4:
+            break
+    return u, v, views, pair[1], u is v, pair[0] is pair[1]
+
+
+@program
+def maybe_unset(n):
+    for i in range(n):
+        last: float = i * 2.0
+        unused: int
+    while n > 0:
+        n -= 1
+    if n == 0:
+        return last
+    return 0
+
+
+@program
+def idle(n):
+    while n > 0:
+        n = n - 1
+    for _ in range(3):
+        pass
+    for _ in range(3):
+        continue
+    while True:
+        if n < 10:
+            n += 1
+            continue
+        break
 
 
 @program
@@ -101,43 +260,12 @@ def stars(n):
 
 
 @program
-def nested_ifs(n):
-    t = 0
-    while True:
-        n -= 1
-        if n < 0:
-            break
-        for i in range(10):
-            if i == n:
-                continue
-            if i > 4:
-                break
-            while t % 3:
-                t += 1
-                if t > 100:
-                    return t
-            else_ = t
-            t += i if i % 2 else -i
-        assert t > -1000, f"bad {t}"
-    return t, else_
-
-
-@program
 def shadow(len, max=2):
     range = 0
     for x in [1, 2, 3]:
         range += x * max
     items = [range for range in [1, 2]]
     return len, range, items
-
-
-@program
-def closes_over(n):
-    s = 0
-    f = math.floor
-    for i in range(n):
-        s += f(i / 2)
-    return s
 
 
 @program
@@ -204,21 +332,6 @@ def augs(n):
 
 
 @program
-def semis(n):
-    a = 1
-    b = 2
-    for i in range(n):
-        a += i
-        b *= 2
-    if a:
-        pass
-        c = 1
-    else:
-        c = 2
-    return a, b, c
-
-
-@program
 def unpack_loops(n):
     out = []
     for i, (a, b) in enumerate(zip("abc", [1, 2, 3])):
@@ -232,15 +345,6 @@ def unpack_loops(n):
         i = i * 10
         out.append(i)
     return out, out2, i, x
-
-
-@program
-def loopvar_after(n):
-    for i in range(n):
-        for j in range(i):
-            if j == 2:
-                break
-    return i, j
 
 
 @program
@@ -300,15 +404,25 @@ def strs(n):
     return s, b"bytes"[1:], r"\d", "ü"
 
 
-CASES: list[tuple[CompiledProgram, tuple[Any, ...]]] = [
+WRITTEN: list[tuple[CompiledProgram, tuple[Any, ...]]] = [
+    (tree, (0.7, 4)),
+    (ackermann, (2, 2)),
+    (over_everything, (np.arange(6.0).reshape(2, 3), {"a": 1.0, "b": 2})),
+    (even, (7,)),
+    (even, (6,)),
+    (order, (3,)),
+    (order, (1,)),
+    (calls_with_defaults, (1.5,)),
+    (aliases, (np.arange(8.0),)),
+    (aliases, (np.asfortranarray(np.arange(8.0).reshape(2, 4)).T.reshape(-1),)),
+    (maybe_unset, (2,)),
+    (idle, (4,)),
     (kwonly, (1.0,)),
     (targets, (3,)),
     (chains, (7,)),
     (comps, (4,)),
     (stars, (3,)),
-    (nested_ifs, (6,)),
     (shadow, (1,)),
-    (closes_over, (4,)),
     (annotated, (1.0,)),
     (empty, ()),
     (justdoc, ()),
@@ -316,9 +430,7 @@ CASES: list[tuple[CompiledProgram, tuple[Any, ...]]] = [
     (ret_none, (0,)),
     (ternaries, (4,)),
     (augs, (4,)),
-    (semis, (3,)),
     (unpack_loops, (1,)),
-    (loopvar_after, (5,)),
     (modifies_list, (5,)),
     (dict_loop, (4,)),
     (gen_default, (4,)),

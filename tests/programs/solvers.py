@@ -1,10 +1,10 @@
-"""Solvers as people write them, each of them a program."""
+"""Solvers as people write them, each of them a program, with inputs to run them on."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ckio.programs.compiled import program
+from ckio.programs.compiled import CompiledProgram, program
 
 # An embedded Runge-Kutta method, whose dense output is asked afterwards
 
@@ -140,103 +140,122 @@ def multigrid(f, *, tol=1e-3):
             return u, norms
 
 
-# Conjugate gradients
+# Burgers' equation in Fourier space
 
 
 @program
-def cg(matrix, b, x0=None, maxiter=10, tol=1e-2):
-    x = np.zeros_like(b) if x0 is None else x0.copy()
-    r = b - matrix @ x
-    p = r
-    rr = r @ r
-    for _ in range(maxiter):
-        if rr < tol**2:
-            break
-        ap = matrix @ p
-        alpha = rr / (p @ ap)
-        x += alpha * p
-        r = r - alpha * ap
-        rr, before = r @ r, rr
-        p = r + rr / before * p
-    return x
+def spectral(u0, nu, steps=4, dt=0.01):
+    """Integrating factor and Heun, with the upper third of the spectrum cut off."""
+    n = len(u0)
+    k = np.fft.rfftfreq(n, 1.0 / n)
+    keep = k < n / 3
+    uh = np.fft.rfft(u0)
+    energy: list[Any] = []
+    for i in range(steps):
+        decay = np.exp(-nu * k**2 * dt)
+        n0 = -0.5j * k * np.fft.rfft(np.fft.irfft(uh, n) ** 2) * keep
+        first = decay * (uh + dt * n0)
+        n1 = -0.5j * k * np.fft.rfft(np.fft.irfft(first, n=n) ** 2) * keep
+        uh = decay * uh + 0.5 * dt * (decay * n0 + n1)
+        if i % 2 == 0:
+            energy.append(np.sum(np.abs(uh) ** 2) / n)
+    return np.fft.irfft(uh, n), energy
 
 
-# Newton and Krylov
+# Particles
 
 
-def reaction(u, *, lam, load):
-    flux = np.concatenate([u[:1] * 0.0, u, u[-1:] * 0.0])
-    return 3.0 * u - flux[2:] - flux[:-2] + lam * u**3 - load
+class Bodies(NamedTuple):
+    x: Any
+    v: Any
+    m: Any
 
 
-def jacobian(u, v, *, lam):
-    flux = np.concatenate([v[:1] * 0.0, v, v[-1:] * 0.0])
-    return 3.0 * v - flux[2:] - flux[:-2] + 3 * lam * u**2 * v
-
-
-@program
-def krylov(u, rhs, *, lam, rtol):
-    """Conjugate gradients without a matrix."""
-    x, r = 0.0 * rhs, rhs
-    p, rr, first = r, r @ r, r @ r
-    while rr > rtol * first:
-        q = jacobian(u, v=p, lam=lam)
-        alpha = rr / (p @ q)
-        x, r = x + alpha * p, r - alpha * q
-        rr, old = r @ r, rr
-        p = r + (rr / old) * p
-    return x
+def gravity(x, m, eps):
+    d = x[None, :, :] - x[:, None, :]
+    r2 = (d**2).sum(axis=-1) + eps**2
+    return np.einsum("ij,ijk->ik", m[None, :] / r2**1.5, d)
 
 
 @program
-def newton(load, lam, tol=1e-10):
-    u = load * 0.2
-    for _ in range(20):
-        res = reaction(u, load=load, lam=lam)
-        if np.max(np.abs(res)) < tol:
-            break
-        u = u - krylov(u, rhs=res, rtol=1e-16, lam=lam)
-    else_ = u.sum()
-    return u, else_
+def nbody(x0, v0, m, eps=0.3, t_end=0.5):
+    """Kick, drift, kick, with steps as short as the closest encounter wants them."""
+    s = Bodies(x0.copy(), v=v0.copy(), m=m)
+    t, steps = 0.0, 0
+    acc = gravity(s.x, s.m, eps)
+    while t < t_end:
+        dt = 0.15 * np.sqrt(eps / np.max(np.sqrt(np.sum(acc * acc, axis=1))))
+        dt = t_end - t if t + dt > t_end else dt
+        s.v[...] += 0.5 * dt * acc
+        x = s.x
+        x += dt * s.v
+        acc = gravity(s.x, s.m, eps)
+        s = s._replace(v=s.v + 0.5 * dt * acc)
+        t, steps = t + dt, steps + 1
+    return s, steps, t
 
 
-# An ice sheet
-
-
-def diffusivity(h, dx, gamma):
-    slope = np.diff(h) / dx
-    mean = 0.5 * (h[1:] + h[:-1])
-    return gamma * mean**5 * slope**2
-
-
-@program
-def picard(h_old, dt, dx, gamma, balance):
-    """An implicit step; how often the diffusivity is renewed depends on the ice."""
-    h = h_old
-    for count in range(1, 30):
-        d = diffusivity(h, dx, gamma) * (dt / dx**2)
-        n = len(h)
-        main = np.ones(n)
-        main[:-1] += d
-        main[1:] += d
-        matrix = np.diag(main) - np.diag(d, 1) - np.diag(d, -1)
-        new = np.maximum(np.linalg.solve(matrix, h_old + dt * balance), 0.0)
-        change, h = np.max(np.abs(new - h)), new
-        if change < 1e-6:
-            return h, count
-    return h, count
+# A mesh that is made finer where it is steep
 
 
 @program
-def ice_sheet(h0, gamma, years=1.0):
-    dx = 1.0
-    x = np.arange(len(h0)) - (len(h0) - 1) / 2
-    balance = 0.1 - 0.02 * np.abs(x)
-    h, t, dt = h0.copy(), 0.0, 0.4
-    while t < years:
-        dt = min(dt, years - t)
-        h, count = picard(h, dt=dt, dx=dx, gamma=gamma, balance=balance)
-        t += dt
-        dt *= 1.5 if count < 6 else 0.7
-    volume = np.sum(h) * dx
-    return {"h": h, "volume": volume}
+def adaptive_mesh(left, nu, steps=3):
+    """Diffusion on cells that are split and merged: arrays have another length every step."""
+    x = np.linspace(0.0, 1.0, 6)
+    u = np.tanh((x - left) * 6.0)
+    sizes = []
+    for _ in range(steps):
+        jump = np.abs(np.diff(u))
+        where = [i for i, j in enumerate(jump > 0.4) if j and x[i + 1] - x[i] > 0.04]
+        points, values = [x[:1]], [u[:1]]
+        for i in range(len(jump)):
+            if i in where:
+                points.append(0.5 * (x[i] + x[i + 1 : i + 2]))
+                values.append(0.5 * (u[i : i + 1] + u[i + 1]))
+            points.append(x[i + 1 : i + 2])
+            values.append(u[i + 1 : i + 2])
+        x, u = np.concatenate(points), np.concatenate(values)
+        sizes.append(u.size)
+        h = np.diff(x)
+        slope = np.diff(u) / h
+        dt = 0.3 * np.min(h) ** 2 / nu
+        u[1:-1] += dt * nu * np.diff(slope) / (0.5 * (h[1:] + h[:-1]))
+    return u, sizes
+
+
+# Branch and bound
+
+
+@program
+def knapsack(values, weights, room, i=0, memo=None):
+    """The best of a load, whose parts are remembered."""
+    if memo is None:
+        memo = {}
+    key = f"{i}/{room}"
+    if key in memo:
+        return memo[key]
+    if i == len(weights):
+        return 0.0 * values[0]
+    best = knapsack(values, weights, room, i + 1, memo=memo)
+    if weights[i] <= room:
+        taken = values[i] + knapsack(values, weights, room - weights[i], i + 1, memo)
+        if taken > best:  # noqa: PLR1730
+            best = taken
+    memo[key] = best
+    return best
+
+
+SIDE = np.linspace(0.0, 1.0, 9)
+BUMP = np.exp(-((SIDE - 0.4) ** 2) * 20.0)
+RNG = np.random.default_rng(1)
+
+SOLVERS: list[tuple[CompiledProgram, tuple[Any, ...]]] = [
+    (rk45, (np.array([1.2, -0.3]), 1.5)),
+    (leapfrog, (np.outer(BUMP[:4], BUMP[1:6]), 0.3)),
+    (leapfrog, (np.outer(BUMP[:4], BUMP[1:6]).T, 0.3, 4, False)),
+    (multigrid, (np.sin(3.0 * SIDE),)),
+    (spectral, (1.0 + np.sin(2 * np.pi * np.arange(8) / 8) + 0.1 * np.arange(8) ** 0.5, 0.1)),
+    (nbody, (RNG.normal(size=(3, 2)), RNG.normal(size=(3, 2)), np.array([1.0, 2.0, 0.5]))),
+    (adaptive_mesh, (0.37, 0.2)),
+    (knapsack, (np.array([6.1, 5.2, 8.3, 3.4]), (3, 2, 4, 1), 6)),
+]

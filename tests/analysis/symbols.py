@@ -1,16 +1,11 @@
-"""plan_schedule: done with symbols and by every planner; nothing it stores can be left out."""
+"""Schedules done with symbols, on whole states or on single variables; and random cases of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
-from typing import assert_never
 
-import pytest
-from oracles.arrays import ArrayPlan, earliest, latest, plan_schedule
-
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.variables import Flow, Step
-from ckio.errors import NoSchedule
+from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions.variables import TOGETHER, Flow, Step, Variables
 from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve, mixed
@@ -90,83 +85,66 @@ class Symbols:
         self.state |= {name: self.right[i][name] for name in step.restored}
 
 
-def perform(
+def perform(  # noqa: PLR0912, one for each action
     schedule: Schedule,
-    model: Symbols,
-    plan: ArrayPlan | None,
+    steps: list[Step],
+    seed: Iterable[str],
     *,
+    taped: Iterable[str] = (),
     lost: tuple[Key, int] | None = None,
-) -> list[set[Key]]:
-    """Do a schedule, on single variables or (no plan) on whole states; what is left on the levels.
+) -> set[Key]:
+    """Do a schedule; the arrays that are left on its levels.
 
-    Raises Wrong where a step does not find what it uses. What is `lost` is not read back.
+    Raises Wrong where a step, or an adjoint, finds another value than the forward has there. What
+    lies on the levels at the start has the values of the forward. What is `lost` is not read back.
     """
-    start = schedule.stored if plan is None else plan.stored
-    levels: list[dict[Key, object]] = [{} for _ in range(20)]
-    for level, keys in zip(levels, start, strict=False):
-        for key in keys:
-            state = model.right[key.step]
-            level[key] = dict(state) if plan is None else state[key.name]
-    beside: dict[int, list[Action]] = {}
-    for place, access in () if plan is None else zip(plan.places, plan.accesses, strict=True):
-        beside.setdefault(place, []).append(access)
-    for place, action in enumerate(schedule.actions):
+    model = Symbols(steps, frozenset(seed))
+    levels: list[dict[Key, dict[str, object]]] = [{} for _ in range(20)]
+    for level, keys in zip(levels, schedule.stored, strict=False):
+        level |= {key: held(key, model.right[key.step]) for key in keys}
+    tape: dict[str, object] = {}
+    span = range(0)
+    for action in schedule.actions:
         match action:
             case Advance(begin, end) | Record(begin, end):
                 for i in range(begin, end):
-                    step = model.steps[i]
-                    flow = step.forward if isinstance(action, Advance) else step.record
-                    model.forward(i, flow)
+                    step = steps[i]
+                    model.forward(i, step.forward if isinstance(action, Advance) else step.record)
                 model.reached(end)
+                span = range(begin, end) if isinstance(action, Record) else span
             case Reverse(begin, end):
                 for i in reversed(range(begin, end)):
+                    needed = () if i in span else steps[i].record.use.intersection(taped)
+                    if any(tape.get(name) != model.right[i].get(name) for name in needed):
+                        raise Wrong(f"the tape of step {i} is {tape}")
                     model.reverse(i)
-            case Write() | Read() | Discard() if plan is None:
-                whole(action, model, levels)
-            case Write() | Read() | Discard():
-                for access in beside.pop(place, []):
-                    assert isinstance(access, Discard) or type(access) is type(action)
-                    single(access, model, levels, lost)
-            case _:
-                assert_never(action)
-    assert not beside
-    return [set(level) for level in levels]
+            case Write(key, level):
+                assert not key.name or key not in levels[level]
+                assert key.kind is Kind.RESTART or len(span) == 1 or not taped
+                first = model.right[span[0] if span else 0]
+                levels[level][key] = held(key, model.state if key.kind is Kind.RESTART else first)
+            case Read(key, level):
+                found = levels[level][key]
+                if lost == (key, level):
+                    found = {name: object() for name in found}
+                if key.kind is Kind.RESTART:
+                    model.state |= found
+                elif key.kind is Kind.TAPE:
+                    tape |= found
+                    span = range(0) if key.name else range(key.step, key.step + 1)
+            case Discard(key, level):
+                del levels[level][key]
+    return {key for level in levels for key in level if key.name}
 
 
-def whole(action: Write | Read | Discard, model: Symbols, levels: list[dict[Key, object]]) -> None:
-    if action.key.kind is not Kind.RESTART:
-        return
-    match action:
-        case Write(key, level):
-            levels[level][key] = dict(model.state)
-        case Read(key, level):
-            found = levels[level][key]
-            assert isinstance(found, dict)
-            model.state = dict(found)
-        case Discard(key, level):
-            del levels[level][key]
+def held(key: Key, state: dict[str, object]) -> dict[str, object]:
+    """What of a state, or of a tape, lies under a key."""
+    if key.name:
+        return {part: state.get(part) for part in key.name.split(TOGETHER)}
+    return dict(state) if key.kind is Kind.RESTART else {}
 
 
-def single(
-    access: object,
-    model: Symbols,
-    levels: list[dict[Key, object]],
-    lost: tuple[Key, int] | None,
-) -> None:
-    match access:
-        case Write(key, level):
-            assert key not in levels[level]
-            assert lost or model.state[key.name] == model.right[key.step][key.name]
-            levels[level][key] = model.state[key.name]
-        case Read(key, level):
-            value = levels[level][key]
-            if lost != (key, level):
-                model.state[key.name] = value
-        case Discard(key, level):
-            del levels[level][key]
-
-
-def subset(random: Random, names: Iterator[str] | str | frozenset[str], p: float) -> frozenset[str]:
+def subset(random: Random, names: Iterable[str], p: float) -> frozenset[str]:
     return frozenset(name for name in sorted(names) if random.random() < p)
 
 
@@ -224,57 +202,20 @@ def random_planned(random: Random, name: str, planner: Planned, *, differ: bool)
 def is_right(schedule: Schedule, steps: list[Step], seed: frozenset[str]) -> bool:
     """Whether whole checkpoints do for these steps at all."""
     try:
-        perform(schedule, Symbols(steps, seed), None)
+        perform(schedule, steps, seed)
     except Wrong:
         return False
     return True
 
 
-def check(
-    schedule: Schedule, steps: list[Step], seed: frozenset[str], *, losses: int = 10**9
-) -> int:
-    """Plan by each placing and do it; returns how many arrays were lost, each of which was felt."""
-    plans = [
-        plan_schedule(schedule, steps, seed=seed, placing=placing) for placing in (latest, earliest)
-    ]
-    for plan in plans:
-        left = perform(schedule, Symbols(steps, seed), plan)
-        assert not any(left)
-        written = [action.key for action in plan.accesses if isinstance(action, Write)]
-        assert len(set(written)) == len(written) == plan.writes
-    assert plans[0].writes == plans[1].writes
-    assert plans[0].reads == plans[1].reads
-    stored = [(it.key, it.level) for it in plans[0].accesses if isinstance(it, Write)]
-    for lost in stored[:losses]:
-        with pytest.raises(Wrong):
-            perform(schedule, Symbols(steps, seed), plans[0], lost=lost)
-    return len(stored[:losses])
+def random_variables(
+    random: Random, steps: list[Step], seed: frozenset[str], *, tape: frozenset[str] = frozenset()
+) -> Variables:
+    nbytes = {name: random.randint(1, 9) for name in NAMES}
+    alike = len(set(steps)) == 1 and random.random() < 0.5
+    return Variables(nbytes, steps[0] if alike else tuple(steps), seed, tape)
 
 
-MODELS = 20
-"""Random models that each planner's schedules are held to; there are 15 such campaigns."""
-
-CAMPAIGN = [(name, planner, False) for name, planner in PLANNERS.items()] + [
-    (name, planner, True) for name, planner in VARYING.items()
-]
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    ("name", "planner", "differ"), CAMPAIGN, ids=lambda it: it if isinstance(it, str) else None
-)
-def test_every_planner_runs_on_single_variables_and_needs_each_that_is_stored(
-    name: str, planner: Planned, differ: bool
-) -> None:
-    random, done, lost = Random(name + str(differ)), 0, 0
-    while done < MODELS:
-        try:
-            schedule = random_planned(random, name, planner, differ=differ)
-        except NoSchedule:
-            continue
-        for _ in range(10):
-            steps = random_steps(random, schedule.chain.length, in_part=random.random() < 0.5)
-            seed = subset(random, NAMES, 0.3)
-            if is_right(schedule, steps, seed):
-                done, lost = done + 1, lost + check(schedule, steps, seed, losses=4)
-    assert lost > 0 or name == "store-all"
+def in_place(steps: list[Step]) -> list[Step]:
+    """The same steps, with adjoints that leave the state alone, as those of array models do."""
+    return [Step(step.forward, step.record) for step in steps]
