@@ -3,7 +3,6 @@
 import gc
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -43,7 +42,7 @@ from ckio.runner.failover import Stored, failover
 from ckio.schedule import Schedule, counts
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Event
-from ckio.testing import CountingModel, Throttled, a, put, raw, save, x
+from ckio.testing import CountingModel, Throttled, a, save, x
 from ckio.testing.strategies import complete_schedules, random_complete
 
 from .failing import (
@@ -72,14 +71,6 @@ ERRORS = (
     *(StorageError, LevelFull, MissingCheckpoint, CorruptCheckpoint),
     *(LevelInUse, UnsupportedKind),
 )
-
-
-def no_way(error: StorageError) -> bool:
-    """Whether an error says all that it has to, when there is no way to go on."""
-    cause = error.__cause__
-    return isinstance(cause, StorageError) and all(
-        word in str(error) for word in (str(cause), "'level", "is intact: resume the run")
-    )
 
 
 def test_the_plan_uses_every_level_in_every_way() -> None:
@@ -151,7 +142,9 @@ def test_with_no_level_left_it_stops_and_says_why(number: int) -> None:
     levels = memory(faults, PLATFORM)
     with pytest.raises(StorageError, match="there is no way to go on") as caught:
         told.run(PLAN, PLATFORM, levels)
-    assert no_way(caught.value)
+    assert isinstance(caught.value.__cause__, StorageError)
+    for words in (str(caught.value.__cause__), "'level", "is intact: resume the run"):
+        assert words in str(caught.value)
     assert caught.value.level is not None
     asked = [level for level, _, _ in faults.raised]
     assert len(asked) == len(set(asked))  # nothing is asked again of what was given up
@@ -159,29 +152,6 @@ def test_with_no_level_left_it_stops_and_says_why(number: int) -> None:
         for key in list(level.backend.keys()):
             with Logistic().load(key, level.layout(key)) as into:
                 level.backend.read(key, into)
-
-
-def test_nothing_is_asked_of_a_level_that_was_given_up() -> None:
-    class Dead(Faulty):
-        dead = False
-
-        def __getattribute__(self, name: str):  # type: ignore[no-untyped-def]
-            assert not object.__getattribute__(self, "dead"), name
-            return object.__getattribute__(self, name)
-
-        def discard(self, key: Key, /) -> None:
-            self.dead = True
-            raise StorageError("dead")
-
-    for number in range(3):
-        levels = memory(Faults({}), PLATFORM)
-        levels[number] = Dead(Ram(), number, Faults({}))
-        told = Told()
-        timeline, model = told.run(PLAN, PLATFORM, levels)
-        assert result(model) == TRUTH
-        assert len(told.said) == 1
-        assert told.platforms[-1].levels[number].capacity == 0
-        assert not (timeline.actions.level > 2).any()
 
 
 def test_a_full_level_keeps_what_it_holds_and_is_told_of_once() -> None:
@@ -210,39 +180,37 @@ def test_a_full_level_keeps_what_it_holds_and_is_told_of_once() -> None:
     assert told.platforms[-1].levels[0].capacity > 0  # type: ignore[operator]
 
 
-@pytest.mark.slow
-def test_a_level_that_always_loses_what_it_is_given_is_given_up() -> None:
-    class Forgetful(Faulty):
-        def read(self, key: Key, into, /) -> int:  # type: ignore[no-untyped-def]
-            raise CorruptCheckpoint(f"{key} is not what it was")
+class Forgets(Faulty):
+    """A level that loses what it is given; and perhaps it cannot discard what it has lost."""
 
+    def __init__(self, number: int, *, stuck: bool) -> None:
+        super().__init__(Ram(), number, Faults({}))
+        self.stuck = stuck
+
+    def read(self, key: Key, into, /) -> int:  # type: ignore[no-untyped-def]
+        raise CorruptCheckpoint(f"{key} is not what it was")
+
+    def discard(self, key: Key, /) -> None:
+        if self.stuck:
+            raise MissingCheckpoint(f"{key} is gone")
+        super().discard(key)
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_a_level_that_always_loses_what_it_is_given_is_given_up(stuck: bool) -> None:
+    """At once, and nothing is asked of it any more, if it cannot discard what it has lost."""
     chain = chain_of(12)
     platform = platform_of(chain, 2, 2)
     plan = hrevolve(chain, platform)
     for number in range(2):
         levels, told = memory(Faults({}), platform), Told()
-        levels[number] = Forgetful(Ram(), number, Faults({}))
-        _, model = told.run(plan, platform, levels)
+        levels[number] = Forgets(number, stuck=stuck)
+        timeline, model = told.run(plan, platform, levels)
         assert result(model) == truth(12)
-        assert ["is given up" in text for text in told.said] == [False] * (len(told.said) - 1) + [
-            True
-        ]
+        given_up = ["is given up" in text for text in told.said]
+        assert given_up == ([True] if stuck else [False] * (len(told.said) - 1) + [True])
         assert told.platforms[-1].levels[number].capacity == 0
-
-
-def test_a_level_that_cannot_discard_what_it_lost_is_given_up() -> None:
-    class Stuck(Faulty):
-        def read(self, key: Key, into, /) -> int:  # type: ignore[no-untyped-def]
-            raise MissingCheckpoint(f"{key} is gone")
-
-        def discard(self, key: Key, /) -> None:
-            raise MissingCheckpoint(f"{key} is gone")
-
-    levels, told = memory(Faults({}), PLATFORM), Told()
-    levels[0] = Stuck(Ram(), 0, Faults({}))
-    _, model = told.run(PLAN, PLATFORM, levels)
-    assert result(model) == TRUTH
-    assert ["is given up" in text for text in told.said] == [True]
+        assert not (timeline.actions.level > 1).any()
 
 
 class Unready(Faulty):
@@ -294,29 +262,23 @@ def test_a_level_may_fail_while_it_is_made_ready_for_the_first_plan(verb: str) -
         assert [f"level 'level{number}' fails" in text for text in told.said] == [True]
 
 
-def test_before_the_start_it_is_as_for_any_run() -> None:
-    with pytest.raises(BadInput, match="level 'level0' has no room for this plan"):
-        Told().run(PLAN, PLATFORM, [Ram(capacity=1), Ram(), Ram()])
-    chain = replace(CHAIN, adjoint=1)
-    with pytest.raises(BadInput, match="has 1 bytes for an adjoint checkpoint; the model's has"):
-        Told().run(replace(PLAN, chain=chain), PLATFORM, [Ram(), Ram(), Ram()])
-
-
-def test_what_the_watcher_raises_ends_the_run_as_it_is() -> None:
-    def watch(event: Event) -> None:
-        raise StorageError(f"after {event.action}")
-
-    with pytest.raises(StorageError, match=r"^after Write\(x_0, level \d\)$"):
-        Told().run(PLAN, PLATFORM, memory(Faults({}), PLATFORM), watch=watch)
-
-
-def test_an_error_that_is_no_level_s_ends_the_run() -> None:
+def test_what_is_no_level_s_failure_ends_the_run_as_it_is() -> None:
     class Broken(Logistic):
         def adjoint_step(self, adjoint, tape, i, /):  # type: ignore[no-untyped-def]
             raise StorageError("the model's own")
 
+    def watch(event: Event) -> None:
+        raise StorageError(f"after {event.action}")
+
     with pytest.raises(StorageError, match=r"^#\d+ Reverse\[5, 6\): the model's own"):
         Told(fresh=Broken).run(PLAN, PLATFORM, memory(Faults({}), PLATFORM))
+    with pytest.raises(StorageError, match=r"^after Write\(x_0, level \d\)$"):
+        Told().run(PLAN, PLATFORM, memory(Faults({}), PLATFORM), watch=watch)
+    with pytest.raises(BadInput, match="level 'level0' has no room"):
+        Told().run(PLAN, PLATFORM, [Ram(capacity=1), Ram(), Ram()])
+    plan = replace(PLAN, chain=replace(CHAIN, adjoint=1))
+    with pytest.raises(BadInput, match="1 bytes for an adjoint checkpoint"):
+        Told().run(plan, PLATFORM, [Ram(), Ram(), Ram()])
 
 
 # Where there is no plan from all that is stored
@@ -594,26 +556,6 @@ def test_any_level_may_fail_in_any_role(order: str, tmp_path: Path) -> None:
                     assert list(level.keys()) == []
                 level.remove()  # type: ignore[attr-defined]
             assert list(root.iterdir()) == []
-
-
-def test_to_reserve_again_takes_no_more_room(tmp_path: Path) -> None:
-    sizes = {5000: 4, 300: 3}
-    with ExitStack() as ends:
-        directory, archive = Directory(tmp_path / "d"), Hdf5(tmp_path / "a.h5")
-        for level in (directory, archive):
-            ends.callback(level.remove)
-            level.reserve(sizes)
-        put(archive, x(0), raw(5000))
-        put(directory, x(0), raw(5000))
-
-        def room() -> list[int]:
-            return sorted(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
-
-        before = room()
-        for again in (sizes, {5000: 2}, sizes):
-            directory.reserve(again)
-            archive.reserve(again)
-            assert room() == before
 
 
 # Anything
