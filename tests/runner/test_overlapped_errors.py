@@ -142,7 +142,7 @@ def test_an_error_names_the_transfer_and_keeps_its_class_if_it_is_one_of_ours(se
         assert raised is None or raised.__cause__ is other, f"seed {seed}"
         assert raised is None or "ZeroDivisionError: by depth" in str(raised), f"seed {seed}"
         count += raised is not None
-    assert count > len(seeds) // 5
+    assert count > 5
 
 
 class Moves(CountingModel):

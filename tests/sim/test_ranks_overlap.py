@@ -117,7 +117,7 @@ def test_ranks_that_have_room_take_what_one_simulated_in_full_does(seeds: range)
         for name, use in found.channels.items():
             assert not overlap or use.nbytes == pytest.approx(3 * nbytes[name]), f"seed {seed}"
         behind += len(expected.transfers)
-    assert behind > 10 * len(seeds)
+    assert behind > 300
 
 
 @SEEDS
