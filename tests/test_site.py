@@ -105,6 +105,7 @@ def test_each_page_has_a_title_and_loads_nothing_from_elsewhere(site: Path) -> N
         assert not re.search(r"(@import\s|url\()\s*['\"]?(https?:)?//", css), style
 
 
+@pytest.mark.slow
 def test_every_page_of_the_folder_is_on_the_site_and_adapters_are_in_the_navigation(
     site: Path,
 ) -> None:
@@ -117,6 +118,7 @@ def test_every_page_of_the_folder_is_on_the_site_and_adapters_are_in_the_navigat
             assert f'href="{place}/"' in first
 
 
+@pytest.mark.slow
 def test_pictures_are_well_formed_and_on_their_pages(site: Path) -> None:
     for name in hook("pictures").PICTURES:
         root = ElementTree.parse(site / "pictures" / f"{name}.svg").getroot()
@@ -131,12 +133,14 @@ def test_pictures_are_well_formed_and_on_their_pages(site: Path) -> None:
         assert "<img" not in html
 
 
+@pytest.mark.slow
 def test_every_public_name_is_in_the_reference(site: Path) -> None:
     anchors = [Page(path).anchors for path in (site / "reference").rglob("*.html")]
     for name in ckio.__all__:
         assert sum(f"ckio.{name}" in page for page in anchors) == 1, name
 
 
+@pytest.mark.slow
 def test_every_command_has_a_section_with_its_options(site: Path) -> None:
     page = Page(site / "commands" / "index.html")
     told = (site / "commands" / "index.html").read_text(encoding="utf-8")
@@ -146,6 +150,7 @@ def test_every_command_has_a_section_with_its_options(site: Path) -> None:
     assert "--walltime" in told
 
 
+@pytest.mark.slow
 def test_no_link_of_the_readme_is_dead(site: Path) -> None:
     readme = site / "readme" / "index.html"
     links = re.findall(r"<article.*</article>", readme.read_text("utf-8"), re.DOTALL)[0]
@@ -192,15 +197,20 @@ def test_the_model_of_the_page_runs_from_the_command_line(tmp_path: Path) -> Non
     ((name, code),) = re.findall(r"```python\n# (heat\.py)\n(.*?)```", page, re.DOTALL)
     (tmp_path / name).write_text(code, encoding="utf-8")
     (block,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
-    for line in block.splitlines():
-        done = command(line, tmp_path)
-        assert done.returncode == 0, f"{line}\n{done.stderr}"
-    assert "gradient check  verified" in done.stdout
+    printed = [printed_by(line, tmp_path) for line in block.splitlines()]
+    assert "gradient check  verified" in printed[-1]
 
 
 def command(line: str, place: Path) -> subprocess.CompletedProcess[str]:
     words = [str(Path(sys.executable).with_name("ckio")), *shlex.split(line)[1:]]
     return subprocess.run(words, cwd=place, capture_output=True, text=True, check=False)
+
+
+def printed_by(line: str, place: Path) -> str:
+    """What a command prints that succeeds."""
+    done = command(line, place)
+    assert done.returncode == 0, f"{line}\n{done.stderr}"
+    return done.stdout
 
 
 def blocks(kind: str) -> list[tuple[str, str]]:
@@ -226,11 +236,12 @@ def shape(printed: str) -> list[str]:
     return [" ".join(line) for line in words if line and not set("".join(line)) <= {"-"}]
 
 
-def on_this_machine(place: Path) -> None:
+def on_this_machine(place: Path) -> Path:
     """The tour's model, and its platform file, with a level in a place that is here."""
     shutil.copy(EXAMPLES / "ocean" / "ocean.py", place)
     platform = (DOCS / "_site" / "tour.toml").read_text(encoding="utf-8")
     (place / "node.toml").write_text(platform.replace(PLACE, str(place)), encoding="utf-8")
+    return place
 
 
 @pytest.mark.slow
@@ -240,24 +251,15 @@ def test_the_tour_prints_what_it_says(tmp_path: Path) -> None:
     told = blocks("")
     assert len(told) >= 6
     for line, printed in told:
-        done = command(line, tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert settled(done.stdout) == settled(printed), line
+        assert settled(printed_by(line, tmp_path)) == settled(printed), line
 
 
 @pytest.mark.slow
 def test_the_tour_measures_what_it_says(tmp_path: Path) -> None:
     """Figures differ from machine to machine; lines and columns do not."""
-    (calibrate, printed), (run, after), (show, last) = blocks("measured")
-    on_this_machine(tmp_path)
-    done = command(calibrate, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert shape(done.stdout) == shape(printed)
-    on_this_machine(tmp_path)
-    for line, below in ((run, after), (show, last)):
-        done = command(line, tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert shape(done.stdout) == shape(below)
+    for line, printed in blocks("measured"):
+        on_this_machine(tmp_path)  # which the first command changes
+        assert shape(printed_by(line, tmp_path)) == shape(printed)
 
 
 @pytest.mark.slow

@@ -30,11 +30,18 @@ PREDICTED = timeline([0.5, 3.0, 1.25, 2.0, 0.25, 1.25])
 MEASURED = timeline([0.5, 3.5, 1.25, 2.0, 4.25, 1.25], gap=0.0625)
 
 
-def test_rows_add_up_to_the_makespans() -> None:
+def test_rows_add_up_to_the_makespans_and_count_actions_steps_and_bytes() -> None:
     report = compare(PREDICTED, MEASURED)
     assert sum(row.predicted for row in report.rows) == pytest.approx(report.predicted, rel=1e-12)
     assert sum(row.measured for row in report.rows) == pytest.approx(report.measured, rel=1e-12)
     assert report.measured == MEASURED.makespan
+    rows = {row.name: row for row in report.rows}
+    assert rows[BETWEEN].predicted == pytest.approx(0.0)
+    assert rows[BETWEEN].measured == pytest.approx(6 * 0.0625)
+    assert (rows["advance"].actions, rows["advance"].steps) == (1, 3)
+    assert (rows["record"].actions, rows["record"].steps) == (2, 2)
+    assert (rows["write level 1"].actions, rows["write level 1"].nbytes) == (1, 8)
+    assert [row.name for row in compare(PREDICTED[:0], MEASURED[:0]).rows] == [BETWEEN]
 
 
 def test_the_class_with_the_largest_difference_is_the_culprit() -> None:
@@ -43,19 +50,6 @@ def test_the_class_with_the_largest_difference_is_the_culprit() -> None:
     assert report.culprit.difference == 4.0
     assert report.share == pytest.approx(4.0 / (4.0 + 0.5 + 6 * 0.0625))
     assert report.error == pytest.approx((8.25 - 13.125) / 13.125)
-
-
-def test_the_time_between_actions_has_a_row_of_its_own() -> None:
-    (row,) = [row for row in compare(PREDICTED, MEASURED).rows if row.name == BETWEEN]
-    assert row.predicted == pytest.approx(0.0)
-    assert row.measured == pytest.approx(6 * 0.0625)
-
-
-def test_rows_count_actions_steps_and_bytes() -> None:
-    rows = {row.name: row for row in compare(PREDICTED, MEASURED).rows}
-    assert (rows["advance"].actions, rows["advance"].steps) == (1, 3)
-    assert (rows["record"].actions, rows["record"].steps) == (2, 2)
-    assert (rows["write level 1"].actions, rows["write level 1"].nbytes) == (1, 8)
 
 
 def test_timelines_of_different_schedules_are_refused() -> None:
@@ -72,10 +66,6 @@ def test_timelines_that_agree_leave_nothing_to_explain() -> None:
         report = compare(same, same)
         assert (report.error, report.share, report.culprit.difference) == (0.0, 0.0, 0.0)
         assert report.predicted == report.measured == same.makespan
-
-
-def test_the_row_between_actions_is_there_even_where_there_are_none() -> None:
-    assert [row.name for row in compare(PREDICTED[:0], MEASURED[:0]).rows] == [BETWEEN]
 
 
 def test_lossy_levels_that_were_read_are_named() -> None:

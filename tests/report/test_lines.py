@@ -5,7 +5,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -27,6 +26,8 @@ from ckio.schedule.occupancy import BEFORE, Lifetimes, accesses
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
+
+from .drawing import shapes
 
 CHAIN = Chain(steps=23, advance=1.0, record=1.5, reverse=2.0, restart=30, tape=30, adjoint=3)
 RAM = Level(name="ram", capacity=90, write=Affine(0.0, 0.01), read=Affine(0.0, 0.01))
@@ -172,16 +173,6 @@ def test_what_is_written_after_a_reverse_belongs_to_the_next_step_forward() -> N
     assert places.step.tolist() == [3, 3, 2, 2]
 
 
-def plotted(picture: str, css: str) -> list[tuple[str, str]]:
-    """(title, path) of the shapes of one class."""
-    return [
-        (path.findtext("{*}title") or "", path.get("d", ""))
-        for group in ElementTree.fromstring(picture).findall("{*}svg/{*}g")
-        if group.get("class") == css
-        for path in group.findall(".//{*}path")
-    ]
-
-
 def small() -> tuple[Schedule, Platform]:
     steps = [Step(Flow({"u", "m"}, {"u", "m"} if i == 0 else {"u"}, {"u"})) for i in range(5)]
     chain = replace(CHAIN.with_steps(5), variables=Variables({"u": 20, "m": 10}, steps, {"u"}))
@@ -192,7 +183,7 @@ def test_variables_that_are_written_or_read_together_have_one_mark_that_names_th
     schedule, platform = small()
     timeline = simulate(schedule, platform)
     picture = spacetime(timeline, schedule.chain, platform).element()
-    far = [title.split("\n") for title, _ in plotted(picture, "line mark level1 point")]
+    far = [title.split("\n") for title, _ in shapes(picture, "line mark level1 point")]
     assert [[line for line in title if "_" in line] for title in far] == [
         ["write x_0.u, 20 B", "write x_0.m, 10 B"],
         ["write x_2.u, 20 B"],
@@ -203,8 +194,8 @@ def test_variables_that_are_written_or_read_together_have_one_mark_that_names_th
     assert far[0][1] == "to far, 0 s to 2 s: 2 s"
     # The mark of m as in x_1 is at x_2, beside that of u.
     (_, near), (_, far_mark) = (
-        plotted(picture, "line mark level0 point")[0],
-        plotted(picture, "line mark level1 point")[1],
+        shapes(picture, "line mark level0 point")[0],
+        shapes(picture, "line mark level1 point")[1],
     )
     assert middle(near) == pytest.approx(middle(far_mark), abs=0.1)
 
@@ -222,7 +213,7 @@ def test_they_have_one_line_as_long_as_one_of_them_is_stored() -> None:
         (spacetime(timeline, schedule.chain, platform), "line stay level1"),
         (sweeps(timeline, schedule.chain, platform, PlotAxis(timeline.makespan)), "line level1"),
     ):
-        titles = [title.split("\n") for title, _ in plotted(picture.element(), css)]
+        titles = [title.split("\n") for title, _ in shapes(picture.element(), css)]
         assert [title[::2] for title in titles] == [
             ["x_0.u on far", "x_0.m on far"],
             ["x_2.u on far"],

@@ -4,22 +4,20 @@ import re
 from itertools import pairwise
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.columns import Actions
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.report.pictures.lines import STROKES, Places
 from ckio.report.pictures.spacetime import MOST, spacetime
 from ckio.report.pictures.svg import COLUMNS, LEFT, RIGHT
-from ckio.schedule import Schedule, seconds_of
-from ckio.schedule.timeline import Timeline
+from ckio.schedule import Schedule
 from ckio.testing.strategies import Case, legal_schedules
 
-SVG = "{http://www.w3.org/2000/svg}"
+from .drawing import SVG, in_sequence, long, shapes
+
 CHAIN = Chain(steps=4, advance=1.0, record=1.5, reverse=2.5, restart=10, tape=7, adjoint=3)
 PLATFORM = Platform((Level(name="ram"), Level(name="disk")))
 X0, X2, T2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2), Key(Kind.TAPE, 2)
@@ -35,27 +33,9 @@ SMALL: list[Action] = [
 ]
 
 
-def in_sequence(schedule: Schedule, platform: Platform) -> Timeline:
-    stop = np.cumsum(seconds_of(schedule, platform))
-    start = np.concatenate(([0.0], stop))[: len(stop)]
-    return Timeline(schedule.actions, start, stop, schedule.chain.nbytes_of(schedule.actions))
-
-
-def drawn(actions: list[Action], chain: Chain = CHAIN) -> ElementTree.Element:
+def drawn(actions: list[Action], chain: Chain = CHAIN) -> str:
     timeline = in_sequence(Schedule(chain, actions), PLATFORM)
-    return ElementTree.fromstring(spacetime(timeline, chain, PLATFORM).element())
-
-
-def shapes(root: ElementTree.Element, css: str) -> list[tuple[str, str]]:
-    """(title, path) of the shapes of one class in the plot."""
-    plot = root.find(f"{SVG}svg")
-    assert plot is not None
-    return [
-        (path.findtext(f"{SVG}title") or "", path.get("d", ""))
-        for g in plot.findall(f"{SVG}g")
-        if g.get("class") == css
-        for path in g.iter(f"{SVG}path")
-    ]
+    return spacetime(timeline, chain, PLATFORM).element()
 
 
 # A step is 808 / 4 = 202 wide and a line 18 high; the first has its middle at 38 + 9.
@@ -127,7 +107,7 @@ def test_axes_say_steps_above_and_times_at_the_left() -> None:
     root = drawn(SMALL)
     texts = [
         (float(each.get("x", "")), float(each.get("y", "")), each.text)
-        for each in root.iter(f"{SVG}text")
+        for each in ElementTree.fromstring(root).iter(f"{SVG}text")
     ]
     for k in range(4):
         assert (X[k], 32.0, str(k)) in texts
@@ -159,7 +139,7 @@ def test_a_schedule_can_be_read_off_its_picture(case: Case) -> None:
     schedule, platform = case
     timeline = in_sequence(schedule, platform)
     picture = spacetime(timeline, schedule.chain, platform)
-    root = ElementTree.fromstring(picture.element())
+    root = picture.element()
     cell, lines = COLUMNS / schedule.chain.length, Places.of(schedule.actions).line
     for css, sort in (
         ("line move advance", Advance),
@@ -197,21 +177,9 @@ def test_a_schedule_can_be_read_off_its_picture(case: Case) -> None:
         assert len(titles) == len(marks)
 
 
-def long(count: int) -> Timeline:
-    """`count` times: write, advance, read, discard."""
-    step = np.arange(count, dtype=np.int64)
-    actions = Actions(
-        op=np.tile(np.array([3, 0, 4, 5], np.uint8), count),
-        begin=np.repeat(step, 4),
-        end=np.stack((0 * step, step + 1, 0 * step, 0 * step), axis=1).ravel(),
-        level=np.tile(np.array([1, 0, 1, 1], np.int16), count),
-    )
-    return in_sequence(Schedule(CHAIN.with_steps(count), actions), PLATFORM)
-
-
 def test_many_sweeps_share_lines_and_many_steps_share_columns() -> None:
-    timeline = long(10_000)
-    root = ElementTree.fromstring(spacetime(timeline, CHAIN.with_steps(10_000), PLATFORM).element())
+    timeline = long(10_000, CHAIN, PLATFORM)
+    root = spacetime(timeline, CHAIN.with_steps(10_000), PLATFORM).element()
     ((title, d),) = shapes(root, "line move advance")
     assert title == "10,000 × advance"
     strokes = re.findall(r"M(\d+) ([\d.]+)H(\d+)", d)
@@ -221,11 +189,10 @@ def test_many_sweeps_share_lines_and_many_steps_share_columns() -> None:
     for before, after in pairwise(strokes):
         assert int(after[0]) - int(before[2]) in (0, -1)
     assert len(strokes) <= STROKES
-    words = [each.text or "" for each in root.iter(f"{SVG}text")]
+    words = [each.text or "" for each in ElementTree.fromstring(root).iter(f"{SVG}text")]
     assert any(re.fullmatch(r"one line is \d+ of [\d,]+ sweeps", w) for w in words)
 
 
-@pytest.mark.parametrize("count", [100_000])
-def test_a_long_schedule_has_a_small_picture(count: int) -> None:
-    text = spacetime(long(count), CHAIN.with_steps(count), PLATFORM).element()
-    assert len(text) < 500_000
+def test_a_long_schedule_has_a_small_picture() -> None:
+    timeline = long(100_000, CHAIN, PLATFORM)
+    assert len(spacetime(timeline, CHAIN.with_steps(100_000), PLATFORM).element()) < 500_000

@@ -15,7 +15,7 @@ from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.report.trace import MOST_EVENTS, trace
-from ckio.schedule import Schedule, seconds_of
+from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
@@ -62,36 +62,23 @@ def test_a_slice_has_its_thread_its_microseconds_and_its_details() -> None:
     assert slices[1]["args"] == {"begin": 0, "end": 2}
 
 
-def test_threads_are_the_resources_in_the_order_of_the_platform() -> None:
-    about = events(TIMELINE, CHAIN, PLATFORM, "M")
-    names = {e["tid"]: e["args"]["name"] for e in about if e["name"] == "thread_name"}
-    assert names == {0: "computing", 1: "ram", 2: "disk"}
-    order = {e["tid"]: e["args"]["sort_index"] for e in about if e["name"] == "thread_sort_index"}
-    assert order == {0: 0, 1: 1, 2: 2}
+def threads(timeline: Timeline, platform: Platform, what: str) -> dict[int, Any]:
+    about = events(timeline, CHAIN, platform, "M")
+    key = "name" if what == "thread_name" else "sort_index"
+    return {e["tid"]: e["args"][key] for e in about if e["name"] == what}
 
 
-def test_counters_say_how_full_a_level_is() -> None:
-    counters = events(TIMELINE, CHAIN, PLATFORM, "C")
-    disk = [(e["ts"], e["args"]["bytes"]) for e in counters if e["name"] == "bytes on disk"]
-    assert disk == [(0.0, 10), (6_500_000.0, 0)]
-    ram = [(e["ts"], e["args"]["bytes"]) for e in counters if e["name"] == "bytes on ram"]
-    assert ram == [(0.0, 0)]
+def counter(timeline: Timeline, platform: Platform, name: str) -> list[tuple[float, int]]:
+    counters = events(timeline, CHAIN, platform, "C")
+    return [(e["ts"], e["args"]["bytes"]) for e in counters if e["name"] == name]
 
 
-@given(legal_schedules())
-def test_slices_of_one_thread_never_overlap(case: Case) -> None:
-    schedule, platform = case
-    stop = np.cumsum(seconds_of(schedule, platform) / 3)
-    start = np.concatenate(([0.0], stop))[: len(stop)]
-    nbytes = schedule.chain.nbytes_of(schedule.actions)
-    timeline = Timeline(schedule.actions, start, stop, nbytes)
-    slices = events(timeline, schedule.chain, platform, "X")
-    assert len(slices) == len(schedule)
-    ends = {event["tid"]: 0 for event in slices}
-    for event in slices:
-        begin = round(event["ts"] * 1000)
-        assert begin >= ends[event["tid"]]
-        ends[event["tid"]] = begin + round(event["dur"] * 1000)
+def test_threads_are_the_resources_and_counters_say_how_full_they_are() -> None:
+    assert threads(TIMELINE, PLATFORM, "thread_name") == {0: "computing", 1: "ram", 2: "disk"}
+    assert threads(TIMELINE, PLATFORM, "thread_sort_index") == {0: 0, 1: 1, 2: 2}
+    assert counter(TIMELINE, PLATFORM, "bytes on disk") == [(0.0, 10), (6_500_000.0, 0)]
+    assert counter(TIMELINE, PLATFORM, "bytes on ram") == [(0.0, 0)]
+    assert counter(TIMELINE, PLATFORM, "bytes on their way") == []
 
 
 def as_read(microseconds: float) -> int:
@@ -102,7 +89,6 @@ def as_read(microseconds: float) -> int:
 SCALES = [1e-12, 1.0, 3600.0, 1e5, 1e7, 1e9]
 
 
-@settings(max_examples=40)
 @given(legal_schedules(), st.sampled_from(SCALES), st.integers(0, 2))
 def test_slices_that_touch_do_not_overlap_for_a_reader(
     case: Case, scale: float, behind: int
@@ -114,6 +100,9 @@ def test_slices_that_touch_do_not_overlap_for_a_reader(
     last = np.cumsum(size * (timeline.stop - timeline.start) / max(1.0, timeline.makespan))
     start = np.concatenate(([0.0], last))[: len(last)]
     whole = Timeline(timeline.actions, start, last, timeline.nbytes)
+    assert len(events(timeline, schedule.chain, platform, "X", None)) == len(schedule) + len(
+        timeline.transfers
+    )
     ends: dict[int, int] = {}
     for event in events(whole, schedule.chain, platform, "X"):
         assert as_read(event["ts"]) >= ends.get(event["tid"], 0)
@@ -124,7 +113,7 @@ def test_slices_that_touch_do_not_overlap_for_a_reader(
         assert 0 <= as_read(event["ts"]) <= max(ends.values(), default=0) + 1000
 
 
-@pytest.mark.parametrize("seconds", [1e6, 3e6, 1e8, 8.9e9])
+@pytest.mark.parametrize("seconds", [1e6, 8.9e9])
 def test_a_year_of_short_steps_has_them_one_after_the_other(seconds: float) -> None:
     """Where a float of microseconds says no nanoseconds, whole microseconds are written."""
     count = 2000
@@ -152,8 +141,7 @@ def test_channels_are_threads_of_their_own_with_their_transfers() -> None:
     platform = Platform((Level(name="ram"), disk, bus))
     actions = [Write(X0, 1), Write(X0, 2), Advance(0, 2)]
     timeline = simulate(Schedule(CHAIN, actions), platform, overlap=Overlap(2))
-    about = events(timeline, CHAIN, platform, "M")
-    names = {e["tid"]: e["args"]["name"] for e in about if e["name"] == "thread_name"}
+    names = threads(timeline, platform, "thread_name")
     assert names == {0: "computing", 1: "ram", 2: "disk", 3: "bus", 5: "channel disk"}
     moved = [e for e in events(timeline, CHAIN, platform, "X") if e["tid"] == 5]
     assert [(e["ts"], e["dur"], e["args"]["bytes"]) for e in moved] == [
@@ -162,42 +150,13 @@ def test_channels_are_threads_of_their_own_with_their_transfers() -> None:
     ]
 
 
-@pytest.mark.slow
-@given(legal_schedules(), st.integers(0, 3), st.integers(0, 3))
-def test_slices_of_one_thread_never_overlap_where_transfers_do(
-    case: Case, behind: int, ahead: int
-) -> None:
-    schedule, platform = case
-    timeline = simulate(schedule, platform, overlap=Overlap(behind, ahead))
-    slices = events(timeline, schedule.chain, platform, "X")
-    assert len(slices) == len(schedule) + len(timeline.transfers)
-    ends: dict[int, int] = {}
-    for event in slices:
-        begin = round(event["ts"] * 1000)
-        assert begin >= ends.get(event["tid"], 0)
-        ends[event["tid"]] = begin + round(event["dur"] * 1000)
-
-
 def test_with_overlap_a_counter_says_what_is_on_its_way() -> None:
     disk = Level(name="disk", backend="directory", write=Affine(4.0))
     platform = Platform((Level(name="ram", capacity=100, write=Affine(0.5)), disk))
-    timeline = simulate(
-        Schedule(CHAIN, [Advance(0, 2), Write(Key(Kind.RESTART, 2), 1)]),
-        platform,
-        overlap=Overlap(1),
-    )
-    counters = [
-        (e["ts"], e["args"]["bytes"])
-        for e in events(timeline, CHAIN, platform, "C")
-        if e["name"] == "bytes on their way"
-    ]
-    assert counters == [(0.0, 0), (2e6, 10), (6.5e6, 0)]
-    plain = events(TIMELINE, CHAIN, PLATFORM, "C")
-    assert "bytes on their way" not in {event["name"] for event in plain}
-
-
-def nanoseconds(microseconds: float) -> int:
-    return round(microseconds * 1000)
+    schedule = Schedule(CHAIN, [Advance(0, 2), Write(Key(Kind.RESTART, 2), 1)])
+    timeline = simulate(schedule, platform, overlap=Overlap(1))
+    moving = counter(timeline, platform, "bytes on their way")
+    assert moving == [(0.0, 0), (2e6, 10), (6.5e6, 0)]
 
 
 def by_thread(slices: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
@@ -214,12 +173,12 @@ def busy(slices: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
         kind = event["name"].removesuffix("s")
         seconds, actions = found.get(kind, (0, 0))
         count = event["args"].get("actions", 1)
-        found[kind] = seconds + nanoseconds(event["dur"]), actions + count
+        found[kind] = seconds + as_read(event["dur"]), actions + count
     return found
 
 
 def last(slices: list[dict[str, Any]]) -> int:
-    return max(nanoseconds(event["ts"]) + nanoseconds(event["dur"]) for event in slices)
+    return max(as_read(event["ts"]) + as_read(event["dur"]) for event in slices)
 
 
 @pytest.mark.slow
@@ -239,8 +198,8 @@ def test_merged_slices_take_the_same_time_and_never_overlap(
         assert slices[0]["ts"] == each[tid][0]["ts"]
         ends = 0
         for event in slices:
-            assert nanoseconds(event["ts"]) >= ends
-            ends = nanoseconds(event["ts"]) + nanoseconds(event["dur"])
+            assert as_read(event["ts"]) >= ends
+            ends = as_read(event["ts"]) + as_read(event["dur"])
     for name in {event["name"] for event in events(*arguments, "C")}:
         all_of, few = (
             [e["args"]["bytes"] for e in events(*arguments, "C", number) if e["name"] == name]
@@ -258,7 +217,7 @@ def long_chain(steps: int) -> tuple[Timeline, Chain, Platform]:
     return simulate(hrevolve(chain, platform), platform), chain, platform
 
 
-@pytest.mark.parametrize("most", [100, 1000, 3000])
+@pytest.mark.parametrize("most", [100, 3000])
 def test_no_more_events_are_written_than_asked_for(most: int) -> None:
     timeline, chain, platform = long_chain(700)
     assert len(timeline) > 3000

@@ -1,23 +1,37 @@
 """What the tests of levels that fail in mid-run share: a model, levels, and calls that fail."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
+import pytest
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
-from ckio.errors import StorageError
+from ckio.backends.ram import Ram
+from ckio.errors import MissingCheckpoint, StorageError
 from ckio.model import ArrayModel, sizes_of
+from ckio.planners.online import Online
 from ckio.planners.resume import resume
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.runner.failover import Stored, failover
+from ckio.runner.failover import Forward, Stored, failover, ready_for_the_way_back, run_forward
 from ckio.runner.perform import ALONE
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Event, Timeline
+
+THOROUGH = pytest.mark.parametrize(
+    "thorough", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["quick", "thorough"]
+)
+T = TypeVar("T")
+
+
+def some(cases: Sequence[T], number: int, *, thorough: bool) -> Sequence[T]:
+    """Return all cases, or the one whose turn it is."""
+    return cases if thorough else [cases[number % len(cases)]]
 
 
 class Logistic(ArrayModel):
@@ -118,6 +132,18 @@ class Told:
         )
 
 
+class Forgetful(Ram):
+    """A level that loses what it is given."""
+
+    def read(self, key: Key, into: Buffers, /) -> int:
+        raise MissingCheckpoint(f"{key} is gone")
+
+
+def memory(faults: "Faults", platform: Platform) -> list["Faulty"]:
+    """A level in memory for each of the platform's; they fail as they are told to."""
+    return [Faulty(Ram(), number, faults) for number in range(len(platform.levels))]
+
+
 class Faults:
     """Calls that fail, by their number: writes, reads and discards of all levels are counted."""
 
@@ -169,3 +195,66 @@ class Faulty:
 
     def close(self) -> None:
         self.backend.close()
+
+
+class Ending(Logistic):
+    """A program that says itself when it is finished."""
+
+    def __init__(self, size: int = 8, steps: int = 7) -> None:
+        super().__init__(size)
+        self.steps = steps
+
+    def finished(self, state: Any, i: int, /) -> bool:
+        return i >= self.steps
+
+
+@dataclass
+class Unknown:
+    """A run of unknown length on levels that fail, and what it said."""
+
+    platform: Platform
+    backends: Sequence[Backend]
+    size: int = 8
+    steps: int = 7
+    said: list[str] = field(default_factory=list)
+    seen: list[Event] = field(default_factory=list)
+    platforms: list[Platform] = field(default_factory=list)
+    watch: Callable[[Event], None] | None = None
+    stop: Callable[[], bool] | None = None
+
+    @property
+    def chain(self) -> Chain:
+        return chain_of(self.steps, self.size)
+
+    def rule(self, platform: Platform, stored: Sequence[Collection[Key]]) -> Online:
+        self.platforms.append(platform)
+        assert len(self.platforms) < 200, "it does not end"
+        return Online(replace(chain_of(1, self.size), steps=None), platform)
+
+    def told(self, event: Event) -> None:
+        self.seen.append(event)
+        if self.watch is not None:
+            self.watch(event)
+
+    def forward(self, stored: Sequence[Collection[Key]] = ()) -> Forward:
+        model = Ending(self.size, self.steps)
+        return run_forward(
+            self.rule, self.platform, model, self.backends,
+            say=self.said.append, stored=stored, watch=self.told, stop=self.stop,
+        )  # fmt: skip
+
+    def ready(self, done: Forward) -> tuple[Schedule, Forward]:
+        def plan(platform: Platform, stored: Sequence[Collection[Key]]) -> Schedule:
+            return finished(self.chain, platform, tuple(map(frozenset, stored)))
+
+        return ready_for_the_way_back(plan, self.chain, done, say=self.said.append)
+
+    def back(self, done: Forward) -> Result:
+        """The way back by a fresh model, as the command line goes it."""
+        assert done.steps == self.steps
+        plan, done = self.ready(done)
+        _, model = failover(
+            plan, done.platform, Logistic(self.size), done.backends,
+            fresh=lambda: Logistic(self.size), replan=finished, say=self.said.append,
+        )  # fmt: skip
+        return result(model)

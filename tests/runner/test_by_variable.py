@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -30,9 +31,8 @@ from ckio.runner.failover import Stored, failover
 from ckio.runner.perform import perform
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.policy import Overlap
-from ckio.sim.engine import simulate
 
-from .failing import Faults, Faulty, finished
+from .failing import THOROUGH, Faults, finished, memory, some
 
 STEPS, CHANGE = 6, 3
 
@@ -138,60 +138,43 @@ def test_tapes_are_stored_by_variable_too() -> None:
     assert bits(model) == TRUTH
 
 
-def test_what_is_simulated_without_overlap_takes_the_makespan() -> None:
-    assert simulate(PLAN, PLATFORM).makespan == makespan(PLAN, PLATFORM)
-
-
-@pytest.mark.parametrize("overlap", [Overlap(1, 0), Overlap(0, 2), Overlap(2, 2)])
-def test_transfers_may_go_on_behind_the_program(overlap: Overlap) -> None:
-    model = Seasons()
-    timeline = run(PLAN, PLATFORM, model, [Ram(), Ram(), Ram()], overlap=overlap)
-    assert bits(model) == TRUTH
-    assert len(timeline.transfers)
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        *(StorageError, CorruptCheckpoint),
-        *(pytest.param(error, marks=pytest.mark.slow) for error in (LevelFull, MissingCheckpoint)),
-    ],
-)
-@pytest.mark.parametrize("ever", [False, True])
-@pytest.mark.parametrize("overlap", [Overlap(), Overlap(2, 2)], ids=["alone", "overlap"])
-def test_any_call_may_fail_once_or_from_then_on(
-    error: type[StorageError], ever: bool, overlap: Overlap
-) -> None:
-    for number in range(CALLS):
-        faults, said = Faults({number: error}, ever=ever), list[str]()
-        levels = [Faulty(Ram(), level, faults) for level in range(3)]
-        _, model = failover(
-            *(PLAN, PLATFORM, Seasons(), [Ram(), *levels[1:]] if overlap else levels),
-            fresh=Seasons,
-            replan=replan,
-            say=said.append,
-            overlap=overlap,
-        )
+def test_transfers_may_go_on_behind_the_program() -> None:
+    for overlap in (Overlap(1, 0), Overlap(0, 2)):
+        model = Seasons()
+        timeline = run(PLAN, PLATFORM, model, [Ram(), Ram(), Ram()], overlap=overlap)
         assert bits(model) == TRUTH
-        assert bool(said) == bool(faults.raised)
+        assert len(timeline.transfers)
+
+
+@THOROUGH
+@pytest.mark.parametrize("overlap", [Overlap(), Overlap(2, 2)], ids=["alone", "overlap"])
+def test_any_call_may_fail_once_or_from_then_on(overlap: Overlap, thorough: bool) -> None:
+    errors = (StorageError, CorruptCheckpoint, LevelFull, MissingCheckpoint)
+    for number in range(0, CALLS, 1 if thorough else 5):
+        for error, ever in some(list(product(errors, (False, True))), number, thorough=thorough):
+            faults, said = Faults({number: error}, ever=ever), list[str]()
+            levels = memory(faults, PLATFORM)
+            _, model = failover(
+                *(PLAN, PLATFORM, Seasons(), [Ram(), *levels[1:]] if overlap else levels),
+                fresh=Seasons,
+                replan=replan,
+                say=said.append,
+                overlap=overlap,
+            )
+            assert bits(model) == TRUTH, (number, error, ever)
+            assert bool(said) == bool(faults.raised)
 
 
 def test_where_the_model_stands_is_carried_variable_by_variable() -> None:
     """Nothing is recorded or advanced again: what fails is written to the next level."""
-    first_write_behind_a_step = next(
-        number
-        for number, action in enumerate(PLAN.actions)
-        if number and str(action).startswith("Write")
-    )
-    number = sum(
-        not str(action).startswith(("Advance", "Record", "Reverse"))
-        for action in PLAN.actions[:first_write_behind_a_step]
-    )
-    faults, taken = Faults({number: StorageError}), list[int]()
+    words = [type(action).__name__ for action in PLAN.actions]
+    first = words.index("Write", 1)  # after a step
+    accesses = sum(word in ("Write", "Read", "Discard") for word in words[:first])
+    faults = Faults({accesses: StorageError})
     timeline, model = failover(
-        *(PLAN, PLATFORM, Seasons(), [Faulty(Ram(), level, faults) for level in range(3)]),
+        *(PLAN, PLATFORM, Seasons(), memory(faults, PLATFORM)),
         fresh=Seasons,
-        replan=lambda *given: taken.append(len(given[2][-1])) or replan(*given),  # type: ignore[func-returns-value]
+        replan=replan,
         say=lambda _: None,
     )
     assert bits(model) == TRUTH
@@ -200,14 +183,11 @@ def test_where_the_model_stands_is_carried_variable_by_variable() -> None:
 
 
 def test_a_model_of_other_sizes_is_refused_before_the_start() -> None:
-    class Larger(Seasons):
-        pass
-
     variables = replace(VARIABLES, nbytes={**VARIABLES.nbytes, "x": 72})
     plan = lower(hrevolve(CHAIN, PLATFORM), variables)
-    with pytest.raises(BadInput, match=r"the schedule plans .* bytes for .*x.* in a restart"):
-        run(plan, Platform(tuple(replace(it, capacity=None) for it in PLATFORM.levels)),
-            Larger(), [Ram(), Ram(), Ram()])  # fmt: skip
+    levels = tuple(replace(level, capacity=None) for level in PLATFORM.levels)
+    with pytest.raises(BadInput, match=r"plans .* bytes for .*x.* in a restart"):
+        run(plan, Platform(levels), Seasons(), [Ram(), Ram(), Ram()])
 
 
 @pytest.mark.slow

@@ -3,9 +3,9 @@
 import gc
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from random import Random
 
@@ -42,18 +42,21 @@ from ckio.runner.failover import Stored, failover
 from ckio.schedule import Schedule, counts
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Event
-from ckio.testing import CountingModel, Throttled, a, put, raw, save, x
+from ckio.testing import CountingModel, Throttled, a, save, x
 from ckio.testing.strategies import complete_schedules, random_complete
 
 from .failing import (
+    THOROUGH,
     Faults,
     Faulty,
     Logistic,
     Told,
     chain_of,
     finished,
+    memory,
     platform_of,
     result,
+    some,
     truth,
 )
 
@@ -68,19 +71,6 @@ ERRORS = (
     *(StorageError, LevelFull, MissingCheckpoint, CorruptCheckpoint),
     *(LevelInUse, UnsupportedKind),
 )
-
-
-def memory(faults: Faults, platform: Platform = PLATFORM) -> list[Faulty]:
-    """A level in memory for each of the platform's; they fail as they are told to."""
-    return [Faulty(Ram(), number, faults) for number in range(len(platform.levels))]
-
-
-def no_way(error: StorageError) -> bool:
-    """Whether an error says all that it has to, when there is no way to go on."""
-    cause = error.__cause__
-    return isinstance(cause, StorageError) and all(
-        word in str(error) for word in (str(cause), "'level", "is intact: resume the run")
-    )
 
 
 def test_the_plan_uses_every_level_in_every_way() -> None:
@@ -109,57 +99,52 @@ def test_a_run_in_which_nothing_fails_is_as_always() -> None:
     assert seen == list(timeline)
 
 
-@pytest.mark.parametrize(
-    "error", [*ERRORS[:4], *(pytest.param(error, marks=pytest.mark.slow) for error in ERRORS[4:])]
-)
-@pytest.mark.parametrize("ever", [False, True])
-def test_any_call_may_fail_once_or_from_then_on(error: type[StorageError], ever: bool) -> None:
+@THOROUGH
+def test_any_call_may_fail_once_or_from_then_on(thorough: bool) -> None:
     for number in range(CALLS):
-        faults, told = Faults({number: error}, ever=ever), Told()
-        _, model = told.run(PLAN, PLATFORM, memory(faults))
-        assert result(model) == TRUTH
-        assert faults.raised
-        assert len(told.said) == len(set(told.said)) > 0
-        name = PLATFORM.levels[faults.raised[0][0]].name
-        assert f"level {name!r}" in told.said[0]
-        assert "this" in told.said[0]
+        for error, ever in some(list(product(ERRORS, (False, True))), number, thorough=thorough):
+            faults, told = Faults({number: error}, ever=ever), Told()
+            _, model = told.run(PLAN, PLATFORM, memory(faults, PLATFORM))
+            assert result(model) == TRUTH, (number, error, ever)
+            assert faults.raised
+            assert len(told.said) == len(set(told.said)) > 0
+            name = PLATFORM.levels[faults.raised[0][0]].name
+            assert f"level {name!r}" in told.said[0]
+            assert "this" in told.said[0]
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("error", ERRORS[:4])
-@pytest.mark.parametrize("ever", [False, True])
-def test_any_call_may_fail_behind_the_program(error: type[StorageError], ever: bool) -> None:
+@THOROUGH
+def test_any_call_may_fail_behind_the_program(thorough: bool) -> None:
     for number in range(CALLS):
-        faults, told = Faults({number: error}, ever=ever), Told()
-        levels = [Ram(), *memory(faults)[1:]]
-        timeline, model = told.run(PLAN, PLATFORM, levels, overlap=Overlap(2, 2))
-        assert result(model) == TRUTH
-        assert bool(told.said) == bool(faults.raised)
-        assert len(timeline.transfers)
+        cases = list(product(ERRORS[:4], (False, True)))
+        for error, ever in some(cases, number, thorough=thorough):
+            faults, told = Faults({number: error}, ever=ever), Told()
+            levels = [Ram(), *memory(faults, PLATFORM)[1:]]
+            timeline, model = told.run(PLAN, PLATFORM, levels, overlap=Overlap(2, 2))
+            assert result(model) == TRUTH, (number, error, ever)
+            assert bool(told.said) == bool(faults.raised)
+            assert len(timeline.transfers)
 
 
-@pytest.mark.parametrize("error", [StorageError, CorruptCheckpoint, LevelFull])
-@pytest.mark.parametrize(
-    "apart", [(3,), pytest.param((1, 2, 4, 6, 9), marks=pytest.mark.slow)], ids=["quick", "all"]
-)
-def test_a_second_call_may_fail_while_the_rest_is_performed(
-    apart: tuple[int, ...], error: type[StorageError]
-) -> None:
+@THOROUGH
+def test_a_second_call_may_fail_while_the_rest_is_performed(thorough: bool) -> None:
     for number in range(0, CALLS, 2):
-        for later in apart:
-            faults = Faults({number: StorageError, number + later: error})
-            told = Told()
-            _, model = told.run(PLAN, PLATFORM, memory(faults))
-            assert result(model) == TRUTH
+        cases = list(product((3, 1, 2, 4, 6, 9), (StorageError, CorruptCheckpoint, LevelFull)))
+        for later, error in some(cases, number, thorough=thorough):
+            faults, told = Faults({number: StorageError, number + later: error}), Told()
+            _, model = told.run(PLAN, PLATFORM, memory(faults, PLATFORM))
+            assert result(model) == TRUTH, (number, later, error)
 
 
-@pytest.mark.parametrize("number", range(CALLS // 2))
+@pytest.mark.parametrize("number", range(0, CALLS // 2, 3))
 def test_with_no_level_left_it_stops_and_says_why(number: int) -> None:
     faults, told = Faults(dict.fromkeys(range(number, 999), StorageError)), Told()
-    levels = memory(faults)
+    levels = memory(faults, PLATFORM)
     with pytest.raises(StorageError, match="there is no way to go on") as caught:
         told.run(PLAN, PLATFORM, levels)
-    assert no_way(caught.value)
+    assert isinstance(caught.value.__cause__, StorageError)
+    for words in (str(caught.value.__cause__), "'level", "is intact: resume the run"):
+        assert words in str(caught.value)
     assert caught.value.level is not None
     asked = [level for level, _, _ in faults.raised]
     assert len(asked) == len(set(asked))  # nothing is asked again of what was given up
@@ -167,29 +152,6 @@ def test_with_no_level_left_it_stops_and_says_why(number: int) -> None:
         for key in list(level.backend.keys()):
             with Logistic().load(key, level.layout(key)) as into:
                 level.backend.read(key, into)
-
-
-def test_nothing_is_asked_of_a_level_that_was_given_up() -> None:
-    class Dead(Faulty):
-        dead = False
-
-        def __getattribute__(self, name: str):  # type: ignore[no-untyped-def]
-            assert not object.__getattribute__(self, "dead"), name
-            return object.__getattribute__(self, name)
-
-        def discard(self, key: Key, /) -> None:
-            self.dead = True
-            raise StorageError("dead")
-
-    for number in range(3):
-        levels = memory(Faults({}))
-        levels[number] = Dead(Ram(), number, Faults({}))
-        told = Told()
-        timeline, model = told.run(PLAN, PLATFORM, levels)
-        assert result(model) == TRUTH
-        assert len(told.said) == 1
-        assert told.platforms[-1].levels[number].capacity == 0
-        assert not (timeline.actions.level > 2).any()
 
 
 def test_a_full_level_keeps_what_it_holds_and_is_told_of_once() -> None:
@@ -218,125 +180,105 @@ def test_a_full_level_keeps_what_it_holds_and_is_told_of_once() -> None:
     assert told.platforms[-1].levels[0].capacity > 0  # type: ignore[operator]
 
 
-@pytest.mark.slow
-def test_a_level_that_always_loses_what_it_is_given_is_given_up() -> None:
-    class Forgetful(Faulty):
-        def read(self, key: Key, into, /) -> int:  # type: ignore[no-untyped-def]
-            raise CorruptCheckpoint(f"{key} is not what it was")
+class Forgets(Faulty):
+    """A level that loses what it is given; and perhaps it cannot discard what it has lost."""
 
+    def __init__(self, number: int, *, stuck: bool) -> None:
+        super().__init__(Ram(), number, Faults({}))
+        self.stuck = stuck
+
+    def read(self, key: Key, into, /) -> int:  # type: ignore[no-untyped-def]
+        raise CorruptCheckpoint(f"{key} is not what it was")
+
+    def discard(self, key: Key, /) -> None:
+        if self.stuck:
+            raise MissingCheckpoint(f"{key} is gone")
+        super().discard(key)
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_a_level_that_always_loses_what_it_is_given_is_given_up(stuck: bool) -> None:
+    """At once, and nothing is asked of it any more, if it cannot discard what it has lost."""
     chain = chain_of(12)
     platform = platform_of(chain, 2, 2)
     plan = hrevolve(chain, platform)
     for number in range(2):
         levels, told = memory(Faults({}), platform), Told()
-        levels[number] = Forgetful(Ram(), number, Faults({}))
-        _, model = told.run(plan, platform, levels)
+        levels[number] = Forgets(number, stuck=stuck)
+        timeline, model = told.run(plan, platform, levels)
         assert result(model) == truth(12)
-        assert ["is given up" in text for text in told.said] == [False] * (len(told.said) - 1) + [
-            True
-        ]
+        given_up = ["is given up" in text for text in told.said]
+        assert given_up == ([True] if stuck else [False] * (len(told.said) - 1) + [True])
         assert told.platforms[-1].levels[number].capacity == 0
+        assert not (timeline.actions.level > 1).any()
 
 
-def test_a_level_that_cannot_discard_what_it_lost_is_given_up() -> None:
-    class Stuck(Faulty):
-        def read(self, key: Key, into, /) -> int:  # type: ignore[no-untyped-def]
-            raise MissingCheckpoint(f"{key} is gone")
+class Unready(Faulty):
+    """A level that fails as it is made ready, at this call of a method and at all later ones."""
 
-        def discard(self, key: Key, /) -> None:
-            raise MissingCheckpoint(f"{key} is gone")
+    def __init__(self, number: int, verb: str, error: type[StorageError], *, call: int) -> None:
+        super().__init__(Ram(), number, Faults({}))
+        self.verb, self.error, self.left = verb, error, call
 
-    levels, told = memory(Faults({})), Told()
-    levels[0] = Stuck(Ram(), 0, Faults({}))
-    _, model = told.run(PLAN, PLATFORM, levels)
-    assert result(model) == TRUTH
-    assert ["is given up" in text for text in told.said] == [True]
+    def reserve(self, sizes, /) -> None:  # type: ignore[no-untyped-def]
+        self.may_fail("reserve")
+        super().reserve(sizes)
+
+    def prepare(self, key, layout, count, /) -> None:  # type: ignore[no-untyped-def]
+        self.may_fail("prepare")
+
+    def keys(self):  # type: ignore[no-untyped-def]
+        self.may_fail("keys")
+        return super().keys()
+
+    def may_fail(self, verb: str) -> None:
+        self.left -= verb == self.verb
+        if self.left <= 0:
+            raise self.error(f"{verb} was to fail")
 
 
-@pytest.mark.parametrize("error", [StorageError, LevelFull])
 @pytest.mark.parametrize("verb", ["reserve", "keys"])
+@pytest.mark.parametrize("error", [StorageError, LevelFull])
 def test_a_level_may_fail_while_it_is_made_ready_for_the_rest(
     verb: str, error: type[StorageError]
 ) -> None:
-    class Unready(Faulty):
-        armed = 0
-
-        def reserve(self, sizes, /) -> None:  # type: ignore[no-untyped-def]
-            self._may_fail("reserve")
-            super().reserve(sizes)
-
-        def keys(self):  # type: ignore[no-untyped-def]
-            self._may_fail("keys")
-            return super().keys()
-
-        def _may_fail(self, what: str) -> None:
-            self.armed += what == verb
-            if self.armed > 1:
-                raise error(f"{what} was to fail")
-
-    for number in range(2, CALLS - 1, 3):
-        faults, told = Faults({number: StorageError}), Told()
-        levels: list[Backend] = list(memory(faults))
-        levels[1] = Unready(Ram(), 1, faults)
+    for number in range(2, CALLS - 1, 5):
+        levels = memory(Faults({number: StorageError}), PLATFORM)
+        levels[1], told = Unready(1, verb, error, call=2), Told()
+        levels[1].faults = levels[0].faults
         _, model = told.run(PLAN, PLATFORM, levels)
         assert result(model) == TRUTH
         assert any("'level1'" in text for text in told.said)
 
 
-@pytest.mark.parametrize("number", range(3))
 @pytest.mark.parametrize("verb", ["reserve", "prepare", "keys"])
-def test_a_level_may_fail_while_it_is_made_ready_for_the_first_plan(verb: str, number: int) -> None:
+def test_a_level_may_fail_while_it_is_made_ready_for_the_first_plan(verb: str) -> None:
     """An archive that is cut short before the first action, say."""
-
-    class Unready(Ram):
-        def reserve(self, sizes, /) -> None:  # type: ignore[no-untyped-def]
-            self._may_fail("reserve")
-            super().reserve(sizes)
-
-        def prepare(self, key, layout, count, /) -> None:  # type: ignore[no-untyped-def]
-            self._may_fail("prepare")
-
-        def keys(self):  # type: ignore[no-untyped-def]
-            self._may_fail("keys")
-            return super().keys()
-
-        def _may_fail(self, what: str) -> None:
-            if what == verb:
-                raise StorageError(f"{what} was to fail")
-
-    levels: list[Backend] = [Ram(), Ram(), Ram()]
-    levels[number] = Unready()
-    for overlap in (Overlap(), Overlap(1, 1)):
-        told = Told()
+    for number, overlap in product(range(3), (Overlap(), Overlap(1, 1))):
+        levels: list[Backend] = [Ram(), Ram(), Ram()]
+        levels[number], told = Unready(number, verb, StorageError, call=1), Told()
         _, model = told.run(PLAN, PLATFORM, levels, overlap=overlap)
         assert result(model) == TRUTH
         assert [f"level 'level{number}' fails" in text for text in told.said] == [True]
-        levels = [level if each == number else Ram() for each, level in enumerate(levels)]
 
 
-def test_before_the_start_it_is_as_for_any_run() -> None:
-    with pytest.raises(BadInput, match="level 'level0' has no room for this plan"):
-        Told().run(PLAN, PLATFORM, [Ram(capacity=1), Ram(), Ram()])
-    chain = replace(CHAIN, adjoint=1)
-    with pytest.raises(BadInput, match="has 1 bytes for an adjoint checkpoint; the model's has"):
-        Told().run(replace(PLAN, chain=chain), PLATFORM, [Ram(), Ram(), Ram()])
-
-
-def test_what_the_watcher_raises_ends_the_run_as_it_is() -> None:
-    def watch(event: Event) -> None:
-        raise StorageError(f"after {event.action}")
-
-    with pytest.raises(StorageError, match=r"^after Write\(x_0, level \d\)$"):
-        Told().run(PLAN, PLATFORM, memory(Faults({})), watch=watch)
-
-
-def test_an_error_that_is_no_level_s_ends_the_run() -> None:
+def test_what_is_no_level_s_failure_ends_the_run_as_it_is() -> None:
     class Broken(Logistic):
         def adjoint_step(self, adjoint, tape, i, /):  # type: ignore[no-untyped-def]
             raise StorageError("the model's own")
 
+    def watch(event: Event) -> None:
+        raise StorageError(f"after {event.action}")
+
     with pytest.raises(StorageError, match=r"^#\d+ Reverse\[5, 6\): the model's own"):
-        Told(fresh=Broken).run(PLAN, PLATFORM, memory(Faults({})))
+        Told(fresh=Broken).run(PLAN, PLATFORM, memory(Faults({}), PLATFORM))
+    with pytest.raises(StorageError, match=r"^after Write\(x_0, level \d\)$"):
+        Told().run(PLAN, PLATFORM, memory(Faults({}), PLATFORM), watch=watch)
+    with pytest.raises(BadInput, match="level 'level0' has no room"):
+        Told().run(PLAN, PLATFORM, [Ram(capacity=1), Ram(), Ram()])
+    plan = replace(PLAN, chain=replace(CHAIN, adjoint=1))
+    with pytest.raises(BadInput, match="1 bytes for an adjoint checkpoint"):
+        Told().run(plan, PLATFORM, [Ram(), Ram(), Ram()])
 
 
 # Where there is no plan from all that is stored
@@ -380,7 +322,7 @@ def test_what_there_is_no_plan_from_is_discarded(
 ) -> None:
     asked = list[int]()
     for number in range(0, CALLS, 3):
-        levels = memory(Faults({number: StorageError}))
+        levels = memory(Faults({number: StorageError}), PLATFORM)
         told = Picky(fresh=Counted, refused=refused, levels=levels)
         Counted.back.clear()
         _, model = told.run(PLAN, PLATFORM, levels)
@@ -395,20 +337,13 @@ def test_what_there_is_no_plan_from_is_discarded(
 
 def test_where_there_is_no_plan_at_all_nothing_is_discarded() -> None:
     for number in range(2, CALLS, 3):
-        levels = memory(Faults({number: StorageError}))
+        levels = memory(Faults({number: StorageError}), PLATFORM)
         told = Picky(refused=lambda _: True, levels=levels)
         with pytest.raises(StorageError, match="there is no way to go on: not from") as caught:
             told.run(PLAN, PLATFORM, levels)
         assert f"not from {told.asked[0]}" in str(caught.value)  # which is all that was stored
         assert not any(told.asked[-1])
         told.check_intact({caught.value.level})
-
-
-@pytest.mark.parametrize("seed", [199, 2876, 5147])
-def test_tapes_of_many_sizes_may_leave_no_plan_from_all_that_is_stored(seed: int) -> None:
-    """Found by a campaign: a search through what to keep is too long, and steps that differ."""
-    random = Random(seed)
-    end_well_or_say_why(random_complete(random), random, ever=random.random() < 0.5)
 
 
 # What is carried
@@ -434,19 +369,26 @@ def forgotten() -> None:
     Counted.forward, Counted.back = [], []
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("number", range(CALLS))
-def test_no_step_is_reversed_twice(number: int) -> None:
-    faults = Faults({number: StorageError, number + 2: CorruptCheckpoint})
-    _, model = Told(fresh=Counted).run(PLAN, PLATFORM, memory(faults))
-    assert result(model) == TRUTH
-    assert Counted.back == list(reversed(range(STEPS)))
+@THOROUGH
+def test_no_step_is_reversed_twice_and_two_checkpoints_at_most_are_carried(thorough: bool) -> None:
+    for number in range(0, CALLS, 1 if thorough else 4):
+        Counted.back.clear()
+        told = Told(fresh=Counted)
+        faults = Faults({number: StorageError, number + 2: CorruptCheckpoint})
+        _, model = told.run(PLAN, PLATFORM, memory(faults, PLATFORM))
+        assert result(model) == TRUTH
+        assert Counted.back == list(reversed(range(STEPS)))
+        for platform, plan in zip(told.platforms, told.plans, strict=True):
+            kinds = [key.kind for key in (*plan.stored, *[frozenset[Key]()] * 4)[3]]
+            assert platform.levels[3].read_only
+            assert len(kinds) == len(set(kinds))
+            assert not ((plan.actions.op == WRITE) & (plan.actions.level == 3)).any()
 
 
 def test_the_state_is_not_made_again() -> None:
     plan = Schedule(CHAIN, [Write(x(0), 0), Advance(0, 3), Write(x(3), 1)])
     told = Told(fresh=Counted)
-    _, model = told.run(plan, PLATFORM, memory(Faults({1: StorageError})))
+    _, model = told.run(plan, PLATFORM, memory(Faults({1: StorageError}), PLATFORM))
     assert told.plans[0].stored == ({x(0)}, frozenset(), frozenset(), {x(3)})
     assert result(model) == TRUTH
     assert Counted.forward[:5] == list(range(5))
@@ -455,20 +397,9 @@ def test_the_state_is_not_made_again() -> None:
 def test_a_state_behind_the_adjoint_is_not_carried() -> None:
     plan = Schedule(CHAIN, [Write(x(0), 0), Record(0, 6), Reverse(4, 6), Write(x(6), 1)])
     told, roomy = Told(), replace(PLATFORM, working_memory=None)
-    _, model = told.run(plan, roomy, memory(Faults({1: StorageError})))
+    _, model = told.run(plan, roomy, memory(Faults({1: StorageError}), PLATFORM))
     assert told.plans[0].stored[3] == {a(4)}
     assert result(model) == TRUTH
-
-
-def test_what_is_carried_is_two_checkpoints_at_most_and_nobody_writes_there() -> None:
-    for number in range(CALLS):
-        faults, told = Faults(dict.fromkeys((number, number + 3), StorageError)), Told()
-        told.run(PLAN, PLATFORM, memory(faults))
-        for platform, plan in zip(told.platforms, told.plans, strict=True):
-            kinds = [key.kind for key in (*plan.stored, *[frozenset[Key]()] * 4)[3]]
-            assert platform.levels[3].read_only
-            assert len(kinds) == len(set(kinds))
-            assert not ((plan.actions.op == WRITE) & (plan.actions.level == 3)).any()
 
 
 @pytest.mark.slow
@@ -477,7 +408,7 @@ def test_what_cannot_be_carried_is_computed_again(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("ckio.runner.failover.Ram", lambda **_: Ram(capacity=0))
     for number in range(CALLS):
         told = Told(fresh=Counted)
-        _, model = told.run(PLAN, PLATFORM, memory(Faults({number: StorageError})))
+        _, model = told.run(PLAN, PLATFORM, memory(Faults({number: StorageError}), PLATFORM))
         assert result(model) == TRUTH
         assert all(len(plan.stored) < 4 for plan in told.plans)
     assert len(Counted.back) > CALLS * STEPS
@@ -493,7 +424,7 @@ def test_a_model_without_adjoint_checkpoints_begins_again() -> None:
 
     told = Told(fresh=Simple)
     plan = replace(PLAN, chain=replace(CHAIN, adjoint=0))
-    _, model = told.run(plan, PLATFORM, memory(Faults({CALLS - 1: StorageError})))
+    _, model = told.run(plan, PLATFORM, memory(Faults({CALLS - 1: StorageError}), PLATFORM))
     assert result(model) == TRUTH
     assert len(Counted.back) == 2 * STEPS - 1
 
@@ -511,7 +442,7 @@ def test_only_one_model_lives_at_a_time() -> None:
 
     for number in range(0, CALLS, 5):
         faults = Faults({number: StorageError, number + 2: CorruptCheckpoint})
-        _, model = Told(fresh=fresh).run(PLAN, PLATFORM, memory(faults))
+        _, model = Told(fresh=fresh).run(PLAN, PLATFORM, memory(faults, PLATFORM))
         assert alive[-1]() is model
         del model
     assert len(alive) > CALLS // 5 + 3
@@ -520,7 +451,9 @@ def test_only_one_model_lives_at_a_time() -> None:
 def test_a_level_may_have_any_name() -> None:
     levels = (replace(PLATFORM.levels[0], name="carried"), *PLATFORM.levels[1:])
     told = Told()
-    _, model = told.run(PLAN, Platform(levels, CHAIN.tape), memory(Faults({3: StorageError})))
+    _, model = told.run(
+        PLAN, Platform(levels, CHAIN.tape), memory(Faults({3: StorageError}), PLATFORM)
+    )
     assert result(model) == TRUTH
     assert told.platforms[0].levels[3].name == "carried_"
 
@@ -529,11 +462,11 @@ def test_a_level_may_have_any_name() -> None:
 
 
 def test_the_parts_have_one_timeline_and_planning_takes_its_time() -> None:
-    for number in range(CALLS):
+    for number in range(0, CALLS, 3):
         clock, faults = VirtualClock(100.0), Faults({number: StorageError})
         levels = [
             Throttled(level, priced, clock)
-            for level, priced in zip(memory(faults), PLATFORM.levels, strict=True)
+            for level, priced in zip(memory(faults, PLATFORM), PLATFORM.levels, strict=True)
         ]
 
         def replan(*args, clock=clock) -> Schedule:  # type: ignore[no-untyped-def]
@@ -561,7 +494,7 @@ def test_the_parts_have_one_timeline_and_planning_takes_its_time() -> None:
         assert timeline.makespan <= clock.now() - 100.0 + 1e-9
 
 
-@pytest.mark.parametrize("number", range(2, CALLS, 4))
+@pytest.mark.parametrize("number", range(2, CALLS, 8))
 def test_a_stop_waits_until_the_adjoint_is_the_model_s_again(number: int) -> None:
     told, made = Told(), list[Logistic]()
 
@@ -571,7 +504,7 @@ def test_a_stop_waits_until_the_adjoint_is_the_model_s_again(number: int) -> Non
 
     with pytest.raises(Stopped) as stopped:
         failover(
-            *(PLAN, PLATFORM, fresh(), memory(Faults({number: StorageError}))),
+            *(PLAN, PLATFORM, fresh(), memory(Faults({number: StorageError}), PLATFORM)),
             fresh=fresh,
             replan=told.replan,
             say=told.said.append,
@@ -603,7 +536,10 @@ def opened(root: Path, order: str) -> Iterator[Backend]:
                 yield Compressed(Hdf5(root / f"{number}.h5"), Zstd(1))
 
 
-@pytest.mark.parametrize("order", ["rdh", "drh", "hdr", "rcz", "zhc"])
+@pytest.mark.parametrize(
+    "order",
+    ["hdr", *(pytest.param(o, marks=pytest.mark.slow) for o in ("rdh", "drh", "rcz", "zhc"))],
+)
 def test_any_level_may_fail_in_any_role(order: str, tmp_path: Path) -> None:
     for number in range(1, CALLS, 6):
         for error in (StorageError, CorruptCheckpoint, LevelFull):
@@ -622,72 +558,46 @@ def test_any_level_may_fail_in_any_role(order: str, tmp_path: Path) -> None:
             assert list(root.iterdir()) == []
 
 
-def test_to_reserve_again_takes_no_more_room(tmp_path: Path) -> None:
-    sizes = {5000: 4, 300: 3}
-    with ExitStack() as ends:
-        directory, archive = Directory(tmp_path / "d"), Hdf5(tmp_path / "a.h5")
-        for level in (directory, archive):
-            ends.callback(level.remove)
-            level.reserve(sizes)
-        put(archive, x(0), raw(5000))
-        put(directory, x(0), raw(5000))
-
-        def room() -> list[int]:
-            return sorted(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
-
-        before = room()
-        for again in (sizes, {5000: 2}, sizes):
-            directory.reserve(again)
-            archive.reserve(again)
-            assert room() == before
-
-
 # Anything
 
 
-@settings(max_examples=25)
-@given(complete_schedules(most_steps=5), st.randoms(use_true_random=False), st.booleans())
-def test_random_schedules_and_failures_end_well_or_say_why(
-    case: tuple[Schedule, Platform], random: Random, ever: bool
-) -> None:
-    end_well_or_say_why(case, random, ever=ever)
+@pytest.mark.parametrize(
+    "most", [5, *(pytest.param(8, marks=pytest.mark.slow, id=f"part {part}") for part in range(6))]
+)
+def test_random_schedules_and_failures_end_well_or_say_why(most: int) -> None:
+    @settings(max_examples=25 if most == 5 else 250)
+    @given(complete_schedules(most_steps=most), st.randoms(use_true_random=False), st.booleans())
+    def campaign(case: tuple[Schedule, Platform], random: Random, ever: bool) -> None:
+        end_well_or_say_why(case, random, ever=ever)
+
+    campaign()
+
+
+@pytest.mark.parametrize("seed", [199, 2876, 5147])
+def test_tapes_of_many_sizes_may_leave_no_plan_from_all_that_is_stored(seed: int) -> None:
+    """Found by a campaign: a search through what to keep is too long, and steps that differ."""
+    random = Random(seed)
+    end_well_or_say_why(random_complete(random), random, ever=random.random() < 0.5)
 
 
 def end_well_or_say_why(case: tuple[Schedule, Platform], random: Random, *, ever: bool) -> None:
     plan, platform = case
     chain = plan.chain
     errors = {random.randint(0, 25): random.choice(ERRORS) for _ in range(random.randint(1, 5))}
-    faults, told = Faults(errors, ever=ever), Told()
-    going_on = partial(
-        failover,
-        *(plan, platform, CountingModel(chain), memory(faults, platform)),
-        fresh=partial(CountingModel, chain),
-        replan=told.replan,
-        say=told.said.append,
-    )
+    faults, told, hopeless = Faults(errors, ever=ever), Told(), ""
     try:
-        _, model = going_on()
+        _, model = failover(
+            *(plan, platform, CountingModel(chain), memory(faults, platform)),
+            fresh=partial(CountingModel, chain),
+            replan=told.replan,
+            say=told.said.append,
+        )
+        assert model.adjoint == 0
     except StorageError as error:
         hopeless = str(error)
-    else:
-        hopeless = ""
-        assert model.adjoint == 0
     if hopeless:
         assert "there is no way to go on" in hopeless
         left = told.platforms[-1]
         with pytest.raises(BadInput):
             resume(chain, Platform(left.levels[:-1], left.working_memory), ())
     assert bool(told.platforms) == bool(faults.raised)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(6))
-def test_many_random_schedules_and_failures(part: int) -> None:
-    del part  # each draws anew
-
-    @settings(max_examples=250)
-    @given(complete_schedules(), st.randoms(use_true_random=False), st.booleans())
-    def campaign(case: tuple[Schedule, Platform], random: Random, ever: bool) -> None:
-        end_well_or_say_why(case, random, ever=ever)
-
-    campaign()

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ckio.actions import Advance, Buffers, Discard, Key, Layout, Read, Record, Write
 from ckio.backends import payload
@@ -126,36 +125,24 @@ def _check_what_is_left(
             assert into == model._bytes(key).tobytes()
 
 
-@given(st.integers(0, 1 << 30), st.sampled_from([Write, Read, Discard]), st.integers(1, 8))
-@settings(max_examples=25)
-def test_a_storage_error_names_the_transfer(seed: int, access: Access, k: int) -> None:
-    error = LevelFull("no room")
-    raised = inject(seed, access, k, error)
-    assert raised is None or raised is error
-    assert raised is None or error.level is not None
-
-
-@pytest.mark.slow
-@given(st.integers(0, 1 << 30), st.sampled_from([Write, Read, Discard]), st.integers(1, 8))
-@settings(max_examples=25)
-def test_an_error_of_another_sort_is_the_cause(seed: int, access: Access, k: int) -> None:
-    error = ZeroDivisionError("by depth")
-    raised = inject(seed, access, k, error)
-    assert raised is None or (isinstance(raised, RunFailed) and raised.__cause__ is error)
-    assert raised is None or "ZeroDivisionError: by depth" in str(raised)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("part", range(8))
-def test_a_storage_error_names_the_transfer_very_often(part: int) -> None:
-    del part  # each draws anew
-
-    @given(st.integers(0, 1 << 40), st.sampled_from([Write, Read, Discard]), st.integers(1, 20))
-    @settings(max_examples=250)
-    def campaign(seed: int, access: Access, k: int) -> None:
-        test_a_storage_error_names_the_transfer.hypothesis.inner_test(seed, access, k)  # type: ignore[attr-defined]
-
-    campaign()
+@pytest.mark.parametrize(
+    "seeds", [range(25), pytest.param(range(25, 2000), marks=pytest.mark.slow)], ids=len
+)
+def test_an_error_names_the_transfer_and_keeps_its_class_if_it_is_one_of_ours(seeds: range) -> None:
+    count = 0
+    for seed in seeds:
+        random = Random(seed)
+        access, k = random.choice((Write, Read, Discard)), random.randint(1, 8)
+        full, other = LevelFull("no room"), ZeroDivisionError("by depth")
+        raised = inject(seed, access, k, full)
+        assert raised in (None, full), f"seed {seed}"
+        assert raised is None or full.level is not None, f"seed {seed}"
+        raised = inject(seed, access, k, other)
+        assert raised is None or isinstance(raised, RunFailed), f"seed {seed}"
+        assert raised is None or raised.__cause__ is other, f"seed {seed}"
+        assert raised is None or "ZeroDivisionError: by depth" in str(raised), f"seed {seed}"
+        count += raised is not None
+    assert count > 5
 
 
 class Moves(CountingModel):
@@ -217,13 +204,6 @@ def _interrupted() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-def test_a_write_that_fails_is_told_in_the_end() -> None:
-    failing = fails(LevelFull("full"), on=x(0))
-    with pytest.raises(LevelFull, match=r"^#0 Write\(x_0, level 1\) on 'disk': full$"):
-        go([Write(x(0), 1), Advance(0, 9)], [Ram(), failing], model := Moves())
-    assert model.done == 9
 
 
 def test_a_failed_channel_begins_nothing_more_and_says_what_is_not_written() -> None:
@@ -364,15 +344,6 @@ def test_who_leaves_the_loop_finds_all_written() -> None:
     times.close()  # type: ignore[attr-defined]
     assert set(far.keys()) == {x(0), x(2)}
     assert (memory.lent, memory.capacity) == (0, 1000)
-
-
-def test_who_leaves_the_loop_is_told_what_failed() -> None:
-    failing = fails(LevelFull("full"), on=x(0))
-    schedule = Schedule(CHAIN, [Write(x(0), 1), Advance(0, 2)])
-    times = overlapped(schedule, Platform((RAM, FAR)), CountingModel(CHAIN), [Ram(), failing], ALL)
-    next(times)
-    with pytest.raises(LevelFull, match=r"^#0 Write\(x_0, level 1\) on 'disk': full$"):
-        times.close()  # type: ignore[attr-defined]
 
 
 def test_a_run_that_is_stopped_has_written_what_was_staged() -> None:
@@ -552,18 +523,17 @@ class Told:
         return False
 
 
-@pytest.mark.parametrize("performs", ["run", "failover"])
-def test_who_may_stop_a_run_is_told_what_is_staged(performs: str) -> None:
+def test_who_may_stop_a_run_is_told_what_is_staged() -> None:
     """By the prices of the levels; what shares no channel is written at the same time."""
-    gate = threading.Event()
     slow, slower = (replace(each, write=Affine(latency=t)) for each, t in ((FAR, 3), (OTHER, 4)))
-    stop, platform = Told(gate), Platform((RAM, slow, slower))
-    levels = [Ram(), *(Watched(Ram(), lambda *_: gate.wait(PATIENCE)) for _ in range(2))]
     actions = [Write(x(0), 1), Write(x(0), 2), Advance(0, 1), Write(x(1), 1), Advance(1, 2)]
-    given = Schedule(CHAIN, [*actions, Advance(2, 9)]), platform, Moves(), levels
-    calls = {"run": run, "failover": _failover}
-    calls[performs](*given, overlap=ALL, stop=stop)  # type: ignore[operator]
-    assert stop.seconds[:5] == [0.0, 3.0, 4.0, 4.0, 6.0]
+    schedule = Schedule(CHAIN, [*actions, Advance(2, 9)])
+    for performs in (run, _failover):
+        gate = threading.Event()
+        stop, platform = Told(gate), Platform((RAM, slow, slower))
+        far = [Watched(Ram(), lambda *_, gate=gate: gate.wait(PATIENCE)) for _ in range(2)]  # type: ignore[misc]
+        performs(schedule, platform, Moves(), [Ram(), *far], overlap=ALL, stop=stop)  # type: ignore[operator]
+        assert stop.seconds[:5] == [0.0, 3.0, 4.0, 4.0, 6.0]
 
 
 def test_what_is_written_is_not_staged_any_more() -> None:

@@ -1,6 +1,6 @@
 """A run that does not know its end does what it would have done, had it known."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,10 @@ from ckio.schedule.timeline import Event
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, Throttled
 
+from .failing import Forgetful
+
 CHAIN = Chain(steps=None, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
-X0 = Key(Kind.RESTART, 0)
+NINE = CHAIN.with_steps(9)
 
 
 def platform(
@@ -50,16 +52,7 @@ def platform(
 
 
 ONE = platform(4)
-
-PLATFORMS = {
-    "one slot": platform(1),
-    "a few slots": ONE,
-    "a level without end": platform(None),
-    "a far level": platform(2, None),
-    "a far level that fills": platform(2, 4),
-    "three levels": platform(2, 3, None),
-}
-every_platform = pytest.mark.parametrize("machine", PLATFORMS.values(), ids=PLATFORMS)
+SLOTS = ((1,), (4,), (None,), (2, None), (2, 4), (2, 3, None))
 
 
 class Ending(CountingModel):
@@ -70,8 +63,14 @@ class Ending(CountingModel):
         return super().advance(begin, end) if begin < end else begin
 
 
-def rams(machine: Platform) -> list[Ram]:
-    return [Ram(capacity=level.capacity) for level in machine.levels]
+def to_end(
+    model: CountingModel | None = None,
+    *levels: Backend,
+    rule: Online | None = None,
+    watch: Callable[[Event], None] | None = None,
+) -> Schedule:
+    rule = rule or Online(CHAIN, ONE)
+    return run_to_end(rule, model or Ending(NINE), levels or [Ram()], watch=watch)[0]
 
 
 def forward(schedule: Schedule) -> Iterator[tuple[int, Action]]:
@@ -94,16 +93,27 @@ def back(schedule: Schedule) -> list[Action]:
     return actions[turn:]
 
 
-@pytest.mark.campaign
-@every_platform
-@pytest.mark.parametrize("steps", [2, 3, 17, 64, 65, 90])
-def test_it_does_what_the_planner_would_have_planned(machine: Platform, steps: int) -> None:
-    chain, levels = CHAIN.with_steps(steps), rams(machine)
-    schedule, timeline = run_to_end(Online(CHAIN, machine), Ending(chain), levels)
+@pytest.mark.parametrize("slots", SLOTS, ids=str)
+@pytest.mark.parametrize(
+    "steps", [1, 17, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3, 64, 65, 90))]
+)
+def test_it_does_what_the_planner_would_have_planned_as_it_is_simulated(
+    slots: tuple[int | None, ...], steps: int
+) -> None:
+    machine, chain, clock = platform(*slots), CHAIN.with_steps(steps), VirtualClock()
+    clock.sleep(1024.0)  # time begins with the first action
+    rams, seen = [Ram(capacity=level.capacity) for level in machine.levels], list[Event]()
+    levels = [Throttled(*pair, clock) for pair in zip(rams, machine.levels, strict=True)]
+    schedule, timeline = run_to_end(
+        Online(CHAIN, machine), Ending(chain, clock), levels, clock=clock, watch=seen.append
+    )
     assert schedule.chain == chain
-    assert timeline.actions == schedule.actions
+    assert timeline == simulate(schedule, machine)
+    assert seen == list(timeline)
     assert validate(schedule, machine).adjoint == 0
-    assert not any(level.keys() for level in levels)
+    assert not any(ram.keys() for ram in rams)
+    if steps == 1:  # which has nothing to be planned
+        return
     planned = online(chain, machine)
     assert list(forward(schedule)) == list(forward(planned))
     last = Key(Kind.RESTART, steps)
@@ -112,77 +122,39 @@ def test_it_does_what_the_planner_would_have_planned(machine: Platform, steps: i
         assert schedule.note == planned.note
 
 
-@every_platform
-@pytest.mark.parametrize("steps", [1, 2, 31, 90])
-def test_its_timeline_is_that_of_simulating_what_it_did(machine: Platform, steps: int) -> None:
-    clock = VirtualClock()
-    levels = [
-        Throttled(ram, level, clock)
-        for ram, level in zip(rams(machine), machine.levels, strict=True)
-    ]
-    model, seen = Ending(CHAIN.with_steps(steps), clock), list[Event]()
-    rule = Online(CHAIN, machine)
-    schedule, timeline = run_to_end(rule, model, levels, clock=clock, watch=seen.append)
-    assert timeline == simulate(schedule, machine)
-    assert seen == list(timeline)
-
-
-def test_time_begins_with_the_first_action() -> None:
-    clock, chain = VirtualClock(), CHAIN.with_steps(9)
-    clock.sleep(1000.0)
-    _, timeline = run_to_end(Online(CHAIN, ONE), Ending(chain, clock), [Ram()], clock=clock)
-    assert timeline[0].start == 0.0
-    assert 0 < timeline.makespan < 1000
-
-
 # --- a real model on real levels
 
 GRID = 24
 BURGERS = Chain(steps=None, advance=1.0, record=1.3, reverse=2.0, **sizes_of(Burgers(grid=GRID)))
 
 
-def opened(kinds: str, machine: Platform, path: Path) -> list[Backend]:
-    make = {
-        "ram": lambda place, room: Ram(capacity=room),
-        "directory": lambda place, room: Directory(place, capacity=room),
-        "hdf5": lambda place, room: Hdf5(place.with_suffix(".h5"), capacity=room),
-    }
-    return [
-        make[kind](path / f"{number}", level.capacity)
-        for number, (kind, level) in enumerate(zip(kinds.split(), machine.levels, strict=True))
-    ]
+def opened(kinds: Iterable[type[Backend]], machine: Platform, path: Path) -> list[Backend]:
+    made = list[Backend]()
+    for number, (kind, level) in enumerate(zip(kinds, machine.levels, strict=True)):
+        place = [] if kind is Ram else [path / f"{number}{'.h5' * (kind is Hdf5)}"]
+        made.append(kind(*place, capacity=level.capacity))  # type: ignore[call-arg]
+    return made
 
 
 def digest(model: Burgers) -> tuple[float, dict[str, bytes]]:
     return model.functional, {name: array.tobytes() for name, array in model.gradient.items()}
 
 
-def store_all(model: Burgers) -> int:
-    """Record and reverse all of it; returns its steps."""
-    steps = model.record(0, 1000)
-    model.reverse(0, steps)
-    return steps
-
-
-@pytest.mark.parametrize("time", [0.003, 0.04, 0.1, 1.0])
+@pytest.mark.parametrize("time", [0.003, 0.1, pytest.param(1.0, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("slots", "kinds"),
-    [
-        ((3,), "ram"),
-        ((3,), "directory"),
-        ((None,), "hdf5"),
-        ((2, None), "ram directory"),
-        ((2, 3, None), "ram directory hdf5"),
-    ],
+    [((3,), [Directory]), ((None,), [Hdf5]), ((2, 3, None), [Ram, Directory, Hdf5])],
+    ids=["directory", "hdf5", "all"],
 )
 def test_the_gradient_is_that_of_the_run_that_knows_its_steps(
-    slots: tuple[int | None, ...], kinds: str, time: float, tmp_path: Path
+    slots: tuple[int | None, ...], kinds: list[type[Backend]], time: float, tmp_path: Path
 ) -> None:
     machine = platform(*slots, price=0.5, restart=BURGERS.restart, tape=BURGERS.tape)
     expected, model = Burgers(grid=GRID, time=time), Burgers(grid=GRID, time=time)
-    steps = store_all(expected)
+    steps = expected.record(0, 1000)
+    expected.reverse(0, steps)
     levels = opened(kinds, machine, tmp_path)
-    schedule, _ = run_to_end(Online(BURGERS, machine), model, levels)
+    schedule = to_end(model, *levels, rule=Online(BURGERS, machine))
     assert schedule.chain.steps == steps
     assert digest(model) == digest(expected)
     for again in (schedule, online(schedule.chain, machine)):
@@ -200,8 +172,8 @@ def test_a_program_without_a_step_leaves_nothing_behind(tmp_path: Path) -> None:
 
     machine = platform(3, restart=BURGERS.restart, tape=BURGERS.tape)
     model, level = Done(grid=GRID), Directory(tmp_path)
-    with pytest.raises(RunFailed, match="finished at step 0; there is no step to reverse"):
-        run_to_end(Online(BURGERS, machine), model, [level])
+    with pytest.raises(RunFailed, match=r"finished at step 0.* no step"):
+        to_end(model, level, rule=Online(BURGERS, machine))
     assert not list(level.keys())
     assert model.functional > 0
     level.close()
@@ -214,67 +186,69 @@ class _Stop(Exception):
     pass
 
 
-@every_platform
+@pytest.mark.parametrize("slots", [(4,), (2, 3, None)])
 def test_the_watcher_can_stop_a_program_that_never_finishes(
-    machine: Platform, tmp_path: Path
+    slots: tuple[int | None, ...], tmp_path: Path
 ) -> None:
-    seen: list[Event] = []
+    machine, model = platform(*slots), CountingModel(CHAIN.with_steps(10**6))
+    seen, kinds, count = list[Event](), [Directory] * len(slots), 0
 
     def watch(event: Event) -> None:
         seen.append(event)
         if len(seen) == 60:
             raise _Stop
 
-    levels = opened(" ".join("directory" for _ in machine.levels), machine, tmp_path)
+    levels = opened(kinds, machine, tmp_path)
     with pytest.raises(_Stop):
-        run_to_end(
-            Online(CHAIN, machine), CountingModel(CHAIN.with_steps(10**6)), levels, watch=watch
-        )
+        to_end(model, *levels, rule=Online(CHAIN, machine), watch=watch)
     advances = [event.action for event in seen if isinstance(event.action, Advance)]
     assert max(action.end - action.begin for action in advances) <= AT_ONCE
-    kept = 0
     for level in levels:
         level.close()
-    for level in opened(" ".join("directory" for _ in machine.levels), machine, tmp_path):
+    for level in opened(kinds, machine, tmp_path):
         for key in list(level.keys()):
-            with CountingModel(CHAIN.with_steps(10**6)).load(key, level.layout(key)) as buffers:
+            with CountingModel(model.chain).load(key, level.layout(key)) as buffers:
                 level.read(key, buffers)
-            kept += 1
+            count += 1
         level.close()
-    assert kept
+    assert count
 
 
-def test_levels_and_backends_must_be_as_many() -> None:
-    with pytest.raises(BadInput, match="0 open levels for a platform of 1"):
-        run_to_end(Online(CHAIN, ONE), Ending(CHAIN.with_steps(9)), [])
+HUGE_TAPE = replace(CHAIN, tape=1 << 50)
 
 
-def test_the_model_must_have_the_sizes_of_the_rule() -> None:
-    other = replace(CHAIN, restart=99).with_steps(9)
-    with pytest.raises(BadInput, match="100 bytes for a restart checkpoint; the model's has 99"):
-        run_to_end(Online(CHAIN, ONE), Ending(other), [Ram()])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda model: run_to_end(Online(CHAIN, ONE), model, []), "0 open levels .* 1"),
+        (
+            lambda model: to_end(model, rule=Online(replace(CHAIN, restart=101), platform(4))),
+            "101 bytes for a restart checkpoint; the model's has 100",
+        ),
+        (lambda model: to_end(model, Ram(capacity=250)), "'level0' has no room"),
+        (
+            lambda model: to_end(
+                Ending(HUGE_TAPE.with_steps(9)),
+                rule=Online(HUGE_TAPE, platform(4, tape=1 << 50)),
+            ),
+            "the tape of a step in memory",
+        ),
+    ],
+)
+def test_what_cannot_be_performed_is_refused_before_the_start(call: Any, words: str) -> None:
+    model = Ending(NINE)
+    with pytest.raises(BadInput, match=words):
+        call(model)
+    assert model.state == 0
 
 
-@pytest.mark.parametrize("left", [X0, Key(Kind.RESTART, 77), Key(Kind.TAPE, 3)])
-def test_what_an_earlier_run_left_is_refused(left: Key) -> None:
-    model, level = Ending(CHAIN.with_steps(9)), Ram()
+@pytest.mark.parametrize("kind", [Kind.RESTART, Kind.TAPE])
+def test_what_an_earlier_run_left_is_refused(kind: Kind) -> None:
+    model, level, left = Ending(NINE), Ram(), Key(kind, 77)
     level.write(left, model.layout(left), [model._bytes(left).data])
     with pytest.raises(BadInput, match=rf"level 'level0' already holds {left}"):
-        run_to_end(Online(CHAIN, ONE), model, [level])
+        to_end(model, level)
     assert model.state == 0
-
-
-def test_too_little_memory_is_seen_before_the_start() -> None:
-    model = Ending(CHAIN.with_steps(9))
-    with pytest.raises(BadInput, match="level 'level0' has no room for what this rule may store"):
-        run_to_end(Online(CHAIN, ONE), model, [Ram(capacity=250)])
-    assert model.state == 0
-
-
-def test_a_tape_beyond_the_memory_of_the_machine_is_seen_before_the_start() -> None:
-    chain = replace(CHAIN, tape=1 << 50)
-    with pytest.raises(BadInput, match="holds the tape of a step in memory"):
-        run_to_end(Online(chain, platform(4, tape=1 << 50)), Ending(chain.with_steps(9)), [Ram()])
 
 
 @dataclass(frozen=True)
@@ -299,19 +273,19 @@ class Odd(Online):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "stands", "message"),
+    ("wanted", "state", "message"),
     [
         (4, 5, r"^#\d+ Read\(x_4, level 0\): it is not stored there"),
         (0, 0, r"^#\d+ Advance\[5, 6\): needs the state x_5; the state is x_0"),
     ],
 )
 def test_what_is_illegal_is_refused_before_it_is_done(
-    wanted: int, stands: int, message: str
+    wanted: int, state: int, message: str
 ) -> None:
-    model, seen = Ending(CHAIN.with_steps(9)), list[Event]()
+    model, seen = Ending(NINE), list[Event]()
     with pytest.raises(IllegalAction, match=message):
-        run_to_end(Odd(CHAIN, platform(2), wanted), model, [Ram()], watch=seen.append)
-    assert model.state == stands
+        to_end(model, rule=Odd(CHAIN, platform(2), wanted), watch=seen.append)
+    assert model.state == state
     assert Advance(4, 5) in [event.action for event in seen[-2:]]
 
 
@@ -321,83 +295,86 @@ def test_what_is_illegal_on_the_way_back_is_counted_from_the_start() -> None:
             return Schedule(self.chain.with_steps(steps), [Advance(steps - 1, steps)])
 
     seen: list[Event] = []
-    with pytest.raises(IllegalAction, match=r"needs the state x_8; the state is x_9") as e:
-        run_to_end(Lost(CHAIN, ONE), Ending(CHAIN.with_steps(9)), [Ram()], watch=seen.append)
-    assert str(e.value).startswith(f"#{len(seen)} ")
+    with pytest.raises(IllegalAction, match="needs the state x_8; the state is x_9") as caught:
+        to_end(rule=Lost(CHAIN, ONE), watch=seen.append)
+    assert str(caught.value).startswith(f"#{len(seen)} ")
 
 
 def test_a_rule_that_does_not_look_ahead_is_asked_at_every_step() -> None:
-    schedule, _ = run_to_end(Odd(CHAIN, ONE), Ending(CHAIN.with_steps(30)), [Ram()])
+    schedule = to_end(Ending(CHAIN.with_steps(30)), rule=Odd(CHAIN, ONE))
     planned = online(schedule.chain, ONE)
     assert list(forward(schedule)) == list(forward(planned))
 
 
-@pytest.mark.parametrize(
-    ("reached", "words"),
-    [
-        *((value, repr(value)) for value in (None, -1, 10**9, 2.0, True)),
-        (np.ones((3, 2)), r"an array of shape \(3, 2\)"),
-    ],
-    ids=str,
-)
-def test_a_model_that_does_not_say_where_it_stands_is_told_to(reached: object, words: str) -> None:
+@pytest.mark.parametrize("reached", [None, -1, 10**9, 2.0, True, np.ones((3, 2))], ids=str)
+def test_a_model_that_does_not_say_where_it_stands_is_told_to(reached: object) -> None:
     class Vague(Ending):
         def advance(self, begin, end, /):  # type: ignore[no-untyped-def]
             super().advance(begin, end)
             return reached
 
-    with pytest.raises(
-        RunFailed, match=rf"advance from .* returned {words}; it must return the step"
-    ):
-        run_to_end(Online(CHAIN, ONE), Vague(CHAIN.with_steps(9)), [Ram()])
+    words = r"an array of shape \(3, 2\)" if isinstance(reached, np.ndarray) else repr(reached)
+    with pytest.raises(RunFailed, match=rf"advance .* returned {words}; .* return the step"):
+        to_end(Vague(NINE))
 
 
-def test_a_model_that_finishes_earlier_on_the_way_back_is_reported() -> None:
-    class Moody(Ending):
-        turned = False
+class Moody(Ending):
+    """A program that takes no step after it has been at its end."""
 
-        def advance(self, begin: int, end: int, /) -> int:
-            if self.turned:
-                return begin
-            self.turned = (reached := super().advance(begin, end)) < end
-            return reached
+    turned = False
 
-    with pytest.raises(RunFailed, match=r"^#\d+ Advance\[\d+, \d+\): the model finished at step"):
-        run_to_end(Online(CHAIN, ONE), Moody(CHAIN.with_steps(40)), [Ram()])
+    def advance(self, begin: int, end: int, /) -> int:
+        if self.turned:
+            return begin
+        self.turned = (reached := super().advance(begin, end)) < end
+        return reached
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("by depth"), BadInput("too deep")])
-@pytest.mark.parametrize("move", ["advance", "reverse"])
-def test_what_a_model_raises_names_the_action(error: Exception, move: str) -> None:
-    class Broken(Ending):
-        def advance(self, begin: int, end: int, /) -> int:
-            return self.fail() if move == "advance" and end > 5 else super().advance(begin, end)
+@dataclass(eq=False)
+class Broken(Ending):
+    """A model that raises at one of its methods."""
 
-        def reverse(self, begin: int, end: int, /) -> None:
-            return self.fail() if move == "reverse" and begin < 5 else super().reverse(begin, end)
+    error: Exception
+    method: str
 
-        def fail(self) -> Any:
-            raise error
+    def __post_init__(self) -> None:
+        super().__init__(NINE)
 
-    with pytest.raises(
-        (RunFailed, BadInput), match=rf"^#\d+ {move.title()}\[.*: .*deep|depth"
-    ) as e:
-        run_to_end(Online(CHAIN, ONE), Broken(CHAIN.with_steps(9)), [Ram()])
-    assert error in (e.value, e.value.__cause__)
-    assert str(e.value).startswith(f"#{e.value.action} ")
+    def advance(self, begin: int, end: int, /) -> int:
+        self.fail("advance", end > 5)
+        return super().advance(begin, end)
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        self.fail("reverse", begin < 5)
+        super().reverse(begin, end)
+
+    def fail(self, method: str, now: bool) -> None:
+        if method == self.method and now:
+            raise self.error
 
 
-def test_a_storage_error_names_the_level_and_the_action() -> None:
-    class Forgetful(Ram):
-        def read(self, key, into, /):  # type: ignore[no-untyped-def]
-            raise MissingCheckpoint(f"{key} is gone")
+DIVISION, DEEP = ZeroDivisionError("by depth"), BadInput("too deep")
 
-    with pytest.raises(
-        MissingCheckpoint, match=r"^#\d+ Read\(x_\d, level 0\) on 'level0': x_"
-    ) as e:
-        run_to_end(Online(CHAIN, ONE), Ending(CHAIN.with_steps(9)), [Forgetful()])
-    assert e.value.level == 0
-    assert str(e.value).startswith(f"#{e.value.action} ")
+
+@pytest.mark.parametrize(
+    ("model", "level", "error", "words"),
+    [
+        (Moody(CHAIN.with_steps(40)), Ram(), RunFailed, r"Advance\[.*finished at step"),
+        (Broken(DIVISION, "advance"), Ram(), RunFailed, r"Advance\[.*: .*by depth"),
+        (Broken(DIVISION, "reverse"), Ram(), RunFailed, r"Reverse\[.*: .*by depth"),
+        (Broken(DEEP, "advance"), Ram(), BadInput, r"Advance\[.*: too deep"),
+        (Broken(DEEP, "reverse"), Ram(), BadInput, r"Reverse\[.*: too deep"),
+        (None, Forgetful(), MissingCheckpoint, r"Read\(x_\d, level 0\) on 'level0': x_"),
+    ],
+)
+def test_an_error_names_the_action(
+    model: CountingModel | None, level: Ram, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=rf"^#\d+ {words}") as caught:
+        to_end(model, level)
+    assert str(caught.value).startswith(f"#{caught.value.action} ")  # type: ignore[attr-defined]
+    assert caught.value.__cause__ in (None, DIVISION)
+    assert getattr(caught.value, "level", None) == (0 if "level0" in words else None)
 
 
 def test_memory_for_the_rule_is_there_before_the_start_and_disks_grow(tmp_path: Path) -> None:
@@ -414,5 +391,5 @@ def test_memory_for_the_rule_is_there_before_the_start_and_disks_grow(tmp_path: 
 
     machine = platform(2, 4, None)
     levels = [Asked(capacity=200), Huge(tmp_path / "b", capacity=400), Huge(tmp_path / "c")]
-    run_to_end(Online(CHAIN, machine), Ending(CHAIN.with_steps(50)), levels)
+    to_end(Ending(CHAIN.with_steps(50)), *levels, rule=Online(CHAIN, machine))
     assert reserved == [{100: 2}]

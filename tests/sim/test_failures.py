@@ -137,7 +137,7 @@ def test_one_failure_of_a_chain_of_two_steps_by_hand() -> None:
     assert rests[-1] == (frozenset({x(0), a(1)}),)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(RANDOMS)
 def test_any_run_is_what_a_machine_and_a_clock_make_of_it(random: Random) -> None:
     case = drawn_case(random, RESTART_ONLY | WITH_TAPES, most_steps=6)
@@ -224,20 +224,6 @@ def test_a_run_that_would_not_end_is_given_up() -> None:
 
 
 @pytest.mark.slow
-def test_each_rest_is_planned_once() -> None:
-    made, asked = plans(), []
-
-    def rest(killed: Schedule, survivors: Stored) -> Schedule:
-        asked.append((killed, survivors))
-        return made.rest(killed, survivors)
-
-    book = Book(Plans(made.first, rest), PLATFORM)
-    found = campaign(book, moments, 40)
-    assert len(asked) == len(set(asked)) == len(book) == found.plans
-    assert found.plans < found.failures.sum()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("mean", [80.0, 16.0, 6.0])
 def test_the_mean_is_what_is_known_of_failures_without_memory(mean: float) -> None:
     steps, every, cost, restart = 24, 4.0, 0.25, 1.0
@@ -280,16 +266,24 @@ def test_the_same_seed_gives_the_same_failures_and_they_scale() -> None:
 
 
 @pytest.mark.slow
-def test_a_campaign_is_reproducible_and_its_quantiles_ascend() -> None:
-    first, second = (campaign(Book(plans(), PLATFORM), moments, 30) for _ in range(2))
+def test_a_campaign_is_reproducible_and_plans_each_rest_once() -> None:
+    made, asked = plans(), []
+
+    def rest(killed: Schedule, survivors: Stored) -> Schedule:
+        asked.append((killed, survivors))
+        return made.rest(killed, survivors)
+
+    book, done = Book(Plans(made.first, rest), PLATFORM), list[int]()
+    first = campaign(book, moments, 30, watch=done.append)
+    assert sum(done) == 30
+    assert len(asked) == len(set(asked)) == len(book) == first.plans < first.failures.sum()
+    second = campaign(Book(plans(), PLATFORM), moments, 30)
     assert np.array_equal(first.makespan, second.makespan)
     quantiles = first.quantiles()
     assert len(quantiles) == len(QUANTILES)
     assert sorted(quantiles) == list(quantiles)
     assert first.planned <= quantiles[0] < quantiles[-1]
     assert 0 < first.share_redone < 1
-    with pytest.raises(BadInput, match="0 runs"):
-        campaign(Book(plans(), PLATFORM), moments, 0)
 
 
 def test_an_interrupt_ends_it_wherever_it_comes() -> None:
@@ -326,10 +320,12 @@ def test_where_it_hardly_fails_young_and_daly_agree_and_where_it_always_does_dal
     assert found.expected == Mean(found.planned, 0.0)
 
 
-def test_runs_are_watched() -> None:
+def test_no_runs_are_refused_and_some_are_watched() -> None:
     done: list[int] = []
-    campaign(Book(plans(), PLATFORM), moments, 3, watch=done.append)
-    assert done == [1, 1, 1]
+    campaign(Book(plans(), PLATFORM), moments, 1, watch=done.append)
+    assert done == [1]
+    with pytest.raises(BadInput, match="0 runs"):
+        campaign(Book(plans(), PLATFORM), moments, 0)
 
 
 @pytest.mark.slow
@@ -373,16 +369,16 @@ def test_a_trace_is_read_line_by_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "words"),
     [
         ("1\n2 disk", "line 2: '2 disk' is not TIME"),
         ("1 node 2", "line 1: '1 node 2' is not TIME"),
-        ("4\n3", "a failure at 3 s comes after one at 4 s; sort them"),
-        ("-1", "a failure at = -1.0; it must be finite and >= 0"),
+        ("4\n3", "3 s comes after one at 4 s"),
+        ("-1", "must be finite and >= 0"),
     ],
 )
-def test_what_is_no_trace_is_refused(text: str, told: str) -> None:
-    with pytest.raises(BadInput, match=told.replace("|", r"\|")):
+def test_what_is_no_trace_is_refused(text: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
         parse_trace(text, {"process": KILLED, "node": LOST}, float)
 
 

@@ -1,16 +1,16 @@
 """Many ranks: against sums that can be reckoned by hand, and a fluid simulation without any art."""
 
 import signal
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import replace
 from math import erf, exp, inf, log, nan
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sim.fluid import finishes
+import simpy
+from oracles.fluid import finishes
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.errors import BadInput, IllegalAction
@@ -18,18 +18,10 @@ from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.profile import Lognormal, Quantiles, parse_spread
 from ckio.schedule import Schedule, makespan
-from ckio.sim.engine import simulate
 from ckio.sim.ranks import Barrier, Ranks, Shared
+from ckio.sim.ranks.channel import Channel
 from ckio.sim.ranks.sharing import RanksOutcome, simulate_ranks
-from ckio.testing.strategies import (
-    Case,
-    legal_schedules,
-    random_complete,
-    random_legal,
-    untidy_schedules,
-)
-
-Crowd = tuple[Schedule, Platform, Ranks]
+from ckio.testing.strategies import random_complete, random_legal
 
 ROUNDING = 1e-12
 """Sums are taken stretch by stretch; this is how far they may be from those action by action."""
@@ -44,21 +36,8 @@ BACK_AND_FORTH = Schedule(
 )
 
 
-def crowd(random: Random, make: Callable[[Random], Case], /, *, most: int) -> Crowd:
-    """A schedule, its platform, and ranks that share some of its channels."""
-    schedule, platform = make(random)
-    shared = {
-        level.channel: Shared(random.choice((0.1, 1.0, 3.0, 40.0)), random.random() < 0.5)
-        for level in platform.levels
-        if random.random() < 0.8
-    }
-    spread = random.choice((None, Lognormal(0.3), Quantiles((1, 1, 1.5)), Quantiles((1, 2, 2, 9))))
-    count, seed = random.randint(1, most), random.randrange(100)
-    return schedule, platform, Ranks(count=count, shared=shared, spread=spread, seed=seed)
-
-
-def crowds(make: Callable[[Random], Case], /, *, most: int) -> st.SearchStrategy[Crowd]:
-    return st.randoms(use_true_random=False).map(lambda random: crowd(random, make, most=most))
+def of_archive(count: int, bandwidth: float = 1e9, collective: bool = False, **more: Any) -> Ranks:
+    return Ranks(count=count, shared={"archive": Shared(bandwidth, collective)}, **more)
 
 
 def same(outcome: RanksOutcome, other: RanksOutcome) -> bool:
@@ -74,102 +53,66 @@ def same(outcome: RanksOutcome, other: RanksOutcome) -> bool:
     )
 
 
-@given(untidy_schedules())
-@settings(max_examples=25)
-def test_ranks_that_share_nothing_take_as_long_as_one_does(case: Case) -> None:
-    outcome = simulate_ranks(*case, Ranks(count=3))
-    assert outcome.finish.tolist() == [outcome.makespan] * 3
-    assert outcome.makespan == pytest.approx(simulate(*case).makespan, rel=ROUNDING)
-    assert outcome.groups == 1
+@pytest.mark.parametrize(
+    "seeds", [range(40), pytest.param(range(40, 2000), marks=pytest.mark.slow)], ids=len
+)
+def test_any_ranks_are_done_when_the_fluid_says(seeds: range) -> None:
+    """In groups as one by one; and no channel moves more than it can, or than there is to move."""
+    for seed in seeds:
+        random = Random(seed)
+        schedule, platform = random.choice((random_complete, random_legal))(random)
+        shared = {
+            level.channel: Shared(random.choice((0.1, 1.0, 3.0, 40.0, 1e20)), random.random() < 0.5)
+            for level in platform.levels
+            if random.random() < 0.8
+        }
+        spreads = (None, Lognormal(0.3), Quantiles((1, 1, 1.5)), Quantiles((1, 2, 2, 9)))
+        count = random.randint(1, 9)
+        ranks = Ranks(count=count, shared=shared, spread=random.choice(spreads), seed=seed)
+        outcome = simulate_ranks(schedule, platform, ranks)
+        factors: list[float] = ranks.factors().tolist()
+        expected = finishes(schedule, platform, ranks, factors)
+        assert outcome.finish.tolist() == pytest.approx(expected, rel=1e-9), f"seed {seed}"
+        each = simulate_ranks(schedule, platform, ranks, one_by_one=True)
+        assert same(outcome, each), f"seed {seed}"
+        assert (outcome.groups, each.groups) == (len(set(factors)), count), f"seed {seed}"
+        for name, use in outcome.channels.items():
+            moved = sum(
+                level.ratio * schedule.chain.nbytes(action.key)
+                for action in schedule.actions
+                if isinstance(action, Write | Read)
+                and (level := platform.levels[action.level]).channel == name
+            )
+            assert use.nbytes == pytest.approx(count * moved), f"seed {seed}"
+            assert use.achieved <= use.bandwidth * (1 + 1e-9), f"seed {seed}"
+            assert use.busy <= outcome.makespan * (1 + 1e-9), f"seed {seed}"
+            assert use.most <= count, f"seed {seed}"
 
 
-@given(legal_schedules(), st.integers(1, 5))
-@settings(max_examples=25)
-def test_a_channel_with_room_for_all_slows_nobody(case: Case, count: int) -> None:
-    shared = {level.channel: Shared(1e20) for level in case[1].levels}
-    outcome = simulate_ranks(*case, Ranks(count=count, shared=shared))
-    assert outcome.makespan == pytest.approx(makespan(*case), rel=ROUNDING)
-    slowed = max(use.slowed.max() for use in outcome.channels.values())
-    assert slowed == pytest.approx(0, abs=ROUNDING * max(1.0, outcome.makespan))
-
-
-def check_with_fluid(given: Crowd) -> None:
-    schedule, platform, ranks = given
-    outcome = simulate_ranks(schedule, platform, ranks)
-    expected = finishes(schedule, platform, ranks, ranks.factors().tolist())
-    assert outcome.finish.tolist() == pytest.approx(expected, rel=1e-9)
-
-
-@given(crowds(random_complete, most=4))
-@settings(max_examples=40)
-def test_any_ranks_are_done_when_the_fluid_says(given: Crowd) -> None:
-    check_with_fluid(given)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(20))
-def test_very_many_ranks_are_done_when_the_fluid_says(seed: int) -> None:
-    random = Random(seed)
-    for _ in range(100):
-        check_with_fluid(crowd(random, random_legal, most=3))
-        check_with_fluid(crowd(random, random_complete, most=9))
-
-
-@given(crowds(random_complete, most=12))
-@settings(max_examples=25)
-def test_groups_find_what_all_find_one_by_one(given: Crowd) -> None:
-    ranks = given[2]
-    found, each = simulate_ranks(*given), simulate_ranks(*given, one_by_one=True)
-    assert same(found, each)
-    assert each.groups == ranks.count
-    assert found.groups == len(set(ranks.factors().tolist()))
-
-
-@given(crowds(random_complete, most=12))
-@settings(max_examples=25)
-def test_no_channel_moves_more_than_it_can_and_all_that_was_to_be_moved(given: Crowd) -> None:
-    schedule, platform, ranks = given
-    outcome = simulate_ranks(*given)
-    for name, use in outcome.channels.items():
-        assert use.achieved <= use.bandwidth * (1 + 1e-9)
-        assert use.busy <= outcome.makespan * (1 + 1e-9)
-        levels = [level for level in platform.levels if level.channel == name]
-        moved = sum(
-            level.ratio * schedule.chain.nbytes(action.key)
-            for level in levels
-            for action in schedule.actions
-            if isinstance(action, Write | Read) and platform.levels[action.level] is level
-        )
-        assert use.nbytes == pytest.approx(ranks.count * moved)
-        assert use.most <= ranks.count
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 1000, 100_000])
 @pytest.mark.parametrize("bandwidth", [250.0, 25.0])
-def test_ranks_that_write_at_once_share_the_bandwidth_evenly(count: int, bandwidth: float) -> None:
+def test_ranks_that_write_at_once_share_the_bandwidth_evenly(bandwidth: float) -> None:
     """In bytes per second; alone, a rank writes 100: the smaller one does not do for a single."""
-    ranks = Ranks(count=count, shared={"archive": Shared(bandwidth)})
-    outcome = simulate_ranks(WRITE_ONCE, PLATFORM, ranks)
-    writing = max(1.0, count * 100 / bandwidth)
-    assert outcome.makespan == pytest.approx(4.0 + 0.5 + writing, rel=ROUNDING)
-    use = outcome.channels["archive"]
-    assert use.busy == pytest.approx(writing, rel=ROUNDING)
-    assert use.achieved == pytest.approx(min(count * 100, bandwidth), rel=ROUNDING)
-    assert use.slowed.shape == outcome.finish.shape == (count,)
-    assert np.allclose(use.slowed, writing - 1.0, rtol=ROUNDING, atol=ROUNDING)
-    assert (use.most, outcome.groups) == (count, 1)
+    for count in (1, 2, 3, 1000, 100_000):
+        outcome = simulate_ranks(WRITE_ONCE, PLATFORM, of_archive(count, bandwidth))
+        writing = max(1.0, count * 100 / bandwidth)
+        assert outcome.makespan == pytest.approx(4.0 + 0.5 + writing, rel=ROUNDING)
+        use = outcome.channels["archive"]
+        assert use.busy == pytest.approx(writing, rel=ROUNDING)
+        assert use.achieved == pytest.approx(min(count * 100, bandwidth), rel=ROUNDING)
+        assert use.slowed.shape == outcome.finish.shape == (count,)
+        assert np.allclose(use.slowed, writing - 1.0, rtol=ROUNDING, atol=ROUNDING)
+        assert (use.most, outcome.groups) == (count, 1)
 
 
 def test_a_price_without_a_part_for_bytes_leaves_only_the_bandwidth() -> None:
     platform = Platform((Level(name="archive", write=Affine(0.5)),))
-    ranks = Ranks(count=3, shared={"archive": Shared(60.0)})
-    outcome = simulate_ranks(WRITE_ONCE, platform, ranks)
+    outcome = simulate_ranks(WRITE_ONCE, platform, of_archive(3, 60.0))
     assert outcome.makespan == pytest.approx(4.0 + 0.5 + 300 / 60)
 
 
 def test_levels_on_one_channel_share_its_bandwidth() -> None:
     near = Level(name="near", channel="bus", write=Affine(per_byte=0.01))
-    far = Level(name="far", channel="bus", write=Affine(per_byte=0.01), ratio=0.5)
+    far = replace(near, name="far", ratio=0.5)
     ranks = Ranks(count=2, shared={"bus": Shared(100.0)})
     schedule = Schedule(CHAIN, [Write(X0, 0), Write(X0, 1)])
     outcome = simulate_ranks(schedule, Platform((near, far)), ranks)
@@ -178,7 +121,7 @@ def test_levels_on_one_channel_share_its_bandwidth() -> None:
 
 
 def test_who_comes_later_has_the_channel_for_itself_when_the_first_is_done() -> None:
-    ranks = Ranks(count=2, shared={"archive": Shared(100.0)}, spread=Lognormal(0.2), seed=5)
+    ranks = of_archive(2, 100.0, spread=Lognormal(0.2), seed=5)
     early, late = sorted(ranks.factors())
     assert 2 * (late - early) < 1  # they meet
     outcome = simulate_ranks(WRITE_ONCE, PLATFORM, ranks)
@@ -188,59 +131,51 @@ def test_who_comes_later_has_the_channel_for_itself_when_the_first_is_done() -> 
     assert outcome.slowest == int(np.argmax(ranks.factors()))
 
 
-def test_a_collective_write_begins_when_the_last_has_come() -> None:
-    shared = {"archive": Shared(100.0, collective=True)}
-    ranks = Ranks(count=3, shared=shared, spread=Quantiles((1, 3)), seed=1)
+def test_a_collective_write_begins_when_the_last_has_come_and_a_read_is_never_collective() -> None:
+    ranks = of_archive(3, 100.0, collective=True, spread=Quantiles((1, 3)), seed=1)
     factors = ranks.factors()
     outcome = simulate_ranks(WRITE_ONCE, PLATFORM, ranks)
     written = 2 * factors.max() + 0.5 + 3.0
     assert outcome.finish == pytest.approx(written + 2 * factors)
     assert outcome.waited == pytest.approx(2 * (factors.max() - factors))
     assert outcome.channels["archive"].slowed == pytest.approx(np.full(3, 2.0))
-
-
-def test_a_read_is_never_collective() -> None:
-    schedule = Schedule(CHAIN, [Advance(0, 2), Read(X0, 0)], [{X0}])
-    spread = Quantiles((1, 3))
-    together = Ranks(count=2, shared={"archive": Shared(1e9, True)}, spread=spread)
-    assert simulate_ranks(schedule, PLATFORM, together).waited.tolist() == [0, 0]
+    read = Schedule(CHAIN, [Advance(0, 2), Read(X0, 0)], [{X0}])
+    assert simulate_ranks(read, PLATFORM, ranks).waited.tolist() == [0, 0, 0]
 
 
 def test_the_jitter_of_a_rank_is_drawn_for_each_step_that_it_computes() -> None:
+    def normals(stream: int, count: int) -> Any:
+        return np.random.default_rng((7, stream)).standard_normal(count)
+
     ranks = Ranks(count=5, spread=Lognormal(0.5), jitter=Lognormal(0.3), seed=7)
     outcome = simulate_ranks(BACK_AND_FORTH, PLATFORM, ranks)
     storing = makespan(BACK_AND_FORTH, PLATFORM) - 4.0
-    drawn = np.exp(0.3 * np.stack([normals(7, 1 + rank, 4) for rank in range(5)]))
-    factors = np.exp(0.5 * normals(7, 0, 5))
-    assert outcome.finish == pytest.approx(factors * drawn.sum(axis=1) + storing)
+    drawn = np.exp(0.3 * np.stack([normals(1 + rank, 4) for rank in range(5)]))
+    assert outcome.finish == pytest.approx(
+        np.exp(0.5 * normals(0, 5)) * drawn.sum(axis=1) + storing
+    )
     assert outcome.groups == 5
-
-
-def normals(seed: int, stream: int, count: int) -> Any:
-    return np.random.default_rng((seed, stream)).standard_normal(count)
 
 
 @pytest.mark.parametrize("jitter", [None, Lognormal(0.3), Quantiles((0.5, 1, 4))])
 @pytest.mark.parametrize("collective", [False, True])
 def test_a_barrier_waits_for_the_slowest(jitter: Any, collective: bool) -> None:
-    steps = np.array([[0, 1], [2, 3]])  # those of the stretches between three transfers
-    given: dict[str, Any] = {"spread": Lognormal(0.4), "jitter": jitter, "seed": 3}
-    shared = {"archive": Shared(150.0, collective)}
-    drawn = Ranks(count=6, **given)
+    stretches = np.array([[0, 1], [2, 3]])  # the steps between three transfers
+    ranks = of_archive(6, 150.0, collective, spread=Lognormal(0.4), jitter=jitter, seed=3)
     seconds = np.stack(
-        [np.ones(4) if jitter is None else drawn.draws(rank, 4) for rank in range(6)]
+        [np.ones(4) if jitter is None else ranks.draws(rank, 4) for rank in range(6)]
     )
-    seconds *= drawn.factors()[:, np.newaxis]
+    seconds *= ranks.factors()[:, np.newaxis]
     storing = 3 * 600 / 150 + 2 * 0.5 + 0.25  # two writes, a read: 600 bytes each, at 150 a second
     for barrier, waits in (
         (Barrier.STEP, seconds.max(axis=0).sum()),
-        (Barrier.STRETCH, sum(seconds[:, stretch].sum(axis=1).max() for stretch in steps)),
+        (Barrier.STRETCH, sum(seconds[:, steps].sum(axis=1).max() for steps in stretches)),
     ):
-        ranks = Ranks(count=6, shared=shared, barrier=barrier, **given)
-        outcome = simulate_ranks(BACK_AND_FORTH, PLATFORM, ranks)
+        held = replace(ranks, barrier=barrier)
+        outcome = simulate_ranks(BACK_AND_FORTH, PLATFORM, held)
         assert outcome.finish == pytest.approx(np.full(6, waits + storing))
         assert outcome.waited == pytest.approx(waits - seconds.sum(axis=1))
-        assert same(outcome, simulate_ranks(BACK_AND_FORTH, PLATFORM, ranks, one_by_one=True))
+        assert same(outcome, simulate_ranks(BACK_AND_FORTH, PLATFORM, held, one_by_one=True))
 
 
 def test_steps_with_barriers_take_as_long_as_the_slowest_of_so_many_is_known_to() -> None:
@@ -265,53 +200,38 @@ def test_factors_of_a_rank_do_not_depend_on_how_many_there_are() -> None:
         for count in (3, 50)
     )
     assert few.factors().tolist() == many.factors()[:3].tolist()
-    first, second = (ranks.draws(2, 10) for ranks in (few, many))
-    assert np.array_equal(first, second)
-    assert not np.array_equal(first, many.draws(3, 10))
+    assert np.array_equal(few.draws(2, 10), many.draws(2, 10))
+    assert not np.array_equal(few.draws(2, 10), many.draws(3, 10))
     assert not np.array_equal(few.factors(), Ranks(count=3, spread=Lognormal(1.0)).factors())
 
 
-def test_quantiles_are_met() -> None:
+def test_factors_are_spread_as_they_are_said_to_be() -> None:
     factors = Ranks(count=20_000, spread=Quantiles((1, 1, 1, 2, 5))).factors()
     assert (factors == 1).mean() == pytest.approx(0.5, abs=0.02)
     assert (factors <= 2).mean() == pytest.approx(0.75, abs=0.02)
     assert 4.9 < factors.max() <= 5
-
-
-def test_half_of_lognormal_factors_are_above_one() -> None:
     factors = Ranks(count=20_000, spread=Lognormal(0.25)).factors()
     assert (factors > 1).mean() == pytest.approx(0.5, abs=0.02)
     assert np.log(factors).std() == pytest.approx(0.25, rel=0.03)
 
 
-def test_a_schedule_without_actions_takes_no_time() -> None:
-    ranks = Ranks(count=3, shared={"archive": Shared(1.0)}, jitter=Lognormal(1.0))
-    for barrier in Barrier:
-        outcome = simulate_ranks(Schedule(CHAIN, []), PLATFORM, replaced(ranks, barrier))
-        assert outcome.makespan == 0.0
-        assert outcome.channels["archive"].achieved == 0.0
+@pytest.mark.parametrize("barrier", Barrier)
+def test_a_schedule_without_actions_takes_no_time(barrier: Barrier) -> None:
+    ranks = of_archive(3, 1.0, jitter=Lognormal(1.0), barrier=barrier)
+    outcome = simulate_ranks(Schedule(CHAIN, []), PLATFORM, ranks)
+    assert (outcome.makespan, outcome.channels["archive"].achieved) == (0.0, 0.0)
 
 
-def replaced(ranks: Ranks, barrier: Barrier) -> Ranks:
-    return Ranks(count=ranks.count, shared=ranks.shared, jitter=ranks.jitter, barrier=barrier)
-
-
-def test_a_watcher_hears_of_all_transfers() -> None:
+def test_a_watcher_hears_of_all_transfers_and_may_interrupt() -> None:
     for count in (1, 30_000):
         heard: list[int] = []
-        ranks = Ranks(count=count, shared={"archive": Shared(1e6)})
-        simulate_ranks(BACK_AND_FORTH, PLATFORM, ranks, watch=heard.append)
+        simulate_ranks(BACK_AND_FORTH, PLATFORM, of_archive(count, 1e6), watch=heard.append)
         assert sum(heard) == 3 * count
-
-
-@pytest.mark.slow
-def test_an_interrupt_ends_the_simulation() -> None:
-    def heard(_: int) -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    ranks = Ranks(count=30_000, shared={"archive": Shared(1e6)}, spread=Quantiles((1, 1, 2)))
+    ranks = of_archive(30_000, 1e6, spread=Quantiles((1, 1, 2)))
     with pytest.raises(KeyboardInterrupt):
-        simulate_ranks(BACK_AND_FORTH, PLATFORM, ranks, watch=heard)
+        simulate_ranks(
+            BACK_AND_FORTH, PLATFORM, ranks, watch=lambda _: signal.raise_signal(signal.SIGINT)
+        )
 
 
 def test_an_illegal_schedule_is_refused() -> None:
@@ -324,27 +244,21 @@ def test_an_illegal_schedule_is_refused() -> None:
     [
         (lambda: Ranks(count=0), "count = 0"),
         (lambda: Ranks(count=2.0), "count = 2.0"),  # type: ignore[arg-type]
-        (lambda: Ranks(count=10**9), "count = 1000000000; it must be 10000000 at most"),
+        (lambda: Ranks(count=10**9), "count = 1000000000; .*10000000"),
         (lambda: Ranks(count=1, seed=-1), "seed = -1"),
-        (lambda: Shared(nan), "bandwidth = nan"),
-        (lambda: Shared(5e-324), "bandwidth = 5e-324"),
-        (lambda: Lognormal(nan), "sigma = nan"),
-        (lambda: Quantiles((1, nan)), "factors = "),
-        (lambda: Quantiles((1e-300, 1)), "factors = "),
-        (lambda: Quantiles((1, 1e300)), "factors = "),
-        (lambda: Shared(0.0), "bandwidth = 0.0"),
-        (lambda: Shared(inf), "bandwidth = inf"),
+        *((lambda at=at: Shared(at), "bandwidth = ") for at in (nan, inf, 0.0, 5e-324)),
+        *((lambda sigma=sigma: Lognormal(sigma), "sigma = ") for sigma in (nan, -0.1, 11)),
+        *(
+            (lambda factors=factors: Quantiles(factors), "factors = ")
+            for factors in ((1, nan), (1e-300, 1), (1, 1e300), (), (0, 1), (2, 1))
+        ),
         (lambda: Shared.parse("archive"), "is not CHANNEL="),
         (lambda: Shared.parse("archive=1GB,together"), "is not CHANNEL="),
         (lambda: Shared.parse("archive=fast"), "is not a size"),
-        (lambda: Lognormal(-0.1), "sigma = -0.1"),
-        (lambda: Lognormal(11), "sigma = 11"),
-        (lambda: Quantiles(()), "factors = "),
-        (lambda: Quantiles((0, 1)), "factors = "),
-        (lambda: Quantiles((2, 1)), "factors = "),
-        (lambda: parse_spread("lognormal:1,2"), "is not lognormal"),
-        (lambda: parse_spread("quantiles:"), "is not lognormal"),
-        (lambda: parse_spread("normal:1"), "is not lognormal"),
+        *(
+            (lambda text=text: parse_spread(text), "is not lognormal")
+            for text in ("lognormal:1,2", "quantiles:", "normal:1")
+        ),
     ],
 )
 def test_what_has_no_meaning_is_refused(make: Any, words: str) -> None:
@@ -352,13 +266,46 @@ def test_what_has_no_meaning_is_refused(make: Any, words: str) -> None:
         make()
 
 
-def test_a_channel_that_is_not_there_is_refused() -> None:
+def test_a_channel_that_is_not_there_and_seconds_beyond_all_sums_are_refused() -> None:
     ranks = Ranks(count=2, shared={"disk": Shared(1.0)})
-    with pytest.raises(BadInput, match=r"no channel is named 'disk'; this platform has: archive"):
+    with pytest.raises(BadInput, match=r"'disk'.*archive"):
         simulate_ranks(WRITE_ONCE, PLATFORM, ranks)
-
-
-def test_seconds_beyond_all_sums_are_refused() -> None:
-    chain = Chain(steps=4, advance=1e300, record=1, reverse=1, restart=1, tape=1, adjoint=1)
     with pytest.raises(BadInput, match="1e\\+200 seconds"):
-        simulate_ranks(Schedule(chain, [Advance(0, 2)]), PLATFORM, Ranks(count=2))
+        simulate_ranks(
+            Schedule(replace(CHAIN, advance=1e300), [Advance(0, 2)]), PLATFORM, Ranks(count=2)
+        )
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "speeds", "clients", "ends", "busy"),
+    [
+        # On 6 bytes a second, two that move 1 at most leave 2 to each of the others.
+        (6, [10, 1], [(0, 1, 4, 1), (0, 1, 4, 1), (0, 0, 4, 1), (0, 0, 4, 1)], [4, 4, 2, 2], 4),
+        (6, [10, 1], [(0, 1, 4, 2), (0, 0, 4, 2)], [4, 2], 4),  # one that stands for two
+        (2, [2], [(0, 0, 8, 1), (1, 0, 1, 1)], [4.5, 2], 4.5),  # a shorter one comes later
+        (1, [1], [(0, 0, 1, 1), (5, 0, 2, 1), (9, 0, 0, 1)], [1, 7, 9], 3),  # idle in between
+        # A petabyte before, where bytes are counted in eighths, is forgotten when it is gone.
+        (1e9, [1e9], [(0, 0, 1e15, 1), (2e6, 0, 1000.3, 10**6)], [1e6, 2e6 + 1.0003], 1000001.0003),
+    ],
+)
+def test_a_channel_is_shared_by_those_that_are_there(
+    bandwidth: float,
+    speeds: list[float],
+    clients: list[tuple[float, int, float, int]],
+    ends: list[float],
+    busy: float,
+) -> None:
+    """Each client comes, uses a lane, moves bytes, and stands for so many."""
+    environment = simpy.Environment()
+    channel, done = Channel(environment, bandwidth, speeds), [0.0] * len(clients)
+
+    def client(number: int, come: float, *transfer: Any) -> Iterator[simpy.Event]:
+        yield environment.timeout(come)
+        yield channel.transfer(*transfer)
+        done[number] = environment.now
+
+    for number, given in enumerate(clients):
+        environment.process(client(number, *given))
+    environment.run()
+    assert done == pytest.approx(ends, rel=0, abs=1e-8)
+    assert channel.busy == pytest.approx(busy)

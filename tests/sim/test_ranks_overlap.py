@@ -1,12 +1,11 @@
 """Many ranks whose transfers go on behind them: against one simulated in full, and by hand."""
 
+from collections import Counter
 from dataclasses import replace
 from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.errors import BadInput, IllegalAction, NoSchedule
@@ -18,7 +17,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import Barrier, Ranks, Shared
-from ckio.sim.ranks.sharing import RanksOutcome, simulate_ranks
+from ckio.sim.ranks.sharing import simulate_ranks
 from ckio.testing.strategies import random_complete, random_legal
 
 Given = tuple[Schedule, Platform, Overlap]
@@ -95,113 +94,71 @@ def some_shared(random: Random, platform: Platform, *bandwidths: float) -> dict[
     }
 
 
-RANDOMS = st.integers(0, 2**32).map(Random)
+SEEDS = pytest.mark.parametrize(
+    "seeds", [range(30), pytest.param(range(30, 5000), marks=pytest.mark.slow)], ids=len
+)
 
 
-def check_alone(random: Random) -> int:
-    """Ranks that do not slow each other take what one does; how many transfers it makes."""
-    schedule, platform, overlap = drawn(random)
-    shared = some_shared(random, platform, 1e15)
-    expected = simulate(schedule, platform, overlap=overlap)
-    found = simulate_ranks(schedule, platform, Ranks(count=3, shared=shared), overlap=overlap)
-    assert found.finish == pytest.approx([expected.makespan] * 3, rel=1e-9)
-    assert found.groups == 1
-    for name, use in found.channels.items():
-        moved = [
-            nbytes
-            for event, nbytes in zip(
-                expected.transfers.actions, expected.transfers.nbytes.tolist(), strict=True
-            )
-            if platform.levels[event.level].channel == name  # type: ignore[union-attr]
-        ]
-        assert not overlap or use.nbytes == pytest.approx(3 * sum(moved))
-    return len(expected.transfers)
+@SEEDS
+def test_ranks_that_have_room_take_what_one_simulated_in_full_does(seeds: range) -> None:
+    behind = 0
+    for seed in seeds:
+        random = Random(seed)
+        schedule, platform, overlap = drawn(random)
+        shared = some_shared(random, platform, 1e15)
+        expected = simulate(schedule, platform, overlap=overlap)
+        found = simulate_ranks(schedule, platform, Ranks(count=3, shared=shared), overlap=overlap)
+        assert found.finish == pytest.approx([expected.makespan] * 3, rel=1e-9), f"seed {seed}"
+        assert found.groups == 1
+        moved = zip(expected.transfers.actions, expected.transfers.nbytes.tolist(), strict=True)
+        nbytes = Counter[str]()
+        for action, stored in moved:
+            nbytes[platform.levels[action.level].channel] += stored  # type: ignore[union-attr]
+        for name, use in found.channels.items():
+            assert not overlap or use.nbytes == pytest.approx(3 * nbytes[name]), f"seed {seed}"
+        behind += len(expected.transfers)
+    assert behind > 300
 
 
-@settings(max_examples=80)
-@given(RANDOMS)
-def test_ranks_that_have_room_take_what_one_simulated_in_full_does(random: Random) -> None:
-    check_alone(random)
-
-
-def test_such_ranks_have_much_to_do_behind() -> None:
-    assert sum(check_alone(Random(seed)) for seed in range(20)) > 200
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("start", range(0, 10_000, 500))
-def test_very_many_that_have_room_take_what_one_does(start: int) -> None:
-    for seed in range(start, start + 500):
-        check_alone(Random(seed))
-
-
-def same(outcome: RanksOutcome, other: RanksOutcome) -> bool:
-    """To the last bit, but for how many groups there were."""
-    return np.array_equal(outcome.finish, other.finish) and all(
-        (use.busy, use.most) == (that.busy, that.most)
-        and use.nbytes == pytest.approx(that.nbytes)
-        and np.array_equal(use.slowed, that.slowed)
-        for use, that in zip(outcome.channels.values(), other.channels.values(), strict=True)
-    )
-
-
-def check_groups(random: Random) -> None:
-    schedule, platform, overlap = drawn(random)
-    ranks = Ranks(
-        count=random.randint(2, 8),
-        shared=some_shared(random, platform, 0.3, 3.0, 30.0),
-        spread=random.choice((None, Quantiles((1, 1.5)), Quantiles((1, 1, 3.1)))),
-        seed=random.randrange(99),
-    )
-    grouped, each = (
-        simulate_ranks(schedule, platform, ranks, overlap=overlap, one_by_one=one_by_one)
-        for one_by_one in (False, True)
-    )
-    assert same(grouped, each)
-    assert each.groups == ranks.count
-    assert grouped.groups == len(set(ranks.factors().tolist()))
-
-
-@settings(max_examples=40)
-@given(RANDOMS)
-def test_groups_find_what_all_find_one_by_one(random: Random) -> None:
-    check_groups(random)
-
-
-@pytest.mark.slow
-def test_very_many_groups_find_what_all_find_one_by_one() -> None:
-    for seed in range(1_500):
-        check_groups(Random(seed))
-
-
-@settings(max_examples=40)
-@given(RANDOMS)
-def test_no_channel_moves_more_than_it_can(random: Random) -> None:
-    schedule, platform, overlap = drawn(random)
-    shared = some_shared(random, platform, 0.3, 3.0, 30.0)
-    ranks = Ranks(count=5, shared=shared, jitter=Lognormal(0.3), seed=random.randrange(99))
-    for use in simulate_ranks(schedule, platform, ranks, overlap=overlap).channels.values():
-        assert use.nbytes <= use.bandwidth * use.busy * (1 + 1e-9)
-        assert (use.slowed >= 0).all()
+@SEEDS
+def test_groups_find_what_all_find_one_by_one_and_no_channel_moves_more_than_it_can(
+    seeds: range,
+) -> None:
+    for seed in seeds:
+        random = Random(seed)
+        schedule, platform, overlap = drawn(random)
+        shared = some_shared(random, platform, 0.3, 3.0, 30.0)
+        spread = random.choice((None, Quantiles((1, 1.5)), Quantiles((1, 1, 3.1))))
+        ranks = Ranks(count=random.randint(2, 8), shared=shared, spread=spread, seed=seed)
+        grouped, each = (
+            simulate_ranks(schedule, platform, ranks, overlap=overlap, one_by_one=one_by_one)
+            for one_by_one in (False, True)
+        )
+        assert np.array_equal(grouped.finish, each.finish), f"seed {seed}"
+        assert (grouped.groups, each.groups) == (len(set(ranks.factors())), ranks.count)
+        for use, that in zip(grouped.channels.values(), each.channels.values(), strict=True):
+            assert (use.busy, use.most) == (that.busy, that.most), f"seed {seed}"
+            assert use.nbytes == pytest.approx(that.nbytes), f"seed {seed}"
+            assert np.array_equal(use.slowed, that.slowed), f"seed {seed}"
+        varied = replace(ranks, spread=None, jitter=Lognormal(0.3))
+        found = simulate_ranks(schedule, platform, varied, overlap=overlap)
+        for use in found.channels.values():
+            assert use.nbytes <= use.bandwidth * use.busy * (1 + 1e-9), f"seed {seed}"
+            assert (use.slowed >= 0).all(), f"seed {seed}"
 
 
 # By hand
 
 
-def test_a_write_behind_is_slowed_and_nobody_waits() -> None:
-    ranks = Ranks(count=4, shared={"archive": Shared(100.0)})
-    outcome = simulate_ranks(BEHIND, PLATFORM, ranks, overlap=Overlap(1))
+def test_a_write_behind_is_slowed_and_a_rank_is_done_when_its_transfers_are() -> None:
     # A copy, and eight steps; half a second of latency, and 100 bytes at 25 a second.
-    assert outcome.makespan == 8.5
-    use = outcome.channels["archive"]
-    assert (use.busy, use.most, use.nbytes) == (4.0, 4, 400)
-    assert use.slowed.tolist() == [3.0] * 4
-
-
-def test_a_rank_is_done_when_its_transfers_are() -> None:
-    ranks = Ranks(count=20, shared={"archive": Shared(100.0)})
-    outcome = simulate_ranks(BEHIND, PLATFORM, ranks, overlap=Overlap(1))
-    assert outcome.finish.tolist() == [0.5 + 0.5 + 20.0] * 20
+    for count, makespan in ((4, 0.5 + 8), (20, 0.5 + 0.5 + 20)):
+        ranks = Ranks(count=count, shared={"archive": Shared(100.0)})
+        outcome = simulate_ranks(BEHIND, PLATFORM, ranks, overlap=Overlap(1))
+        assert outcome.finish.tolist() == [makespan] * count
+        use = outcome.channels["archive"]
+        assert (use.busy, use.most, use.nbytes) == (count, count, 100 * count)
+        assert use.slowed.tolist() == [count - 1.0] * count
 
 
 def test_only_transfers_that_are_under_way_together_share() -> None:
@@ -265,15 +222,15 @@ def test_a_watcher_hears_of_all_shared_accesses() -> None:
 
 
 def test_what_ranks_do_not_have_with_overlap_is_refused() -> None:
-    together = Ranks(count=2, shared={"archive": Shared(1e6, collective=True)})
-    with pytest.raises(BadInput, match="writes to 'archive' are collective"):
-        simulate_ranks(BEHIND, PLATFORM, together, overlap=Overlap(1))
-    for barrier in (Barrier.STEP, Barrier.STRETCH):
-        with pytest.raises(BadInput, match="no barriers"):
-            simulate_ranks(BEHIND, PLATFORM, Ranks(count=2, barrier=barrier), overlap=Overlap(1))
-    ranks = Ranks(count=2, shared={"disk": Shared(1.0)})
-    with pytest.raises(BadInput, match="no channel is named 'disk'"):
-        simulate_ranks(BEHIND, PLATFORM, ranks, overlap=Overlap(1))
+    archive = {"archive": Shared(1e6, collective=True)}
+    for ranks, words in (
+        (Ranks(count=2, shared=archive), "'archive' are collective"),
+        (Ranks(count=2, barrier=Barrier.STEP), "no barriers"),
+        (Ranks(count=2, barrier=Barrier.STRETCH), "no barriers"),
+        (Ranks(count=2, shared={"disk": Shared(1.0)}), "no channel is named 'disk'"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            simulate_ranks(BEHIND, PLATFORM, ranks, overlap=Overlap(1))
     twice = Schedule(CHAIN, [*BEHIND.actions, *BEHIND.actions])
     with pytest.raises(IllegalAction):
         simulate_ranks(twice, PLATFORM, Ranks(count=2), overlap=Overlap(1))
