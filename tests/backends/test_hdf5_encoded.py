@@ -44,6 +44,7 @@ MIXED: Layout = (
     Field("waves", "<c16", (3, 4, 5, 6)),
     Field("slow", "<c8", (9, 2)),
     Field("counts", "<i2", (11, 3)),
+    Field("ids", "<i8", (70,)),
     Field("mask", "|b1", (17,)),
     Field("names", "|S5", (4,)),
     Field("half", "<f2", (6,)),
