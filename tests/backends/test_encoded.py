@@ -154,29 +154,23 @@ def test_a_field_of_too_many_axes_is_refused_by_name() -> None:
 # What comes back, and what is stored
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("make", LOSSLESS)
-def test_many_blocks_come_back_on_any_number_of_threads(
-    make: Callable[[], Codec], threads: int
+def test_many_blocks_come_back_and_are_the_same_bytes_on_any_number_of_threads(
+    make: Callable[[], Codec],
 ) -> None:
-    level, data = Compressed(Ram(), make(), threads=threads), buffers(wide())
-    for step in range(3):
-        assert level.write(x(step), WIDE, data) < 0.8 * blocks_of(WIDE).form.nbytes
-        into = into_of(data)
-        level.read(x(step), into)
-        assert into == data
-        assert level.layout(x(step)) == WIDE
-    level.close()
-
-
-def test_the_bytes_do_not_depend_on_the_threads() -> None:
-    data, stored = buffers(wide()), []
-    for threads in (1, 2, 3):
+    data, stored = buffers(wide()), set[bytes]()
+    for threads in (1, 2, 5):
         inner = Ram()
-        Compressed(inner, Zstd(), threads=threads).write(x(0), WIDE, data)
-        stored.append(get(inner, x(0), inner.layout(x(0))))
-    assert stored[0] == stored[1] == stored[2]
+        level = Compressed(inner, make(), threads=threads)
+        for step in range(2):
+            assert level.write(x(step), WIDE, data) < 0.8 * blocks_of(WIDE).form.nbytes
+            into = into_of(data)
+            level.read(x(step), into)
+            assert into == data
+            assert level.layout(x(step)) == WIDE
+            stored.add(get(inner, x(step), inner.layout(x(step))))
+        level.close()
+    assert len(stored) == 1
 
 
 def test_what_is_stored_says_what_it_is_and_begins_with_a_table() -> None:
@@ -224,23 +218,6 @@ def test_any_checkpoint_comes_back_bit_by_bit(
     assert level.layout(x(0)) == layout
     level.read(x(0), list(map(memoryview, into)))
     assert into == data
-
-
-@needs_zfp
-@given(fields=st.lists(any_blocks(), max_size=4), exponent=st.integers(-12, 3))
-def test_any_checkpoint_comes_back_within_the_tolerance(
-    fields: list[NDArray[Any]], exponent: int
-) -> None:
-    tolerance = 10.0**exponent
-    layout = tuple(Field(f"f{n}", a.dtype.str, a.shape) for n, a in enumerate(fields))
-    layout, arrays = (*layout, *raw(100_000)), [*fields, np.zeros(12_500)]
-    level, into = Compressed(Ram(), Zfp(tolerance=tolerance)), list(map(np.zeros_like, arrays))
-    level.write(x(0), layout, [memoryview(a.tobytes()) for a in arrays])
-    level.read(x(0), [memoryview(a.reshape(-1).view(np.uint8)) for a in into])
-    for array, back in zip(arrays, into, strict=True):
-        if array.tobytes() != back.tobytes():
-            assert array.dtype in (np.float32, np.float64)
-            assert np.abs(back.astype(float) - array.astype(float)).max() <= tolerance
 
 
 # Lossy, or not
@@ -449,14 +426,13 @@ def test_what_a_codec_raises_in_its_own_words_is_an_error_of_the_level(threads: 
     assert list(level.keys()) == [x(0)]
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_on_any_thread_is_no_error_of_the_level(stop: type[BaseException]) -> None:
+def test_an_interrupt_on_any_thread_is_no_error_of_the_level() -> None:
     class Stopped(Zstd):
         def encode(self, block: NDArray[Any], into: memoryview, /) -> int:
-            raise stop
+            raise SystemExit
 
     level = Compressed(Ram(), Stopped(), threads=3)
-    with pytest.raises(stop):
+    with pytest.raises(SystemExit):
         level.write(x(0), WIDE, buffers(wide()))
     assert list(level.keys()) == []
 

@@ -260,14 +260,6 @@ def sectors(writes: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
     ]
 
 
-def test_growth_has_three_stages_each_on_the_device_before_the_next(tmp_path: Path) -> None:
-    base, (group, mirror, pages) = growth(tmp_path / "archive.h5")
-    assert min(at for at, _ in group) >= len(base)
-    assert [(at, len(data)) for at, data in mirror] == [(3 * 4096, 3 * 4096)]
-    assert [(at, len(data)) for at, data in pages] == [(at * 4096, 4096) for at in range(3)]
-    assert b"".join(data for _, data in pages) == mirror[0][1]
-
-
 @pytest.mark.parametrize("most", [12, pytest.param(40, marks=pytest.mark.slow)])
 def test_a_machine_that_fails_while_an_archive_grows_loses_nothing(
     tmp_path: Path, most: int
