@@ -158,6 +158,14 @@ def test_another_codec_is_refused_by_name(tmp_path: Path) -> None:
     level.close()
 
 
+def test_buffers_of_the_wrong_sizes_are_refused_before_decoding() -> None:
+    level = Compressed(Ram(), Zstd())
+    level.write(x(0), WAVES, waves())
+    with pytest.raises(StorageError, match="x_0"):
+        get(level, x(0), raw(40_008))
+    assert back(level, x(0)) == b"".join(waves())
+
+
 def test_damage_that_the_level_underneath_does_not_see_is_found_when_decoding(
     tmp_path: Path,
 ) -> None:
@@ -203,6 +211,10 @@ def test_on_a_full_disk_what_shrinks_well_finds_its_reserved_slot(
     level.write(x(2), WAVES, waves(2))
     with pytest.raises(LevelFull):
         put(level, t(0), noise)
+    with pytest.raises(LevelFull):
+        put(level, x(9), noise)
+    with pytest.raises(LevelFull, match="reserving"):
+        level.reserve({400_000: 9})
     assert back(level, x(1)) == b"".join(waves())
     assert back(level, x(2)) == b"".join(waves(2))
     level.close()

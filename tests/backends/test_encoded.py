@@ -295,6 +295,7 @@ def test_a_description_that_makes_no_sense_is_corrupt() -> None:
         '{"codec": 7, "lossless": true, "layout": "[]"}',
         *(typed % '"[["', typed % "[]", typed % r'"[[\"x\", \"|O\", [1], \"\"]]"'),
         typed % r'"[[\"x\", \"|u1\", [-1], \"\"]]"',
+        typed % r'"[[\"x\", \"|u1\", [1.5], \"\"]]"',
     ):
         inner = Ram()
         inner.write(x(0), (Field("encoded", "|u1", (3,), MARK + unit),), [memoryview(b"abc")])
