@@ -1,17 +1,21 @@
-"""What the tests of archives share: a sound one, ways to damage it, and what is left."""
+"""Helpers of the archive's tests: a sound archive, ways to damage it, killed writers."""
 
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import h5py
 import numpy as np
+import pytest
 
 from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.backends import encoded
+from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5
@@ -21,8 +25,8 @@ from ckio.testing import get, put, x
 from .common import OCEAN
 
 
-def everything(archive: Hdf5, layout: Layout) -> dict[Key, bytes]:
-    return {key: get(archive, key, layout) for key in set(archive.keys())}
+def everything(level: Backend, layout: Layout) -> dict[Key, bytes]:
+    return {key: get(level, key, layout) for key in set(level.keys())}
 
 
 def damaged(path: Path) -> list[str]:
@@ -33,6 +37,21 @@ def flip(path: Path, sound: bytes, position: int, bit: int = 0) -> None:
     content = bytearray(sound)
     content[position] ^= 1 << bit
     path.write_bytes(content)
+
+
+@contextmanager
+def blocks_of_at_most(nbytes: int) -> Iterator[None]:
+    """Cut fields into blocks of so few bytes that a small field has many."""
+    caches = (encoded.blocks_of, encoded.unit_of, encoded._encoding)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encoded, "BLOCK", nbytes)
+        for cached in caches:
+            cached.cache_clear()
+        try:
+            yield
+        finally:
+            for cached in caches:
+                cached.cache_clear()
 
 
 def killed_writer(diary: Path, lines: int, write: Callable[[int], None]) -> None:
@@ -57,7 +76,7 @@ def killed_writer(diary: Path, lines: int, write: Callable[[int], None]) -> None
 
 
 class Tape(Files):
-    """Does everything, and keeps the writes of each time between two syncs.
+    """A system that keeps the writes of each time between two syncs.
 
     That the file became longer is a write of nothing at its end.
     """

@@ -9,11 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ckio.actions import Key, Kind, Layout
 
 _SCRIPT = """
 import hashlib, json, sys
-import h5py, hdf5plugin, numpy as np
+import h5py, numpy as np
+try:
+    import hdf5plugin
+except ImportError:  # it is needed for encoded fields alone
+    pass
 
 for line in sys.stdin:
     found = []
@@ -36,7 +42,7 @@ Seen = dict[str, list[Any]]
 
 
 class Reader:
-    """h5py with hdf5plugin; one process for many files."""
+    """A process with h5py and hdf5plugin, for many files."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -56,7 +62,7 @@ class Reader:
 
 @contextmanager
 def reader() -> Iterator[Reader]:
-    """A process that reads with h5py and hdf5plugin alone."""
+    """Yield a process that reads with h5py and hdf5plugin alone."""
     argv = [sys.executable, "-c", _SCRIPT]
     with subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as process:
         try:
@@ -68,8 +74,10 @@ def reader() -> Iterator[Reader]:
 
 def as_seen(layout: Layout, data: Iterable[bytes | memoryview]) -> Seen:
     """How a checkpoint must be seen."""
-    return {
-        field.name: [field.dtype, list(field.shape), hashlib.sha256(view).hexdigest()]
-        for field, view in zip(layout, data, strict=True)
-        if 0 not in field.shape
-    }
+    seen: Seen = {}
+    for field, view in zip(layout, data, strict=True):
+        dtype = np.dtype(field.dtype)
+        if 0 not in field.shape:
+            shape = [*field.shape, *dtype.shape]
+            seen[field.name] = [dtype.base.str, shape, hashlib.sha256(view).hexdigest()]
+    return seen

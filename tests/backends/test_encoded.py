@@ -1,13 +1,13 @@
-"""What a level underneath holds of a compressed checkpoint, and what is never believed of it."""
+"""Encoded checkpoints: their blocks, their bytes, what is never believed, and threads."""
 
 import json
-import os
+import math
 import signal
 import subprocess
 import sys
 import threading
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,32 +19,43 @@ from installed import LOSSLESS, needs_zfp
 from numpy.typing import NDArray
 
 from ckio.actions import Buffers, Field, Layout
+from ckio.backends import compressed, encoded
 from ckio.backends.compressed import Compressed, Workers
-from ckio.backends.encoded import BLOCK, MARK, blocks_of, is_marked, mark, sizes_in, unmark
+from ckio.backends.encoded import MARK, block_shape, blocks_of, is_marked, mark, sizes_in, unmark
 from ckio.backends.ram import Ram
 from ckio.compression import Codec, Zfp, Zstd
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.testing import FLOW, buffers, get, put, raw, x
 from ckio.testing.codecs import blocks as any_blocks
 
+from .archives import blocks_of_at_most
 from .common import in_child
 
 WIDE: Layout = (
-    Field("zeta", "<f8", (513, 513), "1/s"),
-    Field("mask", "|b1", (2_000_000,)),
+    Field("zeta", "<f8", (128, 129), "1/s"),
+    Field("mask", "|b1", (125_000,)),
     Field("time", "<f8", ()),
-    Field("psi", "<f4", (3, 600, 401)),
+    Field("psi", "<f4", (3, 150, 101)),
 )
+BLOCK = 1 << 16
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Sixteenths of what they are, as the fields are, and the bytes that threads share."""
+    monkeypatch.setattr(compressed, "_LARGE", compressed._LARGE // 16)
+    with blocks_of_at_most(BLOCK):
+        yield
 
 
 def wide(seed: int = 0) -> list[NDArray[Any]]:
     """Several blocks for each of several fields, some of them short."""
     random = np.random.default_rng(seed)
     return [
-        random.standard_normal((513, 513)).round(2),
-        random.random(2_000_000) < 0.1,
+        random.standard_normal((128, 129)).round(2),
+        random.random(125_000) < 0.1,
         np.array(0.25),
-        random.standard_normal((3, 600, 401)).astype("<f4").round(1),
+        random.standard_normal((3, 150, 101)).astype("<f4").round(1),
     ]
 
 
@@ -52,30 +63,114 @@ def into_of(data: Buffers) -> list[memoryview]:
     return [memoryview(bytearray(b"\xa5" * view.nbytes)) for view in data]
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("threads", [1, 2, 5])
+# Blocks
+
+
+SHAPES = st.lists(st.integers(1, 12), max_size=4).map(tuple)
+
+
+@given(shape=st.lists(st.integers(1, 3000), max_size=6).map(tuple), item=st.sampled_from([1, 4, 8]))
+def test_a_block_is_one_then_a_part_then_whole_axes(shape: tuple[int, ...], item: int) -> None:
+    block, most = block_shape(shape, item), encoded.BLOCK
+    assert math.prod(block) * item <= most
+    axis = next((axis for axis, length in enumerate(block) if length > 1), len(shape))
+    assert block[axis + 1 :] == shape[axis + 1 :]
+    assert all(length <= whole for length, whole in zip(block, shape, strict=True))
+    if block != shape:  # the next larger block would be too large
+        parts = math.ceil(shape[axis] / block[axis]) if axis < len(shape) else 1
+        if parts > 1:
+            larger = math.ceil(shape[axis] / (parts - 1))
+            assert larger * math.prod(shape[axis + 1 :]) * item > most
+
+
+def test_axes_are_cut_evenly() -> None:
+    for shape, item, block in [
+        ((), 8, ()),
+        ((5,), 8, (5,)),
+        ((131_072,), 8, (131_072,)),
+        ((131_073,), 8, (65_537,)),
+        ((513, 513), 8, (171, 513)),
+        ((4, 512, 512), 8, (1, 256, 512)),
+        ((1000, 1, 1), 8, (1000, 1, 1)),
+        ((3, 200_000), 8, (1, 100_000)),
+        ((10, 131_072), 8, (1, 131_072)),
+        ((3, 2), 1 << 21, (1, 1)),
+        ((0, 7), 8, (1, 7)),
+        ((7, 0), 8, (7, 1)),
+    ]:
+        with blocks_of_at_most(1 << 20):
+            assert block_shape(shape, item) == block
+
+
+@given(shape=SHAPES, dtype=st.sampled_from(["<f8", "<i2", "<c16", "|u1", "<M8[s]", "(2,3)<f4"]))
+def test_blocks_lie_where_the_chunks_of_hdf5_do(shape: tuple[int, ...], dtype: str) -> None:
+    item = np.dtype(dtype)
+    with blocks_of_at_most(600):
+        blocks = blocks_of((Field("x", dtype, shape),))
+    noise = np.random.default_rng(0).bytes(blocks.form.nbytes)
+    array = np.frombuffer(noise, item.base).reshape((*shape, *item.shape))
+    (grid,), (view,) = blocks.grids, buffers([array])
+    counts = [-(-n // step) for n, step in zip(array.shape, grid.shape, strict=True)]
+    assert math.prod(counts) == blocks.count == grid.count
+    for number, index in enumerate(np.ndindex(*counts)):
+        corner = [i * step for i, step in zip(index, grid.shape, strict=True)]
+        place = tuple(slice(a, a + n) for a, n in zip(corner, grid.shape, strict=True))
+        chunk = np.zeros(grid.shape, array.dtype)
+        chunk[tuple(slice(0, n) for n in array[place].shape)] = array[place]
+        block = grid.block(view, number)
+        assert block.flags.c_contiguous
+        assert block.shape == grid.shape
+        assert block.tobytes() == chunk.tobytes()
+
+
+def test_blocks_are_numbered_field_by_field() -> None:
+    layout = (
+        Field("a", "<f8", (1000, 1000)),
+        Field("empty", "<f8", (0, 5)),
+        Field("nothing", "|S0", (5,)),
+        Field("scalar", "<f8", ()),
+        Field("b", "<f4", (600_000,)),
+    )
+    with blocks_of_at_most(1 << 20):
+        blocks = blocks_of(layout)
+    assert blocks.firsts == (0, 8, 8, 8, 9, 12)
+    assert blocks.count == 12
+    assert [blocks.find(number) for number in (0, 7, 8, 9, 11)] == [
+        (0, 0), (0, 7), (3, 0), (4, 0), (4, 2),
+    ]  # fmt: skip
+
+
+def test_the_blocks_of_a_huge_layout_are_counted_and_not_listed() -> None:
+    blocks = blocks_of((Field("x", "<f8", (1 << 40, 1 << 20)),))
+    assert blocks.count == 1 << 47
+
+
+def test_a_field_of_too_many_axes_is_refused_by_name() -> None:
+    with pytest.raises(StorageError, match="'deep' has 65 axes"):
+        blocks_of((Field("deep", "(2,)<f8", (1,) * 64),))
+    assert blocks_of(FLOW).count == 4
+
+
+# What comes back, and what is stored
+
+
 @pytest.mark.parametrize("make", LOSSLESS)
-def test_many_blocks_come_back_on_any_number_of_threads(
-    make: Callable[[], Codec], threads: int
+def test_many_blocks_come_back_and_are_the_same_bytes_on_any_number_of_threads(
+    make: Callable[[], Codec],
 ) -> None:
-    inner = Ram()
-    level, data = Compressed(inner, make(), threads=threads), buffers(wide())
-    for step in range(3):
-        assert level.write(x(step), WIDE, data) < 0.8 * blocks_of(WIDE).form.nbytes
-        into = into_of(data)
-        level.read(x(step), into)
-        assert into == data
-        assert level.layout(x(step)) == WIDE
-    level.close()
-
-
-def test_the_bytes_do_not_depend_on_the_threads() -> None:
-    data, stored = buffers(wide()), []
-    for threads in (1, 2, 3):
+    data, stored = buffers(wide()), set[bytes]()
+    for threads in (1, 2, 5):
         inner = Ram()
-        Compressed(inner, Zstd(), threads=threads).write(x(0), WIDE, data)
-        stored.append(get(inner, x(0), inner.layout(x(0))))
-    assert stored[0] == stored[1] == stored[2]
+        level = Compressed(inner, make(), threads=threads)
+        for step in range(2):
+            assert level.write(x(step), WIDE, data) < 0.8 * blocks_of(WIDE).form.nbytes
+            into = into_of(data)
+            level.read(x(step), into)
+            assert into == data
+            assert level.layout(x(step)) == WIDE
+            stored.add(get(inner, x(step), inner.layout(x(step))))
+        level.close()
+    assert len(stored) == 1
 
 
 def test_what_is_stored_says_what_it_is_and_begins_with_a_table() -> None:
@@ -109,9 +204,7 @@ def test_what_is_stored_says_what_it_is_and_begins_with_a_table() -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("make", LOSSLESS)
 @given(fields=st.lists(any_blocks(), max_size=4))
-@settings(
-    max_examples=50, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
-)
+@settings(suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow])
 def test_any_checkpoint_comes_back_bit_by_bit(
     make: Callable[[], Codec], fields: list[NDArray[Any]]
 ) -> None:
@@ -125,24 +218,6 @@ def test_any_checkpoint_comes_back_bit_by_bit(
     assert level.layout(x(0)) == layout
     level.read(x(0), list(map(memoryview, into)))
     assert into == data
-
-
-@needs_zfp
-@given(fields=st.lists(any_blocks(), max_size=4), exponent=st.integers(-12, 3))
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
-def test_any_checkpoint_comes_back_within_the_tolerance(
-    fields: list[NDArray[Any]], exponent: int
-) -> None:
-    tolerance = 10.0**exponent
-    layout = tuple(Field(f"f{n}", a.dtype.str, a.shape) for n, a in enumerate(fields))
-    layout, arrays = (*layout, *raw(100_000)), [*fields, np.zeros(12_500)]
-    level, into = Compressed(Ram(), Zfp(tolerance=tolerance)), list(map(np.zeros_like, arrays))
-    level.write(x(0), layout, [memoryview(a.tobytes()) for a in arrays])
-    level.read(x(0), [memoryview(a.reshape(-1).view(np.uint8)) for a in into])
-    for array, back in zip(arrays, into, strict=True):
-        if array.tobytes() != back.tobytes():
-            assert array.dtype in (np.float32, np.float64)
-            assert np.abs(back.astype(float) - array.astype(float)).max() <= tolerance
 
 
 # Lossy, or not
@@ -189,24 +264,19 @@ def stored() -> tuple[Layout, bytes]:
     return layout, get(inner, x(0), layout)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda table: table + 1,
-        lambda table: table - 1,
-        lambda table: np.roll(table, 1),
-        np.zeros_like,
-        lambda table: np.full_like(table, (1 << 32) - 1),
-        lambda table: np.append(table[:-2], [table[-1] + table[-2], 0]),
-        lambda table: np.append(table[:-1], table[-1] - 1),
-    ],
-)
-def test_a_table_that_is_not_right_is_corrupt(
-    stored: tuple[Layout, bytes], change: Callable[[NDArray[Any]], NDArray[Any]]
-) -> None:
+def test_a_table_that_is_not_right_is_corrupt(stored: tuple[Layout, bytes]) -> None:
     layout, data = stored
     table = np.frombuffer(data, "<u4", 9)
-    refuses(Ram(), layout, change(table).astype("<u4").tobytes() + data[36:])
+    for other in (
+        table + 1,
+        table - 1,
+        np.roll(table, 1),
+        np.zeros_like(table),
+        np.full_like(table, (1 << 32) - 1),
+        np.append(table[:-2], [table[-1] + table[-2], 0]),
+        np.append(table[:-1], table[-1] - 1),
+    ):
+        refuses(Ram(), layout, other.astype("<u4").tobytes() + data[36:])
 
 
 def test_encoded_bytes_of_any_other_length_are_corrupt(stored: tuple[Layout, bytes]) -> None:
@@ -217,50 +287,39 @@ def test_encoded_bytes_of_any_other_length_are_corrupt(stored: tuple[Layout, byt
         sizes_in(memoryview(data[:30]), 9)
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "",
-        "[]",
-        "{}",
-        "7",
-        "[" * 50_000,
-        '{"codec": "zstd", "lossless": true}',
-        '{"codec": "zstd", "lossless": true, "layout": "[["}',
+def test_a_description_that_makes_no_sense_is_corrupt() -> None:
+    typed = '{"codec": "zstd", "lossless": true, "layout": %s}'
+    for unit in (
+        *("", "[]", "{}", "7", "[" * 50_000, '{"codec": "zstd", "lossless": true}'),
         '{"codec": "zstd", "lossless": 1, "layout": "[]"}',
         '{"codec": 7, "lossless": true, "layout": "[]"}',
-        '{"codec": "zstd", "lossless": true, "layout": []}',
-        '{"codec": "zstd", "lossless": true, "layout": "[[\\"x\\", \\"|O\\", [1], \\"\\"]]"}',
-        '{"codec": "zstd", "lossless": true, "layout": "[[\\"x\\", \\"|u1\\", [-1], \\"\\"]]"}',
-    ],
-)
-def test_a_description_that_makes_no_sense_is_corrupt(unit: str) -> None:
-    inner = Ram()
-    inner.write(x(0), (Field("encoded", "|u1", (3,), MARK + unit),), [memoryview(b"abc")])
-    level = Compressed(inner, Zstd())
-    with pytest.raises(CorruptCheckpoint):
-        level.layout(x(0))
-    with pytest.raises(CorruptCheckpoint):
-        get(level, x(0), raw(3))
+        *(typed % '"[["', typed % "[]", typed % r'"[[\"x\", \"|O\", [1], \"\"]]"'),
+        typed % r'"[[\"x\", \"|u1\", [-1], \"\"]]"',
+        typed % r'"[[\"x\", \"|u1\", [1.5], \"\"]]"',
+    ):
+        inner = Ram()
+        inner.write(x(0), (Field("encoded", "|u1", (3,), MARK + unit),), [memoryview(b"abc")])
+        level = Compressed(inner, Zstd())
+        with pytest.raises(CorruptCheckpoint):
+            level.layout(x(0))
+        with pytest.raises(CorruptCheckpoint):
+            get(level, x(0), raw(3))
 
 
-@pytest.mark.parametrize(
-    "field",
-    [
-        Field("x", "<f8", (1 << 60,)),
-        Field("x", "<f8", (1 << 40, 1 << 40)),
-        Field("x", "|V1000000000000", (1000,)),
-        Field("x", "<f8", (10_000, 200_000)),
-        Field("x", "<f8", (1,) * 65),
-    ],
-)
-def test_a_huge_layout_is_refused_before_anybody_makes_room_for_it(field: Field) -> None:
-    text = json.dumps([[field.name, field.dtype, field.shape, ""]])
-    unit = MARK + json.dumps({"codec": "zstd+shuffle", "lossless": True, "layout": text})
-    inner = Ram()
-    inner.write(x(0), (Field("encoded", "|u1", (4000,), unit),), [memoryview(bytes(4000))])
-    with pytest.raises(CorruptCheckpoint):
-        Compressed(inner, Zstd()).layout(x(0))
+def test_a_huge_layout_is_refused_before_anybody_makes_room_for_it() -> None:
+    for dtype, shape in (
+        ("<f8", (1 << 60,)),
+        ("<f8", (1 << 40, 1 << 40)),
+        ("|V1000000000000", (1000,)),
+        ("<f8", (10_000, 200_000)),
+        ("<f8", (1,) * 65),
+    ):
+        text = json.dumps([["x", dtype, shape, ""]])
+        unit = MARK + json.dumps({"codec": "zstd+shuffle", "lossless": True, "layout": text})
+        inner = Ram()
+        inner.write(x(0), (Field("encoded", "|u1", (4000,), unit),), [memoryview(bytes(4000))])
+        with pytest.raises(CorruptCheckpoint):
+            Compressed(inner, Zstd()).layout(x(0))
 
 
 # Threads
@@ -335,22 +394,16 @@ class Wrong(Zstd):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("size", [0, -5, 1 << 21, 1 << 40, 3.0, "all", np.float64(99.0)])
-def test_what_a_codec_says_that_it_gave_is_not_believed(size: object, threads: int) -> None:
-    inner = Ram()
-    level = Compressed(inner, Wrong(size=size), threads=threads)
-    with pytest.raises(StorageError, match="x_0 cannot be encoded: codec wrong"):
-        level.write(x(0), WIDE, buffers(wide()))
-    assert list(inner.keys()) == []
-
-
-@pytest.mark.parametrize("bound", [0, -10, 50, 1.5, "all"])
-def test_a_bound_that_makes_no_sense_or_does_not_hold_is_an_error(bound: object) -> None:
-    inner = Ram()
-    level = Compressed(inner, Wrong(bound=bound))
-    with pytest.raises(StorageError, match="x_0 cannot be encoded: codec wrong"):
-        level.write(x(0), WIDE, buffers(wide()))
-    assert list(inner.keys()) == []
+def test_what_a_codec_says_that_it_gave_is_not_believed(threads: int) -> None:
+    sizes = [0, -5, 1 << 21, 1 << 40, 3.0, "all", np.float64(99.0)]
+    bounds = [0, -10, 50, 1.5, "all"]
+    for codec in (*(Wrong(size=size) for size in sizes), *(Wrong(bound=it) for it in bounds)):
+        inner = Ram()
+        level = Compressed(inner, codec, threads=threads)
+        with pytest.raises(StorageError, match="x_0 cannot be encoded: codec wrong"):
+            level.write(x(0), WIDE, buffers(wide()))
+        assert list(inner.keys()) == []
+        level.close()
 
 
 def test_a_reservation_needs_a_bound_that_makes_sense() -> None:
@@ -374,14 +427,13 @@ def test_what_a_codec_raises_in_its_own_words_is_an_error_of_the_level(threads: 
     assert list(level.keys()) == [x(0)]
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_on_any_thread_is_no_error_of_the_level(stop: type[BaseException]) -> None:
+def test_an_interrupt_on_any_thread_is_no_error_of_the_level() -> None:
     class Stopped(Zstd):
         def encode(self, block: NDArray[Any], into: memoryview, /) -> int:
-            raise stop
+            raise SystemExit
 
     level = Compressed(Ram(), Stopped(), threads=3)
-    with pytest.raises(stop):
+    with pytest.raises(SystemExit):
         level.write(x(0), WIDE, buffers(wide()))
     assert list(level.keys()) == []
 
@@ -463,12 +515,12 @@ def test_a_fork_has_threads_of_its_own() -> None:
 
 
 def test_the_end_of_the_interpreter_does_not_wait_for_idle_threads() -> None:
-    script = f"""
+    script = """
 import numpy as np
 from ckio import Compressed, Field, Key, Kind, Ram, Zstd
 level = Compressed(Ram(), Zstd(), threads=3)
-data = memoryview(bytes({8 * BLOCK}))
-level.write(Key(Kind.RESTART, 0), (Field("x", "<f8", ({BLOCK},)),), [data])
+data = memoryview(bytes(8 << 20))
+level.write(Key(Kind.RESTART, 0), (Field("x", "<f8", (1 << 20,)),), [data])
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
@@ -476,7 +528,6 @@ level.write(Key(Kind.RESTART, 0), (Field("x", "<f8", ({BLOCK},)),), [data])
 def test_no_thread_is_no_choice() -> None:
     with pytest.raises(BadInput, match="threads = 0"):
         Compressed(Ram(), Zstd(), threads=0)
-    assert len(os.sched_getaffinity(0)) >= 1
     Workers(None).each(lambda _: None, 7)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.actions import Field, Key, Kind
@@ -80,12 +80,10 @@ def test_contents_can_be_listed_while_a_run_goes_on(path: Path) -> None:
     archive.close()
 
 
-@pytest.mark.parametrize("place", ["", "nothing.h5"])
-def test_contents_of_no_archive_are_bad_input_and_nothing_is_made(
-    tmp_path: Path, place: str
-) -> None:
-    with pytest.raises(BadInput, match="is no archive"):
-        Hdf5.contents(tmp_path / place)
+def test_contents_of_no_archive_are_bad_input_and_nothing_is_made(tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "nothing.h5"):
+        with pytest.raises(BadInput, match="is no archive"):
+            Hdf5.contents(place)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -102,7 +100,6 @@ assert "h5py" not in sys.modules"""
 NUMBERS = st.sampled_from([-1, 0, 1, 2, 2**31, 2**62, 2**63, 2**64, 10**30, 1.5, None, "1", [], {}])
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.data())
 def test_a_head_that_lies_is_refused_before_anything_is_allocated(data: st.DataObject) -> None:
     """Even one with a sound check: its numbers, its layout, and where it says that things lie."""
@@ -119,14 +116,7 @@ def test_a_head_that_lies_is_refused_before_anything_is_allocated(data: st.DataO
     near = st.integers(begin - 9, begin + length) | st.integers(group.end - 999, group.end + 9)
     values[place] = data.draw(lies.get(place, NUMBERS | near))
     text = json.dumps(list(values.values())).encode()
-    head = b"".join(
-        [
-            b"ckiogrp\x02",
-            len(text).to_bytes(8, "little"),
-            xxhash.xxh3_128_digest(text),
-            text,
-        ]
-    )
+    head = b"ckiogrp\x02" + len(text).to_bytes(8, "little") + xxhash.xxh3_128_digest(text) + text
     tracemalloc.start()
     try:
         made = Group.unpack(head, begin, len(sound))

@@ -40,12 +40,12 @@ def changed(data: bytes, place: int, new: bytes) -> bytes:
 # zstd
 
 
-@pytest.mark.parametrize("nbytes", [0, FIELD.nbytes - 1, FIELD.nbytes + 1, 1 << 40, (1 << 64) - 3])
-def test_a_frame_that_promises_another_size_is_refused_before_it_is_decoded(nbytes: int) -> None:
+def test_a_frame_that_promises_another_size_is_refused_before_it_is_decoded() -> None:
     magic, single_segment_8_bytes_checksum = struct.pack("<I", 0xFD2FB528), b"\xe4"
-    frame = magic + single_segment_8_bytes_checksum + struct.pack("<Q", nbytes) + bytes(20)
-    with pytest.raises(CorruptCheckpoint, match="none of 3072 bytes"):
-        Zstd().decode(memoryview(frame), np.empty_like(FIELD))
+    for nbytes in (0, FIELD.nbytes - 1, FIELD.nbytes + 1, 1 << 40, (1 << 64) - 3):
+        frame = magic + single_segment_8_bytes_checksum + struct.pack("<Q", nbytes) + bytes(20)
+        with pytest.raises(CorruptCheckpoint, match="none of 3072 bytes"):
+            Zstd().decode(memoryview(frame), np.empty_like(FIELD))
 
 
 def test_a_frame_that_does_not_promise_a_size_or_a_checksum_is_refused() -> None:
@@ -91,11 +91,11 @@ def headers() -> Iterator[tuple[int, bytes]]:
 
 
 @needs_blosc2
-@pytest.mark.parametrize(("place", "new"), list(headers()))
-def test_a_header_that_asks_for_more_than_a_plain_chunk_is_refused(place: int, new: bytes) -> None:
+def test_a_header_that_asks_for_more_than_a_plain_chunk_is_refused() -> None:
     chunk = encoded(Blosc2(), FIELD)[8:]
     assert not refused(Blosc2(), sealed(chunk))
-    assert refused(Blosc2(), sealed(changed(chunk, place, new)))
+    for place, new in headers():
+        assert refused(Blosc2(), sealed(changed(chunk, place, new))), (place, new)
 
 
 @needs_blosc2
@@ -110,25 +110,21 @@ def test_a_chunk_with_any_change_and_a_right_checksum_touches_nothing_else(
 # zfp
 
 
-@needs_zfp
-@given(bits=st.binary(max_size=600), tolerance=st.sampled_from([None, 1e-3]))
-def test_any_bits_with_a_right_checksum_give_some_numbers_or_are_refused(
-    bits: bytes, tolerance: float | None
-) -> None:
-    codec = Zfp(tolerance=tolerance)
-    about = f"{codec.name} <f8 {FIELD.shape}"
-    state = xxhash.xxh3_64(about.encode())
+def sealed_bits(codec: Codec, bits: bytes) -> bytes:
+    """A block of zfp with a checksum that is right."""
+    state = xxhash.xxh3_64(f"{codec.name} <f8 {FIELD.shape}".encode())
     state.update(bits)
-    assert not refused(codec, b"\x01" + state.digest() + bits)
+    return b"\x01" + state.digest() + bits
 
 
 @needs_zfp
 @given(bits=st.binary(max_size=600))
-def test_a_tolerance_in_a_block_is_any_number_or_refused(bits: bytes) -> None:
+def test_any_bits_with_a_right_checksum_give_some_numbers_or_are_refused(bits: bytes) -> None:
+    for tolerance in (None, 1e-3):
+        codec = Zfp(tolerance=tolerance)
+        assert not refused(codec, sealed_bits(codec, bits))
     codec = Zfp(relative=1e-3)
-    state = xxhash.xxh3_64(f"{codec.name} <f8 {FIELD.shape}".encode())
-    state.update(bits)
-    refused(codec, b"\x01" + state.digest() + bits)
+    refused(codec, sealed_bits(codec, bits))  # a tolerance in a block may be no number
 
 
 def test_zfp_reads_no_further_than_the_room_that_it_is_given() -> None:

@@ -1,7 +1,7 @@
 """Views: encoded checkpoints as HDF5 sees them, one chunked dataset for each field.
 
 Promise: plain h5py, with hdf5plugin, reads every stored slot of a compressed archive, also after a
-kill at any moment. Tests: test_what_a_killed_writer_leaves_is_read_by_h5py_alone,
+kill at any moment. Tests: test_a_killed_writer_loses_nothing_and_leaves_nothing_torn,
 test_h5py_reads_the_others_after_every_single_write_of_growth_and_commits.
 
 For that, three parts are written without h5py. The encoded bytes lie in slots of plain bytes, and

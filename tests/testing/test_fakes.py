@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from ckio.actions import Key, Kind
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.errors import LevelFull, MissingCheckpoint
@@ -17,18 +15,14 @@ from ckio.testing import (
     CountingModel,
     Throttled,
     VirtualClock,
+    a,
     get,
     put,
     raw,
+    t,
+    x,
 )
 
-X0, X2, X3, T2, A4 = (
-    Key(Kind.RESTART, 0),
-    Key(Kind.RESTART, 2),
-    Key(Kind.RESTART, 3),
-    Key(Kind.TAPE, 2),
-    Key(Kind.ADJOINT, 4),
-)
 LEVEL = Level(
     name="slow",
     write=Affine(2.0, 1 / 1024),
@@ -38,6 +32,7 @@ LEVEL = Level(
 CHAIN = Chain(steps=4, advance=1.0, record=3.0, reverse=7.0, restart=100, tape=33, adjoint=1)
 
 
+@pytest.mark.slow
 class TestThrottledRam(BackendTests):
     def make(self, tmp_path: Path, /, **limits: Any) -> Throttled:
         return Throttled(Ram(**limits), LEVEL, VirtualClock())
@@ -46,16 +41,16 @@ class TestThrottledRam(BackendTests):
 def test_a_throttled_level_takes_its_price_once() -> None:
     clock = VirtualClock()
     level = Throttled(Ram(capacity=4096), LEVEL, clock)
-    put(level, X0, raw(4096))
+    put(level, x(0), raw(4096))
     assert clock.now() == 2.0 + 4.0
-    get(level, X0, raw(4096))
+    get(level, x(0), raw(4096))
     assert clock.now() == 6.0 + 1.0 + 1.0
     with pytest.raises(LevelFull):
-        put(level, X2, raw(1))
+        put(level, x(2), raw(1))
     with pytest.raises(MissingCheckpoint):
-        level.discard(X2)
+        level.discard(x(2))
     assert clock.now() == 8.0
-    level.discard(X0)
+    level.discard(x(0))
     assert clock.now() == 8.0 + 0.5 + 0.5
 
 
@@ -80,7 +75,7 @@ def test_a_counting_model_refuses_a_wrong_order() -> None:
     with pytest.raises(AssertionError, match="the tape held is None"):
         model.reverse(3, 4)
     with pytest.raises(AssertionError, match="does not hold it"):
-        model.dump(X2)
+        model.dump(x(2))
     model.record(3, 4)
     with pytest.raises(AssertionError, match="the adjoint is at 4"):
         model.reverse(2, 3)
@@ -90,30 +85,30 @@ def test_the_adjoint_starts_only_where_the_end_was_reached() -> None:
     ahead = CountingModel(CHAIN)
     ahead.advance(0, 3)
     ahead.record(3, 4)
-    tape = Key(Kind.TAPE, 3)
+    tape, end = t(3), a(4)
     model = CountingModel(CHAIN)
     with model.load(tape, model.layout(tape)) as buffers:
         buffers[0][:] = ahead.dump(tape)[0]
     with pytest.raises(AssertionError, match="never reached"):
         model.reverse(3, 4)
-    with model.load(A4, model.layout(A4)) as buffers:
-        buffers[0][:] = ahead.dump(A4)[0]
+    with model.load(end, model.layout(end)) as buffers:
+        buffers[0][:] = ahead.dump(end)[0]
     model.reverse(3, 4)
 
 
 def test_a_counting_model_notices_the_bytes_of_another_key() -> None:
     model = CountingModel(CHAIN)
     model.advance(0, 3)
-    of_3 = bytes(model.dump(X3)[0])
+    of_3 = bytes(model.dump(x(3))[0])
     with (
         pytest.raises(AssertionError, match="not its bytes"),
-        model.load(X2, model.layout(X2)) as buffers,
+        model.load(x(2), model.layout(x(2))) as buffers,
     ):
         buffers[0][:] = of_3
     assert model.state == 3
-    with pytest.raises(RuntimeError), model.load(X3, model.layout(X3)):
+    with pytest.raises(RuntimeError), model.load(x(3), model.layout(x(3))):
         raise RuntimeError
-    with model.load(X3, model.layout(X3)) as buffers:
+    with model.load(x(3), model.layout(x(3))) as buffers:
         buffers[0][:] = of_3
     assert model.state == 3
 
@@ -122,20 +117,19 @@ def test_checkpoints_may_be_empty() -> None:
     model = CountingModel(
         Chain(steps=2, advance=1, record=1, reverse=1, restart=0, tape=0, adjoint=0)
     )
-    assert bytes(model.dump(X0)[0]) == b""
-    with model.load(Key(Kind.RESTART, 1), model.layout(X0)):
+    assert bytes(model.dump(x(0))[0]) == b""
+    with model.load(x(1), model.layout(x(0))):
         pass
     assert model.state == 1
 
 
 def test_the_bytes_of_keys_differ_in_every_size() -> None:
     chain = Chain(steps=9, advance=1, record=1, reverse=1, restart=40, tape=40, adjoint=40)
-    seen = set()
+    model, seen = CountingModel(chain), set()
     for step in range(9):
-        model = CountingModel(chain)
-        if step:
-            model.advance(0, step)
-        seen.add(np.asarray(model.dump(Key(Kind.RESTART, step))[0]).tobytes())
+        seen.add(bytes(model.dump(x(step))[0]))
+        if step < 8:
+            model.advance(step, step + 1)
     assert len(seen) == 9
 
 
@@ -143,8 +137,8 @@ def test_it_evicts_and_removes_what_the_level_underneath_keeps(tmp_path: Path) -
     level = Level(name="nvme", capacity=None)
     assert not hasattr(Throttled(Ram(), level, VirtualClock()), "evict")
     backend = Throttled(Directory(tmp_path / "level"), level, VirtualClock())
-    original = put(backend, X0, raw(100))
+    original = put(backend, x(0), raw(100))
     backend.evict()
-    assert get(backend, X0, raw(100)) == original
+    assert get(backend, x(0), raw(100)) == original
     backend.remove()
     assert list(tmp_path.iterdir()) == []
