@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from cli import resumable
 from cli.commands import answer, ckio
 
 from ckio.backends.directory import Directory
@@ -37,9 +38,7 @@ STEPS = 24
 KILL, STOP = "11:9", "11:15"
 
 FAR = {
-    "directory": 'backend = "directory"\noptions = {path = "ck"}',
-    "hdf5": 'backend = "hdf5"\noptions = {path = "ck/a.h5"}',
-    "zstd": 'backend = "directory"\noptions = {path = "ck", codec = "zstd"}',
+    **resumable.FAR,
     "zstd-hdf5": 'backend = "hdf5"\noptions = {path = "ck/a.h5", codec = "zstd"}',
 }
 COSTS = """

@@ -63,27 +63,39 @@ def growth(fault="", at=45):
     model = Growth({"x": x, "noise": noise, "J": 0.0}, control={"x": x, "rate": 0.3}, tape=["x"])
     model.fault, model.at = fault, at
     return model
-
-def broken():
-    raise OSError("no wind.nc")
 """
-LEVELS = (
-    *("--level", "ram=ram,capacity=20KiB"),
-    *("--level", "nvme=directory:ck,capacity=100KiB"),
-)
+COSTS = """
+advance = 1e-5
+record = 1e-5
+reverse = 2e-5
+restart = 8200
+tape = 4096
+adjoint = 12312
+"""
+FAULTS = ("raises", "exits", "short", "slow", "wrong", "prints")
+
+NODE = """\
+working_memory = 4096
+[[level]]
+name = "ram"
+capacity = "20 KiB"
+[[level]]
+name = "nvme"
+capacity = 102400
+backend = "directory"
+options = {path = "ck"}
+"""
+MODEL = ("--platform", "node.toml", "--model", "ocean:growth")
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a model of somebody's own and the machine calibrated for it."""
+    """A directory with a model of somebody's own and the machine for it."""
     at = tmp_path_factory.mktemp("own")
     (at / "ocean.py").write_text(MODELS)
-    ckio("calibrate", *LEVELS, "--repeats", 1, "--model", "ocean:growth", "-o", "node.toml", at=at)
-    text = (at / "node.toml").read_text()
-    costs = text[text.index("advance") :]
-    for fault in ("raises", "exits", "short", "slow", "wrong", "prints"):
-        text += f'[models."ocean:growth fault={fault}"]\n{costs}'
-    (at / "node.toml").write_text(text)
+    options = ("", *(f" fault={fault}" for fault in FAULTS))
+    costs = (f'[models."ocean:growth{option}"]{COSTS}' for option in options)
+    (at / "node.toml").write_text(NODE + "".join(costs))
     return at
 
 
@@ -92,50 +104,42 @@ def run(model: str, *options: object, into: str = "run", steps: int = 50) -> tup
 
 
 def faulty(fault: str, *options: object, into: str = "run", on: str = "nvme") -> tuple[object, ...]:
-    planner = ("--planner", "revolve", "--on", on)  # costs, which vary, do not change its plan
+    planner = ("--planner", "revolve", "--on", on)
     return run("ocean:growth", "--set", f"fault={fault}", *options, *planner, into=into)
 
 
 # Somebody's own model
 
 
-@pytest.mark.slow
-def test_a_model_in_the_current_directory_is_calibrated_planned_run_and_checked(
-    place: Path,
-) -> None:
+def test_a_model_is_sought_in_the_current_directory(place: Path) -> None:
     found = answer(*run("ocean:growth", into="good"), "--check-gradient", at=place)
     assert found["verified"] is True
     (place / "elsewhere").mkdir()
-    line = complaint("run", *run("ocean:growth")[1:4], "--platform", "../node.toml", "--into", "r",
-                     at=place / "elsewhere")  # fmt: skip
+    words = ("--steps", 9, "--platform", "../node.toml", "--into", "r")
+    line = complaint("run", "ocean:growth", *words, at=place / "elsewhere")
     assert "No module named 'ocean'" in line
 
 
 def test_a_wrong_gradient_is_told_and_fails_the_command(place: Path) -> None:
     done = ckio(*faulty("wrong", into="wrong"), "--check-gradient", "--json", at=place, status=1)
     assert json.loads(done.stdout)["verified"] is False
-    assert done.stderr == "ckio: the gradient is NOT verified\n"
+    assert "NOT verified" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("raises", "ZeroDivisionError: division by zero"),
+def test_a_model_that_fails_leaves_sound_checkpoints_and_says_where(place: Path) -> None:
+    for fault, said in (
+        ("raises", "Advance.*ZeroDivisionError: division by zero"),
         ("exits", "SystemExit: 0"),
-        ("short", "finished at step 45"),
-    ],
-)
-def test_a_model_that_fails_leaves_sound_checkpoints_and_says_where(
-    place: Path, fault: str, said: str
-) -> None:
-    line = ckio(*faulty(fault, into=fault), at=place, status=1).stderr
-    assert line.count("\n") == 1
-    assert said in line
-    assert "Advance[" in line or fault == "exits"
-    run_id = json.loads((place / fault / "manifest.json").read_text())["run"]
-    assert f"{_verified(place / 'ck' / run_id)} checkpoints are left in {place}/ck/{run_id}" in line
-    assert answer(*run("ocean:growth", into=f"after-{fault}"), at=place)["steps"] == 50
+        ("short", "Advance.*finished at step 45"),
+    ):
+        line = ckio(*faulty(fault, into=fault), at=place, status=1).stderr
+        assert line.count("\n") == 1
+        assert re.search(said, line), line
+        run_id = json.loads((place / fault / "manifest.json").read_text())["run"]
+        kept = _verified(place / "ck" / run_id)
+        assert f"{kept} checkpoints are left in ck/{run_id}" in line
+        assert answer(*run("ocean:growth", into=f"after-{fault}"), at=place)["steps"] == 50
 
 
 def _verified(place: Path) -> int:
@@ -150,20 +154,17 @@ def _verified(place: Path) -> int:
 
 
 def test_a_model_that_fails_before_anything_is_stored_leaves_nothing(place: Path) -> None:
-    line = complaint(*faulty("raises", "--set", "at=0", on="ram"), at=place, status=1)
+    words = faulty("raises", "--set", "at=0", on="ram")
+    line = complaint(*words, at=place, status=1)
     assert "ZeroDivisionError" in line
     assert "left" not in line
-
-
-def test_debug_shows_where_a_model_failed(place: Path) -> None:
-    words = [*map(str, faulty("raises", "--set", "at=0", on="ram")), "--debug"]
-    done = subprocess.run([CKIO, *words], cwd=place, capture_output=True, text=True, check=False)
+    command = [CKIO, *map(str, words), "--debug"]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
     assert "in go_wrong" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("source", "name", "said"),
-    [
+def test_what_is_no_model_gets_one_line(place: Path, tmp_path: Path) -> None:
+    for source, name, said in (
         ("def f(:", "m:f", "SyntaxError"),
         ("raise SystemExit(0)", "m:f", "SystemExit"),
         ("1 / 0", "m:f", "ZeroDivisionError"),
@@ -173,15 +174,10 @@ def test_debug_shows_where_a_model_failed(place: Path) -> None:
         ("def f(grid): ...", "m:f", "needs the option 'grid'"),
         ("", "..:f", "MODULE:ATTRIBUTE"),
         ("", "m:", "MODULE:ATTRIBUTE"),
-    ],
-)
-def test_what_is_no_model_gets_one_line(
-    place: Path, tmp_path: Path, source: str, name: str, said: str
-) -> None:
-    (tmp_path / "m.py").write_text(source)
-    platform = place / "node.toml"
-    words = ("plan", "--model", name, "--steps", 3, "--platform", platform, "-o", "p.txt")
-    assert said in complaint(*words, at=tmp_path)
+    ):
+        (tmp_path / "m.py").write_text(source)
+        words = ("--model", name, "--steps", 3, "--platform", place / "node.toml", "-o", "p.txt")
+        assert said in complaint("plan", *words, at=tmp_path)
 
 
 def test_what_a_model_prints_is_not_in_the_json(place: Path) -> None:
@@ -193,22 +189,19 @@ def test_what_a_model_prints_is_not_in_the_json(place: Path) -> None:
 def test_a_file_called_like_a_module_of_python_hides_nothing(place: Path, tmp_path: Path) -> None:
     for name in ("platform", "random", "statistics", "calendar"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError")
-    options = ("--platform", place / "node.toml", "--model", "ocean:growth")
-    (tmp_path / "ocean.py").write_text("raise ValueError")
-    assert answer("plan", "--steps", 3, *options, at=tmp_path)["steps"] == 3
+    (tmp_path / "ocean.py").write_text("raise ValueError")  # not imported: its costs are known
+    words = [CKIO, "plan", "--steps", "3", *MODEL, "--platform", str(place / "node.toml")]
+    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
 
 
 def test_costs_that_the_platform_has_not_are_measured_and_that_is_said(place: Path) -> None:
     done = ckio(*run("vorticity", "--set", "grid=4", into="v", steps=3), at=place)
-    assert done.stderr == (
-        "ckio: the platform has no costs of 'vorticity grid=4': they were measured now\n"
-    )
-
-
-def test_where_there_is_no_plan_for_measured_costs_it_is_said_that_they_were(place: Path) -> None:
-    costs = '[models."vorticity grid=4"]\nadvance = 1\nrecord = 1\nreverse = 1\nrestart = 9\n'
+    assert "no costs of 'vorticity grid=4': they were measured now" in done.stderr
+    assert done.stderr.count("\n") == 1
+    # Also where there is no plan for them, which may be why.
     level = '[[level]]\nname = "ram"\n'
-    (place / "small.toml").write_text(f"working_memory = 8\n{level}{costs}tape = 9\nadjoint = 9\n")
+    known = f'[models."vorticity grid=4"]{COSTS}'
+    (place / "small.toml").write_text(f"working_memory = 8\n{level}{known}")
     words = ("--steps", 3, "--platform", "small.toml", "--into", "w")
     line = complaint("run", "vorticity", "--set", "grid=5", *words, at=place)
     assert "raise `working_memory`; the platform has no costs of 'vorticity grid=5'" in line
@@ -243,12 +236,10 @@ def test_a_plan_that_the_disk_cannot_hold_is_seen_before_the_start(place: Path) 
 
 
 def test_a_disk_that_fills_during_a_run_is_told_and_the_run_goes_on(place: Path) -> None:
-    # A codec that is expected to do far better than it does.
+    """A codec was expected to do far better than it does."""
     text = (place / "node.toml").read_text().replace("capacity = 102400", "capacity = 4000000")
-    level, _, rest = text.partition('backend = "directory"')
-    rest = rest.replace("ratio = 1.0", "ratio = 0.02", 1)
-    rest = rest.replace("[level.options]", '[level.options]\ncodec = "zstd"', 1)
-    (place / "zstd.toml").write_text(f'{level}backend = "directory"{rest}')
+    codec = text.replace('path = "ck"}', 'path = "ck", codec = "zstd"}\nratio = 0.02')
+    (place / "zstd.toml").write_text(codec)
     words = ("--platform", "zstd.toml", "--planner", "revolve", "--on", "nvme", "--json")
     done = _limited(450_000, *run("ocean:growth", into="full"), *words, at=place)
     assert done.returncode == 0, done.stderr
@@ -271,25 +262,22 @@ def _limited(nbytes: int, *words: object, at: Path) -> subprocess.CompletedProce
     )  # fmt: skip
 
 
-@pytest.mark.slow
-def test_directories_that_cannot_be_used_get_one_line(place: Path, tmp_path: Path) -> None:
+def test_directories_that_cannot_be_used_get_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("")
     (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "n.toml").write_text('[[level]]\nname = "ram"\n')
     for into in ("file", "file/run", "full", "loop", "/proc", "/proc/nothing"):
         words = ("run", "vorticity", "--set", "grid=4", "--steps", 3, "--into", into)
-        (tmp_path / "n.toml").write_text('[[level]]\nname = "ram"\n')
         complaint(*words, "--platform", "n.toml", at=tmp_path)
     for where in ("file", "file/ck", "loop/ck", "/proc/ck"):
         words = ("calibrate", "--level", f"a=directory:{where}", "--repeats", 1)
         complaint(*words, "-o", "c.toml", at=tmp_path)
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    ("levels", "said"),
-    [
+def test_levels_that_cannot_be_get_one_line(tmp_path: Path) -> None:
+    for levels, said in (
         (["a=ram", "a=ram"], "two levels are named 'a'"),
         (["a=rum"], "did you mean ram"),
         (["a=directory"], "needs the option 'path'"),
@@ -300,11 +288,9 @@ def test_directories_that_cannot_be_used_get_one_line(place: Path, tmp_path: Pat
         (["a=ram,codec_level=3"], "has no codec"),
         (["a=directory:x", "b=directory:y,durability=firm"], "'firm' is not known"),
         (["a"], "is not NAME=BACKEND"),
-    ],
-)
-def test_levels_that_cannot_be_get_one_line(tmp_path: Path, levels: list[str], said: str) -> None:
-    words = [word for level in levels for word in ("--level", level)]
-    assert said in complaint("calibrate", *words, at=tmp_path)
+    ):
+        words = [word for level in levels for word in ("--level", level)]
+        assert said in complaint("calibrate", *words, at=tmp_path)
 
 
 def test_an_archive_beside_a_foreign_file_leaves_it_alone(tmp_path: Path) -> None:
@@ -319,7 +305,7 @@ def test_an_archive_beside_a_foreign_file_leaves_it_alone(tmp_path: Path) -> Non
 
 
 def test_a_device_is_written_to_and_not_replaced(place: Path) -> None:
-    words = ("plan", "--steps", 3, "--platform", "node.toml", "--model", "ocean:growth")
+    words = ("plan", "--steps", 3, *MODEL)
     os.mkfifo(place / "pipe")
     (place / "link.txt").symlink_to("target.txt")
     reader = os.open(place / "pipe", os.O_RDONLY | os.O_NONBLOCK)
@@ -338,10 +324,8 @@ def test_a_place_that_cannot_be_written_is_seen_before_the_work(place: Path) -> 
         assert ("cannot be written" if path else "it is empty") in line
 
 
-@pytest.mark.slow
 def test_schedules_that_are_not_legal_are_bad_input(place: Path) -> None:
-    ckio("plan", "--steps", 9, "--platform", "node.toml", "--model", "ocean:growth",
-         "--overlap", "none", "-o", "plan.txt", at=place)  # fmt: skip
+    ckio("plan", "--steps", 9, *MODEL, "--overlap", "none", "-o", "plan.txt", at=place)
     text = (place / "plan.txt").read_text()
     for new, said in (
         (text.replace("# steps 9", "# steps 8"), "not legal"),
@@ -350,9 +334,7 @@ def test_schedules_that_are_not_legal_are_bad_input(place: Path) -> None:
         (text.replace("capacity = 102400", "capacity = 1"), "it was edited"),
     ):
         (place / "edited.txt").write_text(new)
-        line = complaint("simulate", "edited.txt", at=place)
-        assert "edited.txt" in line
-        assert any(word in line for word in said.split("|"))
+        assert re.search(f"edited.txt.*({said})", complaint("simulate", "edited.txt", at=place))
     assert "--steps" in complaint("simulate", "plan.txt", "--steps", 3, at=place)
 
 
@@ -404,36 +386,32 @@ def _wait_for(path: Path) -> None:
         time.sleep(0.01)
 
 
+PLAN = f"{CKIO} plan --steps 40 --platform node.toml --model ocean:growth"
+
+
+def shell(script: str, at: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(["sh", "-c", script], cwd=at, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.slow
 def test_streams_may_be_closed_cut_short_or_ascii(place: Path) -> None:
-    plan = f"{CKIO} plan --steps 40 --platform node.toml --model ocean:growth"
     for script in (
-        f"{plan} | true",
-        f"{plan} --json | true",
-        f"{plan} >&-",
-        f"PYTHONIOENCODING=ascii {plan}",
-        f"PYTHONIOENCODING=latin-1 {plan} -o λ.txt",
-        f"env -u HOME COLUMNS=7 {plan} <&-",
-        f"{sys.executable} -O {plan}",
+        f"{PLAN} | true",
+        f"{PLAN} --json | true",
+        f"{PLAN} >&-",
+        f"PYTHONIOENCODING=ascii {PLAN}",
+        f"PYTHONIOENCODING=latin-1 {PLAN} -o λ.txt",
+        f"env -u HOME COLUMNS=7 {PLAN} <&-",
+        f"{sys.executable} -O {PLAN}",
     ):
-        done = subprocess.run(
-            ["sh", "-c", script], cwd=place, capture_output=True, text=True, check=True
-        )
-        assert done.stderr == ""
+        done = shell(script, place)
+        assert (done.returncode, done.stderr) == (0, ""), script
 
 
 @pytest.mark.slow
 def test_stdout_on_a_full_disk_gets_one_line(place: Path) -> None:
-    plan = f"{CKIO} plan --steps 40 --platform node.toml --model ocean:growth"
-    for script in (
-        f"{plan} >/dev/full",
-        f"{plan} --json >/dev/full",
-        f"PYTHONUNBUFFERED=1 {plan} >/dev/full",
-        f"{CKIO} plan --help >/dev/full",
-    ):
-        done = subprocess.run(
-            ["sh", "-c", script], cwd=place, capture_output=True, text=True, check=False
-        )
+    for script in (PLAN, f"{PLAN} --json", f"PYTHONUNBUFFERED=1 {PLAN}", f"{CKIO} plan --help"):
+        done = shell(f"{script} >/dev/full", place)
         assert done.returncode == 1
-        line = "ckio: stdout cannot be written: No space left on device; print to somewhere else\n"
-        assert done.stderr == line
+        assert done.stderr.count("\n") == 1
+        assert "stdout cannot be written: No space left on device" in done.stderr
