@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +39,15 @@ def names(at: Path) -> set[str]:
 def test_what_runs_left_is_removed_and_all_else_stays(tmp_path: Path) -> None:
     leave(Directory(tmp_path / "cafe"))
     leave(Directory(tmp_path / "beef"))
+    (tmp_path / "beef" / TRIAL).touch()  # what is left of a trial of direct I/O
     leave(Hdf5(tmp_path / "a-cafe.h5"))
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "b.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(99999))
     (tmp_path / "other").mkdir()
     found = answer("clean", tmp_path, "--yes", at=tmp_path)
     assert names(tmp_path) == {"notes.txt", "b.h5", "other"}
-    assert [(Path(it["path"]).name, it["checkpoints"]) for it in found["removed"]] == [
-        ("a-cafe.h5", 2),
-        ("beef", 2),
-        ("cafe", 2),
-    ]
+    assert [Path(it["path"]).name for it in found["removed"]] == ["a-cafe.h5", "beef", "cafe"]
+    assert all(it["checkpoints"] == 2 for it in found["removed"])
     assert found["bytes"] == sum(it["bytes"] for it in found["removed"]) > 3 * 9000
     assert all(0 <= it["age"] < 3600 for it in found["removed"])
     assert answer("clean", tmp_path, "--yes", at=tmp_path)["removed"] == []
@@ -84,17 +83,14 @@ def test_one_run_is_removed_and_not_its_neighbours(tmp_path: Path) -> None:
 def test_files_that_only_look_like_ours_stay(tmp_path: Path) -> None:
     leave(Directory(tmp_path / "cafe"))
     place = tmp_path / "cafe"
-    (place / "slots-4096000-v3.ckio").write_bytes(os.urandom(9000))
-    (place / "slots-12345-v3.ckio").write_bytes(b"")
     (tmp_path / "target").write_text("far away")
-    (place / "slots-8388608-v3.ckio").symlink_to(tmp_path / "target")
+    like = [place / f"slots-{size}-v3.ckio" for size in (4096000, 12345, 8388608)]
+    like[0].write_bytes(os.urandom(9000))
+    like[1].touch()
+    like[2].symlink_to(tmp_path / "target")
     with pytest.raises(StorageError, match="is left"):
         leftovers.remove(Holding(place, "directory"))
-    assert {path.name for path in place.iterdir()} == {
-        "slots-4096000-v3.ckio",
-        "slots-12345-v3.ckio",
-        "slots-8388608-v3.ckio",
-    }
+    assert set(place.iterdir()) == set(like)
     assert (tmp_path / "target").read_text() == "far away"
 
 
@@ -173,9 +169,8 @@ def test_with_results_it_goes_too_and_what_else_is_in_it_stays(run: Path) -> Non
     said = ckio("clean", run, "--yes", "--results", at=run.parent).stdout
     assert said.endswith(f"\nremoved: the results in {run}\n")
     assert names(run.parent) == {"ck", "run", "run/notes.txt"}
-    assert "not the directory of a run" in complaint(
-        "clean", "ck", "--yes", "--results", at=run.parent
-    )
+    line = complaint("clean", "ck", "--yes", "--results", at=run.parent)
+    assert "not the directory of a run" in line
 
 
 def test_no_tree_goes_with_a_run_and_no_link_is_followed(run: Path) -> None:
@@ -191,13 +186,6 @@ def test_no_tree_goes_with_a_run_and_no_link_is_followed(run: Path) -> None:
     assert (run.parent / "target").read_text() == "far away"
 
 
-def test_names_that_would_steer_a_terminal_are_shown_as_text(tmp_path: Path) -> None:
-    leave(Directory(tmp_path / "a\x1b[2J"))
-    (tmp_path / "a\x1b[2J" / TRIAL).touch()  # what is left of a trial of direct I/O
-    assert r"a\x1b[2J" in ckio("clean", tmp_path, "--yes", at=tmp_path).stdout
-    assert names(tmp_path) == set()
-
-
 def test_of_a_run_in_use_nothing_goes(run: Path) -> None:
     level, before = Directory(run.parent / "ck" / RUN), names(run.parent)
     ckio("clean", run, "--yes", "--results", at=run.parent)
@@ -207,7 +195,7 @@ def test_of_a_run_in_use_nothing_goes(run: Path) -> None:
     fcntl.flock(working, fcntl.LOCK_EX)  # as a process that has no level open
     done = ckio("clean", run, "--yes", "--results", at=run.parent)
     assert f"{run} is in use and stays" in done.stdout
-    assert names(run.parent) >= {"run", "run/manifest.json", "run/schedule.txt"}
+    assert names(run.parent) == before
     with pytest.raises(LevelInUse):  # also if it was taken after we looked
         leftovers.remove_results(run)
     os.close(working)
@@ -258,30 +246,22 @@ def test_it_asks_and_the_default_is_no(run: Path) -> None:
     before = names(run.parent)
     said, status = asked(run, b"\n")
     assert "Remove 2 checkpoints and 1 unfinished file?" in said
-    assert "which has not ended, cannot be resumed without its checkpoints" in " ".join(
-        said.split()
-    )
+    assert "cannot be resumed without its checkpoints" in " ".join(said.split())
     assert status != 0
     assert names(run.parent) == before
     assert asked(run, b"y\n")[1] == 0
     assert not (run.parent / "ck" / RUN).exists()
 
 
-def test_where_nobody_can_be_asked_it_wants_yes(run: Path) -> None:
+def test_where_nobody_can_be_asked_it_wants_yes(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = names(run.parent)
-    child = os.fork()
-    if child == 0:
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        try:
-            assert "give --yes" in complaint("clean", run, at=run.parent)
-            assert "there is no nowhere" in complaint("clean", "nowhere", at=run.parent)
-            assert "nothing is left" in ckio("clean", run.parent, at=run.parent).stdout
-            os._exit(0)
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
+    with Path(os.devnull).open() as nobody:
+        monkeypatch.setattr(sys, "stdin", nobody)
+        for more in ((), ("--json",)):
+            assert "give --yes" in complaint("clean", run, *more, at=run.parent)
+        assert "there is no nowhere" in complaint("clean", "nowhere", at=run.parent)
+        assert "nothing is left" in ckio("clean", run.parent, at=run.parent).stdout
     assert names(run.parent) == before
-    assert "give --yes" in complaint("clean", run, "--json", at=run.parent)
 
 
 def test_what_cannot_be_removed_is_told_and_the_rest_goes(tmp_path: Path) -> None:
@@ -297,10 +277,8 @@ def test_what_cannot_be_removed_is_told_and_the_rest_goes(tmp_path: Path) -> Non
 
 def test_python_lists_and_cleans_with_one_call(run: Path) -> None:
     (level,) = leftovers.listing(run, verify=True)
-    assert [(str(it.stored.key), it.sound) for it in level.checkpoints] == [
-        ("x_0", True),
-        ("x_1", True),
-    ]
+    assert [it.stored.key for it in level.checkpoints] == [x(0), x(1)]
+    assert all(it.sound for it in level.checkpoints)
     assert (level.in_use, level.others, level.damaged) == (False, [], [])
     open_level = Directory(run.parent / "ck" / RUN, run=RunId(RUN))
     assert leftovers.clean(run, results=True) == Cleaned([], [open_level.path], {})

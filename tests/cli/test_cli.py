@@ -3,15 +3,16 @@
 import json
 import subprocess
 import sys
-from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli.commands import CKIO, answer, ckio, complaint
 
 from ckio.cli import demo
+from ckio.platform import Level, Platform
 
 LISTING_1 = "# paper 004, Listing 1\n3\n1 0 0\n2 2 2\n10 3 3\n"
 TOML = """\
@@ -158,16 +159,11 @@ def test_bad_options_of_plan_get_one_line(place: Path) -> None:
 
 
 def test_bad_platforms_get_one_line(place: Path) -> None:
-    level = "format = 1\n[[level]]\nname = 'ram'\n"
     for text, said in (
         ("", "bad.txt"),
         ("3\n1 0 0\n", "line 2: 3 levels announced, 1 lines"),
-        ("1\n1 0\n", "line 2: '1 0' is not `slots write read`"),
-        ("1\n1 nan 0\n", "line 2"),
         ("format = 1\n[[level]\n", "not TOML"),
-        ("format = 9\n", "format = 9"),
-        (f"{level}capacty = 3\n", "level 'ram': 'capacty'"),
-        (f"{level}write = -1.0\n", "level 'ram', write"),
+        ("format = 1\n[[level]]\nname = 'ram'\ncapacty = 3\n", "level 'ram': 'capacty'"),
     ):
         (place / "bad.txt").write_text(text)
         line = complaint("plan", "--steps", 5, "--platform", "bad.txt", at=place)
@@ -204,20 +200,37 @@ def test_files_that_cannot_be_read_or_written_get_one_line(place: Path) -> None:
 
 # Calibrate, run, compare
 
-LEVELS = (
-    *("--level", "ram=ram,capacity=40KiB"),
-    *("--level", "nvme=directory:ck,capacity=80KiB"),
-    *("--level", "archive=hdf5:ck/a.h5,codec=zstd"),
-)
 SMALL = ("--set", "grid=16")
+MACHINE = """\
+working_memory = 150_000
+[models."vorticity grid=16"]
+advance = 1e-4
+record = 1e-4
+reverse = 2e-4
+restart = 9256
+tape = 4624
+adjoint = 13888
+[[level]]
+name = "ram"
+capacity = "40 KiB"
+[[level]]
+name = "nvme"
+capacity = "80 KiB"
+backend = "directory"
+options = {path = "ck"}
+write = {latency = 1e-4}
+[[level]]
+name = "archive"
+backend = "hdf5"
+options = {path = "ck/a.h5", codec = "zstd"}
+write = {latency = 1e-3}
+"""
 
 
 @pytest.fixture(scope="module")
-def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("calibrated")
-    measured = ("--model", "vorticity", *SMALL, "--repeats", 1, "-o", "node.toml")
-    ckio("calibrate", *LEVELS, *measured, at=place)
-    assert [path.name for path in place.iterdir()] == ["node.toml"]
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("machine")
+    (place / "node.toml").write_text(MACHINE)
     return place
 
 
@@ -225,19 +238,21 @@ def run_options(planner: str, into: str) -> tuple[object, ...]:
     return ("run", "vorticity", *SMALL, "--steps", 30, "--planner", planner, *NODE, "--into", into)
 
 
-def test_calibrate_measures_what_a_plan_needs(calibrated: Path) -> None:
-    plan = ("plan", "--steps", 30, "--planner", "hrevolve")
-    assert answer(*plan, *NODE, at=calibrated)["makespan"] > 0
-    text = (calibrated / "node.toml").read_text()
+def test_calibrate_measures_what_a_plan_needs(tmp_path: Path) -> None:
+    level = ("--level", "archive=hdf5:ck/a.h5,codec=zstd,capacity=80KiB")
+    measured = ("--model", "vorticity", *SMALL, "--repeats", 1, "-o", "node.toml")
+    ckio("calibrate", *level, *measured, at=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["node.toml"]
+    text = (tmp_path / "node.toml").read_text()
     for word in ("read_cold", "vorticity grid=16", "latency", "per_byte", "working_memory"):
         assert word in text
+    plan = ("plan", "--steps", 30, "--planner", "hrevolve")
+    assert answer(*plan, *NODE, at=tmp_path)["makespan"] > 0
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("planner", ["store-all", "periodic", "revolve", "hrevolve"])
-def test_every_planner_runs_to_the_same_gradient(calibrated: Path, planner: str) -> None:
-    found = answer(*run_options(planner, f"run-{planner}"), "--check-gradient", at=calibrated)
-    reference = answer(*run_options("recompute-all", f"ref-{planner}"), at=calibrated)
+def test_a_run_tells_its_gradient_whether_it_is_verified_and_what_it_took(machine: Path) -> None:
+    found = answer(*run_options("hrevolve", "checked"), "--check-gradient", at=machine)
+    reference = answer(*run_options("recompute-all", "reference"), at=machine)
     for name in ("gradient_digest", "functional"):
         assert found[name] == reference[name]
     assert (found["verified"], reference["verified"]) == (True, None)
@@ -246,38 +261,38 @@ def test_every_planner_runs_to_the_same_gradient(calibrated: Path, planner: str)
     assert [level["name"] for level in found["levels"]] == ["ram", "nvme", "archive"]
 
 
-def test_a_run_leaves_its_timelines_and_no_checkpoints(calibrated: Path) -> None:
-    ckio(*run_options("hrevolve", "tidy"), at=calibrated)
-    kept = {path.name for path in (calibrated / "tidy").iterdir()}
+def test_a_run_leaves_its_timelines_and_no_checkpoints(machine: Path) -> None:
+    ckio(*run_options("hrevolve", "tidy"), at=machine)
+    kept = {path.name for path in (machine / "tidy").iterdir()}
     assert kept == {
         *("manifest.json", "schedule.txt", "predicted.txt", "measured.txt"),
         *("result.json", "gradient.h5"),
     }
-    assert not [path for path in (calibrated / "ck").rglob("*") if path.is_file()]
-    taken = complaint(*run_options("hrevolve", "tidy"), at=calibrated)
+    assert not [path for path in (machine / "ck").rglob("*") if path.is_file()]
+    taken = complaint(*run_options("hrevolve", "tidy"), at=machine)
     assert "--resume, or choose another" in taken
     timelines = ("tidy/predicted.txt", "tidy/measured.txt")
-    found = answer("compare", *timelines, at=calibrated)
+    found = answer("compare", *timelines, at=machine)
     assert {"predicted", "measured", "error", "culprit", "rows"} <= set(found)
-    assert "total" in ckio("compare", *timelines, at=calibrated).stdout
-    ckio("simulate", "--steps", 6, *NODE, "--planner", "revolve", "-o", "six.txt", at=calibrated)
-    assert "different chains" in complaint("compare", timelines[0], "six.txt", at=calibrated)
+    assert "total" in ckio("compare", *timelines, at=machine).stdout
+    ckio("simulate", "--steps", 6, *NODE, "--planner", "revolve", "-o", "six.txt", at=machine)
+    assert "different chains" in complaint("compare", timelines[0], "six.txt", at=machine)
 
 
-def test_kept_checkpoints_stay(calibrated: Path) -> None:
-    ckio(*run_options("hrevolve", "kept"), "--keep", at=calibrated)
-    run_id = json.loads((calibrated / "kept" / "manifest.json").read_text())["run"]
-    assert list((calibrated / "ck").rglob(f"*{run_id}*"))
+def test_kept_checkpoints_stay(machine: Path) -> None:
+    ckio(*run_options("hrevolve", "kept"), "--keep", at=machine)
+    run_id = json.loads((machine / "kept" / "manifest.json").read_text())["run"]
+    assert list((machine / "ck").rglob(f"*{run_id}*"))
 
 
-def test_bad_models_and_options_of_run_get_one_line(calibrated: Path) -> None:
+def test_bad_models_and_options_of_run_get_one_line(machine: Path) -> None:
     rest = ("--steps", 5, *NODE, "--into", "no")
     for words, said in (
         (["vortex"], "did you mean vorticity"),
         (["vorticity", "--set", "gird=3"], "'gird'"),
         (["vorticity", "--set", "grid=-3"], "grid"),
     ):
-        assert said in complaint("run", *words, *rest, at=calibrated)
+        assert said in complaint("run", *words, *rest, at=machine)
 
 
 # Demo
@@ -303,10 +318,14 @@ def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
 
 
 def test_the_demo_does_without_cairosvg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured(asked: list[Level], *, models: dict[str, Any], display: object) -> Platform:
+        del display
+        known = dict.fromkeys(models, Platform.loads(MACHINE).models["vorticity grid=16"])
+        return Platform(tuple(asked), working_memory=150_000, models=known)
+
     monkeypatch.setitem(sys.modules, "cairosvg", None)
-    monkeypatch.setattr(demo, "measured", partial(demo.measured, repeats=1))
-    words = ("demo", "--steps", 9, "--grid", 16, "--planner", "hrevolve")
-    found = answer(*words, at=tmp_path)
+    monkeypatch.setattr(demo, "measured", measured)
+    found = answer("demo", "--steps", 9, "--grid", 16, "--planner", "hrevolve", at=tmp_path)
     assert (found["verified"], found["picture"]) == (True, None)
     kept = {path.name for path in (tmp_path / "ckio-demo").iterdir()}
     assert kept == {"platform.toml", "report.html", "run"}

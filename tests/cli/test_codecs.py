@@ -10,42 +10,29 @@ from typing import Any
 
 import pytest
 from cli.commands import answer, ckio, complaint
+from cli.resumable import MODEL
 
-MODEL = """\
-import time
-import numpy as np
-from ckio import ArrayModel
+FRONTS = '''
 
-class Front(ArrayModel):
-    \"\"\"A front in water that is at rest elsewhere, and some noise.\"\"\"
-
-    def step(self, state, i):
-        x, rate = state["x"], self.control["rate"]
-        state["J"] += (x**2).sum()
-        x *= 1 + rate * (1 - x)
-
-    def adjoint_step(self, adjoint, tape, i):
-        x, rate = tape["x"], self.control["rate"]
-        self.gradient["rate"] += (x * (1 - x) * adjoint["x"]).sum()
-        adjoint["x"] *= 1 + rate * (1 - 2 * x)
-        adjoint["x"] += 2 * x * adjoint["J"]
-
-class Slow(Front):
-    \"\"\"With steps that take so long that slots are worth their price.\"\"\"
+class Slow(Growth):
+    """With steps that take so long that slots are worth their price."""
 
     def step(self, state, i):
         time.sleep(2e-3)
         super().step(state, i)
 
+
 def slow():
     return front(make=Slow)
 
-def front(noise=0, make=Front):
+
+def front(noise=0, make=Growth):
+    """A front in water that is at rest elsewhere, and some noise."""
     x = np.zeros(2048)
     x[:100] = np.linspace(0.1, 0.4, 100)
     rough = np.random.default_rng(0).integers(0, 256, 16 * noise, np.uint8)
     return make({"x": x, "rough": rough, "J": 0.0}, control={"rate": 0.3}, tape=["x"])
-"""
+'''
 FRONT = 16_392
 """Bytes of a checkpoint of the front."""
 
@@ -101,7 +88,7 @@ def _machine(platform: str) -> tuple[object, ...]:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a model, and a machine for it with and without a codec."""
     at = tmp_path_factory.mktemp("codecs")
-    (at / "ocean.py").write_text(MODEL)
+    (at / "ocean.py").write_text(MODEL + FRONTS)
     for name, level in CODECS.items():
         (at / f"{name}.toml").write_text(NODE + level)
     return at
@@ -122,6 +109,12 @@ def test_auto_names_a_codec_and_says_why_where_checkpoints_shrink(place: Path) -
     assert runs[0]["gradient_digest"] == runs[1]["gradient_digest"]
     said = rf"{found['codec']} pays (in time|only in capacity): .* slots instead of 8"
     assert re.match(said, found["note"])
+    level = f"nvme=directory:ck,codec=auto,capacity={8 * FRONT}"
+    words = ("--level", level, "--model", "ocean:slow", "--repeats", 1, "-o", "said.toml")
+    out = ckio("calibrate", *words, at=place).stdout
+    (level,) = tomllib.loads((place / "said.toml").read_text())["level"]
+    assert f"level nvme: {level['note']}\n" in out
+    assert f"nvme (directory, {level['options']['codec']})" in out
 
 
 @pytest.mark.slow
@@ -131,15 +124,6 @@ def test_auto_takes_no_codec_where_checkpoints_are_noise(place: Path) -> None:
     found = answer("calibrate", *levels, *words, at=place)["levels"]
     assert [(level["codec"], level["ratio"]) for level in found] == [(None, 1.0)] * 2
     assert all(level["note"].startswith("no codec: a sample") for level in found)
-
-
-@pytest.mark.slow
-def test_what_was_chosen_is_printed(place: Path) -> None:
-    words = ("calibrate", "--level", "nvme=directory:ck,codec=auto,capacity=200000")
-    out = ckio(*words, "--model", "ocean:slow", "--repeats", 1, "-o", "said.toml", at=place).stdout
-    (level,) = tomllib.loads((place / "said.toml").read_text())["level"]
-    assert f"level nvme: {level['note']}\n" in out
-    assert f"nvme (directory, {level['options']['codec']})" in out
 
 
 def test_auto_needs_a_model_and_a_calibration(place: Path) -> None:
@@ -234,17 +218,13 @@ def test_a_level_that_shrinks_less_than_planned_is_full_and_the_run_goes_on(plac
     assert json.loads(done.stdout)["gradient_digest"] == exact["gradient_digest"]
 
 
-# Durability
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("durability", ["process", "fdatasync"])
-def test_the_durability_that_is_measured_is_the_one_in_the_file(
-    place: Path, durability: str
-) -> None:
-    found = calibrate(place, f"durability={durability}", into="durable.toml")
-    assert found["durability"] == found["options"]["durability"] == durability
-    assert run(place, f"run-{durability}", platform="durable")["functional"]
+def test_the_durability_that_is_measured_is_the_one_in_the_file(tmp_path: Path) -> None:
+    for durability in ("process", "fdatasync"):
+        level = ("--level", f"nvme=directory:ck,durability={durability}", "--size", "4KiB")
+        words = ("calibrate", *level, "--repeats", 1, "-o", "durable.toml")
+        (found,) = answer(*words, at=tmp_path)["levels"]
+        (kept,) = tomllib.loads((tmp_path / "durable.toml").read_text())["level"]
+        assert found["durability"] == kept["options"]["durability"] == durability
 
 
 # Told

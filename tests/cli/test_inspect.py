@@ -1,8 +1,6 @@
 """`ckio inspect`: what is stored, where, since when, and whether it is sound."""
 
 import json
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -215,18 +213,6 @@ def test_a_place_that_is_none_is_bad_input(tmp_path: Path) -> None:
     assert "format 4" in complaint("inspect", tmp_path, at=tmp_path)
 
 
-def test_hdf5_is_not_even_imported(tmp_path: Path) -> None:
-    level = Hdf5(tmp_path / "a.h5")
-    put(level, x(0), FLOW)
-    level.close()
-    script = "import sys; from ckio.cli import main\ntry: main(sys.argv[1:])\nfinally: "
-    script += "print('h5py' in sys.modules, file=sys.stderr)"
-    command = [sys.executable, "-c", script, "inspect", tmp_path / "a.h5", "--verify"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "x_0" in done.stdout
-    assert done.stderr == "False\n"
-
-
 # A run that is going on
 
 
@@ -256,14 +242,6 @@ def test_what_a_run_discards_while_it_is_verified_is_not_damaged(tmp_path: Path)
     done = found.verified()
     assert (done.checkpoints, done.damaged) == ([], [])
     level.close()
-
-
-def test_names_that_would_steer_a_terminal_are_shown_as_text(tmp_path: Path) -> None:
-    level = Directory(tmp_path / "cafe")
-    put(level, Key(Kind.RESTART, 0, "a\x1b[2J\n\ud800"), raw(100))
-    level.close()
-    said = ckio("inspect", tmp_path, at=tmp_path).stdout
-    assert r"x_0.a\x1b[2J\n\ud800" in said
 
 
 @BACKENDS
