@@ -1,66 +1,138 @@
 """The command as a user runs it, and what is true of every answer and of every error."""
 
 import importlib
+import io
 import json
+import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
+from ckio.cli import console
 from ckio.cli.entry import COMMANDS, main
 from ckio.planners import compiled
 
 CKIO = Path(sys.executable).with_name("ckio")
 """The installed command; a test that needs no process of its own takes `ckio` instead."""
 
+LASTING = (sys.prefix, sys.base_prefix, str(Path(importlib.import_module("ckio").__path__[0])))
+"""Where modules lie that a command may leave behind in this process; a model's are forgotten."""
+
 for module in (*(f"ckio.cli.{name}" for name in COMMANDS), "ckio.models.vorticity", "h5py"):
     importlib.import_module(module)  # once, for all forks
 
 
 def ckio(*words: object, at: Path, status: int = 0) -> "subprocess.CompletedProcess[str]":
-    """Run the command in a fork of this process: no traceback, whatever happens.
+    """Run the command in this process: no traceback, whatever happens.
 
-    It differs from a new process only in what is imported and compiled already, which is most of
-    its time.
+    Where a signal is to end it, as `status` or the variable KILL of a model says, it runs in a fork
+    of this process. Either differs from a new process only in what is imported already, which is
+    most of its time.
     """
     command = list(map(str, words))
-    if any(word.startswith(("--overlap", "overlapped")) for word in command):
+    forks = status not in (0, 1, 2) or "KILL" in os.environ
+    if forks and any(word.startswith(("--overlap", "overlapped")) for word in command):
         compiled.prepare("ckio.planners.overlap")  # once, for all forks from now on
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        with warnings.catch_warnings(action="ignore"):  # NumPy has threads, which do nothing now
-            child = os.fork()
-        if child == 0:
-            _become(command, at, out, err)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        code = (_forked if forks else _run)(command, at, out, err)
         done = subprocess.CompletedProcess(command, code, _all(out), _all(err))
     assert done.returncode == status, done.stderr or done.stdout
     assert "Traceback" not in done.stderr
     return done
 
 
-def _become(command: list[str], at: Path, out: IO[str], err: IO[str]) -> NoReturn:
-    """Be the command, in a directory and with output of its own."""
-    status: object = 1
-    try:
-        os.chdir(at)
-        for number, file in ((1, out), (2, err)):
-            os.dup2(file.fileno(), number)
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - a stream, not a path
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
+def _forked(command: list[str], at: Path, out: IO[str], err: IO[str]) -> int:
+    with warnings.catch_warnings(action="ignore"):  # NumPy has threads, which do nothing now
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            status = _run(command, at, out, err)
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _run(command: list[str], at: Path, out: IO[str], err: IO[str]) -> int:
+    """Return the exit status of the command, in a directory and with output of its own."""
+    with _modules(), _streams(out, err), _signals(), warnings.catch_warnings():
         warnings.resetwarnings()
-        main(command)
-    except SystemExit as error:
-        status = error.code
-    except BaseException:
-        traceback.print_exc()
+        before = Path.cwd()
+        os.chdir(at)
+        try:
+            main(command)
+        except SystemExit as error:
+            return error.code if isinstance(error.code, int) else 1
+        except Exception:
+            traceback.print_exc()
+            return 1
+        finally:
+            os.chdir(before)
+    raise AssertionError("a command ends with an exit status")
+
+
+@contextmanager
+def _modules() -> Iterator[None]:
+    """Forget the modules of models afterwards, and where they were found."""
+    modules, path, finders = set(sys.modules), list(sys.path), set(sys.path_importer_cache)
+    try:
+        yield
     finally:
+        for name in sys.modules.keys() - modules:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and not file.startswith(LASTING):
+                del sys.modules[name]
+        sys.path[:] = path
+        for place in sys.path_importer_cache.keys() - finders:
+            del sys.path_importer_cache[place]
+
+
+@contextmanager
+def _streams(out: IO[str], err: IO[str]) -> Iterator[None]:
+    """Print to two files, also what is written to the descriptors; log as before afterwards."""
+    logger, streams = logging.getLogger("ckio"), (sys.stdout, sys.stderr)
+    logs = list(logger.handlers), logger.propagate, logger.level
+    for stream in streams:
+        stream.flush()
+    kept, claimed = (os.dup(1), os.dup(2)), ExitStack()
+    for number, file in ((1, out), (2, err)):
+        os.dup2(file.fileno(), number)
+    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), write_through=True)
+    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
+    claim = console.claim_stdout  # for as long as a process lasts
+    console.claim_stdout = lambda: claimed.enter_context(claim())
+    try:
+        with claimed:
+            yield
+    finally:
+        console.claim_stdout = claim
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(status if isinstance(status, int) else 1)
+        sys.stdout, sys.stderr = streams
+        for number, fd in zip((1, 2), kept, strict=True):
+            os.dup2(fd, number)
+            os.close(fd)
+        logger.handlers, logger.propagate = logs[:2]
+        logger.setLevel(logs[2])
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _all(file: IO[str]) -> str:

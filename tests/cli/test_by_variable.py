@@ -1,6 +1,8 @@
 """`ckio run --by-variable`: less is stored, the gradient is the same, even after kills."""
 
+import random
 import signal
+import time
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -85,7 +87,13 @@ def words(*more: object, model: str = "ocean:seasons") -> tuple[object, ...]:
 
 
 BY_VARIABLE = words("--by-variable")
+FEW = ("run", "ocean:seasons", "--platform", "node.toml")
 RESUME = ("run", "ocean:seasons", "--resume", "--into", "run")
+
+
+@pytest.fixture
+def at(tmp_path: Path) -> Path:
+    return place(tmp_path / "at")
 
 
 @pytest.fixture(scope="module")
@@ -109,56 +117,30 @@ def test_less_is_stored_and_the_gradient_is_the_same_to_the_last_bit(
     assert left(at) == []
 
 
-def test_what_goes_on_behind_the_steps_is_the_same_too(
-    tmp_path: Path, whole: dict[str, Any]
-) -> None:
-    overlap = "write_behind=2,read_ahead=2"
-    ended = answer(*BY_VARIABLE, "--overlap", overlap, at=place(tmp_path / "at"))
+def test_what_goes_on_behind_the_steps_is_the_same_too(at: Path, whole: dict[str, Any]) -> None:
+    ended = answer(*BY_VARIABLE, "--overlap", "write_behind=2,read_ahead=2", at=at)
     assert ended["gradient_digest"] == whole["gradient_digest"]
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    "kill", ["step:9", "step:38", "adjoint:3", "adjoint:21", "adjoint:37", "dump:5", "dump:13"]
-)
-def test_a_run_that_is_killed_goes_on_from_the_variables_that_are_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any], kill: str
-) -> None:
-    at = place(tmp_path / "at")
-    monkeypatch.setenv("WORK", str(at / "work"))
-    resumable.killed(monkeypatch, at, kill, *BY_VARIABLE)
-    before = resumable.work(at)
-    resumed = answer(*RESUME, at=at)
-    assert resumed["gradient_digest"] == whole["gradient_digest"]
-    if kill.startswith("adjoint") and kill != "adjoint:3":  # an adjoint checkpoint was there
-        assert resumable.work(at) < before + whole["forward_steps"] + STEPS
-    assert left(at) == []
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("moment", ["step:17", "adjoint:9", "adjoint:30"])
 def test_a_run_that_is_stopped_stores_where_it_stands_variable_by_variable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any], moment: str
+    at: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
 ) -> None:
-    at = place(tmp_path / "at")
     monkeypatch.setenv("WORK", str(at / "work"))
     with monkeypatch.context() as here:
-        here.setenv("KILL", f"{moment}:{int(signal.SIGTERM)}")
-        said = ckio(*BY_VARIABLE, at=at, status=75).stderr
-    assert " stored on far" in said
+        here.setenv("KILL", f"step:17:{int(signal.SIGTERM)}")
+        assert " stored on far" in ckio(*BY_VARIABLE, at=at, status=75).stderr
     before = resumable.work(at)
     resumed = answer(*RESUME, at=at)
     assert resumed["gradient_digest"] == whole["gradient_digest"]
-    if moment == "step:17":  # nothing on the way to x_17 is done again
-        assert resumable.work(at) == before + resumed["forward_steps"] + STEPS
-        assert before + resumed["forward_steps"] <= whole["forward_steps"] + STEPS
+    # Nothing on the way to x_17 is done again.
+    assert resumable.work(at) == before + resumed["forward_steps"] + STEPS
+    assert before + resumed["forward_steps"] <= whole["forward_steps"] + STEPS
     assert left(at) == []
 
 
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_gradient(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
+    at: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
 ) -> None:
-    at = place(tmp_path / "at")
     for kill in ("adjoint:14", "dump:3", "adjoint:12", "step:4"):
         with monkeypatch.context() as here:
             here.setenv("KILL", kill)
@@ -166,32 +148,68 @@ def test_a_run_that_is_killed_again_and_again_ends_with_the_same_gradient(
     assert answer(*RESUME, at=at)["gradient_digest"] == whole["gradient_digest"]
 
 
-def test_a_model_of_which_nothing_is_known_is_refused(tmp_path: Path) -> None:
-    at = place(tmp_path / "at")
-    said = complaint(*words("--by-variable", model="ocean:growth"), at=at)
-    assert "ocean:growth' does not say what its steps use and overwrite" in said
-    assert "ckio analyze ocean:growth" in said
-
-
-def test_the_number_of_steps_has_to_be_known(tmp_path: Path) -> None:
-    at = place(tmp_path / "at")
-    line = ("run", "ocean:seasons", "--platform", "node.toml", "--into", "run", "--by-variable")
-    assert "--by-variable needs --steps" in complaint(*line, at=at)
-
-
-def test_fewer_steps_may_be_run_than_the_model_tells_of(tmp_path: Path) -> None:
-    at = place(tmp_path / "at")
-    line = ("run", "ocean:seasons", "--steps", 30, "--platform", "node.toml")
-    by_variable = answer(*line, "--into", "a", "--by-variable", at=at)
-    assert by_variable["gradient_digest"] == answer(*line, "--into", "b", at=at)["gradient_digest"]
-    line = ("run", "ocean:seasons", "--steps", 41, "--platform", "node.toml", "--into", "c")
-    assert "40 steps say what they use; the chain has 41" in complaint(
-        *line, "--by-variable", at=at
+def at_random(draw: random.Random, seconds: float) -> str:
+    """When a run is killed, or stopped: at a step, in a dump or the write after it, at any time."""
+    number = int(draw.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM)))
+    moments = (
+        f"step:{draw.randint(1, 70)}:{number}:0",
+        f"adjoint:{draw.randint(1, 40)}:{number}:0",
+        f"dump:{draw.randint(1, 30)}:{number}:{draw.uniform(1e-6, 1e-3)}",
+        f"born:1:{number}:{draw.uniform(1e-3, 0.2)}",  # while it is planned what is left, or so
+        f"born:1:{number}:{draw.uniform(1e-3, seconds)}",
     )
+    return draw.choice(moments)
 
 
-def test_what_a_kill_costs_is_not_promised_where_nobody_knows_it(tmp_path: Path) -> None:
-    at = place(tmp_path / "at")
+@pytest.mark.slow
+@pytest.mark.parametrize("far", resumable.FAR)
+def test_however_often_a_run_is_killed_or_stopped_the_gradient_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any], far: str
+) -> None:
+    ended = 0
+    for seed in range(14):
+        draw = random.Random(f"{far} {seed}")
+        planner = draw.choice(("hrevolve", "mixed", "auto", "multistage"))
+        overlap = draw.choice(((), ("write_behind=1,read_ahead=1",), ("write_behind=3",)))
+        how = ("--planner", planner, "--every", draw.choice(("3s", "8s", "30s")))
+        more = ("--overlap", *overlap) if overlap else ()
+        begun = words("--by-variable", *how, *more, "--resume")
+        began = time.monotonic()
+        answer(*begun, at=place(tmp_path / f"timed-{seed}", far))
+        seconds = time.monotonic() - began
+        at = place(tmp_path / f"at-{seed}", far)
+        moments = [at_random(draw, seconds) for _ in range(draw.randint(2, 6))]
+        for kill in moments:
+            with monkeypatch.context() as here:
+                here.setenv("KILL", kill)
+                done = ckio(*begun, at=at, status=ANY)
+            assert done.returncode in {0, -9, -15, 75}, (begun, moments, done.stderr)
+            ended += done.returncode != 0
+        found = answer(*begun, at=at)
+        assert found["gradient_digest"] == whole["gradient_digest"], (begun, moments)
+        assert left(at) == []
+    assert ended >= 12  # came before the end of a run
+
+
+def test_what_has_to_be_known_of_the_model_and_its_steps(at: Path) -> None:
+    said = complaint(*words("--by-variable", model="ocean:growth"), at=at)
+    assert "does not say what its steps use and overwrite" in said
+    assert "ckio analyze ocean:growth" in said
+    assert "--by-variable needs --steps" in complaint(*FEW, "--into", "c", "--by-variable", at=at)
+    line = (*FEW, "--steps", 41, "--into", "c", "--by-variable")
+    assert "40 steps say what they use; the chain has 41" in complaint(*line, at=at)
+
+
+def test_fewer_steps_may_be_run_than_the_model_tells_of(at: Path) -> None:
+    by_variable = answer(*FEW, "--steps", 30, "--into", "a", "--by-variable", at=at)
+    whole = answer(*FEW, "--steps", 30, "--into", "b", at=at)
+    assert by_variable["gradient_digest"] == whole["gradient_digest"]
+    for steps in (1, 2):
+        line = (*FEW, "--steps", steps, "--into", f"{steps}", "--by-variable", "--check-gradient")
+        assert answer(*line, at=at)["verified"]
+
+
+def test_what_a_kill_costs_is_not_promised_where_nobody_knows_it(at: Path) -> None:
     said = ckio(*BY_VARIABLE, at=at).stdout
     assert "an adjoint checkpoint on far every 8 s of work" in said
     assert "a kill costs" not in said
@@ -199,9 +217,8 @@ def test_what_a_kill_costs_is_not_promised_where_nobody_knows_it(tmp_path: Path)
 
 
 def test_a_run_of_whole_checkpoints_is_not_resumed_by_variable_but_as_it_was_begun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
+    at: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
 ) -> None:
-    at = place(tmp_path / "at")
     resumable.killed(monkeypatch, at, "adjoint:21", *words())
     said = complaint(*RESUME, "--by-variable", at=at)
     assert "--by-variable is given, the run stores whole checkpoints" in said
@@ -209,19 +226,15 @@ def test_a_run_of_whole_checkpoints_is_not_resumed_by_variable_but_as_it_was_beg
 
 
 def test_what_is_left_of_a_killed_run_is_arrays_and_all_of_it_is_sound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
 ) -> None:
-    at = place(tmp_path / "at")
+    monkeypatch.setenv("WORK", str(at / "work"))
     resumable.killed(monkeypatch, at, "adjoint:21", *BY_VARIABLE)
-    assert {item.key.name for item in resumable.stored_in(at)} >= {"", "x"}
-    count = len(resumable.stored_in(at))
-    assert f"resumed from {count} arrays on far" in ckio(*RESUME, "--by-variable", at=at).stdout
+    stored, before = resumable.stored_in(at), resumable.work(at)
+    assert {item.key.name for item in stored} >= {"", "x"}
+    said = ckio(*RESUME, "--by-variable", at=at).stdout
+    assert f"resumed from {len(stored)} arrays on far" in said
+    assert whole["gradient_digest"] in said
+    assert resumable.work(at) < before + whole["forward_steps"] + STEPS  # an adjoint was there
     ckio("clean", "ck", "--yes", at=at)
     assert left(at) == []
-
-
-@pytest.mark.parametrize("steps", [1, 2])
-def test_a_run_of_hardly_any_steps_stores_hardly_anything(tmp_path: Path, steps: int) -> None:
-    at = place(tmp_path / "at")
-    line = ("run", "ocean:seasons", "--steps", steps, "--platform", "node.toml", "--into", "run")
-    assert answer(*line, "--by-variable", "--check-gradient", at=at)["verified"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from cli import resumable
 from cli.commands import answer, ckio
 
 from ckio.backends.directory import Directory
@@ -37,9 +38,7 @@ STEPS = 24
 KILL, STOP = "11:9", "11:15"
 
 FAR = {
-    "directory": 'backend = "directory"\noptions = {path = "ck"}',
-    "hdf5": 'backend = "hdf5"\noptions = {path = "ck/a.h5"}',
-    "zstd": 'backend = "directory"\noptions = {path = "ck", codec = "zstd"}',
+    **resumable.FAR,
     "zstd-hdf5": 'backend = "hdf5"\noptions = {path = "ck/a.h5", codec = "zstd"}',
 }
 COSTS = """
@@ -110,11 +109,10 @@ def _own(at: Path, run: str) -> RunId:
 
 
 def exchange(runs: Runs) -> None:
-    mine, theirs = runs["mine"], runs["theirs"]
-    aside = mine.with_name("aside")
-    mine.rename(aside)
-    theirs.rename(mine)
-    aside.rename(theirs)
+    aside = runs["mine"].with_name("aside")
+    runs["mine"].rename(aside)
+    runs["theirs"].rename(runs["mine"])
+    aside.rename(runs["theirs"])
 
 
 def files(at: Path) -> dict[Path, bytes]:
@@ -171,12 +169,10 @@ def test_single_files_are_copied_from_one_run_to_the_other(
         assert digest(here, "mine") == digests["mine"]
 
 
-QUICK = [pytest.param(far, 2, id=far) for far in ("directory", "hdf5", "zstd")]
-MANY = [pytest.param(far, 40, marks=pytest.mark.slow, id=f"{far}-many") for far in FAR]
-
-
 @pytest.mark.campaign
-@pytest.mark.parametrize(("at", "cuts"), QUICK + MANY, indirect=["at"])
+@pytest.mark.parametrize(
+    ("at", "cuts"), [("directory", 2), *((far, 40) for far in FAR)], indirect=["at"]
+)
 def test_a_file_is_restored_in_part(
     at: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digests: dict[str, str], cuts: int
 ) -> None:

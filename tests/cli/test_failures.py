@@ -66,7 +66,8 @@ def told(at: Path, options: str, *, node: str = NODE) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_intervals_around_dalys_are_tried_and_the_best_is_told(tmp_path: Path) -> None:
-    found = told(tmp_path, "--mtbf 40 --restart-time 5 --trajectories 20")
+    options = "--mtbf 40 --restart-time 5 --trajectories 20"
+    found, table = told(tmp_path, options), said(tmp_path, options)
     assert (found["planner"], found["steps"], found["mtbf"]) == ("hrevolve", 16, 40.0)
     assert found["level"] == "nvme"
     assert found["young"] == sqrt(2 * 2 * 40)
@@ -76,33 +77,19 @@ def test_intervals_around_dalys_are_tried_and_the_best_is_told(tmp_path: Path) -
     assert found["best"] == least["every"]
     adjoints = [one["adjoints"] for one in found["intervals"]]
     assert adjoints == sorted(adjoints, reverse=True)
-    for one in found["intervals"]:
+    rows = [row for row in table.splitlines() if "%" in row][1:]
+    for one, row in zip(found["intervals"], rows, strict=True):
         assert one["trajectories"] == 20
         assert list(one["quantiles"]) == ["10%", "50%", "90%", "99%"]
         assert one["planned"] <= one["quantiles"]["10%"] <= one["expected"] + 9 * one["error"]
         assert one["failures"] > 0
-
-
-@pytest.mark.slow
-def test_the_table_says_the_same_as_the_json(tmp_path: Path) -> None:
-    options = "--mtbf 60 --trajectories 4 --seed 3"
-    found, table = told(tmp_path, options), said(tmp_path, options)
-    rows = [row for row in table.splitlines() if "%" in row][1:]
-    for one, row in zip(found["intervals"], rows, strict=True):
         assert f"  {one['expected']:.6g}  " in row
         assert row.endswith(f" {one['redone']:.1%}")
     assert f"best of these: stored every {seconds_text(found['best'])} on nvme" in table
-    assert table.startswith("hrevolve, 16 steps: failures: one in 60 s on the average; 4 runs,")
-
-
-@pytest.mark.slow
-def test_the_same_seed_gives_the_same_and_another_does_not(tmp_path: Path) -> None:
-    first, again, other = (
-        told(tmp_path, f"--mtbf 40 --every 20s --trajectories 10 --seed {seed}")
-        for seed in (1, 1, 2)
-    )
-    assert first == again
-    assert first["intervals"][0]["expected"] != other["intervals"][0]["expected"]
+    assert table.startswith("hrevolve, 16 steps: failures: one in 40 s on the average; 20 runs,")
+    assert told(tmp_path, options) == found
+    other = told(tmp_path, f"{options} --seed 1")
+    assert other["intervals"][0]["expected"] != found["intervals"][0]["expected"]
 
 
 @pytest.mark.slow
@@ -145,77 +132,69 @@ def test_a_trace_is_replayed_from_its_start(tmp_path: Path) -> None:
     assert "50%" not in once
 
 
-def test_an_empty_trace_is_a_run_without_failures(tmp_path: Path) -> None:
-    (tmp_path / "trace").write_text("# a good week\n")
-    found = told(tmp_path, "--failures trace")
+def test_a_trace_may_be_empty_or_as_programs_write_numbers(tmp_path: Path) -> None:
+    def replayed(text: str, options: str = "--every 20s") -> dict[str, Any]:
+        (tmp_path / "trace").write_text(text)
+        return told(tmp_path, f"--failures trace {options}")
+
+    found = replayed("# a good week\n", "")
     assert (found["mtbf"], found["daly"], found["young"]) == (None, None, None)
     (one,) = found["intervals"]
     assert (one["every"], one["adjoints"]) == (None, 0)
     assert one["expected"] == one["planned"]
     assert "failures: none; 1 run," in said(tmp_path, "--failures trace")
-
-
-def test_a_trace_may_be_as_programs_write_numbers(tmp_path: Path) -> None:
-    """At the start, at one instant, and long after the end."""
-    (tmp_path / "trace").write_text("0\n2.000000000000000000e+01\n20 node\n1e9\n")
-    (one,) = told(tmp_path, "--failures trace --every 20s")["intervals"]
-    (tmp_path / "trace").write_text("0.0\n20s\n0m20s node\n300000d\n")
-    assert [one] == told(tmp_path, "--failures trace --every 20s")["intervals"]
+    # At the start, at one instant, and long after the end.
+    (one,) = replayed("0\n2.000000000000000000e+01\n20 node\n1e9\n")["intervals"]
+    assert [one] == replayed("0.0\n20s\n0m20s node\n300000d\n")["intervals"]
     assert one["failures"] == 3
-
-
-@pytest.mark.parametrize("at", ["-5", "nan", "1e400"])
-def test_what_is_no_time_in_a_trace_is_refused(tmp_path: Path, at: str) -> None:
-    (tmp_path / "trace").write_text(f"20\n{at}\n")
-    words = line(tmp_path, "--failures trace")
-    assert f"trace: line 2: '{at}' is not a time" in complaint(*words, at=tmp_path)
 
 
 def test_where_nothing_survives_every_failure_is_a_new_start(tmp_path: Path) -> None:
     volatile = NODE.split('[[level]]\nname = "nvme"', maxsplit=1)[0].replace("300", "800")
-    found = told(tmp_path, "--mtbf 100 --trajectories 20", node=volatile)
-    assert found["level"] is None
-    assert (found["daly"], found["young"]) == (None, None)
+    options = "--mtbf 100 --trajectories 20"
+    found = told(tmp_path, options, node=volatile)
+    assert (found["level"], found["daly"], found["young"]) == (None, None, None)
     (one,) = found["intervals"]
     assert one["adjoints"] == 0
     assert one["expected"] > one["planned"]
-    assert "the adjoint is not stored: no durable level" in said(
-        tmp_path, "--mtbf 100 --trajectories 20", node=volatile
-    )
+    text = said(tmp_path, options, node=volatile)
+    assert "the adjoint is not stored: no durable level" in text
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ("", "say how often it fails: --mtbf TIME, --node-mtbf TIME, --failures FILE"),
-        ("--seed 3", "say how often it fails"),
-        ("--mtbf 1d --node-level nvme", "say how often, by --node-mtbf"),
-        ("--node-mtbf 1d --node-level disk", "no level is named 'disk'"),
-        ("--mtbf 1d --failures trace", "leave out --mtbf"),
-        ("--failures no-such-file", "no-such-file"),
-        ("--failures trace --seed 3", "give --trajectories"),
-        ("--failures nothing --trajectories 3", "nothing: a trace to start somewhere in needs"),
-        ("--failures trace", "trace: line 1: 'soon' is not a time"),
-        ("--mtbf 0.001", "after 10000 failures"),
-        ("--mtbf 0", "'0' is not a time"),
-        ("--mtbf nan", "'nan' is not a time"),
-        ("--node-mtbf=-1", "'-1' is not a time"),
-        ("--restart-time 1e99 --mtbf 1d", "'1e99' is not a time"),
-        ("--mtbf 1d --every 0", "'0' is not a time"),
-        ("--mtbf 1d --trajectories 0", "0 is not in the range"),
-        ("--mtbf 1d --trajectories 10000000", "10000000 is not in the range"),
-        ("--mtbf 1d --seed -1", "-1 is not in the range"),
-        ("--mtbf 1d --planner overlapped", "simulated without overlap; choose another"),
-        ("--mtbf 1d --planner unheard-of", "unheard-of"),
-    ],
-)
-def test_what_does_not_fit_together_is_refused(tmp_path: Path, options: str, says: str) -> None:
-    (tmp_path / "trace").write_text("soon\n")
+REFUSED = {
+    "": "say how often it fails: --mtbf TIME, --node-mtbf TIME, --failures FILE",
+    "--seed 3": "say how often it fails",
+    "--mtbf 1d --node-level nvme": "say how often, by --node-mtbf",
+    "--node-mtbf 1d --node-level disk": "no level is named 'disk'",
+    "--mtbf 1d --failures trace": "leave out --mtbf",
+    "--failures no-such-file": "no-such-file",
+    "--failures trace --seed 3": "give --trajectories",
+    "--failures nothing --trajectories 3": "nothing: a trace to start somewhere in needs",
+    "--failures trace": "trace: line 2: 'soon' is not a time",
+    "--mtbf 0.001": "after 10000 failures",
+    "--mtbf 0": "'0' is not a time",
+    "--mtbf nan": "'nan' is not a time",
+    "--node-mtbf=-1": "'-1' is not a time",
+    "--restart-time 1e99 --mtbf 1d": "'1e99' is not a time",
+    "--mtbf 1d --every 0": "'0' is not a time",
+    "--mtbf 1d --trajectories 0": "0 is not in the range",
+    "--mtbf 1d --trajectories 10000000": "10000000 is not in the range",
+    "--mtbf 1d --seed -1": "-1 is not in the range",
+    "--mtbf 1d --planner overlapped": "simulated without overlap; choose another",
+    "--mtbf 1d --planner unheard-of": "unheard-of",
+}
+
+
+def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text("20\nsoon\n")
     (tmp_path / "nothing").write_text("")
-    words = line(tmp_path, options)
-    assert says in complaint(*words, at=tmp_path)
-    assert says in complaint(*words, "--json", at=tmp_path)
+    for options, says in REFUSED.items():
+        for more in ((), ("--json",)):
+            assert says in complaint(*line(tmp_path, options), *more, at=tmp_path)
+    for time in ("-5", "nan", "1e400"):
+        (tmp_path / "trace").write_text(f"20\n{time}\n")
+        words = line(tmp_path, "--failures trace")
+        assert f"trace: line 2: '{time}' is not a time" in complaint(*words, at=tmp_path)
 
 
 # ---- real runs
@@ -329,16 +308,17 @@ def test_a_run_that_is_really_killed_does_what_the_simulated_one_does(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(25))
 def test_however_a_run_is_killed_it_does_what_the_simulated_one_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    draw = random.Random(seed)
-    kills = [
-        (draw.choice(["step", "adjoint"]), draw.randint(1, 40), draw.random() < 0.2)
-        for _ in range(draw.randint(1, 5))
-    ]
-    for at_kill in draw.sample(range(1, len(kills) + 1), draw.randint(0, 1)):
-        kills.insert(at_kill, ("born", 1, draw.random() < 0.2))
-    planner = draw.choice(["hrevolve", "mixed"])
-    check_killed(place_for(tmp_path, planner), monkeypatch, planner, kills)
+    for seed in range(25):
+        draw = random.Random(seed)
+        kills = [
+            (draw.choice(["step", "adjoint"]), draw.randint(1, 40), draw.random() < 0.2)
+            for _ in range(draw.randint(1, 5))
+        ]
+        for at_kill in draw.sample(range(1, len(kills) + 1), draw.randint(0, 1)):
+            kills.insert(at_kill, ("born", 1, draw.random() < 0.2))
+        planner = draw.choice(["hrevolve", "mixed"])
+        at = place_for(tmp_path / f"{seed}", planner)
+        check_killed(at, monkeypatch, planner, kills)

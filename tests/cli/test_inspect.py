@@ -1,8 +1,6 @@
 """`ckio inspect`: what is stored, where, since when, and whether it is sound."""
 
 import json
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +20,23 @@ from ckio.jobs import directory as rundir
 from ckio.jobs.leftovers import listing
 from ckio.testing import FLOW, a, contents, put, raw, t, x
 
+NODE = """\
+[models."vorticity grid=8"]
+advance = 1e-4
+record = 1e-4
+reverse = 2e-4
+restart = 2600
+tape = 1296
+adjoint = 3904
+[[level]]
+name = "nvme"
+backend = "directory"
+options = {path = "ck"}
+[[level]]
+name = "archive"
+backend = "hdf5"
+options = {path = "deep/a.h5"}
+"""
 SMOOTH = (Field("u", "<f8", (64, 64), "m/s"),)
 
 
@@ -35,19 +50,20 @@ def fill(level: Any) -> None:
     level.discard(a(8))
 
 
+BACKENDS = pytest.mark.parametrize("backend", ["directory", "hdf5"])
+
+
+def opened(backend: str, place: Path) -> Any:
+    return Directory(place / "cafe") if backend == "directory" else Hdf5(place / "level-cafe.h5")
+
+
 @pytest.fixture(params=["directory", "hdf5"])
 def filled(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A place with one run in it."""
-    level = _open(request.param, tmp_path)
+    level = opened(request.param, tmp_path)
     fill(level)
     level.close()
     return tmp_path
-
-
-def _open(backend: str, place: Path) -> Any:
-    if backend == "directory":
-        return Directory(place / "cafe")
-    return Hdf5(place / "level-cafe.h5")
 
 
 def _flip(offset: int, file: str) -> None:
@@ -57,11 +73,8 @@ def _flip(offset: int, file: str) -> None:
 
 
 def _bytes_of(at: Path) -> dict[Path, tuple[bytes, int]]:
-    return {
-        path: (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in at.rglob("*")
-        if path.is_file()
-    }
+    files = [path for path in at.rglob("*") if path.is_file()]
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
 def test_every_checkpoint_is_listed_and_nothing_is_changed(filled: Path) -> None:
@@ -79,22 +92,11 @@ def test_every_checkpoint_is_listed_and_nothing_is_changed(filled: Path) -> None
     assert (nearest["codec"], nearest["lossless"]) == (None, True)
     assert 0 <= nearest["age"] < 3600
     assert abs(nearest["written"] + nearest["age"] - time.time()) < 60
-
-
-def test_the_offsets_are_where_the_bytes_are(filled: Path) -> None:
-    original = bytes(contents(raw(100))[0])
-    entry = answer("inspect", filled, at=filled)["checkpoints"][2]
-    with Path(entry["file"]).open("rb") as file:
-        file.seek(entry["offset"])
-        assert file.read(entry["nbytes"]) == original
-
-
-def test_without_verify_nothing_is_said_to_be_sound(filled: Path) -> None:
-    found = answer("inspect", filled, at=filled)
-    assert {entry["sound"] for entry in found["checkpoints"]} == {None}
-
-
-def test_the_table_has_totals_of_each_kind(filled: Path) -> None:
+    with Path(nearest["file"]).open("rb") as file:
+        file.seek(nearest["offset"])
+        assert file.read(nearest["nbytes"]) == bytes(contents(raw(100))[0])
+    unread = answer("inspect", filled, at=filled)
+    assert {entry["sound"] for entry in unread["checkpoints"]} == {None}
     text = ckio("inspect", filled, at=filled).stdout
     assert "not verified" in text
     assert "restart data: 2 checkpoints" in text
@@ -114,7 +116,6 @@ def test_variables_are_counted_as_arrays(tmp_path: Path) -> None:
     assert "adjoint: 1 checkpoint, 100 B" in told
 
 
-@pytest.mark.campaign
 def test_damaged_payload_is_told_and_fails_verify(filled: Path) -> None:
     entry = answer("inspect", filled, at=filled)["checkpoints"][2]
     _flip(entry["offset"] + 50, entry["file"])
@@ -122,9 +123,10 @@ def test_damaged_payload_is_told_and_fails_verify(filled: Path) -> None:
     done = ckio("inspect", filled, "--verify", at=filled, status=1)
     assert "DAMAGED" in done.stdout
     assert "t_3" in done.stdout
-    assert done.stderr == f"ckio: {filled}: 1 thing found damaged\n"
-    found = ckio("inspect", filled, "--verify", "--json", at=filled, status=1).stdout
-    assert '"sound": false' in found
+    assert done.stderr.count("\n") == 1
+    assert "1 thing found damaged" in done.stderr
+    found = json.loads(ckio("inspect", filled, "--verify", "--json", at=filled, status=1).stdout)
+    assert [entry["sound"] for entry in found["checkpoints"]] == [True, True, False, True]
 
 
 def test_a_damaged_head_is_listed_also_without_verify(tmp_path: Path) -> None:
@@ -167,14 +169,10 @@ def test_codecs_and_what_is_lossy_are_told(tmp_path: Path) -> None:
 # Places
 
 
-@pytest.mark.slow
 def test_a_run_is_found_by_its_directory_its_places_and_its_files(tmp_path: Path) -> None:
-    levels = ("nvme=directory:ck,capacity=1MiB", "archive=hdf5:deep/a.h5,capacity=1MiB")
-    words = [word for level in levels for word in ("--level", level)]
-    node = ("--platform", "node.toml")
-    model = ("vorticity", "--set", "grid=8")
-    ckio("calibrate", *words, "--repeats", 1, "--model", *model, "-o", "node.toml", at=tmp_path)
-    ckio("run", *model, "--steps", 9, *node, "--into", "run", "--keep", at=tmp_path)
+    (tmp_path / "node.toml").write_text(NODE)
+    words = ("run", "vorticity", "--set", "grid=8", "--steps", 9, "--planner", "hrevolve")
+    ckio(*words, "--platform", "node.toml", "--into", "run", "--keep", at=tmp_path)
     said = json.loads((tmp_path / "run" / rundir.MANIFEST).read_text())
     run, own = said["run"], RunId(computing(said["run"], said["identity"]))
     for backend, path in ((Directory, f"ck/{run}"), (Hdf5, f"deep/a-{run}.h5")):
@@ -224,31 +222,16 @@ def test_a_place_that_is_none_is_bad_input(tmp_path: Path) -> None:
         rundir.sealed(replace(MANIFEST, run="../ck").dumps())
     )
     assert "is damaged: run cannot be '../ck'" in complaint("inspect", "run", at=tmp_path)
-
-
-def test_a_newer_format_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "slots-8192-v4.ckio").write_bytes(bytes(8192))
     assert "format 4" in complaint("inspect", tmp_path, at=tmp_path)
-
-
-def test_hdf5_is_not_even_imported(tmp_path: Path) -> None:
-    level = Hdf5(tmp_path / "a.h5")
-    put(level, x(0), FLOW)
-    level.close()
-    script = "import sys; from ckio.cli import main\ntry: main(sys.argv[1:])\nfinally: "
-    script += "print('h5py' in sys.modules, file=sys.stderr)"
-    command = [sys.executable, "-c", script, "inspect", tmp_path / "a.h5", "--verify"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "x_0" in done.stdout
-    assert done.stderr == "False\n"
 
 
 # A run that is going on
 
 
-@pytest.mark.parametrize("backend", ["directory", "hdf5"])
+@BACKENDS
 def test_a_level_in_use_is_listed_and_not_disturbed(backend: str, tmp_path: Path) -> None:
-    level = _open(backend, tmp_path)
+    level = opened(backend, tmp_path)
     fill(level)
     found = answer("inspect", tmp_path, "--verify", at=tmp_path)
     assert len(found["checkpoints"]) == 4
@@ -274,17 +257,9 @@ def test_what_a_run_discards_while_it_is_verified_is_not_damaged(tmp_path: Path)
     level.close()
 
 
-def test_names_that_would_steer_a_terminal_are_shown_as_text(tmp_path: Path) -> None:
-    level = Directory(tmp_path / "cafe")
-    put(level, Key(Kind.RESTART, 0, "a\x1b[2J\n\ud800"), raw(100))
-    level.close()
-    said = ckio("inspect", tmp_path, at=tmp_path).stdout
-    assert r"x_0.a\x1b[2J\n\ud800" in said
-
-
-@pytest.mark.parametrize("backend", ["directory", "hdf5"])
+@BACKENDS
 def test_the_offset_is_that_of_a_byte_of_it(backend: str, tmp_path: Path) -> None:
-    level = _open(backend, tmp_path)
+    level = opened(backend, tmp_path)
     put(level, x(0), (Field("none", "|u1", (0,)), Field("u", "|u1", (500,))))
     level.close()
     (entry,) = answer("inspect", tmp_path, at=tmp_path)["checkpoints"]
