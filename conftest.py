@@ -1,4 +1,4 @@
-"""Which files are not looked at: adapters of frameworks that are not installed here.
+"""Which files are not collected: adapters of frameworks that are not installed here.
 
 And what all processes of the tests share: the bytecode of ckio, and the compiled code of planners.
 """
@@ -26,6 +26,7 @@ collect_ignore_glob = [
     if not all(map(find_spec, needed))
     for where in ("/*", ".py")
 ]
+collect_ignore_glob.append("docs/_site/write.py")  # a script beside its modules
 
 
 _WITH_KERNELS = ("ckio.planners.dp.pieces", "ckio.planners.overlap")

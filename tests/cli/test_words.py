@@ -174,8 +174,12 @@ def test_what_is_no_time_is_answered_with_the_forms(place: Path) -> None:
 
 def test_a_size_may_be_written_in_any_way(place: Path) -> None:
     for text, nbytes in {
-        "8mb": 8 * 10**6, "8 MB": 8 * 10**6, "8e6": 8 * 10**6,
-        "8M": 8 << 20, "8MiB": 8 << 20, "8 mib": 8 << 20,
+        "8mb": 8 * 10**6,
+        "8 MB": 8 * 10**6,
+        "8e6": 8 * 10**6,
+        "8M": 8 << 20,
+        "8MiB": 8 << 20,
+        "8 mib": 8 << 20,
     }.items():
         platform = Platform.loads(PLATFORM.replace("1 MiB", text))
         assert platform.levels[0].capacity == nbytes, text
