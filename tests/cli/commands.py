@@ -42,26 +42,26 @@ def ckio(*words: object, at: Path, status: int = 0) -> "subprocess.CompletedProc
     if forks and any(word.startswith(("--overlap", "overlapped")) for word in command):
         compiled.prepare("ckio.planners.overlap")  # once, for all forks from now on
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        code = (_forked if forks else _run)(command, at, out, err)
+        code = (_forked if forks else run_in)(at, command, out, err)
         done = subprocess.CompletedProcess(command, code, _all(out), _all(err))
     assert done.returncode == status, done.stderr or done.stdout
     assert "Traceback" not in done.stderr
     return done
 
 
-def _forked(command: list[str], at: Path, out: IO[str], err: IO[str]) -> int:
+def _forked(at: Path, command: list[str], out: IO[str], err: IO[str]) -> int:
     with warnings.catch_warnings(action="ignore"):  # NumPy has threads, which do nothing now
         child = os.fork()
     if child == 0:
         status = 1
         try:
-            status = _run(command, at, out, err)
+            status = run_in(at, command, out, err)
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _run(command: list[str], at: Path, out: IO[str], err: IO[str]) -> int:
+def run_in(at: Path, command: list[str], out: IO[str], err: IO[str]) -> int:
     """Return the exit status of the command, in a directory and with output of its own."""
     with _modules(), _streams(out, err), _signals(), warnings.catch_warnings():
         warnings.resetwarnings()

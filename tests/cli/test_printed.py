@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cli.commands import _become, ckio
+from cli.commands import ckio, run_in
 from cli.resumable import killed, words
 from cli.resumable import place as run_place
 
@@ -55,7 +55,8 @@ def on_a_terminal(*command: object, at: Path) -> str:
     child, terminal = pty.fork()
     if child == 0:
         os.environ |= {"TERM": "dumb", "COLUMNS": "200"}
-        _become(list(map(str, command)), at, *(os.fdopen(number, "w") for number in (1, 2)))
+        out, err = (os.fdopen(number, "w") for number in (1, 2))
+        os._exit(run_in(at, list(map(str, command)), out, err))
     printed = b"".join(_read(terminal))
     os.close(terminal)
     os.waitpid(child, 0)

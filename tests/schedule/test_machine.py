@@ -240,7 +240,7 @@ REFUSED: list[tuple[list[Action], dict[str, Any], Action, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("actions", "start", "action", "rule"), REFUSED, ids=str)
+@pytest.mark.parametrize(("actions", "start", "action", "rule"), REFUSED, ids=range(len(REFUSED)))
 def test_what_breaks_a_rule_is_refused_with_its_number_and_changes_nothing(
     actions: list[Action], start: dict[str, Any], action: Action, rule: str
 ) -> None:
