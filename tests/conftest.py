@@ -6,12 +6,15 @@ the slow tier; of one marked `campaign`, the first case is quick and all others 
 """
 
 import difflib
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+os.environ["CKIO_HISTORY"] = "off"  # no test adds to the history of whoever runs it
 
 pytest.register_assert_rewrite("ckio.testing")
 

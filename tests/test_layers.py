@@ -54,7 +54,7 @@ HEAVY = {
     "zstandard": {"compression"},
     "blosc2": {"compression"},
     "zfpy": {"compression"},
-    "scipy": {"models", "calibrate", "analysis", "planners"},
+    "scipy": {"models", "calibrate", "analysis", "planners", "jobs"},
     "click": {"cli"},
     "rich": {"jobs"},
     "matplotlib": {"report"},

@@ -1,6 +1,6 @@
 """`ckio simulate`: a schedule's timeline before it costs anything."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +31,7 @@ from ckio.cli.options import (
 )
 from ckio.errors import BadInput
 from ckio.jobs.display import Display
+from ckio.jobs.history import Interval, expected
 from ckio.jobs.planning import Planning, blamed_on, overlap_figures, plan_of, policy
 from ckio.planners.compared import Planned
 from ckio.platform import Platform
@@ -180,6 +181,10 @@ def command(
         "makespan": timeline.makespan,
         "busy": busy_seconds(timeline, platform),
     }
+    name = options.get("model") or next(iter(platform.models), "")
+    interval = expected(timeline.makespan, name, platform, overlap=bool(overlap))
+    if interval is not None:
+        figures["interval"] = asdict(interval)
     if isinstance(planned, Planned) and plan is not None and plan.decides:
         decided = replace(planned, overlap=overlap, makespan=timeline.makespan)
         figures |= overlap_figures(decided) | {"note": schedule.note}
@@ -191,26 +196,34 @@ def command(
     if as_json:
         console.print_json({"steps": schedule.chain.length, "actions": len(schedule), **figures})
         return
-    console.echo(
-        f"{schedule.chain.length} steps, {len(schedule)} actions:"
-        f" makespan {timeline.makespan:.6g} s"
-    )
-    if runs is not None:
+    _print(schedule, figures, overlap, interval)
+    console.say("" if plan is None else plan.not_considered)
+    console.say_lossy(figures["lossy"])
+    if output is not None:
+        tell_written(output)
+
+
+def _print(
+    schedule: Schedule, figures: dict[str, Any], overlap: Overlap, interval: Interval | None
+) -> None:
+    """Print a timeline's makespan, how it varies, and who is busy how long."""
+    makespan = figures["makespan"]
+    steps, actions = schedule.chain.length, len(schedule)
+    console.echo(f"{steps} steps, {actions} actions: makespan {makespan:.6g} s")
+    if "repeat" in figures:
         console.echo(_told(figures["repeat"]))
+    elif interval is not None:
+        console.echo(interval.said())
     console.echo()
     if "note" in figures:
         console.echo(f"{figures['note']}\n")
     share = [
-        [name, f"{seconds:.6g}", f"{seconds / timeline.makespan:.1%}" if timeline.makespan else ""]
+        [name, f"{seconds:.6g}", f"{seconds / makespan:.1%}" if makespan else ""]
         for name, seconds in figures["busy"].items()
     ]
     console.print_table("", ["resource", "busy s", "of the makespan"], share)
     if overlap:
         console.echo(_said(overlap, figures))
-    console.say("" if plan is None else plan.not_considered)
-    console.say_lossy(figures["lossy"])
-    if output is not None:
-        tell_written(output)
 
 
 def _seed(options: dict[str, Any], repeat: int | None) -> int:

@@ -5,10 +5,11 @@ schedule, shows it, checks the gradient where that is asked for, and writes what
 gradient first, then the result that names it.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -27,6 +28,7 @@ from ckio.errors import (
     StorageError,
     UnsupportedKind,
 )
+from ckio.jobs import history
 from ckio.jobs.adjoints import Kept, next_plan
 from ckio.jobs.directory import GRADIENT, MEASURED, RESULT, RunDirectory, json_line
 from ckio.jobs.display import QUIET, Display, Ticker
@@ -197,6 +199,10 @@ def conclude(
     Once the result is written, nothing is lost any more. Raises Halted where the run was stopped,
     ResultNotWritten where its result cannot be written.
     """
+    load = os.getloadavg()[0]
+    interval = history.expected(
+        predicted.makespan, process.name, platform, overlap=bool(process.overlap)
+    )
     measured, model = _performed(
         process,
         model,
@@ -229,6 +235,21 @@ def conclude(
     )
     stored = _gradient_of(process, directory, model, ended)
     ended = replace(ended, figures={**decided, **ended.figures, **stored})
+    if interval is not None:
+        bounds = {"low": interval.low, "high": interval.high, "runs": interval.runs}
+        ended = replace(ended, figures={**ended.figures, "interval": bounds})
+    if ended.report is not None and not any(schedule.stored):  # all of it, in this process
+        run = history.record_of(
+            ended.report,
+            model=process.name,
+            planner=process.planning.planner,
+            steps=schedule.chain.length,
+            overlap=bool(process.overlap),
+            load=load,
+        )
+        ended = replace(ended, figures={**ended.figures, "record": asdict(run)})
+        if not process.ranks.rank:
+            history.append(run)
     _write(directory, RESULT, json_line(ended.figures))
     return ended
 

@@ -286,7 +286,15 @@ def verdict(result: Result, /) -> str:
     gradient = words[result.figures["verified"]]
     predicted = None if result.report is None else result.prediction.makespan
     chain, platform = result.schedule.chain, result.platform
-    return headline(result.timeline, chain, platform, gradient=gradient, predicted=predicted)
+    bounds = result.figures.get("interval")
+    return headline(
+        result.timeline,
+        chain,
+        platform,
+        gradient=gradient,
+        predicted=predicted,
+        interval=(bounds["low"], bounds["high"]) if bounds else None,
+    )
 
 
 def facts(result: Result, /) -> list[tuple[str, str]]:

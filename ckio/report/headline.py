@@ -20,6 +20,7 @@ def headline(
     *,
     gradient: str = "",
     predicted: float | None = None,
+    interval: tuple[float, float] | None = None,
 ) -> str:
     """Return a paragraph on a timeline, predicted or measured.
 
@@ -31,6 +32,8 @@ def headline(
         The state of the gradient, for example "verified"; empty if none was computed.
     predicted : float, optional
         The seconds that were predicted for a timeline that was measured.
+    interval : (float, float), optional
+        The seconds between which nine of ten runs were expected.
     """
     steps = chain.length
     subject = f"Gradient of {steps:,} steps, {gradient}" if gradient else f"Plan of {steps:,} steps"
@@ -40,7 +43,8 @@ def headline(
     if predicted is None:
         sentences.append(f"It takes {seconds}")
     else:
-        sentences.append(f"Predicted {seconds_text(predicted)}, measured {seconds}")
+        between = "" if interval is None else f" ({' to '.join(map(seconds_text, interval))})"
+        sentences.append(f"Predicted {seconds_text(predicted)}{between}, measured {seconds}")
     return ". ".join(sentences) + "."
 
 
