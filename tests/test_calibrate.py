@@ -22,6 +22,7 @@ from ckio.model.arrays import Arrays
 from ckio.platform import Affine, Level
 from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock
+from ckio.platform.profile import Quantiles
 from ckio.schedule.timeline import Timeline
 from ckio.testing import CountingModel, Throttled
 
@@ -248,3 +249,24 @@ def test_a_models_own_size_comes_out_right() -> None:
     # A law that is not affine: the fit has to be wrong somewhere, and not at the model's size.
     found = fit(samples((10, 1.0), (100, 1.1), (10_000, 9.0)) + samples((1000, 5.0), model=True))
     assert found(1000) == pytest.approx(5.0, rel=0.02)
+
+
+class Slowing(VirtualClock):
+    """The clock of a machine that becomes a tenth slower every ten seconds."""
+
+    def sleep(self, seconds: float, /) -> None:
+        super().sleep(seconds * (1 + self.now() / 100))
+
+
+def test_bursts_over_a_longer_time_see_a_drift() -> None:
+    chain = replace(CHAIN, advance=1e-3, record=2e-3, reverse=4e-3)
+
+    def widest(seconds: float) -> float:
+        clock = Slowing()
+        models = {"counting": lambda: CountingModel(chain, clock)}
+        found = calibrate({"ram": Ram()}, models=models, seconds=seconds, clock=clock)
+        assert isinstance(found.drift, Quantiles)
+        return found.drift.factors[-1] / found.drift.factors[0]
+
+    assert widest(100.0) > 1.3
+    assert widest(0.0) < 1.05

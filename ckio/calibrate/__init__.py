@@ -34,7 +34,7 @@ from ckio.calibrate.samples import MARGIN, Sample, dirty_limit, fit, planned, sp
 from ckio.errors import BadInput
 from ckio.model import sizes_of
 from ckio.platform import Affine, Level, Platform
-from ckio.platform.clock import Clock
+from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
 from ckio.platform.profile import ACCESSES, Profile
 
@@ -42,6 +42,9 @@ __all__ = ["MARGIN", "SIZES", "Sample", "calibrate", "fit", "measure_model"]
 
 SIZES: Final = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 """Bytes of the checkpoints that are tried where no model says better."""
+
+BURSTS: Final = 12
+"""Pauses between bursts of measurements are this part of the time that they are spread over."""
 
 Progress = Callable[[str, int], None]
 """Told what is measured next, and how many measurements there are in all."""
@@ -53,6 +56,7 @@ def calibrate(
     /,
     *,
     repeats: int = 5,
+    seconds: float = 0.0,
     capacities: Mapping[str, int | None] | None = None,
     models: Mapping[str, MakeModel] | None = None,
     progress: Progress = lambda _what, _total: None,
@@ -69,6 +73,9 @@ def calibrate(
     repeats
         Passes over the slots after the one that warms them; one of them at least, and then as many
         as a few seconds allow.
+    seconds
+        How long to go on measuring, in short bursts with pauses between them, so that a slow drift
+        of the machine is seen; 0 for one burst.
     capacities
         Bytes that a level may hold, where it is limited.
     models
@@ -78,7 +85,8 @@ def calibrate(
     clock
         What measures; the wall clock by default.
     """
-    capacities, models = capacities or {}, models or {}
+    capacities, models, timer = capacities or {}, models or {}, clock or WallClock()
+    end = timer.now() + seconds
     steps = {name: reach(make, clock=clock) for name, make in models.items()}
     tries = [
         Try(partial(copying, make), sizes_of(make())["restart"], steps[name], own=True)
@@ -108,6 +116,14 @@ def calibrate(
         samples += probe.samples()
         for pacer in pacers.values():
             pacer.again()
+    while timer.now() < end:
+        timer.sleep(seconds / BURSTS)
+        progress("another burst", total)
+        for probe in probes:
+            if probe.tried.own:
+                samples += [it for it in probe.samples() if it.access != "first"]
+        for pacer in pacers.values():
+            pacer.again(always=True)
     paces = {}
     for (name, pacer), own in zip(pacers.items(), tries, strict=True):
         progress(name, total)

@@ -13,6 +13,7 @@ from ckio.adapters.registry import AUTO, find, lossy, names, options_of
 from ckio.cli import console
 from ckio.cli.files import out, tell_written, write_text
 from ckio.cli.options import (
+    duration_option,
     json_option,
     option,
     settings_option,
@@ -80,6 +81,10 @@ def _explained(group: str, name: str, *, prefix: str = "") -> tuple[str, str]:
 @size_option("--working-memory", help="bytes for the tape; default: one step's tape")
 @size_option("--size", "sizes", multiple=True, help="bytes of a checkpoint to try; may be repeated")
 @option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="passes")
+@duration_option(
+    "--for", "seconds",
+    help="spread bursts of measurements over this long, to see a slow drift  [default: one burst]",
+)  # fmt: skip
 @out(
     "-o", "--output", default=Path("platform.toml"), show_default=True,
     help="the platform file; - is stdout",
@@ -94,6 +99,7 @@ def command(
     settings: Settings,
     sizes: tuple[int, ...],
     repeats: int,
+    seconds: float | None,
     output: Path,
     verbose: bool,
     as_json: bool,
@@ -122,6 +128,7 @@ def command(
             models=models,
             sizes=sizes,
             repeats=repeats,
+            seconds=seconds or 0.0,
             display=console.display(quiet=as_json, rank=ranks.rank),
             ranks=ranks,
         )

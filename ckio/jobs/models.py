@@ -261,12 +261,14 @@ def measured(
     models: Mapping[str, Callable[[], Any]],
     sizes: Sequence[int] = (),
     repeats: int = 5,
+    seconds: float = 0.0,
     display: Display = QUIET,
     ranks: RankGroup = ALONE,
 ) -> Platform:
     """Return the platform of the levels asked for, measured; nothing is left in their places.
 
-    With many ranks, each access is one of all of them at once, and takes what the slowest takes.
+    It goes on for so many seconds at least, in bursts. With many ranks, each access is one of all
+    of them at once, and takes what the slowest takes.
     """
     from ckio.calibrate import calibrate
 
@@ -289,6 +291,7 @@ def measured(
                 {level.name: backend for level, backend in chosen},
                 sizes,
                 repeats=repeats,
+                seconds=seconds,
                 capacities={level.name: level.capacity for level in asked},
                 models=models,
                 progress=lambda what, total: tick(say=what, total=total),
