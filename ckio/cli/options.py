@@ -10,7 +10,7 @@ from ckio.cli.files import INPUT
 from ckio.errors import BadInput
 from ckio.platform import Option, size
 from ckio.platform.readable import duration
-from ckio.schedule.policy import AUTO, POLICIES, Overlap
+from ckio.schedule.policy import AUTO, policy_of
 
 MOST_BYTES: Final = 2**63 - 1
 """Bytes are counted in 64 bits."""
@@ -164,10 +164,7 @@ settings_option = option(
 
 overlap_option = option(
     "--overlap", metavar="[POLICY]", is_flag=False, flag_value=AUTO, group=OVERLAP_GROUP,
-    callback=read_by(
-        lambda text: POLICIES[text] if text in POLICIES else Overlap.parse(text),
-        "; nor is it auto, all, or none",
-    ),
+    callback=read_by(policy_of),
     help="auto (also without a word: whatever takes least), none, all, or"
     " write_behind=N,read_ahead=N[,horizon=SECONDS], where N may be all  [default: as the schedule"
     " was planned; of a plan, auto where that was measured on all far levels]",

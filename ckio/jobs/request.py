@@ -24,7 +24,7 @@ from ckio.jobs.models import Settings, identity
 from ckio.model import Array
 from ckio.platform import Platform
 from ckio.platform.chain import COSTS, Chain, PerStep
-from ckio.schedule.policy import AUTO, Overlap, Policy
+from ckio.schedule.policy import Overlap, Policy, policy_of
 
 FORMAT: Final = 2
 
@@ -133,8 +133,8 @@ class Request:
                 raise BadInput(f"{name} = {value!r}; it must be seconds, and at least 0")
         if self.effort not in (None, 1, 2, 3):
             raise BadInput(f"effort = {self.effort}; it must be 1, 2 or 3")
-        if isinstance(self.overlap, str) and self.overlap != AUTO:
-            object.__setattr__(self, "overlap", Overlap.parse(self.overlap))
+        if isinstance(self.overlap, str):
+            object.__setattr__(self, "overlap", policy_of(self.overlap))
 
     def resumed(self, begun: "Request", /) -> "Request":
         """Return the request of a process that resumes a run which was begun with another one."""

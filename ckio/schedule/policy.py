@@ -87,6 +87,22 @@ POLICIES: Final[Mapping[str, Policy]] = {
 """Policies in one word; `all` is as much as fits in memory."""
 
 
+def policy_of(text: str, /) -> Policy:
+    """Return the policy in words: auto, all, none, or what `Overlap.parse` reads.
+
+    >>> policy_of("all"), policy_of("none") == SYNCHRONOUS
+    (Overlap(write_behind=None, read_ahead=None, horizon=inf), True)
+
+    Raises BadInput.
+    """
+    if text in POLICIES:
+        return POLICIES[text]
+    try:
+        return Overlap.parse(text)
+    except BadInput as error:
+        raise BadInput(f"{error}; nor is it {AUTO}, all, or none") from None
+
+
 def exactly(asked: Policy | None, /) -> Overlap | None:
     """The policy that was asked for; None where the plan decides."""
     return None if asked is None or asked == AUTO else asked

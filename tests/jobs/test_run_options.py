@@ -7,10 +7,11 @@ from cli.commands import answer, ckio
 from jobs.inversion import LINE, MODEL, PLATFORM, place
 
 from ckio import Job, hrevolve
-from ckio.errors import RunFailed
+from ckio.errors import BadInput, RunFailed
 from ckio.jobs.planning import with_room
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
+from ckio.schedule.policy import policy_of
 
 LARGER = [word if word != "heat.py:Heat" else "heat.py:Larger" for word in LINE]
 
@@ -79,3 +80,11 @@ def test_a_python_caller_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
         Job("run", **options).run()  # type: ignore[arg-type]
     result = Job("on", allow_nan=True, **options).run()  # type: ignore[arg-type]
     assert result.functional != result.functional
+
+
+@pytest.mark.parametrize("overlap", ["none", "all", "auto", "write_behind=1,read_ahead=1"])
+def test_a_job_takes_the_words_of_the_command_line_for_overlap(tmp_path, overlap):
+    job = Job(tmp_path / "run", model="vorticity", steps=10, ram="1MiB", overlap=overlap)
+    assert job.request.overlap == policy_of(overlap)
+    with pytest.raises(BadInput, match="auto, all, or none"):
+        Job(tmp_path / "run", model="vorticity", steps=10, overlap="some")

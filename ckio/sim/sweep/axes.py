@@ -12,7 +12,7 @@ from ckio.planners.base import Planner
 from ckio.platform import Level, Platform, size
 from ckio.platform.chain import SECONDS, SIZES, Chain
 from ckio.platform.readable import meant
-from ckio.schedule.policy import POLICIES, Overlap, Policy
+from ckio.schedule.policy import Policy, policy_of
 from ckio.sim.ranks import Ranks
 from ckio.sim.sweep.questions import Answer, Question
 
@@ -83,8 +83,7 @@ def presence(text: str, /) -> str:
 
 
 def _policy(text: str) -> str:
-    if text not in POLICIES:
-        Overlap.parse(text.replace("/", ","))
+    policy_of(text.replace("/", ","))
     return text
 
 
@@ -312,7 +311,7 @@ def changed(
 
 
 def _overlap(text: str) -> Policy:
-    return POLICIES[text] if text in POLICIES else Overlap.parse(text.replace("/", ","))
+    return policy_of(text.replace("/", ","))
 
 
 def _with_level(question: Question, name: str, knob: str, value: Value) -> Platform:
