@@ -14,6 +14,7 @@ from oracles.overlapped_states import Case, least_makespan
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.compared import Planned
 from ckio.planners.dp import hrevolve, mixed
+from ckio.planners.dp.spaces import sums
 from ckio.planners.overlap import overlapped, plan
 from ckio.planners.overlap.dual import Choice, Problem, dual
 from ckio.planners.overlap.engine import simulated
@@ -438,3 +439,32 @@ def test_without_numba_hrevolves_schedule_is_simulated_all_the_same() -> None:
         <= makespan(mixed(chain(60, record=1, reverse=1), platform), platform)
     )
     assert "numba is missing" in note
+
+
+def test_sizes_without_a_common_unit_on_an_endless_level_make_no_endless_tables(monkeypatch):
+    """Sums of 532,520 and 266,256 bytes are all different: there are 10⁸ below 8 GB."""
+    lengths = []
+
+    def counted(*sizes):
+        lengths.append(len(sums(*sizes)))
+        return sums(*sizes)
+
+    monkeypatch.setattr("ckio.planners.overlap.dual.sums", counted)
+    beside = Profile(
+        write_beside=Affine(5e-5, 2.8e-10),
+        read_beside=Affine(1.7e-5, 1.2e-10),
+        write_own=Affine(6.8e-5, 7.8e-11),
+        read_own=Affine(4.7e-5, 1.6e-10),
+        write_hinders=Affine(1.3e-3, 1e-9),
+        read_hinders=Affine(0.0, 9e-10),
+    )
+    write, read = Affine(2e-4), Affine(3.5e-5, 2.6e-10)
+    levels = (
+        Level(name="ram", capacity=1 << 20, write=Affine(0, 3.3e-10), read=Affine(0, 4.8e-10)),
+        Level(name="disk", write=write, read=read, profile=beside),
+    )
+    sizes = {"restart": 532_520, "tape": 266_256, "adjoint": 532_520}
+    costs = {"advance": 9e-4, "record": 9e-4, "reverse": 1.2e-3}
+    plan(Chain(steps=300, **costs, **sizes), Platform(levels, sizes["tape"]), effort=1)
+    assert lengths
+    assert max(lengths) <= 10_000

@@ -225,9 +225,9 @@ def _space(platform: Platform, number: int, chain: Chain, counted: _Counted) -> 
 def _counted(
     restart: int, tape: int, capacity: int, *, most: int, units: int, generous: bool
 ) -> tuple[Numbers, Numbers, bool]:
-    if _few_sums(restart, tape, capacity, most):
+    if few_sums(restart, tape, capacity, most):
         return *_after(restart, tape, capacity), True
-    return *_after(*_in_units(restart, tape, capacity, units, generous)), False
+    return *_after(*in_units(restart, tape, capacity, units, generous)), False
 
 
 def _slots(restart: int, tape: int, capacity: int | None, most: int) -> int:
@@ -265,7 +265,7 @@ def sums(restart: int, tape: int, capacity: int, /) -> Numbers:
     return np.sort(np.concatenate(found))
 
 
-def _few_sums(restart: int, tape: int, capacity: int, most: int) -> bool:
+def few_sums(restart: int, tape: int, capacity: int, most: int) -> bool:
     """Return whether no more than `most` sums are within the capacity."""
     firsts, each = _restarts(restart, tape, capacity), tape or capacity + 1
     if len(firsts) > most:
@@ -281,7 +281,7 @@ def _restarts(restart: int, tape: int, capacity: int) -> range:
     return range(0, min(end, capacity + 1), restart)
 
 
-def _in_units(
+def in_units(
     restart: int, tape: int, capacity: int, most: int, generous: bool
 ) -> tuple[int, int, int]:
     """Return the sizes and the capacity in units, `most` of them or a few more.

@@ -46,7 +46,7 @@ from ckio.planners.base import tapes as tapes_held
 from ckio.planners.base import without_notes
 from ckio.planners.dp import pieces, priced
 from ckio.planners.dp import tables as dp_tables
-from ckio.planners.dp.spaces import Space, orders, spaces, sums
+from ckio.planners.dp.spaces import Space, few_sums, in_units, orders, spaces, sums
 from ckio.planners.dp.sweep import (
     Filling,
     Seconds,
@@ -407,10 +407,14 @@ class Problem:
             return whole
         restart = level.stored(self.chain.restart)
         tape = level.stored(self.chain.tape) if self.tapes else 0
-        within = sums(restart, tape, quota)
-        after = [
-            np.searchsorted(within, within - size, side="right") - 1 for size in (restart, tape)
-        ]
+        quota = min(quota, (self.chain.length + 1) * max(restart, tape))  # more is never read
+        sizes, unit = (restart, tape), 1
+        if not few_sums(*sizes, quota, _MOST_SUMS):
+            r, t, units = in_units(*sizes, quota, _MOST_SUMS, generous=False)
+            sizes, unit, quota = (r, t), quota // units, units
+        within = sums(*sizes, quota)
+        after = [np.searchsorted(within, within - size, side="right") - 1 for size in sizes]
+        within = unit * within
         if not self.tapes:
             after[1] = np.full(len(within), -1)
         if True in whole.endless or level.capacity is None:
