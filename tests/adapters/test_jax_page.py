@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from adapters.outputs import assert_as_shown, shown
 
 pytest.importorskip("jax")
 
@@ -25,9 +26,5 @@ def test_all_of_the_page(tmp_path: Path) -> None:
         env=os.environ | {"JAX_PLATFORMS": "cpu"},
     )
     assert done.returncode == 0, done.stderr
-    by_scan, by_model, by_halves = (line.split(" ", 1) for line in done.stdout.splitlines())
-    assert float(by_scan[0]) == pytest.approx(float(by_model[0]), rel=1e-4)
-    assert by_scan[1] == "['diffusion', 'rate']"
-    assert by_model[1] == "['params.diffusion', 'params.rate', 'x']"
-    assert by_halves == ["8", "0.15625"]
+    assert_as_shown(done.stdout, shown(PAGE))
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
