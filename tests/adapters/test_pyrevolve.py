@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from adapters.outputs import assert_as_shown, shown
 
 from ckio.adapters.scratch import Scratch
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, MissingCheckpoint
@@ -233,13 +234,12 @@ def test_what_does_not_fit_is_refused_and_what_is_damaged_is_not_loaded(tmp_path
         storages(Platform((Level(name="ram", capacity=24),)), 25, 9)
 
 
-@pytest.mark.parametrize("block", range(2))
-def test_the_page_runs(tmp_path, block):
+def test_the_page_runs(tmp_path):
     scripts = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    (tmp_path / "script.py").write_text(scripts[block], encoding="utf-8")
+    (tmp_path / "script.py").write_text("\n".join(scripts), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
+    assert_as_shown(done.stdout, shown(PAGE))
     assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
-    assert len(scripts) == 2
