@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from adapters.outputs import assert_as_shown, shown
 from hypothesis import given, settings
 from planners.cases import (
     ONLINE,
@@ -428,4 +429,4 @@ def test_the_page_runs(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
-    assert "0: theirs 465 steps, 435 s; ours 86 steps, 80 s" in done.stdout
+    assert_as_shown(done.stdout, shown(PAGE))
