@@ -1,4 +1,4 @@
-"""Other people's programs: what plugs ckio into each, imported by those who have it.
+"""Adapters to other frameworks, one module or package for each.
 
-Each adapter is a module named as its framework, which it imports, and has an extra of that name.
+An adapter has the name of its framework and imports it. An extra of that name installs both.
 """

@@ -1,9 +1,9 @@
 """The ranks of an MPI job.
 
-A rank that waits checks three things in turn: whether the message has arrived, whether another rank
-has called the exchange off, and now and then whether the processes of the ranks on this host are
-still running. A rank that waits for long in an agreement of all ranks tells the others, because a
-rank that waits for its message elsewhere waits in vain.
+A rank that waits checks three conditions in turn: whether the message has arrived, whether another
+rank has cancelled the exchange, and every half second whether the processes of the ranks on this
+host are still running. A rank that waits for long in a collective agreement notifies the others,
+because a rank that waits for its message elsewhere would wait forever.
 """
 
 import atexit
@@ -28,26 +28,26 @@ GRACE: Final = 20.0
 """Seconds that a rank which has failed waits for the others before it ends the job."""
 
 _LOOK: Final = 0.5
-"""Seconds between two looks whether the others are still there."""
+"""Seconds between two checks whether the other ranks are still running."""
 
 _LONG: Final = 4.0
-"""Seconds after which a rank that waits in an agreement tells the others that it is there."""
+"""Seconds after which a rank that waits in an agreement notifies the others."""
 
 _TEXT: Final = 4096
-"""Bytes that a rank may say of why it has failed."""
+"""Bytes of the message in which a rank says why it has failed."""
 
 _TAKEN: Final = {"?": "u1", "e": "f4"}
-"""What MPI compares in place of truth values and of half precision."""
+"""Types that MPI compares instead of booleans and half precision."""
 
 _FAILED, _WAITING = 0, 1
 """Tags of the alarm's messages: why a rank has failed; in which agreement it waits."""
 
 
 def world(*, grace: float = GRACE) -> Comm:
-    """Return all ranks of the job of this process; this process alone where it is in none.
+    """Return all ranks of the job of this process, or this process alone if it is in no job.
 
-    Raises BadInput where a launcher started several processes that cannot talk to each other: they
-    would be as many serial runs, in the same files.
+    Raises BadInput if a launcher started several processes that cannot communicate. They would be
+    as many serial runs, in the same files.
     """
     started = launched()
     if started is None:
@@ -73,18 +73,18 @@ def world(*, grace: float = GRACE) -> Comm:
 
 
 def of(communicator: Any, /, *, grace: float = GRACE) -> "Mpi":
-    """Return the ranks of an mpi4py communicator; all of them call this."""
+    """Return the ranks of an mpi4py communicator. All of its ranks must call this."""
     return Mpi(communicator.Dup(), _RankAlarm(communicator.Dup(), grace))
 
 
 class Mpi:
-    """A conversation of the ranks of a communicator: see Comm; `of` and `world` make one.
+    """A communicator of ckio (see Comm) over one of mpi4py; `of` and `world` return one.
 
     Attributes
     ----------
     mpi : mpi4py.MPI.Comm
-        The communicator, for a model that has more to say to its ranks; waiting there, nobody hears
-        of a rank that has failed.
+        The communicator of mpi4py, for a model that needs more than Comm has. A rank that waits in
+        it is not notified if another rank has failed.
     """
 
     def __init__(self, mpi: Any, alarm: "_RankAlarm", *, heeds: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints of pyrevolve's revolvers, and so of Devito's, on ckio's levels."""
+"""Checkpoints of pyrevolve's revolvers, which Devito uses, on ckio's levels."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,27 +17,26 @@ from ckio.platform import Platform
 class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
     """One level of a platform as a `Storage` of pyrevolve.
 
-    A checkpoint is any list of arrays, each with its own shape and dtype; they are filled in place,
-    and checked, when it is loaded. It costs what the level's measured prices say, in seconds.
+    A checkpoint is a list of arrays, each with its own shape and dtype. They are filled in place
+    and verified when it is loaded. Its costs are the level's measured prices in seconds.
 
     Parameters
     ----------
     scratch : Scratch
-        The open levels, which several storages may share; whoever opened it closes it.
+        The open levels, which several storages may share. This class does not close them.
     level : int
-        Which one.
+        Number of the level.
     nbytes : int
-        Bytes of one checkpoint, all its arrays together: `Checkpoint.nbytes`.
+        Bytes of one checkpoint, the sum of all its arrays: `Checkpoint.nbytes`.
     most : int
-        How many checkpoints to plan with at most: the steps of the run do for a level that never
-        fills.
+        Largest number of slots, for example the number of steps for a level without a limit.
     profiler : Profiler, optional
         A revolver gives its own.
 
     Attributes
     ----------
     saves, loads : int
-        How often a checkpoint was written and read.
+        Number of writes and reads of checkpoints.
     """
 
     def __init__(
@@ -58,10 +57,10 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
         self._keys: dict[int, Key] = {}
 
     def save(self, key: int, data_pointers: Sequence[NDArray[Any]]) -> None:
-        """Store a checkpoint in slot `key`, in place of what is there.
+        """Store a checkpoint in slot `key`, and replace the previous one.
 
         Raises LevelFull for a slot that the level does not have, BadInput for more bytes than were
-        announced, and what the level raises.
+        announced, and the errors of the level.
         """
         if not 0 <= key < self.n_ckp:
             raise LevelFull(
@@ -78,10 +77,10 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
         self.saves += 1
 
     def load(self, key: int, locations: Sequence[NDArray[Any]]) -> None:
-        """Fill these arrays with the checkpoint in slot `key`; it stays there.
+        """Fill these arrays with the checkpoint in slot `key`, which remains stored.
 
-        Raises MissingCheckpoint, CorruptCheckpoint, and BadInput where they are not like those that
-        were stored.
+        Raises MissingCheckpoint, CorruptCheckpoint, and BadInput if shapes or dtypes are not those
+        that were stored.
         """
         if key not in self._keys:
             raise MissingCheckpoint(f"level {self.name!r} has no checkpoint in slot {key}")
@@ -100,12 +99,13 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
     def push(self, data_pointers: Sequence[NDArray[Any]]) -> None:
         """Store a checkpoint on top of the stack; raises LevelFull.
 
-        Theirs make an error and let it go: the checkpoint is lost, and the gradient is wrong.
+        pyrevolve's own storages create an error but do not raise it. The checkpoint is then lost,
+        and the gradient is wrong.
         """
         self.save(len(self._keys), data_pointers)
 
     def peek(self, locations: Sequence[NDArray[Any]]) -> None:
-        """Load the checkpoint on top of the stack; raises MissingCheckpoint where there is none."""
+        """Load the checkpoint on top of the stack; raises MissingCheckpoint if it is empty."""
         self.load(len(self._keys) - 1, locations)
 
     def pop(self, locations: Sequence[NDArray[Any]]) -> None:
@@ -131,12 +131,12 @@ def storages(levels: Platform | Scratch, nbytes: int, steps: int, /) -> list[Cki
     Parameters
     ----------
     levels : Platform or Scratch
-        A platform is opened; its files go once none of these storages is used any more, or the
-        process ends. Those of a Scratch go when it is closed.
+        The levels of a platform are opened. Their files are removed when none of these storages is
+        used any more, or when the process ends. Files of a Scratch are removed when it is closed.
     nbytes : int
         Bytes of one checkpoint: `Checkpoint.nbytes`.
     steps : int
-        Of the run: no more checkpoints are planned with.
+        Steps of the run, which limit the number of slots.
 
     Raises
     ------

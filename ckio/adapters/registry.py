@@ -1,7 +1,7 @@
-"""Backends, planners, codecs and models by name, those of other packages too.
+"""Backends, planners, codecs and models by name, also those of other packages.
 
-All are entry points, in groups `ckio.backends`, `ckio.planners`, `ckio.codecs` and `ckio.models`; a
-thing is imported when it is asked for.
+All of them are entry points, in the groups `ckio.backends`, `ckio.planners`, `ckio.codecs` and
+`ckio.models`. An entry is imported when it is needed.
 """
 
 import hashlib
@@ -66,7 +66,7 @@ def names(group: str, /) -> list[str]:
 def find(group: str, name: str, /) -> Any:
     """Return the object called `name` in a group.
 
-    Raises BadInput, where there is none with the nearest known names, and where there are two.
+    Raises BadInput if there is none, with the nearest known names, and if there are two.
     """
     entries, what = _entries(group), group.removesuffix("s")
     if name not in entries:
@@ -88,7 +88,7 @@ def find(group: str, name: str, /) -> Any:
 
 
 def is_ours(group: str, name: str, /) -> bool:
-    """Return whether ckio itself brings a name, and no other package."""
+    """Return whether ckio itself registers a name, and no other package."""
     entries = _entries(group).get(name, ())
     return bool(entries) and all(entry.module.partition(".")[0] == "ckio" for entry in entries)
 
@@ -100,10 +100,11 @@ def _package(entry: EntryPoint) -> str:
 
 
 def find_model(name: str, /) -> Callable[..., Any]:
-    """Return what makes a model: a registered name, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE or FILE.py.
+    """Return the factory of a model.
 
-    A module may be in the current directory. A file that is named alone has to hold exactly one
-    model: a class, or a function that makes one. Raises BadInput.
+    A name is a registered name, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE or FILE.py. A module may be in
+    the current directory. A file without an attribute must contain exactly one model, which is a
+    class or a function that returns one. Raises BadInput.
     """
     model = find_object(name)
     if not callable(model):
@@ -112,7 +113,7 @@ def find_model(name: str, /) -> Callable[..., Any]:
 
 
 def find_object(name: str, /) -> Any:
-    """Return the object that a name spells, as `find_model` does, also one that is no model."""
+    """Return the object of a name, as `find_model` does, even if it is no model."""
     file, attributes = _file_and_attributes(name)
     module, colon, rest = name.partition(":")
     if file is not None and attributes is None:
@@ -319,7 +320,7 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 
 def check_options(what: str, factory: Callable[..., Any], options: Iterable[str], /) -> None:
-    """Raise BadInput where `factory` has no such option, or needs one that is not given."""
+    """Raise BadInput if `factory` has no such option, or needs one that is not given."""
     if (parameters := _parameters(factory)) is None:
         return
     known = [parameter.name for parameter in parameters if parameter.kind in _NAMED]
@@ -348,7 +349,7 @@ def _types(parameter: inspect.Parameter) -> list[str]:
 
 
 def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) -> Any:
-    """Call `factory(**options)`; wrong options, and what it raises itself, become BadInput."""
+    """Call `factory(**options)`; wrong options and exceptions of the factory become BadInput."""
     check_options(what, factory, options)
     try:
         return factory(**options)
@@ -363,7 +364,7 @@ def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) 
 
 
 def place(level: Level, run: str, /) -> Path | None:
-    """Return the path of the files of the run called `run`; None where a level has no files."""
+    """Return the path of the files of the run called `run`, or None if a level has no files."""
     path, factory = level.options.get("path"), find("backends", level.backend)
     for_run = getattr(factory, "for_run", None)
     if path is None or for_run is None:
@@ -373,19 +374,19 @@ def place(level: Level, run: str, /) -> Path | None:
 
 
 def is_shared(level: Level, /) -> bool:
-    """Return whether all ranks of a job share one storage: the level's factory takes `ranks`."""
+    """Return whether all ranks of a job share one storage, because its factory takes `ranks`."""
     return takes(find("backends", level.backend), "ranks")
 
 
 def open_level(
     level: Level, /, *, run: str = "", ranks: RankGroup = ALONE, identity: str = ""
 ) -> Backend:
-    """Open the storage of a level, for the run called `run`, or one rank's part of it.
+    """Open the storage of a level for the run called `run`, or for one rank's part of it.
 
-    `identity` is the digest of what the run computes, which is stored beside its name.
-    The option `codec` says how to compress, and `codec_X` is the codec's option X. `path` is where
-    the level keeps files; each run has files of its own there. Raises ForeignLevel where they turn
-    out to be those of another run. A level that all ranks share is opened by all of the `ranks`.
+    `identity` is the digest of the run's computation, which is stored together with its name. The
+    option `codec` of the level names its codec, and `codec_X` is the codec's option X. `path` is
+    the path of its files, and each run has its own files there. Raises ForeignLevel if these files
+    belong to another run. If all ranks share a level, all of the `ranks` open it together.
     """
     codec = codec_of(level)  # first: what cannot be wrapped must not be left open
     what = f"level {level.name!r}: {level.backend}"
@@ -412,7 +413,7 @@ def takes(factory: Callable[..., Any], option: str, /) -> bool:
 
 
 def codec_of(level: Level, /) -> "Codec | None":
-    """Return the codec of a level, if it has one; raises BadInput where it cannot be made here."""
+    """Return the codec of a level, or None; raises BadInput if the codec is not available."""
     name, options = level.options.get("codec"), _codec_options(level)
     what = f"level {level.name!r}"
     if name is None:
@@ -433,12 +434,12 @@ def codec_of(level: Level, /) -> "Codec | None":
 
 
 def lossless_codecs() -> "dict[str, Codec]":
-    """Return every codec that can be used and gives back the very bytes, by name."""
+    """Return every available lossless codec, by name."""
     return {name: codec for name, codec in installed_codecs().items() if codec.lossless}
 
 
 def installed_codecs() -> "dict[str, Codec]":
-    """Return every codec that can be used without options, by name."""
+    """Return every codec that is available without options, by name."""
     codecs = {}
     for name in names("codecs"):
         with suppress(BadInput):  # it needs what is not installed, or an option
@@ -466,9 +467,9 @@ def _of_codec(option: str) -> bool:
 
 
 def lossy(platform: Platform, /) -> dict[str, str]:
-    """Return the levels whose codec may not give back the very bytes, with the codec's name.
+    """Return the levels whose codec may be lossy, with the codec's name.
 
-    A codec that cannot be asked here is not taken for lossless.
+    A codec that is not available here counts as lossy.
     """
     codecs = {}
     for level in platform.levels:
@@ -483,7 +484,7 @@ def lossy(platform: Platform, /) -> dict[str, str]:
 
 
 def close(backend: Backend, /, *, remove: bool) -> None:
-    """Close a level; with `remove`, delete what it kept, where it knows how to."""
+    """Close a level; with `remove`, also delete its files if it has such a method."""
     getattr(backend, "remove" if remove and hasattr(backend, "remove") else "close")()
 
 

@@ -1,4 +1,4 @@
-"""The levels of a platform for as long as somebody needs them: opened, and removed in the end."""
+"""The levels of a platform for temporary use: opened, and removed in the end."""
 
 import secrets
 import threading
@@ -23,10 +23,10 @@ _NATIVE: Final = "biufc"
 
 
 class Scratch:
-    """Open levels whose files go when this is closed, is forgotten, or the process ends well.
+    """Open levels whose files are removed when this is closed or deleted, or the process exits.
 
-    A framework puts its own arrays into a level, under a key that is nobody else's, and gets them
-    back from there. May be used by many threads.
+    A framework stores its arrays on a level under a new key, and reads them back by this key.
+    Several threads may use one Scratch.
 
     >>> from ckio import Level, Platform
     >>> with Scratch(Platform((Level(name="ram"),))) as scratch:
@@ -42,12 +42,12 @@ class Scratch:
     ----------
     platform : Platform
     backends : sequence of Backend
-        Its levels, in their order. Who drives them directly leaves `put` alone meanwhile.
+        Its levels, in their order. Do not use them directly and by `put` at the same time.
 
     Raises
     ------
     BadInput, StorageError
-        A level cannot be opened; then none of them is.
+        A level cannot be opened. Then all of them are closed.
     """
 
     def __init__(self, platform: Platform, /) -> None:
@@ -64,7 +64,7 @@ class Scratch:
             self._close = weakref.finalize(self, _closed, stack.pop_all())
 
     def put(self, level: int, arrays: Mapping[str, NDArray[Any]], /) -> Key:
-        """Store named arrays; returns the key under which they are.
+        """Store named arrays, and return their key.
 
         Raises LevelFull and other StorageErrors, and BadInput for arrays of objects.
         """
@@ -80,10 +80,10 @@ class Scratch:
     def get(
         self, level: int, key: Key, into: Mapping[str, NDArray[Any]] | None = None, /
     ) -> dict[str, NDArray[Any]]:
-        """Return the arrays under a key, which are new ones or those of `into`.
+        """Return the arrays of a key, as new arrays or in those of `into`.
 
-        Raises MissingCheckpoint, CorruptCheckpoint, and BadInput where it does not fit `into`, or
-        nothing can be written there.
+        Raises MissingCheckpoint, CorruptCheckpoint, and BadInput if it does not fit `into`, or if
+        an array of `into` is read-only.
         """
         for name, array in (into or {}).items():
             if not array.flags.writeable:
@@ -98,12 +98,12 @@ class Scratch:
         return arrays
 
     def drop(self, level: int, key: Key, /) -> None:
-        """Let go of what is stored under a key; raises MissingCheckpoint."""
+        """Discard the arrays of a key; raises MissingCheckpoint."""
         with self._locks[level]:
             self.backends[level].discard(key)
 
     def close(self) -> None:
-        """Close all levels, and remove what they kept; may be called twice."""
+        """Close all levels and remove their files; may be called twice."""
         self._close()
 
     def __enter__(self) -> Self:

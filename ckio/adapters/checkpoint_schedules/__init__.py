@@ -1,4 +1,4 @@
-"""Schedules of checkpoint_schedules run on ckio's levels, and ckio's where its are expected."""
+"""Conversion of schedules between ckio and checkpoint_schedules, in both directions."""
 
 from ckio.adapters.checkpoint_schedules.inward import from_checkpoint_schedule
 from ckio.adapters.checkpoint_schedules.outward import CkioSchedule, as_checkpoint_schedule

@@ -1,4 +1,4 @@
-"""A schedule of checkpoint_schedules as one of ckio's: checked, priced, and run on real levels."""
+"""Conversion of a schedule of checkpoint_schedules to one of ckio."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -26,28 +26,28 @@ def from_checkpoint_schedule(
     *,
     levels: Mapping[StorageType, int] | None = None,
 ) -> Schedule:
-    """Return one of their schedules as a legal schedule of ckio, up to its first EndReverse.
+    """Return a schedule of checkpoint_schedules as a legal schedule of ckio.
 
-    Storing what is there already, and what is never read, is left out; what is read for the last
-    time is discarded then, also where they never do, or later. The note of the schedule says how
-    often that was so.
+    It is converted up to its first EndReverse. A write is left out if the checkpoint is stored
+    already, or is never read. A checkpoint is discarded at its last read, even if the original
+    schedule never discards it, or does so later. The note of the schedule counts these changes.
 
     Parameters
     ----------
     theirs : CheckpointSchedule
-        A fresh one, which this uses up; one made by `as_checkpoint_schedule` stays as it is.
+        A fresh schedule, which is used up. One from `as_checkpoint_schedule` is not changed.
     chain : Chain
-        How many steps there are, what they cost, and how large checkpoints are.
+        Number and costs of the steps, and sizes of their checkpoints.
     platform : Platform
     levels : mapping of StorageType to int, optional
-        Which level RAM and DISK are; by default RAM is the first level of backend `ram`, or level 0
-        where there is none, and DISK is the first level that is neither.
+        The levels of RAM and DISK. By default RAM is the first level of backend `ram`, or level 0
+        if there is none, and DISK is the first other level that is not of backend `ram`.
 
     Raises
     ------
     BadInput
-        It was begun before, is of another length, never reverses, stores where there is no level,
-        or does not fit: too little capacity, or working memory for the tapes that it holds at once.
+        The schedule was begun before, has another length, never reverses, or uses a storage that
+        has no level. Or it does not fit into the capacities, or its tapes into the working memory.
     """
     numbers = _levels(platform) if levels is None else dict(levels)
     for storage, number in numbers.items():

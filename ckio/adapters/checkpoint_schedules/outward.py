@@ -1,10 +1,10 @@
-"""A schedule of ckio as a `CheckpointSchedule`: for pyadjoint, tlm_adjoint and all who ask for one.
+"""Conversion of a schedule of ckio to a `CheckpointSchedule`, as pyadjoint and tlm_adjoint take it.
 
 In checkpoint_schedules a checkpoint is stored by the Forward that leaves its step, and can be used
-for the steps that this Forward ran over: one of step 3 that was stored by Forward(3, 7) can be
-loaded only once the adjoint is at 7 or before. Nothing can be loaded while a tape is held: it is
-reversed or stored by then. So `Translation` delays each of their actions until it is known what
-follows.
+for the steps of this Forward. For example, a checkpoint of step 3 that Forward(3, 7) stored can be
+loaded only if the adjoint is at 7 or before. Nothing can be loaded before the tape in working
+memory is reversed or stored. Therefore `Translation` delays each action until the next ones are
+known.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,16 +35,17 @@ Place = TypeVar("Place")
 
 
 class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no types
-    """A schedule of ckio in the words of checkpoint_schedules.
+    """A schedule of ckio as a `CheckpointSchedule`.
 
-    It is an iterator, as all of theirs are; once it is exhausted, a new loop begins anew.
+    It is an iterator, as all classes of checkpoint_schedules. Once it is exhausted, a new loop
+    begins again.
 
     Attributes
     ----------
     schedule : Schedule
-        What it says.
+        The schedule of ckio.
     actions : tuple of CheckpointAction
-        All that it yields.
+        All actions that it yields.
     """
 
     def __init__(self, schedule: Schedule, places: Mapping[int, StorageType], /) -> None:
@@ -69,12 +70,12 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether the adjoint has arrived; another one takes a new loop."""
+        """Return whether the adjoint is complete; another adjoint needs a new loop."""
         return self._exhausted
 
     @property
     def is_running(self) -> bool:
-        """Return whether an action was yielded."""
+        """Return whether it has yielded an action."""
         return hasattr(self, "iter")
 
     def uses_storage_type(self, storage_type: StorageType) -> bool:
@@ -89,30 +90,30 @@ def as_checkpoint_schedule(
     *,
     storage: Mapping[int, StorageType] | None = None,
 ) -> CkioSchedule:
-    """Return a schedule of ckio, of whole checkpoints and a known length, as one of theirs.
+    """Return a schedule of ckio, of whole checkpoints and a known length, as a CheckpointSchedule.
 
-    Its forward steps are the same, and so are the reads and writes, with these exceptions: what is
-    never read is not written; what is on two levels of one storage is there once; what is read
-    for the last time is deleted then; a state that is put away while others are copied from level
-    to level stays where it is; and what is written to two storages at once, or between being read
-    and recorded, is copied, which reads it once more. What is recorded and neither reversed nor
-    stored is a Forward like any other.
+    Forward steps, reads and writes are the same, with these exceptions. A checkpoint that is never
+    read is not written, and one that is read for the last time is deleted. A checkpoint on two
+    levels of one storage is stored once. A state that is stored while others are copied between
+    levels stays on its level. A checkpoint that is written to two storages at once, or between its
+    read and its record, is copied, which takes one more read. A step that is recorded, but neither
+    reversed nor stored, is a plain Forward.
 
     Parameters
     ----------
     schedule : Schedule
     platform : Platform, optional
-        If given, the schedule must be legal on it, and levels of `ram` are RAM and others DISK.
+        If given, the schedule must be legal on it. Levels of `ram` are RAM and others DISK.
     storage : mapping of int to StorageType, optional
-        Which level is RAM and which is DISK; by default level 0 is RAM and all others are DISK.
+        The storage of each level. By default level 0 is RAM and all others are DISK.
 
     Raises
     ------
     IllegalAction
-        It is not a legal schedule.
+        The schedule is not legal.
     BadInput
-        It does not begin at the beginning and go back to it, or does what they have no word for:
-        the message names the action.
+        The schedule does not reverse all steps from x_0 on, or has an action without a counterpart,
+        which the message names.
     """
     used = len(counts(schedule).levels)
     keys = schedule.actions.take(schedule.actions.op >= WRITE)
@@ -154,7 +155,7 @@ def _places(action: Any) -> tuple[StorageType, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An action of theirs; after it the forward is at step n, and r steps are reversed."""
+    """A CheckpointAction; after it the forward is at step n, and r steps are reversed."""
 
     action: Any
     n: int
@@ -183,7 +184,7 @@ class _PendingRead:
 
 @dataclass(slots=True)
 class Translation:
-    """One pass over a legal schedule; `lines` raises BadInput for what they cannot express."""
+    """One pass over a legal schedule; `lines` raises BadInput for actions without a counterpart."""
 
     schedule: Schedule
     places: Mapping[int, StorageType]
@@ -209,7 +210,7 @@ class Translation:
         self.adjoint = self.schedule.chain.length
 
     def lines(self) -> tuple[Line, ...]:
-        """Return all actions, each with the state of their machine after it."""
+        """Return all CheckpointActions, each with the steps n and r after it."""
         later = Later.of(self.schedule, self.places)
         for number, action in enumerate(self.schedule.actions):
             self.now = number

@@ -1,4 +1,4 @@
-"""JAX: a loop whose reverse mode keeps its states on the levels of a platform, and models."""
+"""JAX: loops whose reverse mode stores states on the levels of a platform, and models."""
 
 from ckio.adapters.jax.model import JaxModel, PartitionedModel
 from ckio.adapters.jax.scan import checkpointed_scan

@@ -1,7 +1,7 @@
 """A loop of JAX in blocks of steps: forward over some of them, and back over one.
 
-Going back over a block runs it forward once more, inside the same compiled function: XLA then holds
-what the adjoint of its steps needs, and nothing outside keeps more than the block's first state.
+To reverse a block, it is run forward once more in the same compiled function. XLA then has the
+tapes of its steps, and only the first state of the block has to be stored.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,14 +35,14 @@ MAX_STEPS: Final = 2**31 - 1
 
 
 class Given(NamedTuple):
-    """Leaves that all steps read: of the parameters, and of rows of which each step has one."""
+    """Leaves that steps read: the parameters of all steps, and rows, one for each step."""
 
     params: Leaves
     rows: Leaves
 
 
 class Back(NamedTuple):
-    """Cotangents, of the leaves that have one: of the state, the parameters, and all rows."""
+    """Cotangents of the state, the parameters and all rows, for the leaves that have one."""
 
     x: Leaves
     params: Leaves
@@ -51,13 +51,13 @@ class Back(NamedTuple):
 
 @dataclass(frozen=True)
 class Shapes:
-    """Shapes and dtypes of all that goes into a step: a state, parameters, and all n rows.
+    """Shapes and dtypes of the arguments of a step: a state, parameters, and all n rows.
 
     Attributes
     ----------
     trees : tuple of PyTreeDef
     leaves : tuple of tuple of jax.ShapeDtypeStruct
-        Of each of the three, in the order of its tree.
+        Shapes and dtypes of the leaves of each tree, in its order.
     """
 
     trees: tuple[Any, Any, Any]
@@ -92,7 +92,7 @@ class Shapes:
 
 @dataclass(frozen=True)
 class LoopBlocks:
-    """n steps in blocks of `size`; the last may be shorter.
+    """A loop of n steps in blocks of `size` steps; the last block may be shorter.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class LoopBlocks:
         return sum(map(nbytes_of, self.shapes.leaves[0]))
 
     def advance(self, x: Leaves, given: Given, begin: Any, end: Any, /) -> Leaves:
-        """Go from the beginning of a block to that of another; both may be traced numbers."""
+        """Advance from the first state of one block to that of another; both may be traced."""
 
         def one(i: Any, x: Leaves) -> Leaves:
             row = [lax.dynamic_index_in_dim(a, i, keepdims=False) for a in given.rows]
@@ -131,7 +131,7 @@ class LoopBlocks:
         return min(self.size, self.n - number * self.size)
 
     def reverse(self, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
-        """Go back over one block, from its first state; cotangents of parameters grow by its part.
+        """Reverse one block from its first state, and add its part to the gradient.
 
         The number of the block may be traced.
         """
@@ -144,7 +144,7 @@ class LoopBlocks:
         return back
 
     def reverse_of(self, length: int, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
-        """Go back over one block whose number of steps is known."""
+        """Reverse one block whose number of steps is known."""
         begin = jnp.int32(number * self.size)
         rows = [lax.dynamic_slice_in_dim(a, begin, length) for a in given.rows]
 
@@ -174,7 +174,7 @@ class LoopBlocks:
 
 
 def when(condition: Any, apply: Callable[[Any], Any], carry: Any, /) -> Any:
-    """Return `apply(carry)` where a condition holds, which may be traced, and else the carry."""
+    """Return `apply(carry)` if a condition holds, which may be traced, and otherwise the carry."""
     if isinstance(condition, bool):
         return apply(carry) if condition else carry
     return lax.cond(condition, apply, lambda it: it, carry)
@@ -183,10 +183,10 @@ def when(condition: Any, apply: Callable[[Any], Any], carry: Any, /) -> Any:
 def blocks_of(
     step: Callable[..., Any], shapes: Shapes, n: int, segment: int | str, /
 ) -> LoopBlocks:
-    """Return the blocks of a loop; raises BadInput where it is none.
+    """Return the blocks of a loop; raises BadInput if the arguments define no loop.
 
-    With "auto", a block is as long as its states fit into `BLOCK_BYTES`; then all are made equally
-    long, if that does not make them much shorter: one of another length is compiled, too.
+    With "auto", a block is so long that its states fit into `BLOCK_BYTES`. All blocks are made
+    equally long if they do not become much shorter, because each length is compiled separately.
     """
     try:
         hash(step)
@@ -258,7 +258,7 @@ def _check_step(step: Callable[..., Any], shapes: Shapes) -> None:
 
 
 def arrays(what: str, tree: Any, /) -> Any:
-    """Return the tree with arrays as leaves; raises BadInput where one cannot be an array."""
+    """Return the tree with arrays as leaves; raises BadInput if a leaf cannot be an array."""
 
     def one(path: Any, leaf: Any) -> Any:
         try:
@@ -271,7 +271,7 @@ def arrays(what: str, tree: Any, /) -> Any:
 
 
 def check_steps(n: object, rows: Any, /) -> int:
-    """Return the number of steps; raises BadInput where it is none, or rows are not as many."""
+    """Return the number of steps; raises BadInput if it is invalid or differs from that of rows."""
     if not is_whole(n) or not 0 <= n <= MAX_STEPS:
         raise BadInput(f"n = {n!r}; it must be a whole number of steps, below 2**31")
     for path, leaf in jax.tree.leaves_with_path(rows):
@@ -282,7 +282,7 @@ def check_steps(n: object, rows: Any, /) -> int:
 
 
 def is_smooth(leaf: Any, /) -> bool:
-    """Return whether an array has a cotangent: it has real or complex numbers."""
+    """Return whether an array has a cotangent, because its numbers are real or complex."""
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
@@ -292,13 +292,13 @@ def smooth(leaves: Sequence[Any], /) -> Leaves:
 
 
 def merged(leaves: Sequence[Any], smooth: Sequence[Any], /) -> Leaves:
-    """Return these leaves, with others in the place of those that have a cotangent."""
+    """Return these leaves, with the leaves that have a cotangent replaced by others."""
     others = iter(smooth)
     return [next(others) if is_smooth(leaf) else leaf for leaf in leaves]
 
 
 def zeros(leaves: Sequence[Any], /) -> Leaves:
-    """Return zero cotangents, of the leaves that have one."""
+    """Return zero cotangents for the leaves that have one."""
     return [jnp.zeros(leaf.shape, leaf.dtype) for leaf in leaves if is_smooth(leaf)]
 
 
@@ -314,23 +314,23 @@ def nbytes_of(leaf: Any, /) -> int:
 
 
 def plain(leaves: Sequence[Any], /) -> Leaves:
-    """Return arrays that NumPy has: of keys of random numbers, their whole numbers."""
+    """Return arrays that NumPy has; keys of random numbers become their integers."""
     return [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves]
 
 
 def plain_shape(leaf: Any, /) -> Any:
-    """Return the shape and dtype of what `plain` makes of an array."""
+    """Return the shape and dtype of the array that `plain` returns for this one."""
     return jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf
 
 
 def bits_of(leaf: Any, /) -> NDArray[Any]:
-    """Return an array as numbers of NumPy's own, without a copy where JAX allows it."""
+    """Return an array with a dtype that NumPy has, without a copy if JAX allows it."""
     array = np.asarray(*plain([leaf]))
     return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
 
 
 def array_of(old: Any, bits: Any, /, *, may_alias: bool = True) -> Any:
-    """Return the array like `old` that has these bits; on the CPU, it may lie in their memory."""
+    """Return the array like `old` that has these bits; on the CPU it may share their memory."""
     if is_key(old):
         return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(old))
     place = old.sharding if old.committed else None  # functions are compiled anew for the other

@@ -1,4 +1,4 @@
-"""Models of JAX, which ckio schedules, runs, and resumes after a kill.
+"""Models of JAX, which ckio plans, runs, and resumes after a kill.
 
 `JaxModel` is a loop in blocks of steps; `PartitionedModel` has a step in two halves, and tapes.
 """
@@ -37,16 +37,16 @@ from ckio.model.arrays import Array, Arrays, as_bytes, empty
 
 
 class JaxModel:
-    """A loop of JAX in steps of `segment` iterations each; its state lies where JAX puts it.
+    """A model whose step is a block of `segment` iterations of a loop in JAX.
 
-    A step is a block of iterations in one compiled function. To record it is to keep its first
-    state: reversing it runs it forward once more, inside JAX. So there are no tapes to store, and
-    a schedule of restart data alone fits best. A checkpoint of restart data is the arrays of a
-    state, which go to memory on the host without a copy, as nobody changes an array of JAX; one of
-    the adjoint has the cotangents of x, of all parameters and rows, and J.
+    A block is one compiled function. Recording a step only stores its first state, because
+    reversing the step runs it forward once more inside JAX. Therefore a model has no tapes to
+    store, and its planner must be one of restart data. Restart data are the arrays of a state. They
+    are stored in memory of the host without a copy, because arrays of JAX are never changed. A
+    checkpoint of the adjoint contains J and the cotangents of x, parameters and rows.
 
-    Controls are x_0, the parameters and the rows, as far as they are real or complex; an array
-    is called by its place in the tree, such as "x.u", "params.k" or "xs".
+    Controls are the real and complex arrays of x_0, parameters and rows. An array is named by its
+    path in the tree, for example "x.u", "params.k" or "xs".
 
     >>> x = {"u": jnp.array([1.0, 2.0])}
     >>> def decay(x, k, i):
@@ -61,29 +61,29 @@ class JaxModel:
     Parameters
     ----------
     step : callable
-        As `checkpointed_scan` takes it.
+        The step of `checkpointed_scan`.
     x0 : pytree of arrays
-        Copied.
+        Initial state, which is copied.
     functional : callable
-        J(x_n), a real number, by functions of JAX.
+        J(x_n), a real number, computed by functions of JAX.
     n : int
-        Iterations in all; the last step may have fewer of them than the others.
+        Total number of iterations. The last step may have fewer of them than the others.
     params, xs : pytree of arrays, optional
-        As `checkpointed_scan` takes them.
+        Parameters and rows of `checkpointed_scan`.
     segment : int or "auto"
         Iterations of a step.
     on_step : callable, optional
-        Called after each step of either sweep with where it now stands.
+        Called after each step of either sweep with the step that is reached.
 
     Attributes
     ----------
     steps : int
-        How many steps the iterations make.
+        Number of steps, which are blocks of iterations.
 
     Raises
     ------
     BadInput
-        As `checkpointed_scan` does, and where J is no real number.
+        An argument is invalid, as for `checkpointed_scan`, or J is no real number.
     """
 
     def __init__(
@@ -298,13 +298,13 @@ def _names(what: str, tree: Any) -> list[str]:
 
 
 class PartitionedModel:
-    """A model whose tapes are what a `Partition` of its step stores.
+    """A model whose tapes contain the values that a `Partition` of its step stores.
 
-    The gradient refers to all real and complex arrays of x_0; a parameter is an array of the state
-    that no step overwrites, and lies in no checkpoint. Every schedule calls the same two compiled
-    functions on the same arrays; where these give the same bits each time, so does the gradient.
-    On a CPU, JAX does not promise that: adjoints of a larger step were seen to differ by rounding
-    from call to call, and those of `jax.vjp` do so too.
+    The gradient is taken with respect to all real and complex arrays of x_0. A parameter is an
+    array of the state that no step overwrites; it is in no checkpoint. Every schedule calls the
+    same two compiled functions on the same arrays, so the gradient has the same bits if these
+    functions return the same bits in each call. JAX does not guarantee this on a CPU: adjoints of a
+    larger step differed by rounding from call to call, as those of `jax.vjp` do.
 
     >>> from ckio.analysis.partitioned import partition
     >>> x = {"u": jnp.array([1.0, 2.0]), "k": jnp.array([0.5, 0.25])}
@@ -319,14 +319,14 @@ class PartitionedModel:
     Parameters
     ----------
     halves : Partition
-        Of a step that was traced. Processes of one run need the same: let it be chosen by bytes, or
-        by seconds that are declared.
+        The partition of a traced step. All processes of one run need the same one, so it must be
+        chosen by bytes, or by declared seconds.
     state : mapping of str to array
-        x_0; copied.
+        Initial state x_0, which is copied.
     functional : callable
-        J(x_n), from the dict of arrays to a real number, by functions of JAX.
+        J(x_n), from the dict of arrays to a real number, computed by functions of JAX.
     on_step : callable, optional
-        Called after each step of either sweep with where it now stands.
+        Called after each step of either sweep with the step that is reached.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A schedule as a table, whose rows both sweeps of a gradient go through one after the other."""
+"""A schedule as a table, whose rows both sweeps of a gradient perform one after the other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,14 +21,14 @@ ABSENT: Final = -1
 
 
 class SweepRow(NamedTuple):
-    """One turn of the loop over a table: up to four things, done in this order.
+    """One row of the table: up to four operations, performed in this order.
 
     Attributes
     ----------
     read : int
         The number of the access that reads a state, or ABSENT.
     begin, end : int
-        The blocks to advance over; none where they are equal.
+        The blocks to advance over; none if they are equal.
     write : int
         The number of the access that writes the state, or ABSENT.
     reverse : int
@@ -48,18 +48,18 @@ _AFTER_ALL: Final = len(SweepRow._fields)
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The two sweeps of a gradient; the forward ends where the backward begins, at the last block.
+    """The two sweeps of a gradient; the forward sweep ends at the last block.
 
     Attributes
     ----------
     platform : Platform
     forward, backward : tuple of SweepRow
     slots : tuple of Slot
-        Of each access.
+        The slot of each access.
     drops : tuple of tuple of Slot
         The slots to discard after each access.
     accesses_forward : int
-        How many of the accesses are on the way forward.
+        Number of accesses in the forward sweep.
     """
 
     platform: Platform
@@ -78,10 +78,10 @@ def plan(
     seconds: Callable[[], tuple[float, float]],
     /,
 ) -> SweepPlan:
-    """Plan so many blocks, whose states have so many bytes.
+    """Plan the gradient of `count` blocks whose states have `nbytes` bytes each.
 
-    The seconds of a block, forward and back, are asked for only where the levels have prices.
-    Raises NoSchedule, and BadInput for a planner that stores anything but states.
+    `seconds` is called only if the levels have prices. It returns the seconds of a block, forward
+    and back. Raises NoSchedule, and BadInput for a planner that stores anything but states.
     """
     priced = any(level.write != FREE or level.read != FREE for level in platform.levels)
     advance, reverse = seconds() if priced else (1.0, 3.0)

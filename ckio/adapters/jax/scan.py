@@ -1,9 +1,9 @@
-"""`jax.lax.scan` over a state, whose reverse mode keeps states on the levels of a platform.
+"""`jax.lax.scan` over a state, whose reverse mode stores states on the levels of a platform.
 
-Both sweeps of a gradient go through the rows of a `SweepPlan`, in one of two ways. Outside
-`jax.jit` Python does so, and calls compiled blocks: JAX computes while Python stores, because a
-state is written while the block after it is under way, and read while the block before it is
-reversed. Inside `jax.jit` a loop of XLA does so, and calls Python only to store and to fetch.
+Both sweeps of a gradient go through the rows of a `SweepPlan`. Outside `jax.jit` Python does this
+and calls compiled blocks. I/O then overlaps with computation: a state is written while JAX computes
+the next block, and read while JAX reverses the block before it. Inside `jax.jit` a loop of XLA goes
+through the rows, and calls Python only to store and to fetch states.
 """
 
 import threading
@@ -63,12 +63,13 @@ def checkpointed_scan(
     planner: str | Planner = "hrevolve",
     segment: int | str = "auto",
 ) -> Any:
-    """Return x_n, from x_0 by n steps; `jax.grad` of it keeps states on levels, not in JAX.
+    """Return x_n after n steps from x_0; `jax.grad` of it stores states on levels, not in JAX.
 
-    Without a derivative this is a loop in XLA and nothing else. For reverse mode, steps are taken
-    in blocks, and a schedule says which of their first states are stored on which level, and which
-    are computed again. May be called inside `jax.jit` and outside, and under `jax.vmap`, which
-    takes one gradient after the other. It has no forward mode and no second derivative.
+    If no derivative is taken, this is a plain loop in XLA. For reverse mode, the steps are grouped
+    into blocks. A schedule says which first states of blocks are stored on which level, and which
+    are computed again. You can call this function inside `jax.jit` and outside, and under
+    `jax.vmap`, which computes one gradient after the other. There is no forward mode and no second
+    derivative.
 
     >>> x = jnp.array([0.1, 0.2])
     >>> end = lambda r: checkpointed_scan(lambda x, r, i: r * x * (1 - x), x, 9, params=r).sum()
@@ -79,35 +80,34 @@ def checkpointed_scan(
     Parameters
     ----------
     step : callable
-        `step(x, params, i)`, or with `xs` `step(x, params, i, row)`: from x_i to x_{i+1}, which is
-        a pytree of the same shapes and dtypes. A function that is made anew for each call is
-        compiled anew.
+        `step(x, params, i)`, or with `xs` `step(x, params, i, row)`. It returns x_{i+1}, a pytree
+        with the shapes and dtypes of x_i. A new function object is compiled again.
     x0 : pytree of arrays
-        Of any dtype; those that are not real or complex numbers have no gradient.
+        Initial state, of any dtype. Arrays that are neither real nor complex have no gradient.
     n : int
-        How many steps.
+        Number of steps.
     params : pytree of arrays, optional
-        Arrays that all steps read. An array that a step uses otherwise is a constant.
+        Arrays that all steps read, with a gradient. Other arrays that a step uses are constants.
     xs : pytree of arrays, optional
         Rows: step i reads row i of each array.
     platform : Platform, optional
-        The levels; memory if not given. Their capacities are those of each gradient under way, and
-        their files are gone when it is done. Blocks are timed where levels have prices.
+        The levels; by default one level in memory. Capacities apply to each gradient separately.
+        Files are removed when the gradient is done. If levels have prices, blocks are timed.
     planner : str or callable, optional
-        A name, or a function of chain and platform; one that stores no tapes.
+        A planner that stores no tapes, or its name.
     segment : int or "auto", optional
-        Steps of a block, whose states are all in JAX's memory while it is reversed; "auto" gives
-        them at most 16 MiB.
+        Steps of a block. All states of a block are in JAX's memory while it is reversed; "auto"
+        chooses the block so that they take at most 16 MiB.
 
     Raises
     ------
     BadInput
-        The step does not return what it was given; or an argument is none of the above.
+        The step returns another structure, shape or dtype, or an argument is invalid.
     NoSchedule
-        Where a gradient is asked for, and the levels have no room for one state.
+        A gradient is computed, and not even one state fits on the levels.
     StorageError
-        A level failed; inside `jax.jit` as a JaxRuntimeError with this error in its message. No
-        files stay.
+        A level failed. Inside `jax.jit` this is a JaxRuntimeError with the error in its message.
+        All files are removed.
     """
     x, params, xs = arrays("x0", x0), arrays("params", params), arrays("xs", xs)
     n = check_steps(n, xs)
@@ -151,7 +151,7 @@ def _is_traced(*trees: Any) -> bool:
 
 
 class Turn(NamedTuple):
-    """The carry of a sweep between two rows.
+    """The values that a sweep carries from one row to the next.
 
     Attributes
     ----------
@@ -170,7 +170,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweeps:
-    """The two sweeps of a gradient, by a plan that is made when it is first needed."""
+    """The two sweeps of a gradient, with a plan that is computed when it is first needed."""
 
     blocks: LoopBlocks
     platform: Platform

@@ -1,7 +1,8 @@
 """States of a gradient on the levels of a platform, and gradients by number for callbacks.
 
-XLA may call a `GradientStore` from any of its threads. Nothing here calls JAX to compute: a
-compiled function, called within a callback, may wait for a thread that waits for the callback.
+XLA may call a `GradientStore` from any of its threads. This module never calls JAX to compute,
+because a compiled function that is called from a callback may wait for a thread that waits for the
+callback.
 """
 
 import threading
@@ -17,16 +18,16 @@ from ckio.adapters.jax.plans import Slot, SweepPlan
 from ckio.adapters.scratch import Scratch
 
 WAITING: Final = 16
-"""Gradients that may wait for their way back; for older ones it begins with another way forward."""
+"""Gradients that may wait for their reverse sweep; older ones repeat their forward sweep first."""
 
 GONE: Final = np.int32(-1)
 
 
 class StoredStates:
-    """The open levels of one gradient under way, and the states that its plan stores there.
+    """The open levels of one gradient, and the states that its plan stores on them.
 
-    They are closed and their files removed after the last access, where one fails, and when nobody
-    refers to this object any more.
+    The levels are closed and their files removed after the last access, if an access fails, and
+    when this object is deleted.
     """
 
     def __init__(self, plan: SweepPlan, /) -> None:
@@ -36,7 +37,7 @@ class StoredStates:
 
     @property
     def waits(self) -> bool:
-        """Return whether the way forward is done, and the way back has not begun."""
+        """Return whether the forward sweep is done and the reverse sweep has not begun."""
         return self._accesses == self._plan.accesses_forward and not self.is_reversing
 
     @property
@@ -45,7 +46,7 @@ class StoredStates:
         return self._accesses == len(self._plan.slots)
 
     def put(self, access: int, leaves: list[Any], /) -> None:
-        """Do a write; raises StorageError."""
+        """Perform a write; raises StorageError."""
 
         def write(slot: Slot) -> None:
             arrays = {str(i): bits_of(leaf) for i, leaf in enumerate(leaves)}
@@ -54,7 +55,7 @@ class StoredStates:
         self._access(access, write)
 
     def get(self, access: int, /) -> list[NDArray[Any]]:
-        """Do a read, of the bits of the leaves; raises StorageError."""
+        """Perform a read, and return the bits of the leaves; raises StorageError."""
         read = self._access(access, lambda slot: self._scratch.get(slot[0], self._keys[slot]))
         return list(read.values())
 
@@ -76,7 +77,7 @@ class StoredStates:
 
 
 class GradientStore:
-    """All gradients under way in compiled programs of this process; each has a number."""
+    """The unfinished gradients of compiled programs in this process; each has a number."""
 
     def __init__(self) -> None:
         self._gradients: dict[int, StoredStates] = {}
@@ -87,7 +88,7 @@ class GradientStore:
         return len(self._gradients)
 
     def begin(self, plan: SweepPlan, /) -> Any:
-        """Open the levels; returns the number."""
+        """Open the levels of a new gradient, and return its number."""
         states = StoredStates(plan)
         with self._lock:
             self._last = self._last % (2**31 - 1) + 1
@@ -100,7 +101,7 @@ class GradientStore:
         return np.int32(number)
 
     def take(self, number: Any, /) -> Any:
-        """Begin the way back of a gradient; returns its number, or GONE."""
+        """Begin the reverse sweep of a gradient; returns its number, or GONE."""
         with self._lock:
             states = self._gradients.get(int(number))
             if states is None or not states.waits:
@@ -109,18 +110,18 @@ class GradientStore:
         return np.int32(number)
 
     def claim(self, number: Any, /) -> StoredStates | None:
-        """Hand over a gradient that waits for its way back, or None; it has no number any more."""
+        """Remove a gradient that waits for its reverse sweep, and return it, or None."""
         with self._lock:
             states = self._gradients.get(int(number))
             return self._gradients.pop(int(number)) if states is not None and states.waits else None
 
     def put(self, number: Any, access: Any, leaves: list[Any], /) -> Any:
-        """Do a write; returns the number."""
+        """Perform a write; returns the number."""
         self._access(number, lambda states: states.put(int(access), leaves))
         return np.int32(number)
 
     def get(self, like: list[Any], number: Any, access: Any, /) -> tuple[Any, list[Any]]:
-        """Do a read; returns the number, and leaves of these dtypes."""
+        """Perform a read; returns the number, and leaves of these dtypes."""
         bits = self._access(number, lambda states: states.get(int(access)))
         return np.int32(number), [x.view(it.dtype) for x, it in zip(bits, like, strict=True)]
 

@@ -1,13 +1,14 @@
-"""Tapes of pyadjoint whose values lie on the levels of a platform, by a schedule that ckio plans.
+"""Tapes of pyadjoint whose values are stored on the levels of a platform, by a schedule of ckio.
 
     enable(tape, platform, steps=1000)
     for i in tape.timestepper(range(1000)):
-        ...                                   what pyadjoint annotates, as ever
+        ...                                   annotated by pyadjoint as usual
 
-A time step of the tape is a step of the chain. What it starts from (pyadjoint's checkpointable
-state) is restart data x_i; the inputs and outputs of its blocks are its tape t_i. pyadjoint asks
-four things of what manages its checkpoints, and `Manager` does them by the actions of a schedule;
-`TapeStorage` has the checkpoints on the levels, and `steps` goes forward and back.
+A time step of the tape is a step of the chain. The state from which it starts (pyadjoint's
+checkpointable state) is restart data x_i, and the inputs and outputs of its blocks are its tape
+t_i. pyadjoint calls four methods of the manager of its checkpoints. `Manager` implements them by
+the actions of a schedule, `TapeStorage` stores the checkpoints on the levels, and `steps` computes
+forward and reversed steps.
 """
 
 from ckio.errors import BadInput

@@ -1,4 +1,4 @@
-"""A manager of the checkpoints of a tape, as pyadjoint calls it, by a schedule of ckio."""
+"""The manager of the checkpoints of a tape, as pyadjoint calls it, by a schedule of ckio."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,30 +41,30 @@ def enable(
     planner: Planner | str = hrevolve,
     chain: Chain | None = None,
 ) -> "Manager":
-    """Let ckio plan the checkpoints of a tape, and keep them on the levels of a platform.
+    """Plan the checkpoints of a tape, and store them on the levels of a platform.
 
-    To be called before anything is annotated. The levels are opened now; they are closed, and
-    their files removed, by `close()`, by `tape.clear_tape()`, or when the tape is forgotten.
+    Call this before anything is annotated. The levels are opened now. They are closed and their
+    files removed by `close()`, by `tape.clear_tape()`, or when the tape is deleted.
 
     Parameters
     ----------
     tape
         An empty tape.
     platform
-        The levels, and in `working_memory` how many bytes of tapes may be in memory.
+        The levels. Its `working_memory` limits the bytes of tapes in memory.
     steps
-        How many time steps the loop over `tape.timestepper` makes; None if it has to show.
+        Number of time steps of the loop over `tape.timestepper`; None if it is not known.
     planner
-        A planner, or the name of one. Where the end is not known the first time goes by `online`.
+        A planner or its name. If `steps` is None, the first evaluation is planned by `online`.
     chain
         Costs of steps and sizes of their checkpoints. Without it the first five steps are measured:
-        their largest checkpoints, and the seconds of the fastest; recording and reversing are
-        taken to last as long.
+        the sizes are those of their largest checkpoints, and the seconds are those of the fastest
+        step, also for recording and reversing.
 
     Raises
     ------
     BadInput
-        The tape is not empty or has a manager, or an argument makes no sense.
+        The tape is not empty or has a manager, or an argument is invalid.
     StorageError
         A level cannot be opened.
     """
@@ -86,15 +86,15 @@ def enable(
 
 
 class Manager:
-    """The checkpoints of one tape; made by `enable`.
+    """The checkpoints of one tape; `enable` returns it.
 
     Attributes
     ----------
     storage : TapeStorage
         The stored checkpoints.
     schedule : Schedule or None
-        The actions of an evaluation and a derivative: known from the fifth step on, or, where
-        the end is not known, when the functional is evaluated again.
+        The actions of an evaluation and a derivative. It is known from the fifth step on, or, if
+        the number of steps is not known, when the functional is evaluated again.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Manager:
     # For its user.
 
     def close(self) -> None:
-        """Close the levels and remove what they kept; the tape cannot be evaluated any more."""
+        """Close the levels and remove their files; the tape cannot be evaluated any more."""
         self.storage.clear()
 
     def __enter__(self) -> Self:

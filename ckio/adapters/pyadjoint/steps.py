@@ -1,7 +1,8 @@
-"""The time steps of a tape: while pyadjoint records them, and after that forward and back.
+"""The time steps of a tape, while pyadjoint records them, and later forward and back.
 
-Every variable of a tape has one value in an evaluation, so that values are only ever in memory or
-not. They are counted: the state and the tapes hold variables, and what nothing holds leaves memory.
+Every variable of a tape has one value in an evaluation, which is in memory or not. The state and
+the tapes refer to variables, and these references are counted. A value without a reference leaves
+memory.
 """
 
 from collections import Counter
@@ -28,7 +29,7 @@ def used(step: Any, /) -> list[Any]:
 
 
 class Held:
-    """Which variables have their values in memory, and for how many reasons.
+    """The variables whose values are in memory, with the number of references to each.
 
     `absent` stands for a value that has left memory: None while pyadjoint records, which then
     takes that of the object again when it needs it.
@@ -39,17 +40,17 @@ class Held:
         self._count: Counter[Any] = Counter()
 
     def take(self, variables: Iterable[Any], /) -> None:
-        """Count one more reason for each of these."""
+        """Add a reference to each of these."""
         self._count.update(variables)
 
     def release(self, variables: Iterable[Any], /) -> None:
-        """Count one reason less for each; what has none left leaves memory."""
+        """Remove a reference to each; values without references leave memory."""
         for variable in variables:
             self._count[variable] -= 1
             self.sweep((variable,))
 
     def sweep(self, variables: Iterable[Any], /) -> None:
-        """Let go of those that nothing holds."""
+        """Remove the values without references from memory."""
         for variable in variables:
             if self._count[variable] <= 0:
                 del self._count[variable]
@@ -75,13 +76,13 @@ class TapeSteps:
         self._tapes: dict[int, list[Any]] = {}
 
     def begin(self, recorded: Iterable[int] = (), /) -> None:
-        """Begin behind the last step, with the tapes of it and of others before it."""
+        """Begin after the last step, with its tape and those of some steps before it."""
         self._held.absent = AWAY
         self._tapes = {step: self._used[step] for step in recorded}
         self._held.sweep(chain.from_iterable(chain(self._live, self._used)))
 
     def forget(self) -> None:
-        """Go to x_0, of which nothing has to be stored: no block has made anything yet."""
+        """Return to x_0, for which nothing has to be stored, because no block has run yet."""
         self._set_state([])
         self._clear_tapes()
 
@@ -90,7 +91,7 @@ class TapeSteps:
         return (self._live if key.kind is Kind.RESTART else self._used)[key.step]
 
     def set(self, key: Key, variables: list[Any], /) -> None:
-        """Hold what has been read: as the state, or as the only tape."""
+        """Adopt values that were read as the state, or as the only tape."""
         self._held.take(variables)
         if key.kind is Kind.RESTART:
             self._set_state(variables)
@@ -101,7 +102,7 @@ class TapeSteps:
         self._held.release(variables)
 
     def forward(self, step: int, /, *, keep: bool = False) -> None:
-        """Compute a step again; its tape is kept where that is said."""
+        """Compute a step again, and store its tape in memory if `keep` is true."""
         for block in self._steps[step]:
             block.recompute()
         if keep:
@@ -111,11 +112,11 @@ class TapeSteps:
         self._held.sweep(self._used[step])
 
     def replace_tapes(self) -> None:
-        """Let go of all tapes: a Record replaces them."""
+        """Remove all tapes, because a Record replaces them."""
         self._clear_tapes()
 
     def back(self, step: int, /, *, markings: bool) -> None:
-        """Evaluate the adjoint of a step, and let go of its tape."""
+        """Evaluate the adjoint of a step, and remove its tape."""
         blocks = self._steps[step]
         for block in reversed(blocks):
             block.evaluate_adj(markings=markings)
@@ -141,7 +142,7 @@ class TapeSteps:
 def split(schedule: Schedule, /) -> tuple[Sequence[Action], Sequence[Action]]:
     """Split a schedule into a forward, through every step once and in order, and the rest.
 
-    Raises BadInput for a schedule that does not begin with such a way.
+    Raises BadInput for a schedule that does not begin with such a sweep.
     """
     actions, reached = list(schedule.actions), 0
     for number, action in enumerate(actions):
@@ -161,7 +162,7 @@ def split(schedule: Schedule, /) -> tuple[Sequence[Action], Sequence[Action]]:
 
 
 def endless(rule: Rule, /) -> Iterator[Action]:
-    """Yield the way forward of a run that does not know its end."""
+    """Yield the forward actions of a run of unknown length."""
     follower, step = rule.follow(0, ()), 0
     while True:
         yield from follower.at(step)
@@ -171,7 +172,7 @@ def endless(rule: Rule, /) -> Iterator[Action]:
 
 
 class Recording:
-    """The first way forward, which the program goes itself while pyadjoint records it.
+    """The first forward sweep, which is the program itself while pyadjoint records it.
 
     The variables that a step starts from are only known when its blocks are there. So a checkpoint
     x_i is written at the end of step i, while its values are still in memory. Older variables that
@@ -204,7 +205,7 @@ class Recording:
         return list(self._tapes)
 
     def annotated(self, step: int, /) -> None:
-        """Do what is to be done with the values of a step, and let go of the others."""
+        """Store the values of a step as the schedule says, and remove the others from memory."""
         self._complete(step)
         while self._action is not None and self._do(self._action, step):
             self._action = next(self._actions, None)

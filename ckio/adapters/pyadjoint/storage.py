@@ -1,4 +1,4 @@
-"""The checkpoints of a tape on the levels of a platform, and how values become arrays for them."""
+"""The checkpoints of a tape on the levels of a platform, and the conversion of values to arrays."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Conversion:
 
 
 _CONVERSIONS: Final[dict[type, Conversion | None]] = {AdjFloat: None}
-"""By type; None is for what stays in memory: a float is smaller than what pyadjoint keeps of it."""
+"""Conversions by type; None marks a type that stays in memory, as pyadjoint stores more."""
 
 
 def register(
@@ -34,23 +34,24 @@ def register(
     from_arrays: Callable[[Any, Arrays], Any],
     /,
 ) -> None:
-    """Say how values of an overloaded type, and of its subclasses, are stored.
+    """Register how values of an overloaded type, and of its subclasses, are stored.
 
     Parameters
     ----------
     kind
         A subclass of pyadjoint's OverloadedType.
     to_arrays
-        The named arrays that a value is made of; plain numbers of any shape. They may be its own.
+        Returns the named arrays of a value, with plain numbers and any shape. They may be views.
     from_arrays
-        A new value. It is called with one that is like it (the variable's, whatever it holds now),
-        for what is the same in all of them, and with the arrays, which it may keep.
+        Returns a new value from a similar one and the arrays. The similar one is the object of the
+        variable, with any content; use it for properties that all values share. The new value may
+        keep the arrays.
     """
     _CONVERSIONS[kind] = Conversion(to_arrays, from_arrays)
 
 
 def conversion_of(variable: Any, /) -> Conversion | None:
-    """Return how values of a block variable are stored, None if not; raises BadInput."""
+    """Return the conversion of a block variable; None if it stays in memory; raises BadInput."""
     for kind in type(variable.output).__mro__:
         if kind in _CONVERSIONS:
             return _CONVERSIONS[kind]
@@ -63,10 +64,10 @@ def conversion_of(variable: Any, /) -> Conversion | None:
 
 
 def leaves_memory(variable: Any, /) -> bool:
-    """Return whether a value leaves memory and returns: it is made of arrays, by a later step.
+    """Return whether a value may leave memory: it consists of arrays, and a later step makes it.
 
-    What no block makes cannot be had again. What step 0 makes, and whoever comes before the loop,
-    is often used by all steps: one of it in memory is less than one in every checkpoint.
+    A value that no block makes cannot be computed again. Values from step 0, or from before the
+    loop, are often used by all steps, so one in memory is less than one in every checkpoint.
     """
     return variable.creation_timestep > 0 and conversion_of(variable) is not None
 
@@ -83,16 +84,16 @@ def arrays_of(variable: Any, /) -> dict[str, NDArray[Any]]:
 
 
 def give(variable: Any, arrays: Arrays, /) -> None:
-    """Let a variable have the value that these arrays make."""
+    """Give a variable the value that these arrays represent."""
     if (conversion := conversion_of(variable)) is not None:
         variable.checkpoint = conversion.from_arrays(variable.output, arrays)
 
 
 class NotInMemory:
-    """The value of a tape variable whose turn it is not: whatever asks it for anything is told so.
+    """The substitute for a value that is not in memory; it raises an error when it is used.
 
-    Without it pyadjoint would take the object that the program holds, which may by now be of
-    another step or another control.
+    Without it pyadjoint would use the object of the program, which may belong to another step or
+    another control by now.
     """
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -169,13 +170,13 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
             raise BadInput("the levels of this tape were closed, and what they kept is gone")
 
     def write(self, key: Key, level: int, variables: Iterable[Any], /) -> None:
-        """Store variables, which have their values now, under a key; raises StorageErrors."""
+        """Store the values that variables have now under a key; raises StorageErrors."""
         checkpoint = _TapeCheckpoint()
         self._add(checkpoint, level, tuple(variables))
         self._stored[level][key] = checkpoint
 
     def complete(self, key: Key, variables: Iterable[Any], /) -> None:
-        """Add those of these variables that a checkpoint lacks, wherever it is stored."""
+        """Add the variables that a checkpoint lacks, on each level on which it is stored."""
         wanted = tuple(variables)
         for level, checkpoints in enumerate(self._stored):
             if (checkpoint := checkpoints.get(key)) is not None:
@@ -183,7 +184,7 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
                 self._add(checkpoint, level, missing)
 
     def read(self, key: Key, level: int, /) -> list[Any]:
-        """Give the variables of a checkpoint the values that are stored; returns them."""
+        """Give the variables of a checkpoint their stored values, and return them."""
         checkpoint = self._stored[level][key]
         for part, variables in checkpoint.parts:
             arrays = self.scratch.get(level, part)
@@ -198,7 +199,7 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
         return list(checkpoint.variables)
 
     def copy_to(self, key: Key, source: int, target: int, /) -> None:
-        """Store on one level what is stored on another."""
+        """Copy a checkpoint from one level to another."""
         checkpoint = self._stored[source][key]
         copied = _TapeCheckpoint(dict(checkpoint.variables))
         for part, variables in checkpoint.parts:
@@ -207,7 +208,7 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
         self._stored[target][key] = copied
 
     def discard(self, key: Key, level: int, /) -> None:
-        """Let go of a checkpoint."""
+        """Discard a checkpoint."""
         for part, _ in self._stored[level].pop(key).parts:
             self.scratch.drop(level, part)
 
@@ -222,16 +223,16 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
         checkpoint.variables.update(dict.fromkeys(variables))
 
     def empty(self) -> None:
-        """Discard everything that is stored."""
+        """Discard all checkpoints."""
         for level, checkpoints in enumerate(self._stored):
             for key in list(checkpoints):
                 self.discard(key, level)
 
     def reset(self) -> None:
-        """Do nothing: a new evaluation begins, and the manager empties the levels for it."""
+        """Do nothing, because the manager empties the levels before a new evaluation."""
 
     def clear(self) -> None:
-        """Discard everything, and close the levels: the tape is cleared, and may be used again."""
+        """Discard all checkpoints and close the levels; the cleared tape may be used again."""
         self._cleared = True
         self._stored = [{} for _ in self.scratch.backends]
         self.scratch.close()
@@ -252,7 +253,7 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
         return self
 
     def continue_checkpointing(self) -> None:
-        """Do nothing: this is for managers that know no levels."""
+        """Do nothing: this method is for managers without levels."""
 
     def pause_checkpointing(self) -> None:
-        """Do nothing, as above."""
+        """Do nothing: this method is for managers without levels."""

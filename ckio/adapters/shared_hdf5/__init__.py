@@ -1,12 +1,12 @@
 """A level in one HDF5 file that all ranks of a job share, by HDF5 with MPI.
 
-    __init__        the level: what ranks do together, and what each does alone
-    parts           the parts of ranks in one checkpoint, moved by HDF5 with MPI
-    sharedfile      the file: locked, made, extended by a group, mended, looked through
+    __init__        the level: collective operations, and operations of one rank
+    parts           the parts of ranks in one checkpoint, written and read by HDF5 with MPI
+    sharedfile      the file: lock, create, add a group, repair, list
 
-A rank moves its own bytes, and waits for nobody within HDF5 or MPI-IO: an error on one rank is
-raised on all at the next collective call. Only to open and to close the file all are in HDF5 at
-once.
+A rank writes and reads its own bytes without waiting for others within HDF5 or MPI-IO. An error on
+one rank is raised on all ranks at the next collective call. Only opening and closing the file are
+collective calls of HDF5.
 """
 
 import os
@@ -44,30 +44,38 @@ Place = tuple[SharedGroup, SharedRow]
 
 
 class SharedHdf5:
-    """The archive of all ranks, of which each has its part.
+    """One archive of all ranks, in which each rank has its part.
 
-    Every call is made by all ranks, in the same order, and ends alike on all of them.
+    Every method is called by all ranks, in the same order, and has the same result on all of them.
 
     Parameters
     ----------
     path
-        The file, on a file system that all ranks share; made if there is none.
+        The file, on a file system that all ranks share. It is created if it does not exist.
     ranks
-        The ranks, those of an MPI communicator; by default this process alone.
+        The ranks of an MPI communicator; by default this process alone.
     capacity
-        Payload bytes that it may hold of each rank; None: as many as the disk.
+        Payload bytes of each rank; None: limited by the disk only.
     durability
-        "process": a checkpoint survives its job being killed; "fdatasync": also machines failing.
+        "process": a checkpoint survives a kill of the job; "fdatasync": also failures of machines.
     checksum
-        Whether payload is verified with xxh3_128 when read; what is written always has one.
+        Whether payload is verified with xxh3_128 when it is read. A checksum is always written.
     run
-        The run that it is opened for: a new archive is of that run, and one of another is refused.
+        The run that uses the archive. An archive of another run is refused.
     now
-        The time that checkpoints are stamped with, in seconds since 1970.
+        Returns the time stamp of a checkpoint, in seconds since 1970.
 
-    Raises BadInput where h5py has no MPI, where `path` is something else, is not the same file on
-    all ranks, or was made by another number of ranks; StorageError where it is damaged all over,
-    LevelInUse where it is open already, and ForeignLevel where it is of another run.
+    Raises
+    ------
+    BadInput
+        h5py has no MPI, or `path` is no such archive, is not the same file on all ranks, or was
+        created by another number of ranks.
+    StorageError
+        The archive is damaged as a whole.
+    LevelInUse
+        The archive is open already.
+    ForeignLevel
+        The archive belongs to another run.
     """
 
     durable = True
@@ -113,21 +121,21 @@ class SharedHdf5:
     def contents(path: str | Path, /) -> list[Stored | Damaged]:
         """List the contents of an archive, one item for each rank's part of a checkpoint.
 
-        Nothing is made or changed. Raises BadInput where there is none, StorageError where it is
-        damaged all over.
+        Nothing is created or changed. Raises BadInput if there is no archive, and StorageError if
+        it is damaged as a whole.
         """
         return sharedfile.contents(Path(path).absolute())
 
     @staticmethod
     def in_use(path: Path, /) -> bool:
-        """Return whether a job has it open, as far as that can be seen here; raises OSError."""
+        """Return whether a job has it open, as far as this host can detect; raises OSError."""
         return is_taken(path)
 
     @staticmethod
     def remove_files(path: Path, /) -> None:
-        """Remove an archive of any number of ranks, which no job has open, and what is beside it.
+        """Remove an archive that no job has open, with its auxiliary files.
 
-        Raises OSError, LevelInUse, and StorageError where it is no archive.
+        Raises OSError, LevelInUse, and StorageError if it is no archive.
         """
         held = lock(path)
         try:
@@ -136,7 +144,7 @@ class SharedHdf5:
             unlock(path, held)
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
-        """Look whether it fits on the disk; `prepare` and `write` make the groups."""
+        """Check that the disk has enough free space; `prepare` and `write` allocate the groups."""
         self._ranks.each(lambda: self._ledger.check_reservation(sizes))
         needed = self._ranks.size * sum(nbytes * count for nbytes, count in sizes.items())
 
@@ -148,7 +156,7 @@ class SharedHdf5:
         self._first(look, "reserving", needed)
 
     def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
-        """Make slots for `count` checkpoints like this one, so that no write has to."""
+        """Create slots for `count` checkpoints like this one, so that no write has to."""
         self._ranks.each(self._ledger.check_open)
         layouts = self._layouts(layout)
         lacking = count - sum(group.slots for group in self._like(key.kind, layouts))
@@ -190,14 +198,14 @@ class SharedHdf5:
         self._ranks.each(lambda: self._system.evict(self._fd))
 
     def close(self) -> None:
-        """Release it, together; where a rank is gone, what MPI holds of it is left to MPI."""
+        """Close the file on all ranks. If a rank has ended, MPI's part of it stays open."""
         with suppress(CkioError):
             self._ledger.check_open()  # a fork releases nothing
             self._release()
         self._ledger.close()
 
     def remove(self) -> None:
-        """Close it and delete its file; nothing happens if it is closed already."""
+        """Close it and delete its file; does nothing if it is closed already."""
         if self._fd < 0:
             return
         self._ledger.check_open()

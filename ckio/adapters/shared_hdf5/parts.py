@@ -1,8 +1,8 @@
-"""The parts of all ranks in one checkpoint, and how each rank moves its own by HDF5 with MPI.
+"""The parts of all ranks in one checkpoint, which each rank writes and reads by HDF5 with MPI.
 
-They lie field by field, one rank behind the other. One rank's part of a field is one piece of the
-file: a collective call would have nothing to put together, and a rank that fails would leave the
-others in it. So ranks do not wait for each other.
+Parts are ordered by field, and then by rank. A rank's part of a field is contiguous in the file, so
+collective I/O would gain nothing, and a rank that fails would leave the others waiting in it.
+Therefore ranks do not wait for each other.
 """
 
 import re
@@ -37,7 +37,7 @@ class Column:
     dtype : numpy dtype
         Type of its elements; bytes, with one more axis, where HDF5 has no such type.
     rows : tuple of int
-        Where the part of each rank begins along the first axis, and the end of the last.
+        Beginning of each rank's part along the first axis, and the end of the last part.
     rest : tuple of int
         The other axes.
     """
@@ -67,7 +67,7 @@ class Column:
         return self.rows[rank + 1] - self.rows[rank], *self.rest
 
     def span(self, rank: int, slot: int, /) -> tuple[int, int]:
-        """Return offset in the dataset, and bytes, of a rank's part of a slot: it is one piece."""
+        """Return the offset and the bytes of a rank's part of a slot, which is contiguous."""
         begin, end = self.rows[rank : rank + 2]
         return slot * self.nbytes + begin * self.row_nbytes, (end - begin) * self.row_nbytes
 
@@ -165,7 +165,7 @@ class _RankPart(NamedTuple):
 
 
 class SharedFile:
-    """The file, open on all ranks of a communicator; closed, without one."""
+    """The file, open on all ranks of a communicator; without one it is closed."""
 
     def __init__(self, path: Path | None = None, communicator: Any = None, rank: int = 0) -> None:
         self._rank = rank
@@ -178,12 +178,12 @@ class SharedFile:
         return self._file is not None
 
     def put(self, group: SharedGroup, slot: int, data: Buffers, /) -> None:
-        """Write this rank's part of a checkpoint; raises what h5py raises."""
+        """Write this rank's part of a checkpoint; raises the errors of h5py."""
         for part in self._parts(group, slot):
             part.dataset.write(part.memory, part.space, part.array(data), part.dataset.get_type())
 
     def get(self, group: SharedGroup, slot: int, into: Buffers, /) -> None:
-        """Fill `into` with this rank's part; raises what h5py raises."""
+        """Fill `into` with this rank's part; raises the errors of h5py."""
         for part in self._parts(group, slot):
             part.dataset.read(part.memory, part.space, part.array(into), part.dataset.get_type())
 
@@ -195,7 +195,7 @@ class SharedFile:
         dataset.write(h5py.h5s.create_simple(row.shape), space, row)
 
     def close(self) -> None:
-        """Close it; all ranks do so at once."""
+        """Close it; this is a collective call."""
         file, self._file = self._file, None
         file.close()
 

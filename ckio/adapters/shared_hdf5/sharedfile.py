@@ -1,27 +1,28 @@
-"""The file of a shared archive: who may have it, what is in it, how it is made, and how it grows.
+"""The file of a shared archive: its lock, its layout, its creation, and its new groups.
 
     /                   attributes: format, format_version, creator, run, ranks
     /README             how to read the file
     /restart-0          slots for checkpoints of one kind, with one layout on each rank
         zeta            (slots, ny of all ranks, nx), one for each field; attributes name, unit
         psi             ...
-        keys            (slots,), which checkpoint lies in a slot
+        keys            (slots,), the checkpoint in each slot
         stored          (slots,), the number of its commit; 0 where the slot is free
         xxh3_128        (slots, ranks), of the bytes of each rank's part
         layouts         (ranks,), of each rank's part: [[name, dtype, shape, unit], ...] as JSON
         begins          (datasets, ranks + 1), where the parts begin along the first axis of each
     /tape-0, ...        another kind or other layouts, or more slots for these
 
-Only the first rank makes a group, and nobody has the file open then. All else is bytes in datasets
-whose place never changes: HDF5 has nothing to note for it, and nothing to lose.
+Only the first rank creates a group, while no rank has the file open. All other writes are bytes in
+datasets whose place never changes, so HDF5 has no metadata to update, and none to lose.
 
-This is not the format of `ckio.backends.hdf5`, for two promises. A part that is not what was
-written is named by its rank, so a row has a checksum for each part; a row of that format has one of
-all bytes, and no rank has all bytes (test_a_part_that_is_not_what_was_written_is_named). A field of
-all ranks is one dataset, of any size, that HDF5 with MPI writes; in that format fields of 4 GiB and
-more have no dataset, and bytes are written past HDF5, which a file system of several hosts may not
-allow (test_parts_of_any_size_are_one_field_for_everybody). Both share names in rows, datasets whose
-space is allocated at once, whole files, forms and the ledger.
+The format differs from that of `ckio.backends.hdf5` for two reasons. First, the error about a
+damaged part names its rank, so a row has a checksum for each part. A row of the other format has
+one checksum of all bytes, and no rank has all bytes
+(test_a_part_that_is_not_what_was_written_is_named). Second, a field of all ranks is one dataset of
+any size, which HDF5 with MPI writes. In the other format fields of 4 GiB and more have no dataset,
+and bytes are written without HDF5, which a file system of several hosts may not allow
+(test_parts_of_any_size_are_one_field_for_everybody). Both formats share names in rows, datasets
+whose space is allocated at once, whole files, forms and the ledger.
 """
 
 import fcntl
@@ -93,7 +94,7 @@ class SharedRow(NamedTuple):
     def unpack(
         cls, kind: Kind, slot: int, commit: int, row: Any, digests: NDArray[Any]
     ) -> "SharedRow":
-        """Return the row of a slot; raises ValueError where it was not written with this commit."""
+        """Return the row of a slot; raises ValueError if it was not written with this commit."""
         if int(row["check"]) != _check(row, digests) or int(row["commit"]) != commit:
             raise ValueError
         key = Key(kind, int(row["step"]), unpacked_name(row["name"]))
@@ -127,7 +128,7 @@ class SharedStart:
 
 
 def create(path: Path, run: RunId, ranks: int, /) -> None:
-    """Make an archive without checkpoints, complete from the moment it has its name."""
+    """Create an archive without checkpoints; it is complete when it gets its name."""
     image = BytesIO()
     with h5py.File(image, "w", libver="earliest") as file:
         file.attrs.update(
@@ -142,9 +143,9 @@ def create(path: Path, run: RunId, ranks: int, /) -> None:
 
 
 def remove(path: Path, /) -> None:
-    """Remove an archive that is locked, and the files that a kill left beside it.
+    """Remove a locked archive and its auxiliary files, which a kill may have left.
 
-    Raises OSError, and StorageError where it is something else, which stays.
+    Raises OSError, and StorageError if the file is no archive; then it is not removed.
     """
     if not stat.S_ISREG(path.lstat().st_mode):
         raise StorageError(f"{path} is left: it is no archive of ckio's")
@@ -159,9 +160,9 @@ def remove(path: Path, /) -> None:
 
 
 def survey(path: Path, /) -> SharedStart:
-    """Read the contents of a file that nobody changes meanwhile.
+    """Read the contents of a file that no process changes meanwhile.
 
-    Raises BadInput where it is no shared archive, StorageError where it cannot be read.
+    Raises BadInput if it is no shared archive, and StorageError if it cannot be read.
     """
     try:
         with h5py.File(path, "r", locking=False) as file:
@@ -209,9 +210,9 @@ def _survey(
 
 
 def grow(path: Path, group: SharedGroup, /) -> None:
-    """Make a group of free slots, with its space on the disk; nobody has the file open.
+    """Create a group of free slots and allocate its space; no rank may have the file open.
 
-    Raises OSError with the file as it was.
+    If it raises OSError, the file is unchanged.
     """
     with h5py.File(path, "r", locking=False) as file:
         slots = sorted(_extents(file))
@@ -303,7 +304,7 @@ def _beside(path: Path, what: str) -> Path:
 def undoable(path: Path, spans: Iterable[tuple[int, int]], /) -> Iterator[None]:
     """Change a file within these spans (offset, bytes), or at its end; an error undoes it.
 
-    The end of the process, or of the machine, is undone by the next one who calls `undo`.
+    If the process or the machine fails, the next call of `undo` undoes the change.
     """
     journal = _beside(path, "undo")
     spans, size = list(spans), path.stat().st_size
@@ -324,7 +325,7 @@ def undoable(path: Path, spans: Iterable[tuple[int, int]], /) -> Iterator[None]:
 
 
 def undo(path: Path, /) -> None:
-    """Undo a change of a file that was cut short, if there was one."""
+    """Undo an incomplete change of a file, if there was one."""
     journal = _beside(path, "undo")
     if not journal.exists():
         return
@@ -346,7 +347,7 @@ def undo(path: Path, /) -> None:
 
 
 def forget(path: Path, /) -> None:
-    """Remove the files that killed processes left beside a file that is removed itself."""
+    """Remove the auxiliary files that killed processes left of a file that is removed."""
     for left in (path, _beside(path, "undo")):
         part_of(left).unlink(missing_ok=True)
     _beside(path, "undo").unlink(missing_ok=True)
@@ -356,7 +357,7 @@ def forget(path: Path, /) -> None:
 
 
 def communicator(ranks: RankGroup) -> Any:
-    """Return the communicator of these ranks, for HDF5; raises BadInput where it cannot use one."""
+    """Return the communicator of these ranks for HDF5; raises BadInput if HDF5 cannot use one."""
     if not h5py.get_config().mpi:
         raise BadInput(
             f"h5py here has no MPI: {h5py.__file__} was built without it; use hdf5, a file per"
@@ -375,7 +376,7 @@ def communicator(ranks: RankGroup) -> Any:
 
 
 def lock(path: Path, /) -> int:
-    """Lock the archive by a file beside it: HDF5 and MPI-IO may lock the archive as they like.
+    """Lock the archive by a second file, because HDF5 and MPI-IO may lock the archive itself.
 
     Raises LevelInUse.
     """
@@ -401,7 +402,7 @@ def unlock(path: Path, held: int, /) -> None:
 
 
 def is_taken(path: Path, /) -> bool:
-    """Return whether a job has it, as far as that can be seen here; nothing is locked."""
+    """Return whether a job has it open, as far as this host can detect; nothing is locked."""
     try:
         return is_flocked(_beside(path, "lock"))
     except FileNotFoundError:

@@ -1,7 +1,8 @@
-"""PyTorch: time loops whose gradient takes few states in memory, and saved tensors on levels.
+"""PyTorch: time loops whose gradient needs few states in memory, and saved tensors on levels.
 
-`checkpointed_loop` and `CheckpointedLoop` are differentiable like any other function or module;
-`TorchModel` is a loop that ckio runs itself; `saved_on` puts what autograd saves onto levels.
+`checkpointed_loop` and `CheckpointedLoop` are differentiable like any other function or module.
+`TorchModel` is a loop that ckio runs itself. `saved_on` stores on levels the tensors that autograd
+saves.
 """
 
 from ckio.errors import BadInput

@@ -1,4 +1,4 @@
-"""A time loop that autograd goes back through by a schedule of ckio."""
+"""A time loop whose reverse mode follows a schedule of ckio."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,10 +65,10 @@ def checkpointed_loop(
 ) -> Any:
     """Return x_n of a loop `x = step(x, i)`, differentiable, with few of its states stored.
 
-    The way forward keeps no graph but that of the last step, and stores states where the schedule
-    says. The way back performs the rest of the schedule: it goes on from states that are stored,
-    and takes one step after the other back by autograd. What is stored is removed after that, or
-    once nobody can ask for it any more.
+    The forward run stores states as the schedule says, and no graph except that of the last step.
+    `backward` performs the rest of the schedule: it computes states again from stored ones, and
+    reverses one step after the other by autograd. Stored states are removed afterwards, or when
+    the graph is deleted.
 
     >>> w = torch.tensor([0.5, 2.0], requires_grad=True)
     >>> y = checkpointed_loop(lambda x, i: x * w, torch.ones(2), 3, params=[w])
@@ -79,40 +79,39 @@ def checkpointed_loop(
     Parameters
     ----------
     step
-        From x_i and i to x_{i+1}, made of new tensors of the same shapes, dtypes and devices. It
-        depends on these, on `params`, and on random numbers, and on nothing else.
+        Returns x_{i+1} from x_i and i, as new tensors with the same shapes, dtypes and devices. It
+        must depend only on its arguments, on `params`, and on random numbers.
     x0
-        A tensor, or tuples, lists and dicts of tensors, some of which may be of whole numbers.
+        A tensor, or tuples, lists and dicts of tensors, some of which may contain integers.
     n
-        How many steps. May be left out where `done` is given.
+        Number of steps; may be omitted if `done` is given.
     done
-        Of x_i and i, whether the loop ends there. Then the schedule is made on the way.
+        Returns, from x_i and i, whether the loop ends. Then checkpoints are chosen by `online`.
     params
-        The tensors, or the module, that steps read beside the state; by default those of a step
-        that is a module or a module's method.
+        The tensors, or the module, that steps read in addition to the state. By default these are
+        the parameters of a step that is a module or a method of one.
     platform
-        Levels for states. By default memory, for so few of them that no step is run more than three
-        times: about 1.4 sqrt(n), or 100 where n is not known.
+        Levels for states. By default a level in memory with so many slots that no step is run more
+        than three times: about 1.4 sqrt(n), or 100 if n is not known.
     planner
         A planner or its name.
     seconds
-        What a step takes, against which the levels' prices are held; where they have prices, and
-        this is not given, two steps are run before to see, once for a step and its states.
+        Time of a step, with which the prices of the levels are compared. If the levels have prices
+        and this is not given, two steps are run to measure it, once for a step and its states.
     preserve_rng_state
-        Whether steps that draw random numbers from torch's own generators draw the same ones when
-        they are run again.
+        Whether steps that are run again draw the same random numbers from torch's own generators.
     generators
         Other generators that steps draw from.
 
     Raises
     ------
     BadInput
-        What is given, or a step returns, does not fit together; or a gradient would be lost, as it
-        would flow to a tensor that was not given; or this is called within a transform of
-        `torch.func` or a forward-mode derivative.
+        The arguments, or the results of a step, do not fit together. Or a part of the gradient
+        would be lost, because it belongs to a tensor that was not given. Or this is called within
+        a transform of `torch.func` or a forward-mode derivative.
     NoSchedule, StorageError, RunFailed
-        As planners and `ckio.run` raise them; what a step raises is the cause of a RunFailed. On
-        the way back, RunFailed also for `create_graph=True`.
+        The errors of planners and of `ckio.run`. An exception of a step is the cause of a
+        RunFailed. `backward` raises RunFailed also for `create_graph=True`.
     """
     if (n is None) == (done is None) or not (n is None or (is_whole(n) and n >= 0)):
         raise BadInput(f"a loop of n = {n!r} steps: give a whole number, or `done`")
@@ -135,7 +134,7 @@ def checkpointed_loop(
 
 
 class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen as Any
-    """A module that applies another so many times, as `checkpointed_loop` does.
+    """A module that applies another one n times, by `checkpointed_loop`.
 
     >>> import torch
     >>> class Cell(torch.nn.Linear):
@@ -148,11 +147,11 @@ class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen 
     Parameters
     ----------
     step : module
-        Of x_i and i.
+        Returns x_{i+1} from x_i and i.
     n : int, optional
-        How many steps; may be given when it is called.
+        Number of steps; may be given in the call instead.
     **options
-        As `checkpointed_loop` takes them; `params` are the step's own unless given.
+        Options of `checkpointed_loop`. By default `params` are those of the step.
     """
 
     def __init__(self, step: torch.nn.Module, n: int | None = None, /, **options: Any) -> None:
@@ -168,7 +167,7 @@ class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen 
         return f"n={self.n}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes of a copy; a platform goes as its text."""
+        """Return the attributes for a copy, with the platform as text."""
         platform = self._options.get("platform")
         text = {"platform": platform.dumps()} if isinstance(platform, Platform) else {}
         return {**self.__dict__, "_options": self._options | text}
@@ -183,7 +182,7 @@ class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A loop with its plan: a schedule, or a rule where its length is not known."""
+    """A loop with its plan: a schedule, or a rule if its length is not known."""
 
     loop: Loop
     plan: Schedule | Online
@@ -191,7 +190,7 @@ class Course:
     done: Done | None
 
     def run(self, model: TensorSteps, backends: Sequence[Backend], /) -> Iterator[None]:
-        """Run in two halves: this yields once, where the loop has come to its end."""
+        """Run in two halves: the iterator yields once, at the end of the forward run."""
         if isinstance(self.plan, Online):
             return _until_done(self.plan, model, backends)
         return _by_schedule(self.plan, self.platform, model, backends)
@@ -208,9 +207,9 @@ def planned(
     planner: str | Planner,
     seconds: float | None,
 ) -> Course:
-    """Plan a loop of n steps from this state, or one that ends where it is done.
+    """Plan a loop of n steps from this state, or one that ends when `done` says so.
 
-    Raises NoSchedule and BadInput as planners do.
+    Raises NoSchedule and BadInput, as planners do.
     """
     random = loop.random()
     nbytes = sum(t.nbytes for t in (*state, *random))

@@ -1,7 +1,7 @@
-"""A loop of tensors: its state, its step and all that this depends on, and a run of it.
+"""A loop of tensors: its state, its step with all dependencies, and a run of it.
 
-`Loop` is what does not change; `TensorSteps` is a loop that ckio drives, which is a model: the
-state, tapes, a cotangent, and checkpoints.
+`Loop` contains everything that does not change. `TensorSteps` is the model that ckio runs, with its
+state, tapes, cotangent and checkpoints.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -37,9 +37,9 @@ class Tree:
     name : str
         Its name in messages and in files.
     kind : type or None
-        Of the tuple, list or dict; None for a tensor.
+        Type of the tuple, list or dict; None for a tensor.
     keys : tuple
-        Of its parts.
+        Keys of its parts.
     parts : tuple of Tree
     """
 
@@ -50,7 +50,7 @@ class Tree:
 
     @staticmethod
     def of(x: Any, name: str = "x", /) -> "Tree":
-        """Return the tree of a state; raises BadInput where anything else is in it."""
+        """Return the tree of a state; raises BadInput if it contains anything else."""
         match x:
             case torch.Tensor():
                 if x.layout != torch.strided:
@@ -108,14 +108,14 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """The state of a loop, and of its sources of random numbers: what follows depends on both.
+    """The state of a loop and of its random generators, which determine all later steps.
 
     Attributes
     ----------
     state : tuple of tensors
-        x_i; contiguous, of no graph, and changed by nobody.
+        x_i as contiguous tensors without a graph, which are never changed.
     random : tuple of tensors
-        The state of each source of random numbers.
+        The state of each random generator.
     """
 
     state: Tensors
@@ -128,7 +128,7 @@ class At:
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """A step, and all that it depends on except the state.
+    """A step, and everything that it depends on except the state.
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ class Loop:
     like : tuple of (shape, dtype, device)
         The properties of its tensors.
     params : tuple of tensors
-        Tensors that steps read beside the state, and that require a gradient.
+        Tensors with a gradient that steps read in addition to the state.
     sources : tuple of torch.Generator
         Sources of the random numbers of steps.
     casts : tuple of (device type, enabled, dtype)
@@ -156,7 +156,7 @@ class Loop:
     def of(
         step: Step, tree: Tree, state: Tensors, params: Tensors, sources: tuple[Any, ...], /
     ) -> "Loop":
-        """Make the loop of steps that run as they would here and now, from states like this one."""
+        """Return the loop from states like this one, with the autocasting that is on now."""
         return Loop(
             step=step,
             tree=tree,
@@ -200,7 +200,7 @@ class Loop:
             self.restore(outside)
 
     def after(self, state: Tensors, i: int) -> Tensors:
-        """Do one step; raises BadInput where it returns another kind of state, or changes this."""
+        """Compute one step; raises BadInput if it returns other tensors or changes its input."""
         before = versions(state)
         returned = self.step(self.tree.build(iter(state)), i)
         if versions(state) != before:
@@ -215,10 +215,10 @@ class Loop:
         return tuple(leaf.contiguous().resolve_conj().resolve_neg() for leaf in leaves)
 
     def traced(self, state: Tensors, i: int) -> tuple[Tensors, Tensors]:
-        """Do one step with its graph, and return its inputs and outputs; raises BadInput.
+        """Compute one step with its graph, and return its inputs and outputs; raises BadInput.
 
-        It does so where `after` does, and where the gradient would flow to a tensor that is neither
-        in the state nor in `params`: its part would be lost.
+        It raises the errors of `after`, and an error if a tensor that is neither in the state nor
+        in `params` has a gradient, because this part would be lost.
         """
         inputs = tuple(t.detach().requires_grad_(is_smooth(t)) for t in state)
         with torch.enable_grad():
@@ -254,7 +254,7 @@ def described(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def check_mode() -> None:
-    """Raise BadInput where a loop's derivatives would be lost, or torch's words say too little."""
+    """Raise BadInput in modes in which derivatives would be lost, or torch's error is unclear."""
     forward = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001, the only way to ask
     if forward or torch._C._functorch.peek_interpreter_stack() is not None:  # noqa: SLF001, as above
         raise BadInput(
@@ -274,7 +274,7 @@ def casts_of(devices: Iterable[str]) -> tuple[Any, ...]:
 def generators_of(devices: Iterable[torch.device]) -> tuple[Any, ...]:
     """Return PyTorch's own sources of random numbers for these devices, and the CPU.
 
-    Raises BadInput where it does not say which they are.
+    Raises BadInput for a device whose generators are not known.
     """
     generators = [torch.default_generator]
     for device in sorted(set(devices), key=str):
@@ -307,9 +307,9 @@ def params_of(step: Step, params: Any) -> Tensors:
 
 
 def check_apart(params: Tensors) -> None:
-    """Raise BadInput where one is computed from another: what flows on to that would count twice.
+    """Raise BadInput if one parameter is computed from another, because its part counts twice.
 
-    Once within the steps, whose graph goes on beyond what is given, and once outside.
+    It counts once within the steps, whose graph reaches beyond the given tensors, and once outside.
     """
     known = {_edge(t): t for t in params}
     todo: list[Edge] = [edge for t in params if t.grad_fn for edge in t.grad_fn.next_functions]
@@ -332,15 +332,15 @@ def _edge(tensor: torch.Tensor) -> Edge:
 
 
 def versions(state: Tensors, /) -> tuple[int, ...]:
-    """Return how often each was changed in place; in inference mode torch does not count."""
+    """Return how often each tensor was changed in place; inference mode does not count this."""
     return tuple(-1 if t.is_inference() else t._version for t in state)  # noqa: SLF001, the only way to ask
 
 
 @contextmanager
 def without_hooks(tensors: Tensors, /) -> Iterator[None]:
-    """Run a block without the hooks of these tensors, nor setting `.grad`: a part is no gradient.
+    """Run a block without hooks of these tensors and without setting `.grad`.
 
-    The whole gradient comes to them later, through the graph that the loop is part of.
+    They get the whole gradient later, through the graph that the loop is part of.
     """
     hooked = [t._backward_hooks for t in tensors if t._backward_hooks]  # noqa: SLF001, the only way to ask
     hooks = [dict(current) for current in hooked]
@@ -362,30 +362,29 @@ def _said(what: tuple[Any, ...]) -> str:
 
 
 class TensorSteps:
-    """Forward steps without a graph, and back a step at a time, each by autograd.
+    """Forward steps without a graph, and reversed steps by autograd, one at a time.
 
-    The tape of step i is x_i, as a checkpoint is: from it the step is done again with its graph. Of
-    the last step that was recorded the graph is kept, so that one that is reversed at once is not.
+    The tape of step i is x_i, from which the step is computed again with its graph. The graph of
+    the last recorded step is stored, so that a step that is reversed at once is not computed again.
 
     Parameters
     ----------
     loop : Loop
     at : At
-        Where it begins.
+        The initial state.
     done : callable, optional
-        Whether the loop ends at x_i, of x_i and i.
+        Returns, from x_i and i, whether the loop ends.
     on_step : callable, optional
-        Called after each step of either sweep with where it now stands.
+        Called after each step of either sweep with the step that is reached.
 
     Attributes
     ----------
     at : At
-        x_i, and what is random from there on.
+        x_i, and the state of the random generators.
     cotangent : list of tensor or None
-        Of each tensor of the state, where the adjoint stands; None is zero. Set it before going
-        back.
+        The adjoint of each tensor of the state; None is zero. Set it before the first reverse.
     gradient : list of tensor or None
-        Of each of the loop's params.
+        The gradient with respect to each of the loop's params.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A loop of PyTorch as a model, which ckio runs, and resumes in another process."""
+"""A loop of PyTorch as a model, which ckio runs and resumes in another process."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -35,31 +35,32 @@ class TorchModel:
     >>> model.functional, model.gradient["u"].tolist(), model.gradient["rate"].tolist()
     (1.5, [0.25, 0.25, 0.25], [1.0, 2.0, 3.0])
 
-    The gradient is that of the plain loop, and does not depend on the schedule. What is random in a
-    step is part of its state: it comes from torch's own generator, as `torch.manual_seed(seed)`
-    leaves it at x_0.
+    The gradient is that of the plain loop, and does not depend on the schedule. Random numbers come
+    from torch's own generator, which `torch.manual_seed(seed)` sets at x_0. The state of the
+    generator is part of each checkpoint.
 
     Parameters
     ----------
     step : callable
-        From x_i, a dict of tensors, and i to x_{i+1}, another one with new tensors.
+        Returns x_{i+1} from x_i and i; both are dicts of tensors, and those of x_{i+1} are new.
     state : mapping of str to tensor
-        x_0, on the CPU; copied.
+        Initial state x_0, on the CPU, which is copied.
     functional : callable
-        J(x_n), a tensor that holds one real number.
+        J(x_n), a tensor with one real number.
     params : module, or mapping of str to tensor
-        Tensors that steps read beside the state; the gradient is taken of them, too.
+        Tensors that steps read in addition to the state. The gradient includes them.
     done : callable, optional
-        Of x_i and i, whether the loop ends there, for runs whose length is not known.
+        Returns, from x_i and i, whether the loop ends, for runs of unknown length.
     seed : int
+        Seed of the random numbers.
     on_step : callable, optional
-        Called after each step of either sweep with where it now stands.
+        Called after each step of either sweep with the step that is reached.
 
     Attributes
     ----------
     control, gradient : mapping of str to array
-        By the names of state tensors and parameters, as many as are real or complex. Those of
-        `control` are views; change them before the first move only.
+        The real and complex arrays by the names of state tensors and parameters. Arrays of
+        `control` are views; change them only before the first step.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Tensors as ckio stores them: their bytes, and what autograd saves for its way back, on levels."""
+"""The bytes of tensors as ckio stores them, and tensors that autograd saves, on levels."""
 
 import math
 import weakref
@@ -24,7 +24,7 @@ Tensors: TypeAlias = tuple[torch.Tensor, ...]
 
 @cache
 def dtype_of(dtype: torch.dtype, /) -> np.dtype[Any]:
-    """Return the dtype that NumPy has for the same bytes; whole numbers where it has none."""
+    """Return NumPy's dtype for the same bytes, or one of integers if it has none."""
     try:
         same: np.dtype[Any] = torch.empty(0, dtype=dtype).numpy().dtype
     except TypeError:
@@ -43,7 +43,7 @@ def flat(tensor: torch.Tensor, /) -> NDArray[Any]:
 
 
 def room(shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
-    """Return a new tensor on the CPU, not filled; a large one begins where a page begins."""
+    """Return a new tensor on the CPU, not filled; a large one begins at a page boundary."""
     count = math.prod(shape)
     if not count:
         return torch.empty(tuple(shape), dtype=dtype)
@@ -52,7 +52,7 @@ def room(shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
 
 
 def over(view: memoryview, shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
-    """Return a tensor on the CPU in this memory, or in a copy where it may not begin there."""
+    """Return a tensor on the CPU in this memory, or in a copy if the memory is not aligned."""
     array = np.frombuffer(view, np.uint8) if view.nbytes else np.empty(0, np.uint8)
     if not array.flags.writeable or array.ctypes.data % max(1, dtype_of(dtype).alignment):
         array = array.copy()
@@ -78,16 +78,16 @@ def owned(tensors: Sequence[torch.Tensor], /) -> Tensors:
 
 
 AT_LEAST: Final = 1 << 20
-"""Bytes below which a tensor is left where it is, unless something else is said."""
+"""Default of the bytes below which a tensor is not stored."""
 
 
 @contextmanager
 def saved_on(*levels: Level, at_least: int = AT_LEAST) -> Iterator[Scratch]:
-    """Store on these levels what autograd saves in a block; read it when the gradient is taken.
+    """Store on these levels the tensors that autograd saves in a block; `backward` reads them.
 
-    A tensor goes to the first level that has room, and is removed with the graph that saved it. One
-    that many operations save is stored once. Parameters, and all other leaves that require a
-    gradient, stay where they are, with their views, and so does what has fewer bytes.
+    A tensor is stored on the first level with free space, and is removed with the graph that saved
+    it. A tensor that many operations save is stored once. Parameters and all other leaves that
+    require a gradient stay in memory with their views, and so do smaller tensors.
 
     >>> from ckio import Level
     >>> x = torch.ones(1000, requires_grad=True)
@@ -104,22 +104,22 @@ def saved_on(*levels: Level, at_least: int = AT_LEAST) -> Iterator[Scratch]:
     Parameters
     ----------
     *levels : Level
-        The nearest first.
+        The levels, nearest first.
     at_least : int
         Bytes from which a tensor is stored.
 
     Returns
     -------
     context manager
-        It gives the levels, open; their files are removed once neither a graph nor anybody else
-        holds on to them.
+        It returns the open levels. Their files are removed once neither a graph nor any other
+        object refers to them.
 
     Raises
     ------
     BadInput, StorageError
-        A level cannot be opened. Within: LevelFull where no level has room. On the way back:
-        CorruptCheckpoint, and RunFailed where a tensor that was left where it is has been changed
-        in place.
+        A level cannot be opened. In the block, LevelFull is raised if no level has free space.
+        `backward` raises CorruptCheckpoint, and RunFailed if a tensor that stayed in memory was
+        changed in place.
     """
     if not levels:
         raise BadInput("saved_on needs at least one level")
