@@ -33,12 +33,12 @@ for module in (*(f"ckio.cli.{name}" for name in COMMANDS), "ckio.models.vorticit
 def ckio(*words: object, at: Path, status: int = 0) -> "subprocess.CompletedProcess[str]":
     """Run the command in this process: no traceback, whatever happens.
 
-    Where a signal is to end it, as `status` or the variable KILL of a model says, it runs in a fork
-    of this process. Either differs from a new process only in what is imported already, which is
+    Where a signal is to end it, as `status` or the variable KILL of a model says, or where its time
+    counts from the start of its process, it runs in a fork of this process. Either differs from a new process only in what is imported already, which is
     most of its time.
     """
     command = list(map(str, words))
-    forks = status not in (0, 1, 2) or "KILL" in os.environ
+    forks = status not in (0, 1, 2) or "KILL" in os.environ or "--walltime" in command
     if forks and any(word.startswith(("--overlap", "overlapped")) for word in command):
         compiled.prepare("ckio.planners.overlap")  # once, for all forks from now on
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:

@@ -74,8 +74,12 @@ class ChannelUse:
 
     @property
     def achieved(self) -> float:
-        """Bytes per second while it was busy; 0 if it never was."""
-        return self.nbytes / self.busy if self.busy else 0.0
+        """Return bytes per second while it was busy; 0 if it never was.
+
+        Times are rounded, so that a transfer of much less than their last digit may seem to take
+        less than its bandwidth allows.
+        """
+        return min(self.bandwidth, self.nbytes / self.busy) if self.busy else 0.0
 
 
 @dataclass(frozen=True, eq=False)
