@@ -34,8 +34,8 @@ def ckio(*words: object, at: Path, status: int = 0) -> "subprocess.CompletedProc
     """Run the command in this process: no traceback, whatever happens.
 
     Where a signal is to end it, as `status` or the variable KILL of a model says, or where its time
-    counts from the start of its process, it runs in a fork of this process. Either differs from a new process only in what is imported already, which is
-    most of its time.
+    counts from the start of its process, it runs in a fork of this process. Either differs from a
+    new process only in what is imported already, which is most of its time.
     """
     command = list(map(str, words))
     forks = status not in (0, 1, 2) or "KILL" in os.environ or "--walltime" in command
