@@ -41,7 +41,7 @@ PAGES: Final = {
     "jobs": (
         "Runs that survive their process",
         "A run as one object: begun, stopped, resumed, with its gradient in a file. How it is used"
-        " is told in [killed, stopped, resumed](../recovery.md).",
+        " is told in [recovery](../recovery.md).",
         "Job Result Halted jobs.request jobs.directory jobs.gradients jobs.display jobs.journal"
         " jobs.leftovers jobs.planning jobs.failing jobs.sweeping jobs.analyzing",
     ),

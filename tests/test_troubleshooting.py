@@ -1,0 +1,51 @@
+"""The messages that docs/troubleshooting.md quotes are those of the code."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+LEAST = 12
+"""The fewest characters of a message that the code has to have in one piece."""
+
+
+def quoted() -> list[str]:
+    """The lines in blocks, and the messages in the table of MPI jobs."""
+    blocks = re.findall(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    table = PAGE.split("## MPI jobs")[1].split("\n\n")[1]
+    cells = re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
+    return [line for block in blocks for line in block.splitlines()] + cells
+
+
+def texts(node: ast.AST) -> Iterator[list[str]]:
+    """The fixed parts of each text in a piece of code, in their order."""
+    for each in ast.walk(node):
+        match each:
+            case ast.JoinedStr(values=values):
+                yield [str(it.value) for it in values if isinstance(it, ast.Constant)]
+            case ast.Constant(value=str(text)):
+                yield [text]
+
+
+@pytest.fixture(scope="module")
+def messages() -> list[re.Pattern[str]]:
+    trees = (ast.parse(path.read_text()) for path in (ROOT / "ckio").rglob("*.py"))
+    parts = [part for tree in trees for part in texts(tree)]
+    return [
+        re.compile(".*?".join(map(re.escape, part)))
+        for part in parts
+        if max(map(len, part), default=0) >= LEAST
+    ]
+
+
+@pytest.mark.parametrize("line", quoted())
+def test_a_message_is_one_of_the_code(line: str, messages: list[re.Pattern[str]]) -> None:
+    pieces = [piece.strip("`:; ") for piece in line.split("…") if len(piece) >= LEAST]
+    assert pieces
+    plain = (message.pattern.replace("\\", "") for message in messages)
+    shortened = any(piece in text for text in plain for piece in pieces)
+    assert shortened or any(message.search(line) for message in messages)
