@@ -98,7 +98,7 @@ def dotted(node: ast.expr, /) -> tuple[str, ...] | None:
 
 
 class NotResumable(BadInput):
-    """A function that cannot be interrupted and resumed: it says where, why, and what to do."""
+    """A function cannot be interrupted and resumed. The message says where, why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
