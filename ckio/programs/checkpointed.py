@@ -492,8 +492,8 @@ def _manifest(place: Path, task: Task[S], backend: Directory) -> ProgramManifest
             stored.store(place)
     elif changed:
         raise BadInput(
-            f"{place} holds a run that cannot go on: {_CHANGED[changed[0]]} changed since it was"
-            " begun; undo that, or give another directory, or remove this one"
+            f"{place} contains a run that cannot be resumed: {_CHANGED[changed[0]]} changed since"
+            " it was begun; undo that, or give another directory, or remove this one"
         )
     return stored
 

@@ -319,7 +319,7 @@ class _Decoder:
         name, key = code["array"], str(code)
         if key not in self._arrays:
             if name not in self._memories:
-                raise BadInput(f"the array {name} lacks in this checkpoint")
+                raise BadInput(f"the array {name} is missing in this checkpoint")
             array = self._memories[name]
             if "offset" in code:
                 shape, strides = tuple(code["shape"]), tuple(code["strides"])

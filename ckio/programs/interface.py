@@ -188,7 +188,7 @@ def seed(y: Any, ybar: Any, /) -> dict[str, NDArray[Any]]:
             " complex, or arrays of them"
         )
     if not same(y, ybar):
-        raise BadInput(f"ybar = {ybar!r} has not the structure of y, which is {y!r}")
+        raise BadInput(f"ybar = {ybar!r} does not have the structure of y, which is {y!r}")
     given = leaves(ybar, "y")
     cotangent = {}
     for name, value in leaves(y, "y").items():

@@ -263,7 +263,7 @@ class ProgramModel(Generic[S]):
 
     def reverse(self, begin: int, end: int, /) -> None:
         if self._tape is None or self._tape[1] != end or begin < self._tape[0]:
-            raise RunFailed(f"no tape of the steps [{begin}, {end}) is held; record them before")
+            raise RunFailed(f"no tape of steps [{begin}, {end}) is in memory; record them first")
         first, _, state = self._tape
         if self._cotangent is None:
             y = self.result
@@ -368,7 +368,7 @@ class ProgramModel(Generic[S]):
             elif begin == 0:
                 self._state = self._start()
             else:
-                raise RunFailed(f"x_{begin} is not held; read a checkpoint before")
+                raise RunFailed(f"x_{begin} is not in memory; read a checkpoint first")
             self._at, self._packed = begin, None
         return self._state
 

@@ -159,7 +159,7 @@ class CompiledProgram:
             strange = {frame.code for frame in state.now}.difference(known)
             if strange or state.now[0].code is not known[0]:
                 name = (strange or {state.now[0].code}).pop().name
-                raise BadInput(f"{self!r} cannot go on from a state of {name}: other code")
+                raise BadInput(f"{self!r} cannot resume a state of {name}: it is other code")
 
 
 def _copied(path: str, leaf: Any) -> Any:

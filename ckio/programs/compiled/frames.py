@@ -226,7 +226,7 @@ def _frame(at: Json, codes: Codes) -> Frame:
                 return Frame(codes[name], block, ())
             raise BadInput(f"{name} has no block {block}, at which this state is")
         case _:
-            raise BadInput(f"this state is in {at!r}, which is no function of this program")
+            raise BadInput(f"this state is in {at!r}, which is not a function of this program")
 
 
 def _check(now: Now, values: Mapping[str, Json]) -> None:
