@@ -1,6 +1,6 @@
-"""The figures that a reader wants, on one page: docs/benchmarks.md, made from bench/results.
+"""Write docs/benchmarks.md, and the README's table, from the files in bench/results.
 
-python bench/page.py        writes the page anew, after a bench has kept new results
+python bench/page.py        writes both again, after a bench has stored new results
 """
 
 import re
@@ -21,11 +21,15 @@ GAINS = re.compile(
 HEAD = """\
 # Benchmarks
 
-Every figure here was measured by a script of `bench/`, and every table is a part of the file
-that the script wrote, with the date and the machine in its first lines. Times of two runs can
-be compared only within one file: a ratio beside the raw limit, or beside another program, is
-always taken in the same run. `python bench/NAME.py` measures anew on your machine; `python
-bench/page.py` makes this page.
+This page collects measurements that help you to decide whether and how to use ckio: the accuracy
+of predictions, the speed of storage, the time for planning, and comparisons with other programs.
+Each section answers one question with a table, and reads one row of it as an example.
+
+A script of `bench/` measured every number, and every table is an excerpt of the file that the
+script wrote. The date and the machine are below each table. Compare times only within one table,
+because different tables may come from different machines. A ratio always compares two
+measurements of the same run. To measure on your machine, run `python bench/NAME.py`. Then `python
+bench/page.py` writes this page again.
 """
 
 
@@ -36,48 +40,72 @@ class Figure:
     Attributes
     ----------
     question, answer : str
-        The heading, and how the table is to be read.
+        The heading, and the text above the table, which explains its columns.
+    reading : str
+        The text below the table, which reads a row of it: a format of the groups of `sample`.
+    sample : str
+        A regular expression that finds the numbers for `reading` in the table.
     script, file : str
-        The bench, and what it wrote, both without ending.
+        The bench, and the file that it wrote, both without ending.
     begin : str
         A regular expression; by default the first line below the one on the machine.
     rows : str
-        A regular expression for the lines that are shown, besides the first one.
-    width : int
-        Characters of a line that are shown; what is longer is in the file.
+        A regular expression that selects the lines after the first one.
+    last : str
+        The title of the last column that is shown; by default all columns are.
     """
 
     question: str
     answer: str
+    reading: str
+    sample: str
     script: str
     file: str
     begin: str = ""
     rows: str = ""
-    width: int = 150
+    last: str = ""
 
 
 FIGURES: Sequence[Figure] = (
     Figure(
-        "How far off is a prediction?",
-        "A calibrated machine, schedules of several planners, simulated and then run. `error`"
-        " is predicted over measured, less one; `at pace` is the same with the pace of the"
-        " computer at that moment taken out.",
+        "How accurate is a prediction?",
+        "The machine was calibrated, and the schedules of several planners were simulated and then"
+        " run. The column `error` is the predicted time divided by the measured time, minus one."
+        " The column `at pace` is the same error after correcting for the speed of the processor"
+        " at that moment. The column `spread` is the difference between the slowest and the"
+        " fastest run, relative to the median.",
+        "For example, the schedule of `mixed` without overlap was predicted to take {0} s, and it"
+        " took {1} s. The error is {2}, while the runs themselves varied by {3}.",
+        r"^mixed +synchronous +(\S+) +(\S+) +(\S+) +(\S+)",
         "fidelity",
         "fidelity",
         "^schedule ",
     ),
     Figure(
-        "How fast is a checkpoint written and read?",
-        "`ratio` is the time of a backend over that of the raw call that stands beside it, in"
-        " the same round. The directory and the archive verify each checkpoint by its checksum.",
+        "How fast are checkpoints written and read?",
+        "Each row compares a level of ckio with the fastest way to move the same bytes without"
+        " ckio, which the column `beside` names: a copy in memory, or a bare system call. Both"
+        " were measured in the same round, and `ratio` is the quotient of their times. The last"
+        " column is the largest ratio that ckio allows itself. The directory and the archive"
+        " compute and verify checksums, unless the row says otherwise.",
+        "For example, the directory writes a checkpoint of 64 MiB in {0} µs. The bare call takes"
+        " {1} µs, so the ratio is {2}. For a checkpoint of 1 KiB the ratio is {3}, but the"
+        " time is only {4} µs.",
+        r"^directory, write, 64 MiB +(\S+) +bare call +(\S+) +(\S+)"
+        r"[\s\S]*^directory, write, 1 KiB +(?=\S+ +[a-z, ]+\S+ +(\S+))(\S+)",
         "backends",
         "backends",
         "^ .*beside",
     ),
     Figure(
         "How long does planning take?",
-        "Processor seconds of `hrevolve`, with the memory of the whole process and what"
-        " checking and costing the schedule take; `l + 1` steps.",
+        "The table shows the processor time of the planner `hrevolve` for chains of l + 1 steps,"
+        " and the peak memory of the process. The last two columns are the seconds to check the"
+        " rules of the schedule and to compute its makespan.",
+        "For example, a schedule for l = 1,000,000 on `arch_1`, a machine of Herrmann & Pallez"
+        " (2020), is planned in {0} s of processor time. It has {1} actions, and checking them"
+        " takes {2} s.",
+        r"^arch_1, l = 1000000 +(\S+) +\S+ +\S+ +(\S+) +(\S+)",
         "bench_planning",
         "planning",
         "^hrevolve  ",
@@ -85,57 +113,106 @@ FIGURES: Sequence[Figure] = (
     ),
     Figure(
         "How do planners compare with those of checkpoint_schedules?",
-        "Both plan the same chain; `forward steps` is what each schedule takes.",
+        "Both packages plan the same chain. The column `ratio` is the planning time of"
+        " checkpoint_schedules over that of ckio. The last two columns are the number of forward"
+        " steps that each schedule takes.",
+        "For example, checkpoint_schedules plans H-Revolve for 1001 steps in {0} s, and ckio in"
+        " {1} s. The schedules take {2} and {3} forward steps.",
+        r"^HRevolve\(n, 20, 100\), n = 1001 +(\S+) +(\S+) +\S+ x +(\S+) +(\S+)",
         "bench_planning",
         "planning",
         "^checkpoint_schedules",
     ),
     Figure(
-        "What does a whole gradient take beside other programs?",
-        "One model, the same slots in memory and in a directory; all gradients are equal.",
+        "How long does a gradient take, compared with other programs?",
+        "All rows compute the gradient of the same model, and all gradients are equal. All rows"
+        " with checkpoints have the same slots. Numbers in parentheses are relative to `ckio,"
+        " mixed`. Files are in the page cache; only ckio computes and verifies their checksums."
+        " The `seconds` are the sum of planning, the steps of the model, and everything"
+        " else (`beside`), for example storage. The column `memory` is the growth of the process"
+        " above its size at the start. The column `forward` counts forward steps, and `moved`"
+        " counts the bytes that were written and read.",
+        "For example, `ckio, mixed` needs {2} s and {3} MB. To store every tape in memory takes"
+        " {0} s and {1} MB. pyrevolve takes {4} s, of which {5} s are planning.",
+        r"^numpy, every tape kept +(\S+) \(\S+\) +\S+ +\S+ +\S+ +\S+ +(\S+) [\s\S]*"
+        r"^ckio, mixed +(\S+) \(\S+\) +\S+ +\S+ +\S+ +\S+ +(\S+) [\s\S]*"
+        r"^pyrevolve +(\S+) \(\S+\) +(\S+)",
         "peers",
         "peers",
         "^20 slots in memory, 20 in a directory",
+        last="error",
     ),
     Figure(
-        "And inside JAX?",
-        "The gradient of a long scan, beside a plain scan, nested `jax.checkpoint`, equinox and"
-        " diffrax.",
+        "How long does a gradient in JAX take?",
+        "The table compares ways to compute the gradient of a long scan: a plain scan, nested"
+        " `jax.checkpoint`, equinox, diffrax and ckio. The column `first s` includes compilation,"
+        " and `s` does not. The column `above forward` is the peak memory in MB beyond that of the"
+        " forward run alone.",
+        "For example, ckio outside `jax.jit` takes {2} s and {3} MB beyond the forward run. A"
+        " plain scan, which stores every state, takes {0} s and {1} MB.",
+        r"^plain scan +\S+ +(\S+) +\S+ +\S+ +(\S+)[\s\S]*^ckio  +\S+ +(\S+) +\S+ +\S+ +(\S+)",
         "jax_peers",
         "jax_peers",
         "^ .*first s",
     ),
     Figure(
-        "What does the runner add to each action?",
-        "Processor time per action of 8 bytes in memory, so that only the runner is seen.",
+        "How much time does the runner add to each action?",
+        "The model does nothing, and each checkpoint has 8 bytes in memory. So the table shows the"
+        " processor time of ckio itself, in microseconds per action. The column `runner` is that"
+        " time minus the time of the bare calls.",
+        "For example, `ckio.run` takes {0} µs per action, of which {1} µs are its own. If a"
+        " function watches each event, this grows to {2} µs. A step should therefore take much"
+        " longer than some microseconds.",
+        r"^run  +(\S+) +(\S+)[\s\S]*^run, watched +\S+ +(\S+)",
         "runner",
         "runner",
         "^ .*runner",
     ),
     Figure(
-        "What does overlap gain over other schedules?",
-        "The makespan of each planner's schedule with overlap, beside that of the plan made for"
-        " overlap and a lower bound, on ten machines.",
+        "How much does a plan for overlap gain?",
+        "The table shows makespans in seconds for 200 steps on ten machines. The columns with the"
+        " name of a planner are its schedule with the best overlap policy. The column `plan` is"
+        " the plan that `ckio.plan` makes for overlap, and `bound` is a lower bound for every"
+        " plan. The column `before` is an earlier planner, for states only.",
+        "For example, on the machine with 64 GB of RAM and a parallel file system at 1 GB/s, the"
+        " schedule of `mixed` takes {0} s with overlap, and the plan for overlap takes {1} s. No"
+        " plan can take less than {2} s there.",
+        r"^RAM 64 GB, PFS at 1/1 GB/s, tape 8 GB +\S+ +\S+ +\S+ +(\S+) .* (\S+) +(\S+)$",
         "overlap_planning",
         "overlap_planning_machines",
         "^ten machines",
-        width=160,
+        last="bound",
     ),
     Figure(
-        "How long is a simulation of many ranks?",
-        "Ranks that are alike are simulated as one group.",
+        "How long does it take to simulate many ranks?",
+        "All ranks perform the same plan of 1000 steps and share the bandwidth of an archive."
+        " Identical ranks are simulated as one group. The column `held up` is the makespan"
+        " relative to that of one rank alone. The last two columns are the seconds that the"
+        " median rank lost on the archive (`slowed`) and waiting for other ranks (`waited`).",
+        "For example, {0} ranks of different speed are simulated in {1} s of processor time. Their"
+        " makespan is {2} s, which is {3} times that of one rank alone.",
+        r"^each as fast as it is +(\S+) +\S+ +\S+ +(\S+) +\S+ +(\S+) +(\S+)",
         "ranks",
         "ranks",
         "^ .*ranks  groups",
     ),
     Figure(
-        "What do codecs reach on restart data?",
-        "GB/s of raw bytes.",
+        "How well do codecs compress restart data?",
+        "The column `stored/raw` is the compressed size relative to the raw size. Speeds are in"
+        " GB/s of raw bytes, first per core and then with one and two threads. The rows below"
+        " `noise` compress random numbers, which is the worst case. Only the rows with a"
+        " tolerance lose information.",
+        "For example, `zstd 1` compresses the restart data of the vorticity model to {0} of their"
+        " size. One core then writes {1} GB/s and reads {2} GB/s.",
+        r"^  zstd 1  +(\S+) +(\S+) +(\S+)",
         "compressed",
         "codecs",
         "^ .*stored/raw",
     ),
 )
+
+_WIDTH = 150
+"""Characters of a line that are shown; the file has the whole line."""
 
 
 def page() -> str:
@@ -144,19 +221,26 @@ def page() -> str:
 
 
 def section(figure: Figure) -> str:
-    """Return a figure with its question, its table and where the whole of it lies."""
+    """Return a figure with its question, its table, and a link to the whole file."""
     lines = (record.RESULTS / f"{figure.file}.txt").read_text(encoding="utf-8").splitlines()
     when, machine = lines[0].partition(": ")[2], re.sub(r" \(spread of one copy\).*", "", lines[1])
-    table = "\n".join(line[: figure.width].rstrip() for line in excerpt(figure, lines[2:]))
+    rows = list(excerpt(figure, lines[2:]))
+    width = max(row.find(figure.last) for row in rows) + len(figure.last) or _WIDTH
+    table = "\n".join(row[:width].rstrip() for row in rows)
+    numbers = re.search(figure.sample, table, re.MULTILINE)
+    if numbers is None:
+        raise ValueError(f"bench/results/{figure.file}.txt: no row matches {figure.sample!r}")
     path = f"../bench/results/{figure.file}.txt"
     return (
         f"## {figure.question}\n\n{figure.answer}\n\n```text\n{table}\n```\n\n"
-        f"{when}, {machine}; [all of it]({path}), by `python bench/{figure.script}.py`.\n"
+        f"{figure.reading.format(*numbers.groups())}\n\n"
+        f"Measured {when} on {machine} by `python bench/{figure.script}.py`:"
+        f" [all results]({path}).\n"
     )
 
 
 def excerpt(figure: Figure, lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a table: up to an empty one, and of its rows those that are asked for."""
+    """Yield the lines of a table up to an empty one: its first line, and the rows that match."""
     first = next(i for i, line in enumerate(lines) if re.search(figure.begin or r"\S", line))
     yield lines[first]
     for line in lines[first + 1 :]:
@@ -180,7 +264,7 @@ _SCAN: Sequence[tuple[str, str]] = (
     ("nested jax.checkpoint", "nested `jax.checkpoint`"),
     ("equinox, 100 checkpoints", "equinox, 100 checkpoints"),
 )
-"""Rows of the results, and what the README calls them."""
+"""Names of rows in the results, and in the README."""
 
 
 def gains() -> str:
@@ -200,13 +284,13 @@ def gains() -> str:
 
 
 def cells(text: str) -> dict[str, list[str]]:
-    """Return the numbers of each row of a table by its first column, without those in brackets."""
+    """Return the numbers of each row by its first column, without those in parentheses."""
     rows = (re.split(r"\s{2,}", re.sub(r" \([\d.]+\)", "", line)) for line in text.splitlines())
     return {row[0]: row[1:] for row in rows if len(row) > 3}
 
 
 def readme() -> str:
-    """Return the README with its table made anew."""
+    """Return the README with a new table."""
     return GAINS.sub(lambda _: gains(), README.read_text(encoding="utf-8"))
 
 

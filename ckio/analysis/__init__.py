@@ -1,13 +1,13 @@
 """The arrays that belong in a checkpoint, and the values that belong on a tape.
 
-analyze             which arrays checkpoints of a model have to hold, by doing its first steps
-compare_snapshots   lazy, eager and cheapest snapshots of its steps, and their costs
-lower               a schedule of whole checkpoints, on single variables
-ByVariable          any planner, on the reduced sizes of checkpoints
-observe             the arrays that steps of a model use and overwrite, where nobody declares them
-Guarded             a model that finds out where a declaration of it is wrong
-ValueGraph, solve   the values of programs, and the least choice of those that are stored
-partition           a step in two halves: its tape, and the values that are computed again
+analyze             find the arrays that checkpoints need, by running the first steps of a model
+observe             find the arrays that steps use and overwrite, if they are not declared
+Guarded             find errors in the declaration of a model
+lower               convert a schedule of whole checkpoints to one of single variables
+ByVariable          make any planner plan with the reduced sizes of checkpoints
+compare_snapshots   compare lazy, eager and cheapest snapshots of steps
+ValueGraph, solve   find the cheapest set of values to store
+partition           divide a step into its tape and the values that are computed again
 """
 
 import importlib
@@ -45,7 +45,7 @@ _MODULES = {
     "partition": "partitioned",
     "solve": "dag",
 }
-"""The module of each; some of them need more than numpy."""
+"""The module of each name. It is imported at the first use, because some need more than numpy."""
 
 
 def __getattr__(name: str) -> Any:

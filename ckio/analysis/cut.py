@@ -1,4 +1,4 @@
-"""The least that can be stored and computed again, as one minimum cut.
+"""Find the cheapest set of values to store and to compute again, as one minimum cut.
 
 The network has two nodes for each value, v_in and v_out, and one for each location:
 
@@ -9,18 +9,19 @@ The network has two nodes for each value, v_in and v_out, and one for each locat
     q_out  --infinite-->   v_in              v is computed from q
     r_out  --infinite-->   sink              r is required
 
-A node is beyond the cut, on the sink's side, if the value has to be available again: r_out is;
-with v_out is v_in, unless v is stored; with v_in are its arguments' q_out, and the locations that
-overwrite it. So S, U and the values that they force to be computed again are cut, no less and no
-more, and a minimum cut is a least choice. A minimal value that nothing overwrites has no way from
-the source and costs nothing. The DAGs meet in their locations, and are solved as one.
+A node is on the sink's side of the cut if its value has to be available again. This holds for
+r_out. If it holds for v_out, it holds for v_in, unless v is stored. If it holds for v_in, it holds
+for the q_out of its arguments, and for the locations that overwrite v. So a cut consists of exactly
+S, U and the values that have to be computed again, and a minimum cut is a cheapest choice. A
+minimal value that is never overwritten has no path from the source and costs nothing. The DAGs
+share locations, so they are solved together.
 
-Cuts of least weight form a lattice, and the one taken is nearest to the sink: what it saves in S,
-and what it computes again, every other choice that takes as little saves and computes too. This
-carries the tie-breaker of Algorithm 1, "minimal distance to R", over to the whole.
+Minimum cuts form a lattice, and the one nearest to the sink is taken. Every other minimum cut also
+saves the locations that it saves, and computes the values that it computes again. This extends the
+tie-breaker of Algorithm 1 of Cole-Mullen, Lyons & Utke, "minimal distance to R", to all DAGs.
 
-For u of 8 bytes, v = f(u) of 4 and w = g(v) of 16, where w is required and u is overwritten, the
-ways to cut are to save u (8), to store v (4) and to store w (16):
+For example, u has 8 bytes, v = f(u) has 4 and w = g(v) has 16. If w is required and u is
+overwritten, the cuts are to save u (8 bytes), to store v (4) or to store w (16):
 
     >>> graph = NumberedGraph(
     ...     values=["u", "v", "w"],
@@ -36,20 +37,19 @@ ways to cut are to save u (8), to store v (4) and to store w (16):
     >>> saved.tolist(), stored.tolist()
     ([False], [False, True, False])
 
-**Flows.** scipy finds maximum flows, but with capacities of 32 bits, and larger ones it takes
-modulo 2**32 without a word. Here the capacities are whole numbers of a unit, of up to 60 bits, and
-the flow is found a few bits at a time: in the residual network r, with a bound B on what can still
-flow,
+**Flows.** scipy computes maximum flows, but with capacities of 32 bits; larger ones are silently
+taken modulo 2**32. Here the capacities are multiples of a unit and have up to 60 bits, so the flow
+is computed a few bits at a time. In the residual network r, with a bound B on the remaining flow,
 
     1. find a maximum flow f for the capacities  min(r, B + 1) >> k,  which have 30 bits;
     2. r := r - (f << k). The arcs across the minimum cut of step 1 have now less than 2**k left
        each, and that is a new B, smaller by about 30 bits less those of the number of arcs;
-    3. end after k = 0; else again, with the k that B asks for.
+    3. end after k = 0; otherwise repeat, with the k that B requires.
 
-In the last turn no arc is at its bound B + 1, because no more than B can flow, so the flow is a
-maximum one; and arcs of infinite weight are never full. The cut is then found from the residual
-network: the nodes from which the sink can be reached. All minimum cuts have these on the side of
-the sink, whichever maximum flow was found, so the answer does not depend on how scipy finds it.
+In the last iteration no arc is at its bound B + 1, because at most B can flow. So the flow is
+maximum, and arcs of infinite weight are never full. The cut follows from the residual network: its
+nodes are those from which the sink can be reached. They are on the sink's side of all minimum cuts,
+whichever maximum flow was found, so the result does not depend on scipy's algorithm.
 """
 
 from collections.abc import Hashable, Sequence
@@ -123,7 +123,7 @@ class NumberedGraph(NamedTuple):
 
 
 def minimum_cut(graph: NumberedGraph, /) -> tuple[Bools, Bools]:
-    """Return S by location and U by value of the least choice; some choice must be possible.
+    """Return S by location and U by value of the cheapest choice. Some choice must be possible.
 
     Node v is v_in, and v + len(graph.values) is v_out; the locations come next.
     """

@@ -1,12 +1,13 @@
-"""Store or recompute: which values of straight-line programs are kept for their adjoint.
+"""Choose which values of straight-line programs are stored for their adjoint.
 
-The tape of a step need not hold all that the adjoint reads. Some of it can be computed again from
-other values; these must then be available: in variables that were not overwritten, or stored when
-they were computed (U), or saved where the program overwrites them (S) [Cole-Mullen, Lyons & Utke].
-The least choice for several DAGs at once is a minimum cut of one network (`cut`).
+The tape of a step need not contain all values that the adjoint reads, because some of them can be
+computed again from other values. These must then be available: in variables that are not
+overwritten, or stored when they are computed (the set U), or saved where the program overwrites
+them (the set S) [Cole-Mullen, Lyons & Utke]. The cheapest choice for several DAGs at once is a
+minimum cut of one network (`cut`).
 
-Two DAGs read the variable a, in y = sin a and in z = a**3, before a = 0 overwrites it. To save the
-8 bytes of a serves both; to store the two derivatives takes 16:
+For example, two DAGs read the variable a, in y = sin a and in z = a**3, before a = 0 overwrites it.
+Saving the 8 bytes of a is sufficient for both, while storing the two derivatives takes 16 bytes:
 
     >>> graph = ValueGraph(
     ...     arguments={"a in y": (), "cos a": ("a in y",), "a in z": (), "3 a**2": ("a in z",)},
@@ -18,9 +19,9 @@ Two DAGs read the variable a, in y = sin a and in z = a**3, before a = 0 overwri
     >>> choice.saved, choice.stored, choice.recomputed, choice.nbytes
     (('a = 0',), (), ('cos a', '3 a**2'), 8)
 
-Where bytes alone count, computing again is free. With the seconds that a level takes for so many
-bytes as the `price`, they are weighed against the seconds to `recompute`. The result describes
-steps of a `Chain`: `nbytes` is their tape, and their `reverse` takes `recomputing` seconds more.
+By default only bytes count, and recomputation is free. If a `price` gives the seconds that a level
+takes for so many bytes, these are compared with the seconds to `recompute`. The result describes
+steps of a `Chain`: `nbytes` is their tape, and their `reverse` takes `recomputing` seconds longer.
 """
 
 import tomllib
@@ -38,7 +39,7 @@ from ckio.errors import BadInput
 from ckio.platform import Level
 
 Name: TypeAlias = Hashable
-"""How a value or a location is called; often a string."""
+"""The name of a value or of a location, often a string."""
 
 Price: TypeAlias = Callable[[int], float]
 """Seconds to store so many bytes and to read them back."""
@@ -46,38 +47,38 @@ Price: TypeAlias = Callable[[int], float]
 
 @dataclass(frozen=True, kw_only=True)
 class ValueGraph:
-    """Some DAGs of values, the values that their adjoints ask for, and what overwrites the others.
+    """DAGs of values, the values that their adjoints need, and the locations that overwrite others.
 
-    A value is the result of one assignment; a partial derivative, or a product of such, is one. The
-    values without arguments are the *minimal* ones: they lie in variables of the program, and are
-    there for the adjoint sweep unless the program overwrites the variable first. The places where
-    it does so are the *locations*; aliases and branches give one value several of them, and one
-    location can destroy values of several DAGs. That is all that the DAGs share, so they are given
-    as one graph.
+    A value is the result of one assignment, for example a partial derivative or a product of such.
+    Values without arguments are *minimal*: they are variables of the program, and the adjoint sweep
+    can read them unless the program overwrites the variable first. The places at which it does so
+    are the *locations*. Because of aliases and branches one value may have several locations, and
+    one location may overwrite values of several DAGs. The DAGs share nothing else, so they are
+    given as one graph.
 
     Attributes
     ----------
     arguments : mapping of names to names
-        For each value, what it is computed from; every argument comes before the value, as in the
-        program. Empty for a minimal value.
+        For each value, the values that it is computed from. Every argument comes before the value,
+        as in the program. A minimal value has no arguments.
     required : collection of names
-        The values that the adjoint sweep reads, of all DAGs.
+        The values that the adjoint sweep reads, in all DAGs.
     overwrites : mapping of names to names
-        For each minimal value, the locations of which each may overwrite it. A value that is not
-        listed is never overwritten: it costs nothing to read it again.
+        For each minimal value, the locations that may overwrite it. A value that is not listed is
+        never overwritten, and it costs nothing to read it again.
     nbytes : mapping of names to bytes
-        How large values are; 1 where nothing is given, so that values are counted.
+        The size of each value. The default is 1, so that values are counted.
     overwritten : mapping of names to bytes
-        How much has to be saved at a location; where nothing is given, as much as the largest value
+        The bytes that have to be saved at a location. The default is the size of the largest value
         that it overwrites.
     recompute : mapping of names to seconds
-        How long it takes to compute a value from its arguments, or to look up a minimal one; 0
-        where nothing is given, and infinite for what cannot be done a second time.
+        The time to compute a value from its arguments, or to read a minimal value. The default is
+        0. It is infinite for a value that cannot be computed a second time.
     unstorable, unsavable : collections of names
         Values that cannot be stored, and locations at which nothing can be saved.
 
-    Names that do not exist, arguments that come later, and sizes or seconds that are none, raise
-    BadInput.
+    Raises BadInput if a name does not exist, if an argument comes after its value, or if a size or
+    a number of seconds is not valid.
     """
 
     arguments: Mapping[Name, Sequence[Name]]
@@ -131,7 +132,7 @@ class ValueGraph:
 
     @staticmethod
     def loads(text: str, /, *, source: str = "graph") -> "ValueGraph":
-        """Read a graph in TOML, with the names of the attributes; raises BadInput with `source`.
+        """Read a graph from TOML, whose keys are the attributes. Raises BadInput, with `source`.
 
         >>> graph = ValueGraph.loads('''
         ... required = ["cos u"]
@@ -151,7 +152,7 @@ class ValueGraph:
 
     @cached_property
     def locations(self) -> Mapping[Name, int]:
-        """Every location, in the order in which they are named, and the bytes to save there."""
+        """Every location, in the order of their first mention, and the bytes to save there."""
         sizes: dict[Name, int] = {}
         for value, locations in self.overwrites.items():
             for location in locations:
@@ -159,7 +160,7 @@ class ValueGraph:
         return sizes | {name: self.overwritten[name] for name in sizes if name in self.overwritten}
 
     def needed(self, stored: Collection[Name] = (), /) -> set[Name]:
-        """The values that are read again and not stored, and all that these are computed from."""
+        """Return the needed values that are not stored, and all values they are computed from."""
         needed: set[Name] = set()
         left = list(self.required)
         while left:
@@ -184,12 +185,12 @@ def _seconds(name: Name, seconds: object) -> float:
 
 
 def seconds_for(price: Price, nbytes: int, /) -> float:
-    """Seconds for so many bytes; raises BadInput where a price is no number of seconds."""
+    """Return the seconds for so many bytes. Raise BadInput if a price is not a valid number."""
     return check_cost(f"price of {nbytes} bytes (seconds)", price(nbytes))
 
 
 def price_on(level: Level, /) -> Price:
-    """The seconds in which a level writes, reads and discards, as they were measured."""
+    """Return the price of a level: its measured seconds to write, read and discard."""
     return lambda nbytes: level.write(nbytes) + level.read(nbytes) + level.discard(nbytes)
 
 
@@ -202,17 +203,17 @@ class StoredValues:
     saved : tuple of names
         S: the locations at which the old content is saved before it is overwritten.
     stored : tuple of names
-        U: the values that are stored as soon as they are computed; minimal ones, before they are
-        overwritten.
+        U: the values that are stored as soon as they are computed. Minimal values are stored before
+        they are overwritten.
     begins : tuple of names
-        The minimal values that are read again from their variables; all that overwrote them was
-        `saved`.
+        The minimal values that are read again from their variables. If a location overwrites one of
+        them, its old content is `saved`.
     recomputed : tuple of names
-        The values that are computed again, each once, in an order in which that can be done.
+        The values that are computed again, each once, in a possible order.
     nbytes : int
-        Bytes of all that is saved and stored: the tape.
+        Bytes of all saved and stored values, which are the tape.
     storing : float
-        Seconds to store them and read them back; 0 where no price was given.
+        Seconds to store these values and read them back; 0 without a price.
     recomputing : float
         Seconds to compute values again, by which the adjoint sweep takes longer.
     """
@@ -227,7 +228,7 @@ class StoredValues:
 
     @property
     def seconds(self) -> float:
-        """Storing and recomputing together."""
+        """The sum of `storing` and `recomputing`."""
         return self.storing + self.recomputing
 
 
@@ -239,11 +240,11 @@ def choose(
     stored: Collection[Name],
     price: Price | None = None,
 ) -> StoredValues:
-    """The consequences of storing these; raises BadInput where it is not sufficient.
+    """Return the consequences of storing these values. Raise BadInput if they are not sufficient.
 
-    It is sufficient if every required value is stored, or can be computed from values that are
-    available again; a minimal value is if all locations that overwrite it are in S. This is the
-    paper's condition (CR): some vertex cut C before the required values has, for all c in C,
+    They are sufficient if every required value is stored or can be computed from available values.
+    A minimal value is available if all locations that overwrite it are in S. This is condition (CR)
+    of Cole-Mullen, Lyons & Utke: some vertex cut C before the required values has, for all c in C,
 
         c ∈ U   or   c ∈ V_min and ((c, o) ∈ E_b  ⇒  o ∈ S).
 
@@ -298,21 +299,21 @@ def _check_available(graph: ValueGraph, value: Name, saved: frozenset[Name]) -> 
 
 
 def solve(graph: ValueGraph, /, *, price: Price | None = None) -> StoredValues:
-    """The choice of S and U that takes least, for all DAGs of the graph together.
+    """Return the cheapest choice of S and U for all DAGs of the graph together.
 
-    It is exact, up to rounding (see `cut`). Of choices that take equally much it is the one that
-    saves fewest locations and computes fewest values again.
+    The result is exact, up to rounding (see `cut`). Among equally cheap choices it is the one that
+    saves the fewest locations and computes the fewest values again.
 
     Parameters
     ----------
     graph : ValueGraph
-        Values, those that are required, and where they are overwritten.
+        The values, those that are required, and the locations that overwrite them.
     price : callable or None
-        Seconds to store so many bytes and read them back, such as `price_on(level)`. The least is
-        then the sum of these and of the seconds to compute values again; without a price it is
-        the bytes that are stored, and computing again is free.
+        A function that returns the seconds to store so many bytes and read them back, such as
+        `price_on(level)`. The sum of these seconds and of the seconds to compute values again is
+        then minimized. Without a price the stored bytes are minimized.
 
-    Raises BadInput where a required value can neither be stored nor be computed again.
+    Raises BadInput if a required value can neither be stored nor be computed again.
     """
     choose(  # if this is not sufficient, nothing is
         graph,
@@ -330,7 +331,7 @@ def solve(graph: ValueGraph, /, *, price: Price | None = None) -> StoredValues:
 
 
 def numbered(graph: ValueGraph, price: Price | None, /) -> NumberedGraph:
-    """The part of a graph that precedes its required values, weighed by bytes or by a price."""
+    """Return the part of a graph before its required values, weighted by bytes or a price."""
     needed = graph.needed()
     values = [name for name in graph.arguments if name in needed]
     value_number = {name: i for i, name in enumerate(values)}

@@ -1,29 +1,30 @@
-"""Which versions of which variables a schedule has to read, and where it can write them.
+"""Find the versions of variables that a schedule has to read, and the actions that can write them.
 
-A schedule of whole checkpoints stores x_i where it writes x_i. Most of it need not be: a variable
-that is not overwritten is still there when x_i is read, one that is overwritten before it is used
-is not needed, and one that has not changed since another checkpoint is stored already. Instead of
-Sbk, Snp and Req at the two fixed places of the paper (`snapshots`), an array (a variable in one
-version) is stored for as long as it is needed, whichever checkpoints come and go meanwhile.
+A schedule of whole checkpoints stores all of x_i when it writes x_i. Often this is not necessary. A
+variable that is not overwritten still has its value when x_i is read. A variable that is
+overwritten before it is used is not needed. A variable that has not changed since another
+checkpoint is stored already. Dauvergne & Hascoet store variables at two fixed places per checkpoint
+(`snapshots`). Here an array (a variable in one version) is stored as long as it is needed, even if
+the checkpoints that contain it are discarded in the meantime.
 
-The version of a variable in x_j is the last step's end up to j at which the forward overwrote it, 0
-if none did: a value of the forward is known by variable and version, however often it is computed.
-For each variable by itself:
+The version of a variable in x_j is the end of the last step up to j that overwrites it, or 0 if
+none does. Variable and version identify a value, however often it is computed. For each variable:
 
-* Every step, when it is done, needs some version to be there, or leaves one (`Events`). An Advance
-  needs all that its steps use, a Record what the tape is made of; the rest of what its steps use
-  it needs only if the state that it leaves is needed further on.
-* Where the version that is left is not the one needed next, it has to be read in between: each such
-  gap is one read, and reads of that version are needed in any way of doing it. No other gap is.
-* So every array that is read anywhere has to be written once, and no other does. That is the least
-  number of writes, and of reads, that the schedule can do with. (It is proved where steps overwrite
-  in whole, kill = out, and recording steps use all that forward steps do. A variable overwritten in
-  part is kept right through it rather than read after it; and where a recording step leaves what
-  is needed, it does so if no Read comes in between.)
-* It can be written at any Write of the schedule while it is there (`placing`).
+* Every step needs some version before it, or leaves one (`Events`). An Advance needs all variables
+  that its steps use, and a Record those of the tape. A Record needs the other variables that its
+  steps use only if the state that it leaves is needed later.
+* If an event needs another version than the event before it has left, that version has to be read
+  in between. Each such gap is one read, which no schedule of these actions can avoid.
+* So every array that is read at all has to be written once. This is the least number of writes and
+  of reads for the schedule. (It is proved if steps overwrite in whole, kill = out, and if recording
+  steps use all variables that forward steps use. A variable that is overwritten in part is correct
+  throughout, rather than read afterwards. If a recording step leaves a needed version, it is used
+  if no Read comes in between.)
+* An array can be written at any Write of the schedule while the state contains it (`placing`).
 
-Three steps use a, and the last overwrites it; x_1 is written before step 2 is done and reversed,
-and read at action 5, before step 1 is. So a in version 0 is read at 5, and could be written at 1:
+For example, three steps use a, and the last one overwrites it. x_1 is written before step 2 is run
+and reversed, and read at action 5, before step 1. So a in version 0 is read at 5, and it can be
+written at 1:
 
     >>> from ckio.actions import Advance, Key, Read, Record, Reverse, Write
     >>> from ckio.platform.chain import Chain
@@ -341,12 +342,12 @@ class _ScheduledVariable:
 
 
 def needed_arrays(schedule: Schedule, steps: ChainFlows, seed: Names, /) -> list[ArrayReads]:
-    """The arrays of each variable that a legal schedule has to store, or the beginning of one.
+    """Return the arrays of each variable that a legal schedule (or its beginning) has to store.
 
-    The state that a recorded step leaves is taken not to be needed, until a variable finds that it
-    is; then the step needs more of the others. Raises BadInput where no reading of arrays can make
-    the schedule right for these steps: an adjoint step uses in place what is neither there nor
-    stored (it has to be on the tape).
+    At first, the state that a recorded step leaves is assumed not to be needed. If a variable needs
+    it, the step needs more of the other variables. Raises BadInput if no reads of arrays can make
+    the schedule correct for these steps, because an adjoint step uses a value in place that is
+    neither in the state nor stored. That value has to be on the tape.
     """
     actions = schedule.actions
     place = np.flatnonzero(actions.op < WRITE)

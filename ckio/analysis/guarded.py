@@ -1,7 +1,7 @@
-"""A model that finds out where it does other than is declared of it: which step, which array.
+"""A model that checks its own declaration, and reports the step and the array of an error.
 
-An array that the declaration says is not needed holds NaN. So nothing that is not declared can be
-used without being seen, however the schedule happens to go.
+Arrays that are not needed according to the declaration are filled with NaN. So any use that is not
+declared becomes visible with every schedule.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -21,54 +21,54 @@ from ckio.model.arrays import Arrays, copies
 
 
 class Guarded:
-    """A model of named arrays that raises RunFailed at the first step that breaks its declaration.
+    """A model that raises RunFailed at the first step that contradicts its declaration.
 
-    It passes every schedule that the model itself passes, with the same gradient to the last bit,
-    if what is declared is right. Before, it finds
+    If the declaration is right, every schedule runs as with the model itself, with the same
+    gradient to the last bit. If it is wrong, one of these errors is found:
 
-    * a step that changes an array which it is not declared to overwrite: looked at in every step;
-    * a step that depends on an array which it is not declared to use, or keeps some of one which it
-      is declared to overwrite in whole: before each span of steps, all that is not as it has to be
-      there is filled with other content; and a step that is done for the first time is done again
-      on copies that hold other content wherever it should not matter (`Trials` says which);
-    * a step that is no function of the state, because the model keeps something elsewhere, keeps
-      arrays of the state, or draws random numbers: by doing it again as it was (the first steps,
-      and some of the later ones), and by digests, in every step that is replayed and for every
-      checkpoint that is read;
-    * an adjoint that depends on what its tape is not declared to be made of, or starts from what is
-      not declared as its seed: looked at wherever it asks for that.
+    * A step changes an array that it is not declared to overwrite. This is checked in every step.
+    * A step depends on an array that it is not declared to use, or it preserves elements of an
+      array that it is declared to overwrite in whole. Before each span of steps, all arrays that
+      the declaration does not require are filled with other values. A step that is run for the
+      first time is also run again on copies with other values in these arrays (see `Trials`).
+    * A step is not a function of the state, because the model stores data elsewhere, keeps
+      references to arrays of the state, or draws random numbers. For this, the first steps and some
+      later ones are run again unchanged. In addition, digests are compared in every step that is
+      replayed and for every checkpoint that is read.
+    * The adjoint depends on data that its tape is not declared to contain, or starts from data that
+      are not declared as its seed. This is checked when the adjoint reads them.
 
-    In a few steps behind the first ones only, what one array that is overwritten in part does to
-    another such array, and what shows with some content but not with other (a threshold), may be
-    found in a later one of them or not at all; so may a step that sometimes is no function, but not
-    while it is replayed. An adjoint step is not done again as it was. Of structured arrays that
-    come back from checkpoints no digest is compared.
+    Some errors may be found late or not at all, if they occur only in a few steps after the first
+    ones: the effect of one array that is overwritten in part on another such array, and an effect
+    that appears only for some values (a threshold). The same holds for a step that sometimes is not
+    a function of the state, but is one while it is replayed. An adjoint step is not run again
+    unchanged. No digests are compared for structured arrays that are read from checkpoints.
 
-    Forward steps are done two or three times when they are done for the first time, the first few
-    more often; `on_step` is called once for each. It takes memory for two more states.
+    Forward steps are run two or three times when they are run for the first time, and the first few
+    steps more often. `on_step` is called once for each. Two more states are in memory.
 
-    An array that is asked for, and on whose content nothing depends, breaks no declaration. Arrays
-    that `variables` does not know are let alone.
+    Reading an array on whose values nothing depends does not contradict a declaration. Arrays that
+    `variables` does not contain are not checked.
 
     Parameters
     ----------
     model : ArrayModel
-        A fresh one. It belongs to this from now on: its methods are watched.
+        A new model. Do not use it otherwise afterwards, because its methods are replaced.
     variables : Variables
-        What is declared, array by array.
+        The declaration of each array.
     digests : bool
-        Whether the digest of each array in each version is kept when it is first computed, and
-        compared whenever it is computed again or comes back from a checkpoint.
+        Whether the digest of each version of each array is stored when it is first computed, and
+        compared whenever it is computed again or read from a checkpoint.
 
     Attributes
     ----------
     poisons : bool
-        True: states hold NaN where nothing is needed, and so may what is dumped of them.
+        True, because states contain NaN in arrays that are not needed, and checkpoints may too.
 
     Raises
     ------
     BadInput
-        Where `model` is no ArrayModel.
+        If `model` is not an ArrayModel.
     """
 
     poisons = True
@@ -154,7 +154,7 @@ class Guarded:
         self._versions.load(key, names)
 
     def _names(self, key: Key) -> tuple[str, ...]:
-        """The arrays of a state or tape that lie in a checkpoint, in the order of its layout."""
+        """Return the arrays of a state or tape in a checkpoint, in the order of its layout."""
         if key.kind is Kind.ADJOINT:
             return ()
         return tuple(field.name for field in self._model.layout(key))
@@ -163,7 +163,7 @@ class Guarded:
 
     @contextmanager
     def _moving(self, *, recorded: bool) -> Generator[None]:
-        """While it is open, the model goes over a span of steps."""
+        """Return a context in which the model runs a span of steps."""
         self._entered, self._recorded = False, recorded
         if recorded:
             self._versions.tapes = {}
@@ -176,7 +176,7 @@ class Guarded:
             self._aside = {}
 
     def _came_back(self, key: Key, layout: Layout, contents: Buffers) -> None:
-        """A checkpoint was read: raises RunFailed where it is not what was computed."""
+        """Check a checkpoint that was read. Raise RunFailed if it has changed."""
         if key.kind is Kind.ADJOINT:
             self._unseeded = None
             return
@@ -189,7 +189,7 @@ class Guarded:
             self._compare(name, self._versions.of(name, key.step), array, "read back")
 
     def _compare(self, name: str, step: int, content: NDArray[Any], how: str) -> None:
-        """The content of an array in a version is always the same."""
+        """Check that a version of an array always has the same values."""
         if self._digests is None:
             return
         now = digest(content)
@@ -290,7 +290,7 @@ class Guarded:
     def _undeclared(
         self, asked: Iterable[str], declared: Names, exact: Callable[[], Names]
     ) -> Names:
-        """The arrays that are used and not declared; found exactly, if one is asked for."""
+        """Return the arrays that are used and not declared, exactly if the model reads one."""
         if not self._known.intersection(asked) - declared:
             return NOTHING
         return (self._known & exact()) - declared
@@ -298,7 +298,7 @@ class Guarded:
     # --- steps as they are done
 
     def _enter(self, state: Arrays, i: int) -> None:
-        """All that is not as in x_i gets other content, for as long as these steps go on."""
+        """Fill all arrays that do not have their value of x_i, while these steps are run."""
         if missing := self._known - state.keys():
             raise BadInput(
                 f"{listed(missing)} is declared; the state has only {listed(state.keys())}"
@@ -309,7 +309,7 @@ class Guarded:
             poison(state[name], self._trials.fill)
 
     def _do(self, state: Arrays, asked: Callable[[str], object], i: int, lost: Names) -> object:
-        """The step itself; where it fails for NaN in what is lost, with other content."""
+        """Run the step. If it fails because of NaN in unneeded arrays, use other values."""
         watched = WatchedArrays(state, asked)
         if not lost:
             return self._own_step(watched, i)

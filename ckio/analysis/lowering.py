@@ -1,12 +1,12 @@
-"""A schedule of whole checkpoints, as one of single variables: only what is needed is stored.
+"""Convert a schedule of whole checkpoints to one of single variables, storing only what is needed.
 
     whole      write x 0, advance 0 4, write x 4, ..., read x 4, record 4 5, ...
     lowered    write x 0 u, write x 0 v, advance 0 4, write x 4 u, ..., read x 4 u, record 4 5, ...
 
-In the lowered one each variable, in each version, is written if it will be needed, read where the
-state has another version, and discarded after its last read. Variables that all steps treat alike
-go together. Checkpoints are smaller then, so that more of them fit: `ByVariable` lets any planner
-plan with their reduced sizes.
+In the lowered schedule, each version of each variable is written if it will be needed, read if the
+state has another version, and discarded after its last read. Variables that all steps treat in the
+same way are stored together. Checkpoints then become smaller, so that more of them fit.
+`ByVariable` makes any planner plan with these reduced sizes.
 """
 
 from bisect import bisect_right
@@ -42,34 +42,35 @@ def lower(
     platform: Platform | None = None,
     stored: Keys = (),
 ) -> Schedule:
-    """The schedule with the least that has to be stored of its restart data and tapes.
+    """Return the schedule that stores only the variables that are needed of each checkpoint.
 
     Parameters
     ----------
     schedule : Schedule
-        A legal one of whole checkpoints, by any planner.
+        A legal schedule of whole checkpoints, by any planner.
     variables : Variables
-        The arrays of a state, and what the steps do to them.
+        The arrays of a state, and how the steps use and overwrite them.
     platform : Platform or None
-        With one, copies are placed by its prices, in the slots of the schedule's checkpoints: where
-        whole checkpoints fit, they fit (`Within`). Without, each array is written once and kept
-        until its last read (`latest`), however much lies on a level at that time.
+        If it is given, copies are placed by its costs in the slots of the schedule's checkpoints,
+        so that they fit if whole checkpoints fit (`Within`). Otherwise each array is written once
+        and stored until its last read (`latest`), whatever the capacities are.
     stored : sequence of collections of Key
-        The keys stored on each level at the start, variable by variable: where the schedule starts
-        with restart data or tapes, these are made of it. All that is not needed of it
-        is discarded.
+        The keys of variables that are stored on each level at the start. If the schedule starts
+        with restart data or tapes, these consist of them. Keys that are not needed are discarded.
 
     Returns
     -------
     Schedule
-        Its chain has the `variables`, put together where all steps treat them alike.
+        A schedule whose chain has the `variables`. Those that all steps treat in the same way are
+        combined.
 
     Raises
     ------
     IllegalAction
-        Where the schedule is not legal, or the lowered one does not fit on the platform.
+        If the schedule is not legal, or if the lowered schedule does not fit on the platform.
     BadInput
-        As `needed_arrays`; and where the schedule starts with what is not made of `stored`.
+        For the same reasons as `needed_arrays`. Also if the schedule starts with a checkpoint that
+        `stored` does not contain.
     """
     levels = range(len(counts(schedule).levels))
     validate(schedule, Platform(tuple(Level(name=f"level{n}") for n in levels)))  # they never fill
@@ -195,26 +196,26 @@ def _unchanged(schedule: Schedule, *, by_variable: Collection[Kind]) -> PlacedAc
 
 @dataclass(frozen=True)
 class ByVariable:
-    """A planner that knows the variables of a chain, made of one that knows whole states only.
+    """A planner for single variables, made of a planner for whole checkpoints.
 
-    It plans with the reduced sizes, and what it plans is lowered: see `lower`.
+    It plans with the reduced sizes of checkpoints, and lowers the result: see `lower`.
 
     Attributes
     ----------
     planner : Planner
-        Of whole checkpoints.
+        A planner for whole checkpoints.
     variables : Variables
-        The arrays of a state, and what the steps do to them.
+        The arrays of a state, and how the steps use and overwrite them.
     """
 
     planner: Planner
     variables: Variables
 
     def __call__(self, chain: Chain, platform: Platform, /) -> Schedule:
-        """A schedule on single variables; raises what the planner raises, and what `lower` does.
+        """Return a schedule on single variables. Raises the errors of the planner and of `lower`.
 
-        It is the better of two: with all versions of what is seldom overwritten in capacity of
-        their own, or in each checkpoint.
+        It is the better of two schedules. In one, all versions of a variable that is seldom
+        overwritten are stored once, in reserved capacity. In the other, each checkpoint has them.
         """
         sizes = [reduced(chain, platform, self.variables, apart=apart) for apart in (True, False)]
         schedules = [
@@ -227,14 +228,16 @@ class ByVariable:
 def reduced(
     chain: Chain, platform: Platform, variables: Variables, /, *, apart: bool = True
 ) -> tuple[Chain, Platform]:
-    """The chain with the sizes of what has to be stored, and the capacity that is left for it.
+    """Return the chain with reduced sizes of checkpoints, and the platform with the free capacity.
 
-    A checkpoint of restart data takes the bytes of all that is live and overwritten. With `apart`,
-    a variable that is overwritten so seldom that all its versions fit takes capacity for these
-    once, and none in each checkpoint. The tape of a step takes what of it some step overwrites.
+    A checkpoint of restart data has the bytes of all variables that are live and overwritten. With
+    `apart`, a variable with so few versions that all of them fit takes capacity for these once, and
+    no bytes in each checkpoint. The tape of a step has the bytes of its variables that some step
+    overwrites.
 
-    Of u (8 bytes), which all of 100 steps overwrite, and k (16), which one does, whole checkpoints
-    take 24 bytes, and 120 bytes hold 5 of them. With both versions of k once there are 11 of u:
+    For example, u (8 bytes) is overwritten by all of 100 steps, and k (16 bytes) by one of them.
+    Whole checkpoints then have 24 bytes, and 5 of them fit into 120 bytes. If both versions of k
+    are stored once, 11 checkpoints of u fit:
 
     >>> from ckio.actions.variables import Flow, Step
     >>> step, thaw = Step(Flow({"u", "k"}, {"u"})), Step(Flow({"u", "k"}, {"u", "k"}))

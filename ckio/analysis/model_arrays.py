@@ -1,6 +1,6 @@
-"""Which arrays of a model's state a checkpoint has to hold, and why; `ckio analyze` prints it.
+"""The arrays of a model's state that belong in a checkpoint, with reasons, for `ckio analyze`.
 
-For example, of a decay whose flux is computed anew in each step:
+For example, this model of decay computes its flux again in each step:
 
     >>> class Decay(ArrayModel):
     ...     def step(self, state, i):
@@ -46,13 +46,13 @@ from ckio.model.checkpoints import Derived
 from ckio.platform import Platform
 
 WATCHED: Final = 3
-"""Steps that are watched by default: the first ones are often special."""
+"""The default number of steps that are observed, because the first ones are often special."""
 
 CALLS: Final = 7
-"""Of `derive`, that are timed after one that is not."""
+"""Calls of `derive` that are timed, after one that is not."""
 
 _WIDTH: Final = 92
-"""Columns of a line of code."""
+"""The width of a line of code."""
 
 WHY: Final = {
     "always": "steps overwrite it, and what it then holds is read later",
@@ -62,29 +62,29 @@ WHY: Final = {
     "in place": "no step overwrites it: it is the same in every x_i",
     "computed": "computed again from arrays that are stored",
 }
-"""Why an array is stored, or never is."""
+"""The reasons for which an array is stored or not."""
 
 
 @dataclass(frozen=True)
 class ModelArrays:
-    """The arrays of a model's state, as it declares them, and as its steps use them.
+    """The arrays of a model's state, as the model declares them and as its steps use them.
 
     Attributes
     ----------
     declared : Variables or None
         The declaration of the model.
     observed : Variables or None
-        What its first steps do to all of them; None where they cannot be watched.
+        The arrays that its first steps use and overwrite; None if they cannot be observed.
     watched : int
-        How many steps were.
+        The number of steps that were observed.
     derived : mapping of str to tuple of str
-        Arrays that can be computed again, and what from.
+        Arrays that can be computed again, and the arrays that they are computed from.
     recomputed : tuple of str
-        Those of them that are, and lie in no checkpoint.
+        The arrays that the model computes again, so that no checkpoint contains them.
     taped : frozenset of str
-        The arrays that the model puts on its tapes, and those computed again from them.
+        The arrays on the tapes of the model, and those that are computed again from them.
     tape : int
-        Bytes of a tape of the model, where nothing has names.
+        Bytes of a tape, for a model whose arrays have no names.
     """
 
     declared: Variables | None
@@ -97,7 +97,7 @@ class ModelArrays:
 
     @cached_property
     def variables(self) -> Variables:
-        """The state without what is computed again: as declared, or as observed."""
+        """The variables that are not computed again, as declared or else as observed."""
         if self.declared is not None:
             return self.declared
         assert self.observed is not None, "one of them is known"
@@ -105,22 +105,22 @@ class ModelArrays:
 
     @property
     def nbytes(self) -> Mapping[str, int]:
-        """How large all arrays of the state are, in its order."""
+        """Bytes of each array, in the order of the state."""
         return (self.observed or self.variables).nbytes
 
     @property
     def whole(self) -> dict[str, int]:
-        """Bytes of a checkpoint and of a step's tape that hold all there is."""
+        """Bytes of a checkpoint and of a step's tape with all arrays."""
         tape = sum(self.nbytes[name] for name in self.taped) if self.taped else self.tape
         return {"restart": sum(self.nbytes.values()), "tape": tape}
 
     @property
     def needed(self) -> dict[str, int]:
-        """Bytes of a checkpoint and of a step's tape that hold what they have to."""
+        """Bytes of a checkpoint and of a step's tape with the arrays that are needed."""
         return self.needed_of(self.variables)
 
     def needed_of(self, variables: Variables, /) -> dict[str, int]:
-        """Bytes of a checkpoint and of a step's tape where these are all that is known of it."""
+        """Return the bytes of a checkpoint and of a step's tape, by these variables."""
         if not variables.tape:
             return {"restart": variables.restart, "tape": self.tape}
         tape = sum(variables.nbytes[name] for name in variables.taped)
@@ -128,17 +128,17 @@ class ModelArrays:
 
     @property
     def unchanged(self) -> bool:
-        """Whether the steps that were watched change no array at all."""
+        """Whether the observed steps change no array."""
         if self.observed is None:
             return False
         return not any(step.forward.out for step in self.observed.different)
 
     def contradictions(self) -> tuple[str, ...]:
-        """Say what the first steps do although the model declares otherwise, in sentences."""
+        """Return a sentence for each way in which the first steps contradict the declaration."""
         return self._compared(contradictions)
 
     def notes(self) -> tuple[str, ...]:
-        """Say what the model declares and its first steps do not do, in sentences."""
+        """Return a sentence for each declaration that the first steps do not need."""
         wrong = set(self.contradictions())
         return tuple(note for note in self._compared(differences) if note not in wrong)
 
@@ -154,25 +154,27 @@ class ModelArrays:
 
 @dataclass(frozen=True, slots=True)
 class ArrayUse:
-    """The use that steps make of one array of the state, and where it is stored.
+    """The use of one array of the state by the steps, and the checkpoints that contain it.
 
     Attributes
     ----------
     name, nbytes : str, int
+        The name of the array, and its bytes.
     forward, functional : bool
-        Whether a step, or the functional, reads it.
+        Whether a step reads it, and whether the functional does.
     adjoint : str or None
-        Where the adjoint of a step reads it: on its "tape" or "in place"; None where it does not.
+        The place from which the adjoint of a step reads it, "tape" or "in place"; None if it does
+        not read it.
     overwritten : list of [int, int] or None
-        The steps that overwrite it, in half-open spans; None for all.
+        The steps that overwrite it, in half-open spans; None for all steps.
     in_whole : bool
-        Whether nothing of what it held is kept then.
+        Whether these steps overwrite all of its elements.
     stored : str
-        "always", as "versions", or "never".
+        "always" (in every checkpoint), "versions" (each version once), or "never".
     versions : int or None
-        How many versions are stored, where it is not in every checkpoint.
+        The number of stored versions, if it is not in every checkpoint.
     why : str
-        Why it is stored, or never is: one of WHY.
+        The reason for `stored`: one of WHY.
     """
 
     name: str
@@ -189,20 +191,20 @@ class ArrayUse:
 
 @dataclass(frozen=True, slots=True)
 class Recomputable:
-    """An array that could be computed again after a checkpoint is read, instead of stored.
+    """An array that could be computed again after a checkpoint is read, instead of being stored.
 
     Attributes
     ----------
     name, arguments : str, tuple of str
-        The array, and those that it is computed from.
+        The array, and the arrays that it is computed from.
     recompute : tuple of str
-        The option `recompute` of the model that leaves it out, and what is left out already.
+        The value of the model's option `recompute` that omits this array, too.
     saved : dict of str to int
         Bytes by which a checkpoint ("restart") and a step's "tape" become smaller.
     seconds : float
-        To compute it, the median of CALLS.
+        Seconds to compute it, the median of CALLS calls.
     moved : dict of str to float
-        Seconds that each level of a platform takes to write and read it instead.
+        Seconds to write and read it on each level of a platform.
     """
 
     name: str
@@ -221,19 +223,21 @@ def analyze(
     watched: int = WATCHED,
     what: str = "the model",
 ) -> ModelArrays:
-    """Do the first steps of a fresh model, a few times on altered copies, and look what they do.
+    """Find the arrays that the steps of a model use and overwrite, by running the first steps.
 
-    `steps` is the length of the chain, where the model declares each step on its own. Raises
-    BadInput where it declares fewer, or it is a model of which nothing can be known.
+    Each of these steps is also run on altered copies. `steps` is the length of the chain, which is
+    needed if the model declares every step separately. Raises BadInput if the model declares fewer
+    steps, or if it neither is an `ArrayModel` nor has an attribute `variables`.
     """
     declared = declared_by(what, make(), steps)
     return watch(make, declared, min(watched, steps or watched))
 
 
 def declared_by(what: str, model: Any, steps: int | None, /) -> Variables | None:
-    """Return what a model declares, for so many steps or for all it speaks of; None for nothing.
+    """Return the declaration of a model for so many steps, or for all that it declares.
 
-    Raises BadInput where it declares fewer steps, or it is a model of which nothing can be known.
+    Returns None if it declares nothing. Raises BadInput if it declares fewer steps, or if it
+    neither is an `ArrayModel` nor has an attribute `variables`.
     """
     declared = getattr(model, "variables", None)
     if not isinstance(declared, Variables):
@@ -254,7 +258,7 @@ def declared_by(what: str, model: Any, steps: int | None, /) -> Variables | None
 
 
 def watch(make: Callable[[], Any], declared: Variables | None, steps: int, /) -> ModelArrays:
-    """Watch the first so many steps of a model, where it is one whose steps can be watched."""
+    """Observe the first steps of a model, if it is a model whose steps can be observed."""
     model = make()
     if not isinstance(model, ArrayModel):
         assert declared is not None, "of other models nothing else is known"
@@ -271,7 +275,7 @@ def watch(make: Callable[[], Any], declared: Variables | None, steps: int, /) ->
 
 
 def uses(arrays: ModelArrays, steps: int | None, /) -> list[ArrayUse]:
-    """Return the use that so many steps make of each array of the state."""
+    """Return how so many steps use each array of the state."""
     stored, every = arrays.variables, list[ArrayUse]()
     length = len(stored.steps) if not isinstance(stored.steps, Step) else steps or 1
     for name in arrays.nbytes:
@@ -329,7 +333,7 @@ def _spans(column: NDArray[np.bool_]) -> list[list[int]]:
 def recomputable(
     arrays: ModelArrays, make: Callable[[], Any], platform: Platform | None = None, /
 ) -> list[Recomputable]:
-    """Return the arrays that a smaller checkpoint could do without, and measure what that takes."""
+    """Return the arrays that could be computed again, with the measured seconds."""
     now, variables = arrays.needed, arrays.variables
     smaller = []
     for name, arguments in arrays.derived.items():
@@ -369,7 +373,7 @@ def _seconds_of_deriving(make: Callable[[], ArrayModel], name: str) -> float:
 
 
 def declaration(arrays: ModelArrays, /) -> str:
-    """Return what was observed as the arguments with which an ArrayModel would declare it."""
+    """Return the observations as arguments of `ArrayModel`, in Python code."""
     assert arrays.observed is not None, "what is not declared was observed"
     (step,) = arrays.observed.different
 

@@ -1,10 +1,11 @@
-"""When, and on which level, each version of a variable is stored, so that all of its reads find it.
+"""Choose when and on which level each version of a variable is stored, so that it can be read.
 
-An array is a variable in one version. `ckio.analysis.dataflow` says at which actions of a schedule
-it has to be read, and at which it could be written (its chances). Here copies of it are chosen: one
-for each array, written as late as possible (`latest`), or those of fewest seconds in the capacity
-that whole checkpoints of the schedule take (`Within`). A schedule has a hundred thousand of them,
-so that they are kept in columns, all arrays of one variable at once.
+An array is a variable in one version. `ckio.analysis.dataflow` determines the actions of a schedule
+at which it has to be read, and those at which it can be written (its chances). This module chooses
+copies: one copy of each array, written as late as possible (`latest`), or the copies with the
+fewest seconds in the capacity of the whole checkpoints of the schedule (`Within`). Because a
+schedule may have a hundred thousand arrays, they are stored in columns, all arrays of one variable
+at once.
 """
 
 import sys
@@ -225,18 +226,18 @@ def _before(version: Ints, place: Ints, of: Ints, read: Ints) -> Ints:
 
 @dataclass(frozen=True, kw_only=True)
 class Within:
-    """The copies that take the fewest seconds in the slots that the whole checkpoints have.
+    """The copies with the fewest seconds in the slots of the whole checkpoints.
 
-    An array lies on a level only while a checkpoint with the same version would: so it needs no
-    more than its part of their slots, and all arrays together fit where the checkpoints do. For
-    that an array may be written again. Over the reads in order, with O the copies that are there,
+    An array is on a level only while a checkpoint with the same version would be. So it needs only
+    its part of their slots, and all arrays together fit if the checkpoints fit. An array may have
+    to be written again for this. Over the reads in order, with O the present copies,
 
         S(O, read) = min over the copy c in O, or a new one, of
                      [write(c) + discard(c) if new] + read(c) + S(O + c - ended, next read)
 
-    A slot near by, from action 0 to 9, where an access takes 1 s, and one far away, from 1 on, of
-    3 s: an array that is read at 5 and 20 is written to both, for the sum of 1 + 1 and 3 + 3. From
-    the far one alone it would be 3 + 3 + 3:
+    For example, a near slot exists from action 0 to 9 and takes 1 s per access, and a far slot
+    exists from action 1 on and takes 3 s. An array that is read at 5 and 20 is written to both,
+    which takes 1 + 1 + 3 + 3 = 8 s. With the far slot alone it would take 3 + 3 + 3 = 9 s:
 
     >>> from ckio.platform import Affine
     >>> near, far = (Level(name=f"of{it}s", write=Affine(it), read=Affine(it)) for it in (1, 3))
@@ -247,7 +248,7 @@ class Within:
     Attributes
     ----------
     platform : Platform
-        Whose levels the schedule uses. Every array is an access of its own, with latency.
+        The platform of the schedule. Every array is a separate access, with latency.
     nbytes : mapping of str to int
         Bytes of each variable.
     """

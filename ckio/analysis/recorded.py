@@ -1,14 +1,14 @@
-"""Observed models: what steps do to arrays, found by doing them again with other content.
+"""Find the arrays that steps use and overwrite, by running the steps again with other values.
 
-Code is done again on copies in which one array holds something else (`flow_of`). That says exactly
-what depends on what, here and as far as other contents tell (`FILLS`):
+`flow_of` runs code again on copies in which one array has other values (`FILLS`). The results show
+how the arrays depend on each other, for these values:
 
-    used         something else that the code computes comes out different
-    overwritten  in one of these runs the array does not hold what it held before
-    killed       overwritten, and what it holds afterwards is the same whatever it held before
+    used         another result of the code changes
+    overwritten  in one of these runs the array has other values afterwards
+    killed       overwritten, and its new values do not depend on its old ones
 
-An array that only its own new value depends on (a sum that is carried on, say) is not used by that:
-where it is wrong, nothing else becomes so. It may be declared either way.
+An array on which only its own new value depends, for example a running sum, is not used in this
+sense, because an error in it affects nothing else. It may be declared either way.
 
     >>> def step(arrays):
     ...     arrays["flux"][...] = arrays["u"] ** 2
@@ -19,8 +19,8 @@ where it is wrong, nothing else becomes so. It may be declared either way.
     >>> sorted(flow.use), sorted(flow.out), sorted(flow.kill)
     (['u'], ['flux', 'total', 'u'], ['flux'])
 
-`observe` does so with a few steps of a model, forward and back. The result holds for these steps.
-It can be declared, or compared with the declaration (`differences`).
+`observe` does this for some steps of a model, forward and backward. The result holds for these
+steps. You can declare it, or compare it with the declaration (`differences`).
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -99,10 +99,10 @@ def _finite(array: NDArray[Any], fill: int) -> NDArray[Any]:
 
 
 def same(one: Array, other: Array, /) -> bool:
-    """Whether two arrays hold the same values, to the last bit.
+    """Return whether two arrays have the same values, to the last bit.
 
-    One NaN is like another: which sign a sum of two of them has depends on where in memory they
-    are. Bytes that belong to no value, in structured arrays, do not count.
+    All NaN are equal, because the sign of a sum of two of them depends on their position in memory.
+    Bytes of structured arrays that belong to no value are ignored.
     """
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
@@ -176,22 +176,23 @@ class WatchedArrays(Arrays):
 
 
 def flow_of(does: Callable[[Arrays], Results], arrays: Mapping[str, Array], /) -> Flow:
-    """The arrays that a piece of code uses and overwrites, exactly, here; it is done on copies.
+    """Return the arrays that a piece of code uses and overwrites. It is run on copies.
 
-    It takes two runs, and four more for each array that it asks for or overwrites. An array is also
-    used if the code fails with `OTHER` in it. Where it fails with other fills, it may only check.
+    This takes two runs, and four more for each array that the code reads or overwrites. An array is
+    also used if the code fails when it is filled with `OTHER`. A failure with another fill is
+    ignored, because it may only be a check of the values.
 
     Parameters
     ----------
     does : callable
-        The code: from arrays, which it may change in place, to its results.
+        The code: a function from arrays, which it may change in place, to its results.
     arrays : mapping of str to array
-        Its start; these are not changed.
+        The arrays with which it starts. They are not changed.
 
     Raises
     ------
     RunFailed
-        Where the code is no function of the arrays: done twice, it gives different results.
+        If the code is not a function of the arrays, so that two runs give different results.
     """
     asked: set[str] = set()
     truth = _done(does, WatchedArrays(copies("arrays", arrays), asked.add))
@@ -331,35 +332,35 @@ class OwnMethods:
 
 
 def observe(make: Callable[[], ArrayModel], /, steps: int = 3) -> Variables:
-    """The arrays that the first so many steps of a model use and overwrite, and read of its tapes.
+    """Return the arrays that the first steps of a model use, overwrite, and read from tapes.
 
-    Each observed step is done once forward and back, on a model of its own, and for every array
-    that is asked for a few times more on copies. It is observed with its tape, from x_0 on, with J
-    taken right after it. Of more than three steps, the later ones are observed at ever larger
+    Each observed step is run once forward and backward on a new model, and some times more on
+    copies for every array that it reads. It is observed with its tape, from x_0 on, with J
+    evaluated right after it. The first three steps are observed, then later ones at increasing
     distances (`seldom`), and the last.
 
-    A model that computes arrays again after loads (`recompute`) is observed like one that does not.
+    A model that computes arrays again after loads (`recompute`) is observed as if it did not.
 
     Parameters
     ----------
     make : callable
-        Makes fresh models, all alike.
+        A function that returns a new model, the same each time.
     steps : int
-        How many there are to observe, at least 1. A model that is finished before has less.
+        The number of steps of the model, at least 1. A model may finish earlier.
 
     Returns
     -------
     Variables
-        Of all arrays of the state: used is what some step uses, killed what each of them kills.
-        `record` uses what is really read of the tapes, and what `finished` looks at. `tape` and
-        `seed` are what is really read, too.
+        The variables of the state. An array is used if some step uses it, and killed if every step
+        kills it. `record` uses the arrays that are really read from tapes, and those that
+        `finished` reads. `tape` and `seed` also contain only arrays that are really read.
 
     Raises
     ------
     BadInput
-        Where there are no steps.
+        If `steps` is below 1.
     RunFailed
-        Where the model has finished at x_0, or what it computes is no function of the state.
+        If the model has finished at x_0, or if its results are not a function of the state.
     """
     if steps < 1:
         raise BadInput(f"observe: steps = {steps}; it must be at least 1")
@@ -413,9 +414,9 @@ class _ObservedSteps:
 
 
 def contradictions(declared: Variables, observed: Variables, /) -> tuple[str, ...]:
-    """Say what was observed although it is declared otherwise, a sentence for each array and set.
+    """Return a sentence for each array and set in which observation contradicts declaration.
 
-    Where steps were declared one by one, it is against what any of them is declared to do.
+    If steps are declared separately, the observations are compared with all of them together.
     """
     says, does = _AllSteps(declared), _AllSteps(observed)
     # What is used is right before the step, and so is after it, killed or not.
@@ -442,12 +443,12 @@ def contradictions(declared: Variables, observed: Variables, /) -> tuple[str, ..
 
 
 def differences(declared: Variables, observed: Variables, /) -> tuple[str, ...]:
-    """Say the contradictions, and after them what is declared although nothing shows it.
+    """Return the contradictions, and then the declarations that were not observed.
 
-    That does no harm, but checkpoints and tapes may be larger than they need be. It may also be
-    what other steps do, or other content: nobody but the author of the model knows. Nothing is said
-    where it makes no difference: of an array that its own new value alone depends on, it does not
-    matter whether it is declared as used, nor of one that is used whether it is killed.
+    The latter do no harm, but checkpoints and tapes may be larger than necessary. They may also be
+    right for other steps or other values, which only the author of the model knows. Differences
+    without consequences are omitted: whether an array is used on which only its own new value
+    depends, and whether an array that is used is also killed.
     """
     says, does = _AllSteps(declared), _AllSteps(observed)
     carried = does.out - does.kill

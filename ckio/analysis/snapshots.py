@@ -1,21 +1,23 @@
-"""Which variables a checkpoint in a program stores [Dauvergne & Hascoet 2006].
+"""The variables that a checkpoint in a program stores [Dauvergne & Hascoet 2006].
 
-The adjoint of U; C; D in which C is checkpointed runs C once without its tape, then all of the
-adjoint of D, then the adjoint of C from what was stored. With a bar for an adjoint (its forward
-sweep, then its backward sweep) and Req for what the backward sweep of U still has to find:
+In the adjoint of U; C; D, where C is checkpointed, C is first run without its tape. Then the
+adjoint of D is run, and then the adjoint of C from the stored variables. A bar denotes an adjoint
+(its forward sweep, then its backward sweep), and Req the variables that the backward sweep of U
+needs:
 
     Req |- adjoint of [C]; D  =  PUSH(Sbk); PUSH(Snp); C;
                                  Req_D |- D̄;  POP(Snp);  Req_C |- C̄;  POP(Sbk)             (1)
 
-`Req |- Ā` stands for Ā made to put back, from its own tape, all of Req that it overwrites:
-out(Req |- Ā) = out(Ā) - Req. The derivatives are right if and only if what C̄ uses, and Req, have
-kept their values:
+`Req |- Ā` denotes an Ā that restores, from its own tape, all variables of Req that it overwrites:
+out(Req |- Ā) = out(Ā) - Req. The derivatives are right if and only if the variables that C̄ uses,
+and those of Req, have their original values:
 
     ((out(C) | (out(D̄) - Req_D)) - Snp) & use(C̄) = {}                                     (2, 4)
     (((out(C) | (out(D̄) - Req_D)) - Snp | (out(C̄) - Req_C)) - Sbk) & Req = {}             (3, 5)
 
-C: u = f(u, k) overwrites u, of 8 bytes, and its adjoint uses u and k, of 16. D: k = g(k); u = h(u)
-overwrites both. So u is in every snapshot; and k is, or D puts it back from its own tape:
+For example, C: u = f(u, k) overwrites u (8 bytes), and its adjoint uses u and k (16 bytes). D: k =
+g(k); u = h(u) overwrites both. So every snapshot contains u. It also contains k, unless D restores
+k from its own tape:
 
     >>> c, d = Flow({"u", "k"}, {"u"}, {"u"}), Flow({"u", "k"}, {"u", "k"}, {"u", "k"})
     >>> code = successive([Plain(c, c), Plain(d, d)])
@@ -25,9 +27,9 @@ overwrites both. So u is in every snapshot; and k is, or D puts it back from its
     ['u'] ['k']
     ['k', 'u'] []
 
-The paper takes out(C̄) <= out(C) for granted, and without that some of (7) are not minimal: here
-out(C) always includes out(C̄), which is safe, because out is "perhaps". `docs/papers.md` lists this
-and the other places where it cannot be meant as printed.
+Dauvergne & Hascoet assume out(C̄) <= out(C), and without this some of (7) are not minimal. Here
+out(C) always includes out(C̄). This is safe, because `out` is an upper bound. `docs/papers.md`
+lists this and other places that cannot be meant as printed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,11 +50,12 @@ class Snapshot:
     Attributes
     ----------
     sbk : frozenset of str
-        The backward snapshot: stored, and put back after C̄, for the code before C.
+        The backward snapshot, which is stored, and restored after C̄ for the code before C.
     snp : frozenset of str
-        The snapshot: stored, and put back before C̄. A variable in both sets is stored once.
+        The snapshot, which is stored, and restored before C̄. A variable in both sets is stored
+        once.
     req_d, req_c : frozenset of str
-        The variables that the adjoint of D, and that of C, has to put back by itself.
+        The variables that the adjoint of D, and that of C, restores from its own tape.
     """
 
     sbk: Names = NOTHING
@@ -62,20 +65,20 @@ class Snapshot:
 
     @property
     def stored(self) -> Names:
-        """All that is stored, each once."""
+        """All stored variables, each once."""
         return self.sbk | self.snp
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFamily:
-    """A checkpoint [C]; D, and the sufficient snapshots of it that cannot be smaller.
+    """A checkpoint [C]; D, with all minimal snapshots that are sufficient for it.
 
     Attributes
     ----------
     c, c_bar, d_bar : Flow
-        Of C, of its adjoint, and of the adjoint of D, both required to keep nothing.
+        The flow of C, of its adjoint, and of the adjoint of D, if these restore nothing.
     req : frozenset of str
-        Req: the variables that have to be as before C when all of this has been reversed.
+        Req: the variables that must have their values before C when everything has been reversed.
     """
 
     c: Flow
@@ -119,8 +122,8 @@ class SnapshotFamily:
             Req_D = Opt_3-
             Req_C = Opt_1- | Opt_2-                                                           (7)
 
-        The three have nothing in common, so that one set says it of all. Every snapshot of this
-        family is valid, and none of its sets can do with less while the others stay unchanged.
+        The three sets are disjoint, so that one set `plus` is sufficient. Every snapshot of this
+        family is valid, and none of its sets can become smaller while the others are unchanged.
         """
         plus = as_names("SnapshotFamily: plus", plus)
         one, two, three = self.opt1, self.opt2, self.opt3
@@ -132,7 +135,7 @@ class SnapshotFamily:
         )
 
     def allows(self, snapshot: Snapshot, /) -> bool:
-        """Whether the derivatives are right with this snapshot: (4) and (5)."""
+        """Return whether the derivatives are right with this snapshot, by (4) and (5)."""
         before_c_bar = (self.out_c | (self.d_bar.out - snapshot.req_d)) - snapshot.snp
         before_u = (before_c_bar | (self.c_bar.out - snapshot.req_c)) - snapshot.sbk
         return not before_c_bar & self.c_bar.use and not before_u & self.req
@@ -156,7 +159,7 @@ Policy: TypeAlias = Callable[[SnapshotFamily], Snapshot]
 
 
 def lazy(family: SnapshotFamily, /) -> Snapshot:
-    """Snapshots with as little as possible, the rest is left to the tapes: no Opt_k+.
+    """Choose the smallest snapshots, and leave the rest to the tapes: no Opt_k+.
 
     Sbk = {},  Snp = out(C) & (Req | use(C̄)),
     Req_D = (out(D̄) & (Req | use(C̄))) - out(C),  Req_C = out(C̄) & Req                    (9)
@@ -165,7 +168,7 @@ def lazy(family: SnapshotFamily, /) -> Snapshot:
 
 
 def eager(family: SnapshotFamily, /) -> Snapshot:
-    """Snapshots that leave little to the tapes: no Opt_1-, no Opt_2-, and Opt_3- only of Req.
+    """Choose snapshots that leave little to the tapes: no Opt_1-, no Opt_2-, Opt_3- only of Req.
 
     Sbk = Req & out(C̄),
     Snp = (out(C) & (use(C̄) | (Req - out(C̄)))) | ((out(D̄) & (use(C̄) - Req)) - out(C)),
@@ -176,17 +179,17 @@ def eager(family: SnapshotFamily, /) -> Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Code without a checkpoint in it: its adjoint keeps all that it needs on its tape.
+    """Code without a checkpoint in it, whose adjoint stores everything that it needs on a tape.
 
     Attributes
     ----------
     forward : Flow
-        Of the code.
+        The flow of the code.
     adjoint : Flow
-        Of its adjoint: the forward sweep, then the backward sweep, required to keep nothing.
+        The flow of its adjoint: the forward sweep, then the backward sweep, without restoring.
     pushed : mapping of str to int
-        Bytes that its tape takes to put a variable back, where that is not simply its size: less
-        where a few of its elements are overwritten, more where they are overwritten repeatedly.
+        Bytes of tape to restore a variable, if they differ from its size. They are fewer if only
+        some of its elements are overwritten, and more if elements are overwritten repeatedly.
     """
 
     forward: Flow
@@ -199,7 +202,7 @@ class Plain:
 
     @staticmethod
     def of(step: Step, /) -> "Plain":
-        """One step of a chain, recorded and reversed at once."""
+        """Return one step of a chain, which is recorded and reversed at once."""
         return Plain(step.forward, step.adjoint)
 
 
@@ -212,7 +215,7 @@ class Checkpointed:
     first, rest : Plain or Checkpointed
         C and D.
     forward, adjoint : Flow
-        Of all of it; they follow from C and D.
+        The flows of the whole code, which follow from C and D.
     """
 
     first: "Code"
@@ -225,7 +228,7 @@ class Checkpointed:
         object.__setattr__(self, "adjoint", self.family(NOTHING).adjoint)
 
     def family(self, req: Names, /) -> SnapshotFamily:
-        """The snapshots of its outermost checkpoint, where the code before it requires `req`."""
+        """Return the snapshots of its outermost checkpoint, if the code before requires `req`."""
         return SnapshotFamily(self.first.forward, self.first.adjoint, self.rest.adjoint, req)
 
 
@@ -266,10 +269,10 @@ def _walk(
 
 
 def plan(code: Code, /, req: Iterable[str] = (), *, policy: Policy = lazy) -> tuple[Snapshot, ...]:
-    """The snapshot of each checkpoint, in the order in which a run comes to store it.
+    """Return the snapshot of each checkpoint, in the order in which a run stores them.
 
-    Of [C]; D that is first its own snapshot, then all those in D, then those in C. `req` is Req of
-    the code itself.
+    For [C]; D this is first its own snapshot, then those in D, then those in C. `req` is Req of the
+    code itself.
     """
     parts = _walk(code, as_names("plan: req", req), lambda part, req: policy(part.family(req)))
     return tuple(it for _, it in parts if isinstance(it, Snapshot))
@@ -286,10 +289,10 @@ class SnapshotPrices:
     nbytes : mapping of str to int
         Bytes of each variable.
     snapshots : Level
-        Where snapshots are stored. Each array is written and discarded once. It is read before C̄
-        for Snp and after it for Sbk; one that is in both is read twice.
+        The level of snapshots. Each array is written and discarded once. It is read before C̄ for
+        Snp and after C̄ for Sbk; an array in both sets is read twice.
     tape : Level
-        Where the tapes lie; each variable on them is written, read and discarded once.
+        The level of tapes. Each variable on them is written, read and discarded once.
     """
 
     nbytes: Mapping[str, int] = field(hash=False)
@@ -297,7 +300,7 @@ class SnapshotPrices:
     tape: Level
 
     def of(self, variable: str, snapshot: Snapshot, /) -> float:
-        """Seconds of one variable in one snapshot."""
+        """Return the seconds of one variable in one snapshot."""
         reads = (variable in snapshot.snp) + (variable in snapshot.sbk)
         if not reads:
             return 0.0
@@ -306,19 +309,19 @@ class SnapshotPrices:
         return self.size(variable) * (once + reads * level.read.per_byte)
 
     def taped(self, variable: str, plain: Plain, /) -> float:
-        """Seconds of one variable on the tape of code that has to put it back."""
+        """Return the seconds of one variable on the tape of code that restores it."""
         price = self.tape.write.per_byte + self.tape.read.per_byte + self.tape.discard.per_byte
         return self.pushed(variable, plain) * price
 
     def pushed(self, variable: str, plain: Plain, /) -> int:
-        """Bytes of one variable on the tape of code that has to put it back."""
+        """Return the bytes of one variable on the tape of code that restores it."""
         if variable not in plain.adjoint.out:
             return 0
         pushed = plain.pushed.get(variable)
         return self.size(variable) if pushed is None else pushed
 
     def size(self, variable: str, /) -> int:
-        """Bytes of a variable; raises BadInput where they are not known."""
+        """Return the bytes of a variable. Raise BadInput if they are not known."""
         if variable not in self.nbytes:
             raise BadInput(f"SnapshotPrices: nbytes does not say how large {variable} is")
         return self.nbytes[variable]
@@ -333,9 +336,9 @@ class SnapshotCosts:
     snapshots : tuple of Snapshot
         In the order of `plan`.
     stored, taped : int
-        Bytes of all snapshots, and bytes that tapes hold in addition, to put variables back.
+        Bytes of all snapshots, and additional bytes of tapes to restore variables.
     seconds : float
-        To write, read and discard both.
+        Seconds to write, read and discard both.
     """
 
     snapshots: tuple[Snapshot, ...]
@@ -352,7 +355,7 @@ def costs_of(
     *,
     prices: SnapshotPrices,
 ) -> SnapshotCosts:
-    """The cost of some snapshots of a code, and of what they leave to its tapes."""
+    """Return the cost of some snapshots of a code, and of the variables left to its tapes."""
     left = iter(snapshots)
     stored, taped, seconds = 0, 0, 0.0
     for part, it in _walk(code, as_names("costs_of: req", req), lambda *_: next(left)):
@@ -372,12 +375,12 @@ _BySide: TypeAlias = tuple[Mapping[str, float], Mapping[str, float]]
 def cheapest(
     code: Code, /, req: Iterable[str] = (), *, prices: SnapshotPrices
 ) -> tuple[tuple[Snapshot, ...], float]:
-    """The snapshots of least seconds over all checkpoints together, and these seconds.
+    """Return the snapshots with the fewest seconds for all checkpoints together, and the seconds.
 
-    The paper's policies take every checkpoint by itself. But what [C]; D leaves to D̄ is Req of the
-    checkpoints in D, which store it in their turn, or leave it to a tape further on: only there its
-    cost is known. Each variable is on its own, though, and between two parts of the code there is
-    but one bit of it, whether it is in Req. So with
+    The policies of Dauvergne & Hascoet treat every checkpoint separately. But the variables that
+    [C]; D leaves to D̄ are Req of the checkpoints in D. These store the variables or leave them to
+    a later tape, so their cost is known only there. The variables are independent, and between two
+    parts of the code it only matters whether a variable is in Req. So with
 
         S(v, code, r)    least seconds to store v in snapshots and tapes of the code; r: v in Req
 
@@ -385,12 +388,13 @@ def cheapest(
         S(v, [C]; D, r)  = min over v in Opt_k+ or Opt_k- of
                            seconds of v in Snp and Sbk + S(v, C, v in Req_C) + S(v, D, v in Req_D)
 
-    the least of the whole family (7), of all checkpoints jointly, is solved part by part from the
-    innermost on, and then read off from the outermost on. Of equal plans it takes the lazy side.
+    the minimum over the whole family (7), for all checkpoints jointly, is computed from the
+    innermost part to the outermost, and the choices are then read from the outermost to the
+    innermost. Among equal plans the lazy one is taken.
 
-    In the example above, with a second per byte written, u costs 8 s either way. Lazy pays 16 s for
-    k on the tape of D, eager 16 s in the snapshot. If the tape of D holds only the 2 bytes of k
-    that D overwrites, it is 2 s:
+    In the example above, with a second per written byte, u costs 8 s with every policy. The lazy
+    policy pays 16 s for k on the tape of D, and the eager policy 16 s for k in the snapshot. If the
+    tape of D contains only the 2 bytes of k that D overwrites, the lazy choice costs 2 s:
 
     >>> disk = Level(name="disk", write=Affine(per_byte=1))
     >>> prices = SnapshotPrices(nbytes={"u": 8, "k": 16}, snapshots=disk, tape=disk)
@@ -400,7 +404,7 @@ def cheapest(
     >>> cheapest(successive([Plain(c, c), Plain(d, d, {"k": 2})]), prices=prices)[1]
     10.0
 
-    Raises BadInput for a variable without a size.
+    Raises BadInput if a variable has no size.
     """
     required = as_names("cheapest: req", req)
     parts = [part for part, _ in _walk(code, required, lambda *_: Snapshot())]
@@ -449,16 +453,16 @@ def _sides(
 def compare_snapshots(
     variables: Variables, steps: int, level: Level | None = None, /
 ) -> dict[str, SnapshotCosts]:
-    """The lazy, the eager and the cheapest snapshots of a chain, each step of it checkpointed.
+    """Return the lazy, the eager and the cheapest snapshots of a chain of checkpointed steps.
 
     Parameters
     ----------
     variables : Variables
-        The arrays of a state, and what steps use and overwrite of them.
+        The arrays of a state, and how steps use and overwrite them.
     steps : int
-        The length of the chain; each step but the last has a checkpoint before it.
+        The length of the chain. Each step except the last has a checkpoint before it.
     level : Level or None
-        Where snapshots and tapes are stored; without one, seconds are bytes that are written.
+        The level of snapshots and tapes. Without a level, seconds are the bytes that are written.
 
     >>> step = Step(Flow({"u", "k"}, {"u"}, {"u"}))
     >>> thaw = Step(Flow({"u", "k"}, {"u", "k"}, {"u", "k"}))

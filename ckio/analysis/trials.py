@@ -1,4 +1,4 @@
-"""Steps that are done once more on copies, with other content wherever it should not matter."""
+"""Run steps again on copies, with other values in arrays that should not matter."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
@@ -27,7 +27,7 @@ NO_FUNCTION: Final = (
 
 
 class BrokenDeclaration(RunFailed):
-    """A step does not do what is declared of it."""
+    """A step contradicts its declaration."""
 
 
 class GuardedVersions:
@@ -150,23 +150,23 @@ class GuardedVersions:
 
 
 class Trials:
-    """Finds out whether a step depends on arrays that it should not depend on.
+    """Tests whether a step depends on arrays that it should not depend on.
 
-    Of what a step is declared not to use, all that it overwrites in part is of no worth after it if
-    it was of none before. So where all is lost at once, nobody sees what these arrays do to each
-    other: some have to be lost while others are not.
+    An array that a step is declared not to use, and overwrites in part, has no valid value after
+    the step if it had none before. If all such arrays were replaced at once, their effects on each
+    other would not be visible. Therefore some are replaced while others are not.
 
-    A step that is done for the first time is done again twice: with other content in everything
-    that it should not need, and in all but those that are overwritten in part, save one or none of
-    them. Which one, and of which kind the content is, differs from step to step. Of steps that are
-    declared alike, some (`seldom`) are also done again as they were, and with every kind of content
-    in everything, in all but those overwritten in part, and in each of these alone. A step that was
-    done before is not tried again, unless there is less that it may use.
+    A step that is run for the first time is run again twice. In the first trial all arrays that it
+    should not need have other values. In the second trial those that are overwritten in part keep
+    theirs, except for at most one of them. This one, and the kind of values, differ from step to
+    step. Among steps with equal declarations, some (`seldom`) are also run again unchanged, and
+    with every kind of values in all arrays, in all except those overwritten in part, and in each of
+    these alone. A step that was run before is tested again only if it may now use fewer arrays.
 
     Attributes
     ----------
     fill : int
-        The replacement of real content: `NAN`, until a step fails for it; `OTHER` from then on.
+        The kind of replacement: `NAN` until a step fails because of it, and `OTHER` from then on.
     """
 
     def __init__(self, step: Callable[[Arrays, int], object], versions: GuardedVersions) -> None:

@@ -1,13 +1,13 @@
-"""Programs of unknown shape: interrupted after any tick, stored as plain data, and reversed.
+"""Gradients of programs whose number of steps is not known before they end.
 
-    @program                          a plain python function of NumPy arrays as a `Program`
-    jax_program(f, *example)          a function of JAX, with whatever loops
-    primops checkpoint resume         the ticks of a program, its state after some, on from there
-    vjp, checkpoint_vjp               its gradient: by one tape of all, or in little memory
-    as_chain                          a program as a model, for all that ckio does with models
+    @program                          make a `Program` of a plain Python function of numpy arrays
+    jax_program(f, *example)          make one of a function of JAX, with any loops
+    primops, checkpoint, resume       count its ticks, return a state on the way, continue from one
+    vjp, checkpoint_vjp               compute its gradient with one tape, or in little memory
+    as_chain                          make a model of it, for everything that ckio does with models
 
-`Program` is what any other kind of program has to do. `primitive` and `stop_gradient` are for those
-who differentiate plain python.
+`Program` is the protocol of all kinds of programs. `primitive` gives a function an adjoint, and
+`stop_gradient` removes a derivative, in plain Python.
 """
 
 import importlib
@@ -40,7 +40,7 @@ __all__ = [
     "vjp",
 ]
 
-_ROOM = {
+_MODULES = {
     "CompiledProgram": "compiled",
     "JaxProgram": "jaxed",
     "NotResumable": "compiled",
@@ -58,9 +58,10 @@ _ROOM = {
     "stop_gradient": "tape",
     "vjp": "interface",
 }
+"""The module of each name. It is imported when the name is first used."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOM:
+    if name not in _MODULES:
         raise AttributeError(f"module 'ckio.programs' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"ckio.programs.{_ROOM[name]}"), name)
+    return getattr(importlib.import_module(f"ckio.programs.{_MODULES[name]}"), name)

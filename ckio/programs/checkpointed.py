@@ -1,22 +1,24 @@
-"""Reverse mode in little memory: `vjp` by checkpoints, also by processes that are killed.
+"""Reverse mode with checkpoints (`checkpoint_vjp`), which can be resumed after a kill.
 
-The program is run forward once in steps of `base` ticks; which states are stored on the way is up
-to a rule, as nobody knows yet how long it is. Then it is taken back, step by step, from the nearest
-state. For example, of 8 steps bisection has stored x_0, x_4, x_6 and x_7 when the end is reached.
-Steps 7, 6 and 4 start from these; step 5 runs one step again, from x_4; step 3 runs three again,
-from x_0, and stores x_2 on the way, from which step 2 starts; step 1 runs one, and step 0 none. So
-5 steps are run again, beside 8 to the end and 8 on a tape.
+The program is run forward once in steps of `base` ticks. Because its length is not known yet, a
+rule decides which states are stored on the way. Then the steps are reversed one by one, each from
+the nearest stored state before it. For example, bisection has stored x_0, x_4, x_6 and x_7 when 8
+steps have been run. Steps 7, 6 and 4 start from these states. Step 5 runs one step again from x_4.
+Step 3 runs three steps again from x_0, and stores x_2 on the way, from which step 2 starts. Step 1
+runs one step again, and step 0 none. So 5 steps are run again, in addition to 8 steps to the end
+and 8 steps with a tape.
 
-States may grow, so that a plan by the size of the first may ask for more than a level has. The rest
-is then planned from what is stored: with fewer states, and more to run again.
+States may grow, so that a plan that assumes the size of the first state may need more bytes than a
+level has. The rest is then planned from the stored states, with fewer states and more steps to run
+again.
 
-Where the options give a directory, a run that is killed is resumed from it:
+If the options name a directory, a killed run is resumed from it:
 
-    program.json    what is run: the fingerprint of its code, digests of x and ybar, the ticks of
-                    a step, and once it is known the number of steps
-    checkpoints/    states on the way forward; then also the adjoint, from time to time
+    program.json    the fingerprint of the code, digests of x and ybar, the ticks of a step, and the
+                    number of steps as soon as it is known
+    checkpoints/    states of the forward run; later also the adjoint, from time to time
 
-The way back is planned from what is there, so that it does not matter when the process was killed.
+The reverse run is planned from these files, so it does not matter when the process was killed.
 """
 
 import hashlib
@@ -75,28 +77,28 @@ CHECKPOINTS: Final = "checkpoints"
 
 _FORMAT: Final = 1
 _ADJOINTS: Final = 2
-"""That lie there at a time: the next one is complete before the older one goes."""
+"""Adjoints stored at a time: the next one is complete before the older one is discarded."""
 
 _SLOTS: Final = 32
-"""Checkpoints that "revolve" holds if nothing else is said."""
+"""The default number of checkpoints of "revolve"."""
 
 _ONE_EACH: Final = 1e-18
-"""The ratio by which each checkpoint takes one byte of a capacity: it then counts slots."""
+"""A ratio so small that each checkpoint takes one byte: the capacity then counts slots."""
 
 _SPEED: Final = Affine(latency=2e-5, per_byte=2.5e-10)
-"""Of memory and of files in the page cache, roughly: enough for those who plan by costs."""
+"""Rough cost of memory and of files in the page cache, for planners that use costs."""
 
 _PROBE: Final = 64
-"""Ticks by which a program is judged."""
+"""Ticks that are run to estimate the costs of a program."""
 
 _FEW: Final = 8
-"""Ticks that are taped where the base is given: enough to see most of what cannot be."""
+"""Ticks that are taped first if the base is given, to detect code that cannot be taped."""
 
 _MOST: Final = 1 << 40
-"""Ticks of a step at the most, where a tick takes nothing."""
+"""The most ticks of a step, which matters if a tick needs no tape."""
 
 _BACK: Final = 4.0
-"""Seconds to take a tick back, in those of running it: roughly, for who plans by costs."""
+"""Rough seconds to reverse a tick, relative to running it, for planners that use costs."""
 
 _RULES: Final[dict[Any, Callable[[Chain, Platform], Rule]]] = {
     "bisection": Bisection,
@@ -107,30 +109,32 @@ _RULES: Final[dict[Any, Callable[[Chain, Platform], Rule]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of `checkpoint_vjp`. Raises BadInput for what makes no sense.
+    """Options of `checkpoint_vjp`. Raises BadInput for values that are impossible together.
 
     Attributes
     ----------
     base
-        Ticks of a step; "auto" makes a tape of them as large as `memory`, by what the first ticks
-        take.
+        The number of ticks in a step. With "auto" a step has as many ticks as fit into `memory` on
+        a tape, judged by the first ticks.
     schedule
-        "bisection" (Siskind and Pearlmutter, 2016); "revolve", which runs forward as little as can
-        be in `slots` states; "hrevolve", the same on the levels of `platform`; or any planner,
-        for which the ticks are counted beforehand.
+        "bisection" (Siskind & Pearlmutter, 2016) halves the program. "revolve" runs the least
+        forward that is possible with `slots` states. "hrevolve" does the same on the levels of
+        `platform`. You can also give any planner; the ticks are then counted in an additional run.
     slots
-        States that are kept at a time: 32 if not given, with "bisection" as many as it needs.
+        The most states that are stored at a time. By default these are 32, and with "bisection"
+        as many as it needs.
     memory
-        Bytes that a tape may take: a step whose tape would take more is taken back in halves. A
-        single tick is taped whole, whatever it takes.
+        Bytes that a tape may take. A step with a larger tape is reversed in halves. A single tick
+        is always taped whole, whatever its size.
     platform, backends
-        Levels to store on, and each of them opened; memory, if they are not given. What states take
-        is judged by the first. Should a level have less room than that in the end, the run goes on
-        with what fits; what must not be exceeded is the capacity of the opened level.
+        The levels for states, and the opened backend of each level. By default states are stored in
+        memory. The first state determines the size with which the run is planned. If fewer states
+        fit than planned, the run continues with those that fit. Only the capacity of the opened
+        backend is a strict bound.
     directory
-        Where to keep what is stored, so that a run that is killed is resumed: call the same again.
-        What it leaves is removed at the end. The way back is then the best one in as many slots as
-        "bisection" has, or `slots`. Not together with `backends`, or a planner.
+        The directory for checkpoints, from which a killed run is resumed by the same call. It is
+        emptied at the end. The reverse run is then optimal for as many slots as "bisection" uses,
+        or for `slots`. Cannot be combined with `backends` or with a planner.
     every
         Seconds between two checkpoints of the adjoint in `directory`.
     """
@@ -168,11 +172,11 @@ class Options:
         raise BadInput(f"checkpoint_vjp: {refusal}")
 
     def rule(self, chain: Chain, platform: Platform) -> Rule:
-        """Return the rule for what is stored on the way forward; not for a planner."""
+        """Return the rule that decides which states the forward run stores; not for a planner."""
         return _RULES[self.schedule](chain, platform)
 
     def levels(self) -> tuple[Platform, Sequence[Backend]]:
-        """Return where states are stored: memory, if nothing was given."""
+        """Return the levels for states, and their backends; by default memory."""
         if self.platform is not None and self.backends is not None:
             return self.platform, self.backends
         slots = self.slots if self.schedule == "bisection" else self.slots or _SLOTS
@@ -184,18 +188,18 @@ def _from_one(value: object) -> bool:
 
 
 def level(name: str, slots: int | None, /) -> Level:
-    """Return a level of so many checkpoints, whatever their size; None for as many as there are."""
+    """Return a level for so many checkpoints of any size, or for any number if it is None."""
     ratio = 1.0 if slots is None else _ONE_EACH
     return Level(name=name, capacity=slots, ratio=ratio, write=_SPEED, read=_SPEED)
 
 
 class Live:
-    """Counts the states that are stored, as events pass by, and passes them on.
+    """A watcher of events that counts the stored states, and passes each event on.
 
     Attributes
     ----------
     now, peak : int
-        How many there are, and the most at a time.
+        The number of stored states, and its largest value so far.
     """
 
     def __init__(self, watch: Callable[[Event], None] | None = None, /) -> None:
@@ -219,18 +223,18 @@ def _from_what_is_left(chain: Chain, platform: Platform, stored: Stored) -> Sche
 
 @dataclass(frozen=True)
 class Task(Generic[S]):
-    """A gradient that is to be computed, and how large a step is.
+    """A gradient that is to be computed, and the size of a step.
 
     Attributes
     ----------
     base : int
         Ticks of a step.
     seconds : float
-        Of one tick, roughly.
+        Rough duration of one tick.
     ticks : int or None
-        Of the whole program, where they were no more than were tried.
+        Ticks of the whole program, if it ended within those that were tried.
     live : Live
-        Sees each event.
+        Counts the stored states.
     """
 
     program: Program[S]
@@ -243,12 +247,12 @@ class Task(Generic[S]):
     live: Live
 
     def model(self) -> ProgramModel[S]:
-        """Return a fresh model of it."""
+        """Return a new model of the program."""
         budget = self.options.memory
         return ProgramModel(self.program, self.x, self.base, ybar=self.ybar, budget=budget)
 
     def chain(self, model: ProgramModel[Any], steps: int | None, /) -> Chain:
-        """Return the chain of this model, with costs that are good enough to plan by."""
+        """Return the chain of this model, with estimated costs."""
         forward, sizes = self.base * self.seconds, sizes_of(model)
         return Chain(steps=steps, advance=forward, record=0.0, reverse=_BACK * forward, **sizes)
 
@@ -256,7 +260,7 @@ class Task(Generic[S]):
         self, model: ProgramModel[S], rules: Rules, platform: Platform,
         backends: Sequence[Backend], stored: Stored = ()
     ) -> Forward:  # fmt: skip
-        """Run from x_0, or from what is stored on these levels, to the end of the program."""
+        """Run from x_0, or from the states on these levels, to the end of the program."""
         return run_forward(
             rules, platform, model, backends, say=log.warning, stored=stored, watch=self.live
         )
@@ -265,7 +269,7 @@ class Task(Generic[S]):
         self, model: ProgramModel[S], schedule: Schedule, platform: Platform,
         backends: Sequence[Backend], replan: Replan = _from_what_is_left
     ) -> ProgramModel[S]:  # fmt: skip
-        """Perform a schedule, to x_0; return the model that came there."""
+        """Perform a schedule back to x_0. Return the model that has the gradient."""
         return failover(
             schedule,
             platform,
@@ -279,10 +283,10 @@ class Task(Generic[S]):
 
 
 def task_of(p: Program[S], x: Any, ybar: Any, options: Options, live: Live, /) -> Task[S]:
-    """Try some ticks, with a tape too, so that what cannot be taped is known; raises BadInput.
+    """Run some ticks, also with a tape, and return the task. Raise BadInput if they fail.
 
-    With base="auto", a step has as many ticks as the tape has room for, by what the first ones
-    take. For example, if 64 ticks keep 1 MiB and 256 MiB are allowed, a step has 16,384 ticks.
+    With base="auto", a step has as many ticks as fit into `memory` on a tape, judged by the first
+    ticks. For example, if 64 ticks store 1 MiB and 256 MiB are allowed, a step has 16,384 ticks.
     """
     start = begin(p, x)
     before = time.perf_counter()
@@ -304,7 +308,7 @@ def task_of(p: Program[S], x: Any, ybar: Any, options: Options, live: Live, /) -
 
 
 def by_rule(task: Task[S], /) -> ProgramModel[S]:
-    """Go forward, storing what the rule says, and back from there."""
+    """Run forward, storing states by the rule, and then reverse."""
     model, rule = task.model(), task.options.rule
     chain = task.chain(model, None)
     done = task.forward(model, lambda rest, _: rule(chain, rest), *task.options.levels())
@@ -319,7 +323,7 @@ def by_rule(task: Task[S], /) -> ProgramModel[S]:
 
 
 def by_planner(task: Task[S], planner: Callable[[Chain, Platform], Schedule], /) -> ProgramModel[S]:
-    """Go forward to count the ticks; then as it is planned."""
+    """Run forward to count the ticks, and then perform the plan."""
     model, (platform, backends) = task.model(), task.options.levels()
     step, reached = 0, model.advance(0, AT_ONCE)
     while reached > step and model.steps is None:
@@ -341,31 +345,39 @@ def checkpoint_vjp(
     stats: Stats | None = None,
     watch: Callable[[Event], None] | None = None,
 ) -> tuple[Any, Any]:
-    """Return what `vjp(p, x, ybar)` does, in memory that grows with the logarithm of its ticks.
+    """Return the result of `vjp(p, x, ybar)`, in memory that grows with the logarithm of the ticks.
 
-    With t ticks in steps of `base`, "bisection" keeps ceil(log2(t / base)) + 1 states at a time at
-    most, and runs the program forward about 1 + log2(t / base) / 2 times. A tape holds one step.
-    For example, 1024 ticks in steps of 64 are 16 steps: 5 states, and about 3 times forward.
+    The program is divided into steps of `base` ticks, and a tape holds one step. For t ticks,
+    "bisection" stores at most ceil(log2(t / base)) + 1 states at a time, and runs the program
+    forward about 1 + log2(t / base) / 2 times. For example, 1024 ticks in steps of 64 are 16 steps.
+    They need 5 states, and about 3 forward runs.
 
     Parameters
     ----------
     p, x, ybar
-        As `vjp` takes them.
+        The program, its inputs, and the cotangent of y, as for `vjp`.
     options
         Ticks of a step, schedule, memory, levels, or a directory to resume from: see `Options`.
     stats
-        A dict that is filled with `ticks`, `base`, `live_peak`, `tape_peak`, `forward_ticks`: see
-        `ckio.programs.interface.Stats`.
+        A dict that receives `ticks`, `base`, `live_peak`, `tape_peak`, `tape_bytes` and
+        `forward_ticks`: see `ckio.programs.interface.Stats`.
     watch
-        Called with each event after it has happened, as by `ckio.run`: to show how far it is. What
-        it raises ends the run. A program that is taken back by one tape has no events.
+        A function that is called with each event after it has happened, as by `ckio.run`, for
+        example to show the progress. An exception that it raises ends the run. A program that is
+        reversed with a single tape has no events.
+
+    Returns
+    -------
+    y, xbar
+        The result of the program, and the cotangent of x in the structure of x.
 
     Raises
     ------
     BadInput
-        As `vjp`; where what `directory` holds is of other code or other inputs, or cannot be used.
+        For the same reasons as `vjp`. Also if `directory` cannot be used, or if it contains a run
+        of other code or other inputs.
     StorageError
-        A level failed, and there is no way to go on without it.
+        If a level failed, and the run cannot continue without it.
     """
     live = Live(watch)
     task = task_of(p, x, ybar, options, live)
@@ -387,7 +399,7 @@ def checkpoint_vjp(
 
 @contextmanager
 def _as_raised() -> Iterator[None]:
-    """Let what the program raises be what the caller sees, as `vjp` does."""
+    """Raise the program's own exceptions, as `vjp` does, with a note."""
     try:
         yield
     except RunFailed as failed:
@@ -400,18 +412,18 @@ def _as_raised() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ProgramManifest:
-    """The file that says what was run in the directory.
+    """The file that describes the run in a directory.
 
     Attributes
     ----------
     program, x, ybar : str
-        The fingerprint of the code, and digests of what it was called with.
+        The fingerprint of the code, and digests of its arguments.
     base : int
         Ticks of a step.
     steps : int or None
-        How many there are, once that is known.
+        The number of steps, as soon as it is known.
     format : int
-        Of this file.
+        The format of this file.
     """
 
     program: str
@@ -422,20 +434,20 @@ class ProgramManifest:
     format: int = _FORMAT
 
     def store(self, place: Path) -> None:
-        """Write it; raises OSError."""
+        """Write the file. Raises OSError."""
         write_whole(place / MANIFEST, json.dumps(asdict(self), indent=1) + "\n")
 
 
 def begun(directory: str | PathLike[str], /) -> bool:
-    """Whether something is left in this directory to go on with."""
+    """Return whether this directory contains a run that can be resumed."""
     return (Path(directory) / MANIFEST).exists()
 
 
 def _in_directory(place: Path, task: Task[S]) -> ProgramModel[S]:
-    """Run forward and back, or resume that, with all that is stored in this directory.
+    """Compute the gradient with checkpoints in this directory, or resume such a run.
 
-    Nothing is left there at the end, nor the directory, if it was empty. Raises BadInput where
-    something else was run in it, or it cannot be used; LevelInUse where another process does so.
+    At the end all files are removed, and the directory too if it is then empty. Raises BadInput if
+    the directory contains another run or cannot be used, and LevelInUse if another process uses it.
     """
     with _usable(place):
         place.mkdir(parents=True, exist_ok=True)
@@ -461,7 +473,7 @@ def _in_directory(place: Path, task: Task[S]) -> ProgramModel[S]:
 
 
 def _manifest(place: Path, task: Task[S], backend: Directory) -> ProgramManifest:
-    """Return the manifest of the directory, which must be of this task."""
+    """Return the manifest of the directory. Raise BadInput if it belongs to another task."""
     wanted = ProgramManifest(
         program=task.program.fingerprint,
         x=_digest(task.x),
@@ -480,8 +492,8 @@ def _manifest(place: Path, task: Task[S], backend: Directory) -> ProgramManifest
             stored.store(place)
     elif changed:
         raise BadInput(
-            f"{place} holds a run that cannot go on: {_CHANGED[changed[0]]} changed since it was"
-            " begun; undo that, or give another directory, or remove this one"
+            f"{place} contains a run that cannot be resumed: {_CHANGED[changed[0]]} changed since"
+            " it was begun; undo that, or give another directory, or remove this one"
         )
     return stored
 
@@ -517,7 +529,7 @@ def _usable(place: Path) -> Iterator[None]:
 
 
 def _forward(task: Task[S], backend: Directory) -> int:
-    """Go to the end of the program, from the last state that is stored; return the steps."""
+    """Run from the last stored state to the end of the program. Return the number of steps."""
     model, rule = task.model(), task.options.rule
     chain = task.chain(model, None)
     stored = (frozenset(filter(_is_state, backend.keys())),)
@@ -527,7 +539,7 @@ def _forward(task: Task[S], backend: Directory) -> int:
 
 
 def _back(task: Task[S], steps: int, backend: Directory) -> ProgramModel[S]:
-    """Go back, by a plan from what is stored."""
+    """Reverse all steps, by a plan from the stored states."""
     model, every = task.model(), float(task.options.every)
     chain = task.chain(model, steps)
     states = sum(map(_is_state, backend.keys()))
@@ -551,7 +563,7 @@ def _is_state(key: Key) -> bool:
 
 
 def _digest(tree: Any) -> str:
-    """Return a hash of values, to the last bit."""
+    """Return a hash of all bits of the values."""
     digest = hashlib.sha256()
     heap = flatten({"x": rebuild(tree, "x", _plain)})
     digest.update(json.dumps(heap.structure, sort_keys=True).encode())
@@ -562,6 +574,6 @@ def _digest(tree: Any) -> str:
 
 
 def _plain(_: str, leaf: Any) -> Any:
-    """An array of another library as one of NumPy's."""
+    """Return an array of another library as a numpy array."""
     ours = isinstance(leaf, np.ndarray | np.generic) or not hasattr(leaf, "__array__")
     return leaf if ours else np.asarray(leaf)

@@ -1,13 +1,13 @@
 """Python values and their parts: the leaves of structures, plain data for checkpoints, and copies.
 
     leaves, rebuild, same    structures of tuples, lists and dicts, and the names of their leaves
-    flatten, restore         any value as pieces of memory and a structure that JSON can hold
-    copy, QuickCopy            values in memory of their own
-    span                     the bytes that an array lies in
+    flatten, restore         values as pieces of memory and a structure of JSON
+    copy, QuickCopy          copies of values
+    span                     the addresses of an array
 
-Arrays that share memory share it again when they are restored, with the strides that they had: a
-sum goes over an array in the order of its memory, so that another order would round otherwise. The
-memory is stored once, from the first byte that an array lies in to the last.
+Arrays that share memory share it again when they are restored, with the same strides, because a sum
+goes over an array in the order of its memory, and another order would round differently. Shared
+memory is stored once, from the first byte of these arrays to the last.
 """
 
 import importlib
@@ -28,10 +28,10 @@ Json: TypeAlias = Any
 """A value that JSON has: None, bool, int, float, str, and lists and dicts (by str) of them."""
 
 Wrap = Callable[[str, Any], Any]
-"""From the name of a memory and an array or number to the object that takes its place."""
+"""A function from the name of a memory and its array or number to the object that replaces it."""
 
 Span = tuple[int, int]
-"""Addresses of the first byte and behind the last."""
+"""The address of the first byte, and that after the last byte."""
 
 _PLAIN: Final = (type(None), bool, int, str)
 _KINDS: Final = frozenset("biufcSUmM")
@@ -41,7 +41,7 @@ _SIZES: Final = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
 """NumPy's scalars that python has a number for, by kind, with their largest size."""
 
 _OBJECTS: Final = {"same", "list", "dict", "dtype", "random", "import"}
-"""Codes of objects, which are one thing however often they are held."""
+"""Codes of objects that have an identity, so that several references lead to one object."""
 
 
 # Structures and their leaves
@@ -77,7 +77,7 @@ def rebuild(tree: object, name: str, leaf: Callable[[str, Any], Any], /) -> Any:
 
 
 def same(tree: object, other: object, /) -> bool:
-    """Whether two structures differ in their leaves alone."""
+    """Return whether two structures are equal except for the values of their leaves."""
     return _shape(tree) == _shape(other)
 
 
@@ -98,18 +98,19 @@ def _shape(tree: object) -> object:
 
 @dataclass(frozen=True)
 class Heap:
-    """Values taken apart.
+    """Values as a structure and pieces of memory.
 
     Attributes
     ----------
     structure : Json
-        All but the arrays' content.
+        Everything except the content of arrays.
     memories : dict of str to array
-        Each piece of memory, by the first path that leads to it: an array that is contiguous and
-        all that lies there, or else everything between first byte and last, as a row. Not copied.
+        Each piece of memory, by the first path that leads to it, and not copied. It is the array
+        itself if that is contiguous and no other array shares its memory. Otherwise it is a
+        one-dimensional array of all bytes from the first to the last.
     holders : dict of str to list
-        The objects that each of these was found as, before `value_of`, and each number that has a
-        derivative: float, complex, NumPy's of such a kind.
+        The original objects of each piece of memory, before `value_of`, and each number that has a
+        derivative: float, complex, and numpy's numbers of these kinds.
     """
 
     structure: Json
@@ -120,11 +121,12 @@ class Heap:
 def flatten(
     values: Mapping[str, object], value_of: Callable[[Any], Any] = lambda value: value, /
 ) -> Heap:
-    """Take values apart; an object that stands for another is seen through by `value_of`.
+    """Separate values into a structure and pieces of memory.
 
-    They may hold arrays, numbers, text, and tuples, lists and dicts of them; ranges, slices,
-    dtypes, random generators; functions, classes and modules that can be imported by their name.
-    Raises BadInput, which names the path, for anything else.
+    `value_of` maps an object that represents another one to that object. The values may be arrays,
+    numbers, text, and tuples, lists and dicts of them; ranges, slices, dtypes and random
+    generators; and functions, classes and modules that can be imported by name. Raises BadInput,
+    which names the path, for anything else.
     """
     encoder = _Encoder(value_of)
     structure = {}
@@ -150,20 +152,20 @@ def flatten(
 def restore(
     structure: Json, memories: Mapping[str, NDArray[Any]], wrap: Wrap | None = None, /
 ) -> dict[str, Any]:
-    """Return the values again, as views of these memories.
+    """Return the values of a structure, as views of these memories.
 
-    Each array and number that has a derivative is replaced by the value of `wrap`. Raises BadInput
-    where a memory lacks, or an object is not what it was called.
+    Each array and number that has a derivative is replaced by the result of `wrap`. Raises BadInput
+    if a memory is missing, or if an object cannot be imported by its name.
     """
     decoder = _Decoder(memories, wrap or (lambda _, value: value))
     return {name: decoder.decode(name, code) for name, code in structure.items()}
 
 
 class _Encoder:
-    """Goes through values once, and remembers the objects that it has seen.
+    """Encodes values, and remembers the objects that it has encoded.
 
-    Of each array it notes its path, the array, the object that it was found as, and the code that
-    is to say which memory it views.
+    For each array it stores the path, the array, its original object, and the code that will say
+    which memory it views.
     """
 
     def __init__(self, value_of: Callable[[Any], Any]) -> None:
@@ -174,7 +176,7 @@ class _Encoder:
         self._seen: dict[int, tuple[str, object]] = {}  # kept, so that no id is used twice
 
     def encode(self, path: str, holder: object) -> Json:  # noqa: PLR0911, PLR0912 - each kind
-        """Return the code of one value and all that it holds."""
+        """Return the code of one value and its parts."""
         value = self._value_of(holder)
         kind = type(value)
         if isinstance(value, np.ndarray):
@@ -219,7 +221,7 @@ class _Encoder:
         return [self.encode(f"{path}.{key}", value) for key, value in pairs]
 
     def _new(self, path: str) -> None:
-        """Raises BadInput for a path that leads to something else already."""
+        """Register a path. Raise BadInput if another value has it."""
         if path in self._paths:
             raise BadInput(f"two values are called {path}; take keys that differ as text")
         self._paths.add(path)
@@ -252,7 +254,7 @@ class _Encoder:
 
 
 class _Decoder:
-    """Builds values, each shared object once."""
+    """Decodes values, and each shared object once."""
 
     def __init__(self, memories: Mapping[str, NDArray[Any]], wrap: Wrap) -> None:
         self._memories, self._wrap = memories, wrap
@@ -317,7 +319,7 @@ class _Decoder:
         name, key = code["array"], str(code)
         if key not in self._arrays:
             if name not in self._memories:
-                raise BadInput(f"the array {name} lacks in this checkpoint")
+                raise BadInput(f"the array {name} is missing in this checkpoint")
             array = self._memories[name]
             if "offset" in code:
                 shape, strides = tuple(code["shape"]), tuple(code["strides"])
@@ -348,7 +350,7 @@ def _number_of(code: Json) -> Any:
 
 
 def _import_name(path: str, value: object) -> str:
-    """Return the name that imports this very object."""
+    """Return the name by which exactly this object can be imported."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if isinstance(value, ModuleType):
         module, name = value.__name__, ""
@@ -400,14 +402,14 @@ def _random_state(code: Json) -> Any:
 
 
 def span(array: NDArray[Any], /) -> Span:
-    """Return the addresses of the first byte that an array lies in, and behind the last."""
+    """Return the address of the first byte of an array, and the address after its last byte."""
     if array.flags.c_contiguous or not array.size:
         return _address(array), _address(array) + array.nbytes
     return byte_bounds(array)
 
 
 def _overlapping(spans: Sequence[Span]) -> list[list[int]]:
-    """Return the numbers of spans that overlap together, in the order of the first of each group.
+    """Return groups of overlapping spans by their numbers, in the order of their first numbers.
 
     >>> _overlapping([(0, 8), (8, 16), (3, 3), (12, 20)])
     [[0], [1, 3], [2]]
@@ -427,7 +429,7 @@ def _overlapping(spans: Sequence[Span]) -> list[list[int]]:
 
 
 def _memory(arrays: Sequence[NDArray[Any]], spans: Sequence[Span]) -> NDArray[Any]:
-    """Return an array that holds all of these: one of them, or a row of the bytes they span."""
+    """Return an array that contains all of these: one of them, or all bytes that they span."""
     if len(arrays) == 1 and arrays[0].flags.c_contiguous:
         return arrays[0]
     low, high = min(first for first, _ in spans), max(behind for _, behind in spans)
@@ -443,7 +445,7 @@ def _memory(arrays: Sequence[NDArray[Any]], spans: Sequence[Span]) -> NDArray[An
 
 
 class _ByteRow:
-    """Memory from an address on, for NumPy to look at; it lives as long as its owners."""
+    """Memory from an address on, in numpy's array interface. It keeps its owners alive."""
 
     def __init__(self, low: int, count: int, dtype: np.dtype[Any], of: Sequence[object]) -> None:
         self._of = of
@@ -453,7 +455,7 @@ class _ByteRow:
 
 
 def _view_code(array: NDArray[Any], memory: NDArray[Any]) -> dict[str, Json]:
-    """Say how an array views this memory; nothing where it is all of it."""
+    """Return the code of a view of this memory, which is empty if it is the whole memory."""
     if array is memory:
         return {}
     offset = _address(array) - _address(memory) if array.size else 0
@@ -473,14 +475,14 @@ def _address(array: NDArray[Any]) -> int:
 
 
 class Unclear(Exception):
-    """A value that has to be looked at more closely."""
+    """A value that `QuickCopy` cannot copy."""
 
 
 class QuickCopy:
-    """Copies plain values one after the other, quickly; one list or array stays one.
+    """A fast copy of plain values, in which a shared list or array stays shared.
 
-    Lists and dicts are new objects, and arrays are copied in the order that they have. Raises
-    Unclear for arrays that may share memory, or are not in one piece, and for other values.
+    Lists and dicts are new objects, and arrays are copied in their memory order. Raises Unclear for
+    arrays that may share memory or are not contiguous, and for all other values.
     """
 
     def __init__(self) -> None:
@@ -488,7 +490,7 @@ class QuickCopy:
         self._owners: set[int] = set()
 
     def copy(self, value: Any, /) -> Any:
-        """Return a copy of a value, which has to outlive this object."""
+        """Return a copy of a value. The caller keeps the value alive as long as this object."""
         kind = type(value)
         if kind in _UNCHANGING:
             return value
@@ -523,11 +525,11 @@ _UNCHANGING: Final = frozenset(
     [type(None), bool, int, float, complex, str, bytes, range]
     + [np.dtype(code).type for code in "?bhilqBHILQefdFD"]
 )
-"""Types of values that nobody can change, and a checkpoint can hold."""
+"""Immutable types of values that a checkpoint can contain."""
 
 
 def copy(values: Mapping[str, object], /) -> dict[str, Any]:
-    """Return the values in memory of their own."""
+    """Return a copy of the values that shares no memory with them."""
     with suppress(Unclear, RecursionError):
         copied: dict[str, Any] = QuickCopy().copy(dict(values))
         return copied

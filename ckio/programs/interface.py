@@ -1,13 +1,14 @@
-"""Programs, and all that may be asked of any of them: the interface of Siskind and Pearlmutter.
+"""The protocol of a program, and functions that apply to every program.
 
-    primops(p, *x)             y and the number of ticks that it takes
-    checkpoint(p, x, ticks)    the state after so many ticks
-    resume(p, state)           y, from there
-    vjp(p, x, ybar)            y, and the cotangent of x, by one tape of all ticks
+    primops(p, *x)             return y and the number of ticks
+    checkpoint(p, x, ticks)    return the state after so many ticks
+    resume(p, state)           return y, computed from that state
+    vjp(p, x, ybar)            return y and the cotangent of x, with one tape of all ticks
 
-("Binomial checkpointing for arbitrary programs with no user annotation", 2016, Figs. 3 and 4.) `x`
-is a tuple of inputs, or one input that is none; its cotangent has the same structure. `metered`
-measures how large the tapes become that programs make meanwhile, and how much is run.
+This is the interface of Siskind & Pearlmutter ("Binomial checkpointing for arbitrary programs with
+no user annotation", 2016, Figs. 3 and 4). `x` is a tuple of inputs, or a single input that is not a
+tuple. Its cotangent has the same structure. `metered` measures the size of the tapes that programs
+make, and how many ticks they run.
 """
 
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -27,69 +28,70 @@ from ckio.programs.heap import Json, leaves, rebuild, same, span
 S = TypeVar("S")
 
 Cotangent: TypeAlias = Mapping[str, NDArray[Any]]
-"""Arrays by the names of the leaves that they are the cotangents of; one that lacks is zero."""
+"""The cotangent of each leaf, by its name. A leaf that is missing has the cotangent zero."""
 
 
 class Program(Protocol[S]):
     """A computation y = f(x) that can be interrupted after any of its ticks, and resumed.
 
-    A tick is a piece of straight-line code. How many there are is not known before; every loop
-    passes at least one each time around, so that `advance` with a limit always returns. Ticks are
-    deterministic: m of them and then n are m + n of them, to the last bit.
+    A tick is a piece of straight-line code. The number of ticks is not known in advance. Each
+    iteration of a loop takes at least one tick, so that `advance` with a limit always returns.
+    Ticks are deterministic: m ticks followed by n ticks give the same bits as m + n ticks.
 
-    What can be differentiated in a state are its leaves: arrays and numbers. Those of a finished
-    state are called `y`, or `y.0`, `y.name` along the path into the result; those of a state that
-    has just started `x.0`, `x.1.name`: the number of the input, and the path into it. Of any other
-    state the program names them as it likes, and they may differ from state to state.
+    The leaves of a state, its arrays and numbers, can be differentiated. In a finished state their
+    names are `y`, or `y.0` and `y.name` along the path into the result. In a state that has just
+    started they are `x.0` or `x.1.name`: the number of the input, and the path into it. In any
+    other state the program chooses the names, which may differ from state to state.
 
     Attributes
     ----------
     fingerprint : str
-        Of the code and the constants that it is made of: states of one fingerprint mean the same.
+        Identifies the code and its constants. Only states with the same fingerprint are compatible.
     """
 
     @property
     def fingerprint(self) -> str: ...
 
     def start(self, *x: Any) -> S:
-        """The state before the first tick; inputs are copied, each into memory of its own."""
+        """Return the state before the first tick. Each input is copied."""
 
     def advance(self, state: S, limit: float = inf, /) -> tuple[S, int, bool]:
-        """Run at most `limit` ticks; the state reached, the ticks passed, and whether it finished.
+        """Run at most `limit` ticks. Return the new state, the ticks run, and if it has finished.
 
-        The state that is given stays as it is, and shares no memory with the one that is returned.
+        The given state is not changed, and it shares no memory with the new state.
         """
 
     def result(self, state: S, /) -> Any:
-        """The y of a finished state; raises BadInput for any other."""
+        """Return y from a finished state. Raise BadInput for any other state."""
 
     def pullback(self, state: S, ticks: int, cotangent: Cotangent, /) -> dict[str, NDArray[Any]]:
-        """Run `ticks` ticks keeping a tape, and take a cotangent back along it.
+        """Run `ticks` ticks with a tape, and propagate a cotangent backwards along it.
 
-        The cotangent is that of the state reached, where the program may have finished before, and
-        what is returned is that of `state`. Arrays have the shape and dtype of their leaf, () for
-        a number.
+        The argument is the cotangent of the state that is reached, and the result is the cotangent
+        of `state`. The program may finish before all ticks are run. Each array has the shape and
+        dtype of its leaf; the shape of a number is ().
         """
 
     def pack(self, state: S, /) -> tuple[dict[str, NDArray[Any]], Json]:
-        """A state as plain data; raises BadInput for what cannot outlive the process."""
+        """Return a state as plain data. Raise BadInput if another process could not read it."""
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]], meta: Json, /) -> S:
-        """The state that was packed, in memory of its own.
+        """Return the state that was packed, in newly allocated memory.
 
-        Raises BadInput for one of another fingerprint, or of which something lacks.
+        Raises BadInput if the state has another fingerprint or is incomplete.
         """
 
 
 Stats = MutableMapping[str, int]
-"""Counts that `vjp` and `checkpoint_vjp` fill in, if they are given a mapping.
+"""Counts that `vjp` and `checkpoint_vjp` write into a mapping.
 
-    ticks            of the program
+    ticks            length of the program
     base             ticks that are taped at a time
-    live_peak        checkpoints stored at a time
-    tape_peak        operations on the largest tape, and `tape_bytes` what they keep
-    forward_ticks    that were run forward in all, with a tape or without; those by which a program
-                     is judged beforehand do not count
+    live_peak        the most checkpoints that were stored at a time
+    tape_peak        operations on the largest tape
+    tape_bytes       bytes that these operations store
+    forward_ticks    ticks that were run forward in all, with or without a tape; the first ticks,
+                     which `checkpoint_vjp` runs to estimate costs, are not counted
 """
 
 _ASKED: Final = "start", "advance", "result", "pullback", "pack", "unpack"
@@ -97,15 +99,15 @@ _ASKED: Final = "start", "advance", "result", "pullback", "pack", "unpack"
 
 
 def primops(p: Program[S], /, *x: Any) -> tuple[Any, int]:
-    """Run to the end: y, and how many ticks it took."""
+    """Run the program. Return y and the number of ticks."""
     state, ticks, _ = p.advance(begin(p, x))
     return p.result(state), ticks
 
 
 def checkpoint(p: Program[S], x: Any, ticks: int) -> S:
-    """The state after `ticks` ticks, or the finished one where there are no more.
+    """Return the state after `ticks` ticks, or the finished state if the program ends before.
 
-    Raises BadInput where that is no whole number from 0.
+    Raises BadInput if `ticks` is not a whole number from 0.
     """
     if not is_whole(ticks) or ticks < 0:
         raise BadInput(f"checkpoint: ticks = {ticks!r}; it must be a whole number of at least 0")
@@ -113,16 +115,16 @@ def checkpoint(p: Program[S], x: Any, ticks: int) -> S:
 
 
 def resume(p: Program[S], state: S) -> Any:
-    """Run on from a state to the end: y."""
+    """Run the program from a state to its end. Return y."""
     return p.result(p.advance(state)[0])
 
 
 def vjp(p: Program[S], x: Any, ybar: Any, *, stats: Stats | None = None) -> tuple[Any, Any]:
-    """Plain reverse mode: y, and the cotangent of x for the cotangent `ybar` of y.
+    """Return y, and the cotangent of x for the cotangent `ybar` of y, by plain reverse mode.
 
-    The tape grows with the number of ticks; `checkpoint_vjp` is the same with one that does not.
-    Raises BadInput where `ybar` has not the structure of y, or x or y have no derivative: those of
-    integers and of text are 0, and where there is nothing else that is hardly what is wanted.
+    The tape grows with the number of ticks. `checkpoint_vjp` returns the same with a tape that does
+    not grow. Raises BadInput if `ybar` does not have the structure of y, or if x or y consist only
+    of integers or text, which have no derivative.
     """
     start = begin(p, x)
     check_inputs(x)
@@ -137,7 +139,7 @@ def vjp(p: Program[S], x: Any, ybar: Any, *, stats: Stats | None = None) -> tupl
 
 
 def begin(p: Program[S], x: Any, /) -> S:
-    """The state before the first tick; raises BadInput for what is no program."""
+    """Return the state before the first tick. Raise BadInput if p is not a program."""
     if lacking := [name for name in _ASKED if not hasattr(p, name)]:
         raise BadInput(
             f"{p!r} is no program, as it has no {lacking[0]!r}: put @program before a function of"
@@ -154,17 +156,17 @@ def begin(p: Program[S], x: Any, /) -> S:
 
 
 def inputs(x: Any, /) -> tuple[Any, ...]:
-    """All inputs of a program: x itself, where it is not a tuple of them.
+    """Return the inputs of a program as a tuple; x itself is the only input if it is not a tuple.
 
-    Where the elements of an array are the same memory, as those of `np.broadcast_to` are, it is
-    copied: each has a cotangent of its own.
+    An array is copied if its elements share memory, as after `np.broadcast_to`, because each
+    element has its own cotangent.
     """
     given = x if isinstance(x, tuple) else (x,)
     return tuple(rebuild(value, "", _apart) for value in given)
 
 
 def check_inputs(x: Any, /) -> None:
-    """Raise BadInput where none of the inputs has a derivative."""
+    """Raise BadInput if none of the inputs has a derivative."""
     if not any(map(has_derivative, leaves(x, "x").values())):
         raise BadInput(
             "no input has a derivative: x holds no number that is float or complex; write 3.0 in"
@@ -173,20 +175,20 @@ def check_inputs(x: Any, /) -> None:
 
 
 def has_derivative(value: object, /) -> bool:
-    """Whether a leaf is of floating point numbers, which may be those of another library."""
+    """Return whether a leaf has floating-point numbers, also of another library."""
     dtype = np.asarray(value).dtype
     return dtype.kind in "fc" or (dtype.kind == "V" and np.can_cast(dtype, np.complex128))
 
 
 def seed(y: Any, ybar: Any, /) -> dict[str, NDArray[Any]]:
-    """The cotangent of a finished state; raises BadInput where ybar is none of y."""
+    """Return the cotangent of a finished state. Raise BadInput if ybar does not fit y."""
     if not any(map(has_derivative, leaves(y, "y").values())):
         raise BadInput(
             f"y = {y!r} has no derivative: the program must return numbers that are float or"
             " complex, or arrays of them"
         )
     if not same(y, ybar):
-        raise BadInput(f"ybar = {ybar!r} has not the structure of y, which is {y!r}")
+        raise BadInput(f"ybar = {ybar!r} does not have the structure of y, which is {y!r}")
     given = leaves(ybar, "y")
     cotangent = {}
     for name, value in leaves(y, "y").items():
@@ -205,10 +207,10 @@ def seed(y: Any, ybar: Any, /) -> dict[str, NDArray[Any]]:
 
 
 def gradient(x: Any, cotangent: Cotangent, /) -> Any:
-    """The cotangent of a state that has just started, in the structure of x.
+    """Return the cotangent of a state that has just started, in the structure of x.
 
-    It is 0 for what has no derivative, or none that matters. Arrays stay arrays, and numbers
-    numbers.
+    It is 0 for leaves without a derivative, and for leaves on which the result does not depend. The
+    cotangent of an array is an array, and that of a number a number.
     """
 
     def leaf(name: str, value: Any) -> Any:
@@ -230,16 +232,16 @@ def _apart(_: str, value: Any) -> Any:
 
 @dataclass
 class Meter:
-    """The largest tape so far, and the way.
+    """The size of the largest tape, and the number of ticks that were run.
 
     Attributes
     ----------
     nodes : int
-        Operations on it.
+        Operations on the largest tape.
     nbytes : int
-        What they keep.
+        Bytes that they store.
     ticks : int
-        Run forward in all, with a tape or without.
+        Ticks that were run forward, with or without a tape.
     """
 
     nodes: int = 0
@@ -252,7 +254,7 @@ _METERS: ContextVar[tuple[Meter, ...]] = ContextVar("meters", default=())
 
 @contextmanager
 def metered() -> Iterator[Meter]:
-    """Measure all that is run within."""
+    """Measure all ticks and tapes within the context."""
     meter = Meter()
     token = _METERS.set((*_METERS.get(), meter))
     try:
@@ -262,13 +264,13 @@ def metered() -> Iterator[Meter]:
 
 
 def taped(nodes: int, nbytes: int, /) -> None:
-    """Say that a tape of so many nodes and bytes is complete."""
+    """Report a complete tape of so many operations and bytes."""
     for meter in _METERS.get():
         meter.nodes = max(meter.nodes, nodes)
         meter.nbytes = max(meter.nbytes, nbytes)
 
 
 def passed(ticks: int, /) -> None:
-    """Say that so many ticks have been run."""
+    """Report that so many ticks have been run."""
     for meter in _METERS.get():
         meter.ticks += ticks

@@ -1,8 +1,8 @@
-"""A program as a model: segments of its ticks are the steps of a chain.
+"""A program as a model, whose steps consist of `base` ticks each.
 
-Step k are the ticks from k base on, and x_k is the state before them; n = ceil(ticks / base). So
-every schedule, level, simulator and recovery applies to it. States are as large as they are: how
-large is known once they are reached, and what a chain says of them before is an estimate.
+Step k consists of `base` ticks from tick k * base on, x_k is the state before them, and there are
+n = ceil(ticks / base) steps. So every schedule, level, simulator and recovery applies to a program.
+The size of a state is known only when it is reached; until then a chain contains an estimate.
 """
 
 import json
@@ -42,20 +42,20 @@ META: Final = "meta"
 """The name of the first field of a checkpoint: JSON, as bytes."""
 
 _END: Final = "end."
-"""Before the names of what the finished state holds, beside the cotangents."""
+"""Prefix of the names of arrays of the finished state, which are stored with the cotangents."""
 
 _NODE: Final = 192
-"""Bytes that count for each operation on a tape, beside what it keeps: python's own objects.
+"""Bytes of Python's own objects for each operation on a tape, in addition to its arrays.
 
 They are about half as many for numbers, and twice as many for arrays that are changed in place.
 """
 
 _NEAR: Final = 16
-"""A tape that is to take less of the budget than one part of so many is not tried beforehand."""
+"""A tape that is estimated below this fraction (1/n) of the budget is not measured beforehand."""
 
 
 def rate(program: Program[S], state: S, ticks: int, /) -> float:
-    """Return the bytes of tape for each of the next ticks, as measured."""
+    """Measure and return the bytes of tape per tick for the next ticks."""
     return _pulled(program, state, ticks, {})[1]
 
 
@@ -66,16 +66,16 @@ def _pulled(program: Program[S], state: S, ticks: int, bars: Cotangent) -> tuple
 
 
 class Pulling(Generic[S]):
-    """Counts the ticks that a program runs, and takes cotangents back over some of them.
+    """Runs a program, counts its ticks, and propagates cotangents backwards over them.
 
     Attributes
     ----------
     ticks : int
-        Run forward so far, with a tape or without.
+        Ticks that were run forward so far, with or without a tape.
     seconds : float
-        Of a tick without a tape, as measured so far; 0 before there was one.
+        Measured duration of a tick without a tape; 0 before the first one.
     rate : float or None
-        Bytes of tape for each of the ticks that were taken back last; None before there were any.
+        Bytes of tape per tick of the ticks that were reversed last; None before the first ones.
     """
 
     def __init__(self, program: Program[S], budget: float | None = None, /) -> None:
@@ -86,7 +86,7 @@ class Pulling(Generic[S]):
         self._budget = inf if budget is None else budget
 
     def advance(self, state: S, limit: float, /) -> tuple[S, int, bool]:
-        """Advance as the program does."""
+        """Run ticks, as `Program.advance` does, and measure them."""
         before = time.perf_counter()
         after, ticks, finished = self._program.advance(state, limit)
         self._took += time.perf_counter() - before
@@ -101,11 +101,11 @@ class Pulling(Generic[S]):
     def back(self, state: S, ticks: int, cotangent: Cotangent, /) -> Arrays:
         """Return the cotangent of `state` from that of the state so many ticks later.
 
-        A tape that would be larger than the budget is made in halves, the later one first. How
-        large it would be is judged by its first ticks and by those that come after it, which have
-        been taken back already. So how a program is divided follows from the program alone, and
-        from `rate` where another process began. For example, if 100 ticks of 3 kB each are to fit
-        into 200 kB, the last 50 are taped and taken back, and then the first 50.
+        If a tape would be larger than the budget, the ticks are reversed in halves, the later half
+        first. The size of the tape is estimated from its first ticks and from the ticks after it,
+        which have been reversed already. So the division depends only on the program, and on `rate`
+        if another process began. For example, if 100 ticks of 3 kB each must fit into 200 kB, the
+        last 50 are taped and reversed, and then the first 50.
         """
         if self._budget < inf and ticks > 1 and ticks * self._most(state, ticks) > self._budget:
             half = ticks // 2
@@ -118,7 +118,7 @@ class Pulling(Generic[S]):
         return bars
 
     def _most(self, state: S, ticks: int) -> float:
-        """Return the bytes that each of the next ticks may take on a tape, judged by some."""
+        """Return an estimate of the bytes of tape per tick, from some of the next ticks."""
         some = min(64, max(ticks // 16, min(8, ticks // 2)))  # one alone may be unlike the others
         if self.rate is None:
             self.rate = rate(self._program, self.advance(state, ticks - some)[0], some)
@@ -141,35 +141,35 @@ def as_chain(
     ybar: Any = 1.0,
     on_step: Callable[[int], None] | None = None,
 ) -> "ProgramModel[S]":
-    """Return a program as a model whose steps are `base` ticks each; see `ProgramModel`."""
+    """Return a model whose steps are `base` ticks of the program each; see `ProgramModel`."""
     return ProgramModel(program, x, base, ybar=ybar, on_step=on_step)
 
 
 class ProgramModel(Generic[S]):
-    """A program with its inputs, as ckio runs models: J = <ybar, y> is differentiated.
+    """A program with its inputs as a model, whose functional is J = Re <ybar, y>.
 
-    A step that is recorded keeps its first state, and is taped when it is reversed.
+    A step that is recorded stores its first state, and it is taped when it is reversed.
 
     Parameters
     ----------
     program, x, ybar
-        The program, a tuple of its inputs or its one input, and the cotangent of y.
+        The program, a tuple of its inputs or its single input, and the cotangent of y.
     base
-        Ticks of a step: so many are taped at a time.
+        Ticks of a step, which are taped together.
     budget
-        Bytes that a tape may take: a step whose tape would take more is taped in halves.
+        Bytes that a tape may take. A step with a larger tape is reversed in halves.
     on_step
-        Called after each step of either sweep with where it now stands; between steps that are run
-        together it is not.
+        A function that is called with the position after each step, forward and backward. It is not
+        called between steps that are run together.
 
     Attributes
     ----------
     base : int
         Ticks of a step.
     estimated : bool
-        True: the bytes of its checkpoints are known once they are made.
+        True, because the bytes of a checkpoint are known only when it is written.
     steps, ticks : int or None
-        Of the program, once the end was reached.
+        The length of the program, after its end was reached.
     """
 
     estimated: Final = True
@@ -210,29 +210,29 @@ class ProgramModel(Generic[S]):
 
     @property
     def forward_ticks(self) -> int:
-        """Run forward so far, with a tape or without."""
+        """Ticks that were run forward so far, with or without a tape."""
         return self._pulling.ticks
 
     @property
     def seconds(self) -> float:
-        """Seconds of an advance over one step, as measured so far; 0 before there was one."""
+        """Measured seconds of an advance over one step; 0 before the first one."""
         return self.base * self._pulling.seconds
 
     @property
     def result(self) -> Any:
-        """The y of the program; raises RunFailed before the end was reached."""
+        """The result y of the program. Raises RunFailed before the end was reached."""
         return self._program.result(self._finished())
 
     @property
     def functional(self) -> float:
-        """J = Re <ybar, y>; raises RunFailed before the end was reached."""
+        """J = Re <ybar, y>. Raises RunFailed before the end was reached."""
         y = self.result
         bars, ys = seed(y, self._ybar), leaves(y, "y")
         return float(sum(np.sum(bar * np.asarray(ys[name])).real for name, bar in bars.items()))
 
     @property
     def gradient(self) -> Mapping[str, NDArray[Any]]:
-        """The derivative of J by each input, once the adjoint has reached 0."""
+        """The derivative of J with respect to each input, after the adjoint has reached x_0."""
         cotangent = self._cotangent or {}
         return {n: cotangent.get(n, np.zeros_like(x)) for n, x in self._control.items()}
 
@@ -243,7 +243,7 @@ class ProgramModel(Generic[S]):
 
     @property
     def control(self) -> Mapping[str, NDArray[Any]]:
-        """The inputs that have a derivative, by name; change them only before the first step."""
+        """The inputs that have a derivative, by name. Change them only before the first step."""
         return self._control
 
     # What it computes
@@ -263,7 +263,7 @@ class ProgramModel(Generic[S]):
 
     def reverse(self, begin: int, end: int, /) -> None:
         if self._tape is None or self._tape[1] != end or begin < self._tape[0]:
-            raise RunFailed(f"no tape of the steps [{begin}, {end}) is held; record them before")
+            raise RunFailed(f"no tape of steps [{begin}, {end}) is in memory; record them first")
         first, _, state = self._tape
         if self._cotangent is None:
             y = self.result
@@ -279,15 +279,16 @@ class ProgramModel(Generic[S]):
         self._report(begin)
 
     def begin_again(self) -> None:
-        """Stand at x_0 as a fresh model does; y stays known where the end was reached."""
+        """Return to x_0, as a new model. The result y stays known if the end was reached."""
         self._state, self._packed, self._tape, self._at = None, None, None, 0
         self._pulling.rate = None
 
     def measure(self) -> Chain:
-        """Run to the end, then stand at x_0 again: the chain of it, for planners.
+        """Run the program, return to x_0, and return its chain for planners.
 
-        Seconds are those of a step on the way, and of taking back the first one; to record a step
-        takes none, as it is taped when it is reversed. Restart data are as large as the largest.
+        The seconds are those of a step of this run, and of reversing the first step. To record a
+        step takes no time, because it is taped when it is reversed. The size of restart data is
+        that of the largest state.
         """
         reached = -1
         while self.steps is None and self._at > reached:
@@ -312,7 +313,7 @@ class ProgramModel(Generic[S]):
     # Checkpoints
 
     def layout(self, key: Key, /) -> Layout:
-        """Return what is stored; of a state that is not held as much as the largest so far."""
+        """Return the layout of a checkpoint, or the largest so far if the model is elsewhere."""
         if key.name:
             raise UnsupportedKind(f"{key}: a program stores whole states, not single variables")
         match key.kind:
@@ -358,7 +359,7 @@ class ProgramModel(Generic[S]):
     # Parts
 
     def _depart(self, begin: int) -> S:
-        """The state x_begin; one that was recorded over is run to only now."""
+        """Return x_begin. If the step before was only recorded, it is run now."""
         if self._state is None:
             if self._tape is not None and self._tape[1] == begin:
                 first, _, state = self._tape
@@ -367,7 +368,7 @@ class ProgramModel(Generic[S]):
             elif begin == 0:
                 self._state = self._start()
             else:
-                raise RunFailed(f"x_{begin} is not held; read a checkpoint before")
+                raise RunFailed(f"x_{begin} is not in memory; read a checkpoint first")
             self._at, self._packed = begin, None
         return self._state
 
@@ -417,9 +418,10 @@ class ProgramModel(Generic[S]):
 
 
 def _encoded(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Json]) -> Packed:
-    """Return the fields of a checkpoint: JSON that says what the arrays are, and the arrays.
+    """Return the fields of a checkpoint: JSON that describes the arrays, and the arrays.
 
-    The JSON has their names, which files may not be able to have, and dtypes of other libraries.
+    The JSON contains their names, because some names are impossible in files, and the dtypes of
+    other libraries.
     """
     others = {name: a.dtype.name for name, a in arrays.items() if np.dtype(a.dtype.str) != a.dtype}
     text = json.dumps({"names": list(arrays), "dtypes": others, **about}).encode()
@@ -432,7 +434,7 @@ def _encoded(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Json]) -> P
 
 
 def _decoded(data: Sequence[NDArray[Any]]) -> tuple[Arrays, dict[str, Json]]:
-    """Return the arrays by their names, and what else was said of them."""
+    """Return the arrays by their names, and the rest of the JSON."""
     meta = json.loads(data[0].tobytes())
     arrays = dict(zip(meta["names"], data[1:], strict=True))
     arrays |= {name: arrays[name].view(np.dtype(of)) for name, of in meta["dtypes"].items()}

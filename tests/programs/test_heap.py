@@ -151,7 +151,7 @@ def test_what_is_no_data_is_refused_by_its_path() -> None:
 
 def test_what_lacks_is_named() -> None:
     heap = flatten({"u": np.ones(3)})
-    with pytest.raises(BadInput, match="u lacks"):
+    with pytest.raises(BadInput, match="u is missing"):
         restore(heap.structure, {})
     with pytest.raises(BadInput, match="cannot be imported"):
         restore({"f": {"import": "no_such_module:f"}}, {})

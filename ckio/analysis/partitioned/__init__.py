@@ -1,13 +1,13 @@
-"""The tape of a step: which of its values are stored, and which computed again; as running code.
+"""Divide a step into its tape and the values that are computed again, as code that can be run.
 
-A step is a `StraightLine` program, declared by hand for a model in numpy, or `trace` makes it of a
-function written in JAX. Its values, the bytes they have and the seconds they take make a graph
-of which `ckio.analysis.dag` finds the least choice for a level; a `Partition` is the step in the
-two halves that follow: `forward`, which leaves what is stored, and `backward`, which computes the
-rest again and runs the adjoint.
+A step is a `StraightLine` program. You declare it by hand for a model in numpy, or `trace` makes it
+of a function in JAX. Its values, with their bytes and seconds, form a graph, for which
+`ckio.analysis.dag` finds the cheapest choice on a level. A `Partition` is the step in two halves:
+`forward` returns the new state and the stored values, and `backward` computes the other values
+again and runs the adjoint.
 
-In v = e**u, u' = u + k v, the adjoint reads v and k. The step does not overwrite k, so that the 40
-bytes of v are the tape:
+For example, in v = e**u, u' = u + k v, the adjoint reads v and k. The step does not overwrite k, so
+that the tape consists of the 40 bytes of v:
 
     >>> def backward(values, cotangent):
     ...     of_u = cotangent["u"]
@@ -74,8 +74,8 @@ __all__ = [
 ]
 
 Seconds: TypeAlias = Literal["measured", "declared"]
-"""Where the seconds of an assignment come from: those not declared are measured, or there are no
-others."""
+"""The source of the seconds of an assignment: measured if they are not declared, or only
+declared."""
 
 ROUNDS: Final = 5
 """Rounds, of a few calls one after the other, whose median is the time of a call."""
@@ -109,7 +109,7 @@ class Partition:
     program : StraightLine
         The step.
     graph : ValueGraph
-        The values that its adjoint reads, with the bytes and the seconds by which was chosen.
+        The values that its adjoint reads, with the bytes and seconds that determined the choice.
     choice : StoredValues
         The values that are stored, and those that are computed again.
     """
@@ -120,31 +120,31 @@ class Partition:
 
     @property
     def tape(self) -> int:
-        """Bytes of the tape of a step: what a `Chain` asks for under this name."""
+        """Bytes of the tape of a step, as in `Chain.tape`."""
         return self.choice.nbytes
 
     @property
     def recomputing(self) -> float:
-        """Seconds that the `reverse` of a `Chain` takes more, to compute values again."""
+        """Seconds to compute values again, by which `Chain.reverse` becomes longer."""
         return self.choice.recomputing
 
     @cached_property
     def stored(self) -> tuple[str, ...]:
-        """The names of all that is saved: arrays of x_i with their content there, other values."""
+        """The names of all saved values: arrays with their values in x_i, and other values."""
         arrays = [place.array for place in self.choice.saved if isinstance(place, Location)]
         values = [name for name in self.choice.stored if isinstance(name, str)]
         return (*arrays, *values)
 
     @cached_property
     def begins(self) -> tuple[str, ...]:
-        """The arrays that the adjoint reads in the state; the step does not overwrite them."""
+        """The arrays that the adjoint reads from the state. The step does not overwrite them."""
         _, names = leading_to(self.program.required, self.program.assignments, self.stored)
         return tuple(name for name in self.program.inputs if name in names)
 
     def forward(self, state: Values, /) -> tuple[dict[str, Any], dict[str, Any]]:
-        """x_{i+1} and the tape, from x_i; raises KeyError for an array that is missing.
+        """Return x_{i+1} and the tape, from x_i. Raise KeyError if an array is missing.
 
-        The tape shares no memory with either state, so that both may be changed in place.
+        The tape shares no memory with either state, so both states may be changed in place.
         """
         given = _taken("forward: the state", state, self.program.inputs)
         new, saved = self._forward(self.program.constants, given)
@@ -154,10 +154,11 @@ class Partition:
         }
 
     def backward(self, saved: Values, cotangent: Values, state: Values, /) -> dict[str, Any]:
-        """The cotangent of x_i, from the tape and the cotangent of x_{i+1}.
+        """Return the cotangent of x_i, from the tape and the cotangent of x_{i+1}.
 
-        Of the state only `begins` is read, in x_i or any later one as long as no step has
-        overwritten them. Raises KeyError for what is missing on the tape or in the state.
+        Only the arrays `begins` of the state are read. The state may be x_i or any later one in
+        which they are not overwritten. Raises KeyError if a value is missing on the tape or in the
+        state.
         """
         given = _taken("backward: the tape", saved, self.stored)
         given |= _taken("backward: the state", state, self.begins)
@@ -213,29 +214,28 @@ def partition(
     seconds: Seconds = "measured",
     clock: Clock | None = None,
 ) -> Partition:
-    """A step in two halves, with the tape that takes least.
+    """Divide a step into two halves, with the cheapest tape.
 
     Parameters
     ----------
     step : StraightLine or callable
-        A function is traced, see `trace`.
+        The step. A function is traced: see `trace`.
     state : mapping of str to array
-        An x_i as in practice: bytes and seconds are those of a step on it.
+        A typical state x_i, which determines bytes and seconds.
     level : Level or None
-        Where the tape goes. The seconds that its bytes take there, written, read and discarded,
-        are weighed against the seconds to compute values again. The latency of an access is
-        left out: a tape is one checkpoint, however many values are in it. Without a level the
-        tape has as few bytes as can be.
+        The level for the tape. The seconds to write, read and discard its bytes are compared with
+        the seconds to compute values again. Latency does not count, because a tape is one
+        checkpoint, however many values it contains. Without a level the tape has the fewest bytes.
     seconds : {"measured", "declared"}
-        "measured": each assignment that does not declare its seconds is called a few times.
-        "declared": nothing is measured, and with a level every assignment has to declare it.
+        "measured" calls each assignment that does not declare its seconds a few times. "declared"
+        measures nothing; with a level, every assignment must then declare its seconds.
     clock : Clock, optional
-        By which is measured; this machine's.
+        The clock for measurements, by default that of this machine.
 
     Raises
     ------
     BadInput
-        Where seconds are missing or the step cannot be traced.
+        If seconds are missing, or if the step cannot be traced.
     """
     if seconds not in get_args(Seconds):
         raise BadInput(
@@ -250,7 +250,7 @@ def partition(
 
 
 def price_of_tape(level: Level, /) -> Price:
-    """The price of each value on a tape that is written and read as one, without latency."""
+    """Return the price of a value on a tape, without latency, because a tape is one access."""
     price = price_on(level)
     least = price(0)
     return lambda nbytes: max(0.0, price(nbytes) - least)
@@ -259,10 +259,10 @@ def price_of_tape(level: Level, /) -> Price:
 def weigh(
     program: StraightLine, state: Values, /, *, seconds: Seconds, clock: Clock, priced: bool
 ) -> ValueGraph:
-    """The graph of what a step's adjoint reads, with the bytes and seconds of this very state.
+    """Return the graph of the values that a step's adjoint reads, weighted for this state.
 
-    To measure, all values that precede what is required are in memory at once. Raises BadInput
-    where seconds are needed for a price, and neither declared nor measured.
+    To measure seconds, all values before the required ones are in memory at once. Raises BadInput
+    if a price needs seconds that are neither declared nor measured.
     """
     assignments, _ = leading_to(program.required, program.assignments)
     measured = seconds == "measured"

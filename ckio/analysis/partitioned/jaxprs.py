@@ -1,7 +1,7 @@
-"""Steps written in JAX, as straight-line programs.
+"""Convert steps that are written in JAX to straight-line programs.
 
-A step and its adjoint are traced together, as one jaxpr. Each of its equations becomes an
-assignment; those that depend on no cotangent are the values of the step.
+A step and its adjoint are traced together as one jaxpr. Each equation becomes an assignment, and
+the assignments that do not depend on a cotangent are the values of the step.
 
     >>> from pytest import importorskip
     >>> numpy = importorskip("jax.numpy")
@@ -225,28 +225,28 @@ def _check_pure(equation: Any) -> None:
 
 
 def trace(step: Function, state: Values, /) -> StraightLine:
-    """A step and its adjoint as JAX sees them on a state like this one.
+    """Trace a step and its adjoint with JAX, on a state with these shapes and types.
 
-    The values are the results of single primitives; those in a `jit`, a `jax.checkpoint` or a
-    function with derivatives of its own are values as all others are, and a `scan`, a `while` or
-    a `cond` is one assignment. A value computed twice from the same is one value. Arrays that the
-    step closes over are constants: they are on no tape, and copied once at most. The cotangents
-    are those of real and complex arrays; of whole numbers there are none.
+    The values are the results of single primitives, also inside `jit`, `jax.checkpoint` and
+    functions with derivative rules of their own. A `scan`, a `while` or a `cond` is one assignment.
+    A value that is computed twice from the same arguments is one value. Arrays in the closure of
+    the step are constants: they are never on a tape, and are copied at most once. Only real and
+    complex arrays have cotangents, and integers have none.
 
     Parameters
     ----------
     step : callable
-        From x_i to x_{i+1}, as a dict of arrays. An array that it gives back as it got it, or not
-        at all, is not overwritten.
+        A function from x_i to x_{i+1}, as dicts of arrays. An array that it returns unchanged, or
+        does not return, is not overwritten.
     state : mapping of str to array
         Only its shapes and types matter.
 
     Raises
     ------
     BadInput
-        Where JAX is not installed, a state is no dict of arrays, the step changes their shapes or
-        types, it does more than compute (callbacks and other effects), or it has no adjoint, as a
-        `while_loop` has none.
+        If JAX is not installed, if a state is not a dict of arrays, if the step changes shapes or
+        types, if it has callbacks or other side effects, or if it has no adjoint, for example
+        because of a `while_loop`.
     """
     before = _checked(state)
     inexact = jax().numpy.inexact  # numpy does not know all types that JAX has
@@ -273,21 +273,22 @@ def trace(step: Function, state: Values, /) -> StraightLine:
 
 
 def traced_flow(step: Function, state: Values, /, *, wanted: Iterable[str] | None = None) -> Step:
-    """The arrays that a chain of such steps uses and overwrites; nothing has to be declared.
+    """Return the arrays that a chain of such steps uses and overwrites, without a declaration.
 
     Parameters
     ----------
     step, state
         As for `trace`, with the same errors.
     wanted : names or None
-        Read of the last state by the functional and the start of the adjoint; all if not given.
+        The arrays of the last state that the functional and the start of the adjoint read. By
+        default these are all arrays.
 
     Returns
     -------
     Step
-        Its forward flow uses what the arrays that matter are computed from: those that are wanted,
-        those that a tape is made of, and those that a later step uses for any of these. Its
-        recording flow uses what the tape is made of, and the adjoint step reads nothing else.
+        Its forward flow uses the arrays from which all relevant arrays are computed: the wanted
+        ones, those on a tape, and those that a later step uses for them. Its recording flow uses
+        the arrays on the tape, and the adjoint step reads nothing else.
     """
     program = trace(step, state)
     out = program.overwritten

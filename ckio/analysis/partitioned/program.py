@@ -1,4 +1,4 @@
-"""A step as a straight-line program: values, what each is computed from, and the adjoint."""
+"""A step as a straight-line program: its values, their arguments, and the adjoint."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,40 +8,40 @@ from ckio.actions.checks import check_cost, check_size
 from ckio.errors import BadInput
 
 Values: TypeAlias = Mapping[str, Any]
-"""Arrays by the names of the values that they are."""
+"""The array of each value, by its name."""
 
 Compute: TypeAlias = Callable[..., Any]
-"""From arrays to an array, or to a sequence of them."""
+"""A function from arrays to an array, or to a sequence of arrays."""
 
 Backward: TypeAlias = Callable[[Values, Values], Mapping[str, Any]]
-"""From the required values and the cotangent of x_{i+1} to the cotangent of x_i."""
+"""A function from the required values and the cotangent of x_{i+1} to the cotangent of x_i."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """Values that are computed together from others.
+    """One or several values that are computed together from other values.
 
     Attributes
     ----------
     results : sequence of str
-        The values, at least one.
+        The names of the values, at least one.
     arguments : sequence of str
         Values of earlier assignments, and arrays of the state.
     compute : callable
-        From the arguments, which it must not change, to the result; to a sequence of arrays where
-        there are several results. Called again, it gives the same.
+        A function from the arguments, which it must not change, to the result, or to a sequence of
+        arrays if there are several results. Equal arguments give equal results.
     seconds : float or None
-        How long it takes, if that is known.
+        The seconds of a call, if they are known.
     kind : str
-        Assignments of one kind take as long on arrays alike, so that one of them is measured;
-        without a kind, each is measured.
+        Assignments of the same kind take equally long on equal arrays, so that one of them is
+        measured. Without a kind, each is measured.
     nbytes : sequence of int, or None
-        Bytes of each result, if they are known; otherwise they are those of real arrays.
+        Bytes of each result, if they are known; otherwise they are those of the computed arrays.
 
     Raises
     ------
     BadInput
-        Where there is no result, a name is no text, or seconds or bytes are none.
+        If there is no result, if a name is not text, or if seconds or bytes are not valid.
     """
 
     results: Sequence[str]
@@ -65,7 +65,7 @@ class Assignment:
             object.__setattr__(self, "nbytes", tuple(checked))
 
     def __call__(self, arguments: Iterable[Any], /) -> tuple[Any, ...]:
-        """The results as a tuple; raises BadInput where there are more or fewer than are named."""
+        """Return the results as a tuple. Raise BadInput if their number is wrong."""
         computed = self.compute(*arguments)
         results = (computed,) if len(self.results) == 1 else tuple(computed)
         if len(results) != len(self.results):
@@ -82,7 +82,7 @@ def _unchanged(compute: Compute, /) -> Compute:
 
 @dataclass(frozen=True, kw_only=True)
 class StraightLine:
-    """The assignments of one step, one after the other, and its adjoint.
+    """A step as a sequence of assignments, with its adjoint.
 
     Attributes
     ----------
@@ -91,24 +91,25 @@ class StraightLine:
     assignments : sequence of Assignment
         In the order in which they are computed. No name is assigned twice, nor that of an input.
     outputs : mapping of str to str
-        For each array of the state that the step overwrites, the value that it then holds. One
-        that is not listed, or that is its own value, is not overwritten.
+        For each array of the state that the step overwrites, the name of its new value. An array
+        that is not listed, or whose new value is itself, is not overwritten.
     required : sequence of str
-        The values that the adjoint reads; inputs may be among them.
+        The values that the adjoint reads, possibly inputs.
     backward : callable
-        The adjoint: from the required values, by name, and the cotangent of x_{i+1}, to that of
-        x_i. It must not change what it is given.
+        The adjoint: a function from the required values, by name, and the cotangent of x_{i+1}, to
+        that of x_i. It must not change its arguments.
     constants : mapping of str to array
-        Arrays that every step reads and none changes, by names of their own; they are no part of
-        the state, and are never stored.
+        Arrays that every step reads and none changes. Their names must differ from all others. They
+        are not part of the state and are never stored.
     compiled : callable
-        Makes a function of mappings of arrays, or of arrays, fast, once; by default unchanged.
+        A function that compiles a function of arrays, or of mappings of arrays. By default nothing
+        is compiled.
 
     Raises
     ------
     BadInput
-        Where a name is used before it is assigned or is assigned twice, is an input and a constant,
-        or an output is not an array of the state.
+        If a name is used before it is assigned, is assigned twice, or is both an input and a
+        constant, or if an output is not an array of the state.
     """
 
     inputs: Sequence[str]
@@ -172,10 +173,10 @@ class StraightLine:
 def leading_to(
     wanted: Iterable[str], assignments: Iterable[Assignment], given: Collection[str] = ()
 ) -> tuple[tuple[Assignment, ...], set[str]]:
-    """The assignments that compute the wanted values where some are given, and what they start of.
+    """Return the assignments that compute the wanted values, and the names with which they start.
 
-    The assignments are in order, each once. The names are of what is wanted, or an argument, and is
-    neither given nor assigned.
+    The assignments are in order, each once. The names are those of wanted values and of arguments
+    that are neither given nor assigned.
 
     >>> double = Assignment(["b"], ["a"], lambda a: 2 * a)
     >>> square = Assignment(["c"], ["b"], lambda b: b**2)
@@ -195,7 +196,7 @@ def leading_to(
 
 
 def computed(assignments: Iterable[Assignment], given: Values, /) -> dict[str, Any]:
-    """The values that are given, and those that are computed from them."""
+    """Return the given values, and those that are computed from them."""
     values = dict(given)
     for assignment in assignments:
         results = assignment(values[name] for name in assignment.arguments)

@@ -1,12 +1,12 @@
-"""Plain python functions as programs: `@program`.
+"""Plain Python functions as programs: `@program`.
 
-source       what is written, its names, and what cannot be resumed
+source       the source of a function, its names, and the statements that are refused
 graph        blocks of straight-line code, with the variables that each needs
-statements   statements and expressions as such blocks
-functions    blocks as python functions, which have the lines of the source
-frames       states, what runs them, and what is stored of them
-reach        all that a program depends on, and its fingerprint
-decorator    all of it together, and ticks on a tape
+statements   translates statements and expressions into blocks
+functions    compiles blocks to Python functions, which have the lines of the source
+frames       states: how they are run, and how they are stored
+reach        the code and constants that a program depends on, and its fingerprint
+decorator    the decorator, and ticks on a tape
 """
 
 from ckio.programs.compiled.decorator import CompiledProgram, program

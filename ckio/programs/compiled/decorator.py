@@ -1,6 +1,6 @@
-"""`@program`: a plain python function as something that can be interrupted after any tick.
+"""`@program` makes a plain Python function interruptible after any tick.
 
-A cotangent is taken back over some ticks by running them on a tape, from a state and to a state.
+A cotangent is propagated backwards over some ticks by running them on a tape, from state to state.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,28 +42,28 @@ Array = NDArray[Any]
 _BLOCKS: Final[Callable[[Code], Any]] = attrgetter("blocks")
 
 _MAKING: Final = RLock()
-"""Held while a program is compiled, or what it reaches is followed: states know their code."""
+"""Lock for compiling a program and for collecting its code, because states refer to the code."""
 
 
 def program(function: Callable[..., Any], /) -> "CompiledProgram":
-    """Make a function of arrays and numbers a `Program`; called, it is the function as before.
+    """Make a `Program` of a function of arrays and numbers. You can still call the function.
 
-    It may have loops in loops, branches, calls of other programs and of itself, and change arrays
-    in place. It is resumed between statements; loops over what is no row of items (a dict, `map`)
-    go over a list that is made at their start. What plain functions do that it calls is within one
-    tick, and so is what they do with a lambda. Raises NotResumable, with file and line, for what
-    cannot be resumed.
+    The function may contain nested loops, branches, and calls of other programs and of itself, and
+    it may change arrays in place. It can be interrupted between statements. A loop over an object
+    that cannot be indexed (for example a dict or `map`) goes over a list that is made at its start.
+    A call of a plain function runs within one tick. Raises NotResumable, with file and line, if the
+    function contains statements that cannot be resumed.
     """
     return CompiledProgram(function)
 
 
 class CompiledProgram:
-    """A function under `@program`: a `Program` whose states are `Frames`.
+    """A function that `@program` decorates: a `Program` whose states are `Frames`.
 
     Attributes
     ----------
     function : callable
-        As it is written.
+        The original function.
     source : Source
         Its syntax.
     """
@@ -90,12 +90,12 @@ class CompiledProgram:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of its code and of all that it reaches: functions, constants, libraries."""
+        """A hash of its code and of everything that it uses: functions, constants, libraries."""
         return self._reached().fingerprint
 
     @property
     def code(self) -> Code:
-        """Its blocks; they are compiled when they are first asked for."""
+        """The blocks of the program, which are compiled at the first use."""
         with _MAKING:
             if self._code is None:
                 self._code = Code(self._scope)
@@ -107,7 +107,7 @@ class CompiledProgram:
         return Frames(0, Boundary("x", rebuild(x, "x", _copied)))
 
     def advance(self, state: Frames, limit: float = inf, /) -> tuple[Frames, int, bool]:
-        """An error that the program raises goes on to the caller; a note says where it happened."""
+        """Run ticks. The program's own exceptions reach the caller, with a note on the place."""
         self._check(state)
         after = run(self.code, Frames(state.ticks, copied(state.now)), limit, _BLOCKS)
         return after, after.ticks - state.ticks, after.finished
@@ -120,9 +120,10 @@ class CompiledProgram:
     def pullback(
         self, state: Frames, ticks: int, cotangent: Cotangent, /
     ) -> dict[str, NDArray[Any]]:
-        """Leaves of a state on the way are "0.u", "1.stack.0": number of the frame, variable, path.
+        """Propagate a cotangent backwards over some ticks.
 
-        Arrays that share memory are one leaf, by the first name.
+        The leaves of an unfinished state have names like "0.u" or "1.stack.0": the number of the
+        frame, the variable, and the path. Arrays that share memory are one leaf, by the first name.
         """
         self._check(state)
         return _pulled(self.code, state, ticks, cotangent)
@@ -135,7 +136,7 @@ class CompiledProgram:
         return unpack(arrays, meta, self._codes(), self.fingerprint)
 
     def renew(self) -> None:
-        """Compile again, where what is called is not a program any more, or has become one."""
+        """Compile again if a function that is called has become a program, or no longer is one."""
         if self._code and self._code.calls != self._scope.calls():
             self._code = None
 
@@ -152,13 +153,13 @@ class CompiledProgram:
         return {name: each.code for name, each in self._reached().programs.items()}
 
     def _check(self, state: Frames) -> None:
-        """Raises BadInput unless the state is one of this program as it is now."""
+        """Raise BadInput if the state belongs to other code than the present one."""
         if isinstance(state.now, tuple):
             known = [each.code for each in self._reached().programs.values()]  # itself is the first
             strange = {frame.code for frame in state.now}.difference(known)
             if strange or state.now[0].code is not known[0]:
                 name = (strange or {state.now[0].code}).pop().name
-                raise BadInput(f"{self!r} cannot go on from a state of {name}: other code")
+                raise BadInput(f"{self!r} cannot resume a state of {name}: it is other code")
 
 
 def _copied(path: str, leaf: Any) -> Any:
@@ -166,7 +167,7 @@ def _copied(path: str, leaf: Any) -> Any:
 
 
 def _pulled(code: Code, state: Frames, ticks: int, cotangent: Cotangent, /) -> dict[str, Array]:
-    """The cotangent of `state` from that of the state so many ticks later; zeros are left out."""
+    """Return the cotangent of `state` from that after so many ticks, without zeros."""
     if ticks <= 0 or state.finished:
         return {name: np.array(each) for name, each in cotangent.items()}
     tape = Tape()

@@ -1,8 +1,8 @@
-"""States of programs: which functions are running, where each is, and its live variables.
+"""States of programs: the running functions, the position in each, and their live variables.
 
-`run` goes from one to another, block after block: a call puts a frame on the stack, a return takes
-it off. Nothing here calls itself, so that a program may call itself as deeply as memory allows.
-`pack` and `unpack` are for states as plain data: named arrays, and values that JSON can hold.
+`run` runs block after block. A call pushes a frame on a stack, and a return pops it. `run` is not
+recursive, so that a program may call itself as deeply as memory allows. `pack` and `unpack` convert
+states to and from plain data: named arrays, and values of JSON.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -61,12 +61,12 @@ Now: TypeAlias = Boundary | tuple[Frame, ...]
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """The state of a program after some ticks; it is a value, and nothing in it is to be changed.
+    """The state of a program after some ticks. It is a value that must not be changed.
 
     Attributes
     ----------
     ticks : int
-        How many since the start.
+        The number of ticks since the start.
     now : Boundary or tuple of Frame
         The inputs, the functions that are running, or the result.
     """
@@ -124,10 +124,10 @@ def _named_frames(frames: tuple[Frame, ...]) -> Iterator[tuple[Frame, list[str]]
 
 
 def run(code: Code, state: Frames, limit: float, blocks_of: BlocksOf, /) -> Frames:
-    """The state after at most `limit` more ticks of the program with this code.
+    """Return the state after at most `limit` more ticks of the program with this code.
 
-    What the state holds is used up: its arrays may be written into. An error that a block raises
-    goes on to the caller with a note that says where it happened.
+    The given state must not be used afterwards, because its arrays may be overwritten. An exception
+    of a block reaches the caller, with a note on the place.
     """
     now = state.now
     if state.finished or limit <= 0:
@@ -172,7 +172,7 @@ _ENDS: Final = {"x": "start", "y": "end"}
 
 
 def pack(state: Frames, codes: Codes, fingerprint: str, /) -> tuple[dict[str, NDArray[Any]], Json]:
-    """A state's arrays, copied, and all else; raises BadInput for what cannot be stored."""
+    """Return copies of the arrays, and the rest. Raise BadInput if a value cannot be stored."""
     flat = flatten(named(state.now))
     arrays = {name: memory.copy() for name, memory in flat.memories.items()}
     names = {code: name for name, code in codes.items()}
@@ -187,7 +187,7 @@ def pack(state: Frames, codes: Codes, fingerprint: str, /) -> tuple[dict[str, ND
 def unpack(
     arrays: Mapping[str, NDArray[Any]], meta: Json, codes: Codes, fingerprint: str, /
 ) -> Frames:
-    """The state again, in memory of its own; raises BadInput for one that is not of this code."""
+    """Return the state that was packed. Raise BadInput if it belongs to other code."""
     match meta:
         case {"fingerprint": str(other), "ticks": int(ticks), "at": at, "values": dict(values)}:
             pass
@@ -226,7 +226,7 @@ def _frame(at: Json, codes: Codes) -> Frame:
                 return Frame(codes[name], block, ())
             raise BadInput(f"{name} has no block {block}, at which this state is")
         case _:
-            raise BadInput(f"this state is in {at!r}, which is no function of this program")
+            raise BadInput(f"this state is in {at!r}, which is not a function of this program")
 
 
 def _check(now: Now, values: Mapping[str, Json]) -> None:

@@ -98,7 +98,7 @@ def dotted(node: ast.expr, /) -> tuple[str, ...] | None:
 
 
 class NotResumable(BadInput):
-    """A function that cannot be interrupted and resumed: it says where, why, and what to do."""
+    """A function cannot be interrupted and resumed. The message says where, why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +127,14 @@ def source_of(function: object, /) -> Source:
     if not isinstance(function, FunctionType):
         raise NotResumable(
             f"@program is for a function, and this is a {type(function).__name__}; write it in the"
-            " line next to the def of a function, which may call whatever there is"
+            " line next to the def of a function, from which you can call this object"
         )
     origin = Origin(function.__code__.co_filename, function.__name__)
     line = function.__code__.co_firstlineno
     if function.__name__ == "<lambda>":
         raise origin.refusal(line, "a lambda cannot be a program", "write it with def")
     if hasattr(function, "__wrapped__"):
-        what = "another decorator has been at it before"
+        what = "another decorator was applied to it first"
         raise origin.refusal(line, what, "write @program in the line next to def")
     outer = function.__qualname__.rpartition(".")[0]
     if outer and not outer.endswith("<locals>"):
@@ -284,7 +284,7 @@ def _body(function: ast.FunctionDef) -> Refusals:
                     advice = "set a flag before break, and test it after the loop"
                     yield first.lineno, "the else of a loop is not supported", advice
                 case ast.Call(func=ast.Name(id=name)) if name in _FRAMED - own:
-                    what = f"{name}() looks at a frame, which is not there"
+                    what = f"{name}() reads a frame, which a program does not have"
                     yield line, what, "name the variables"
                 case _:
                     pass

@@ -1,4 +1,4 @@
-"""Functions of JAX as programs: interrupted after any tick, stored as plain data, and reversed."""
+"""Programs made of functions of JAX, which can be interrupted, stored and reversed."""
 
 from ckio.programs.jaxed.tracing import JaxProgram, RegisterState, jax_program
 

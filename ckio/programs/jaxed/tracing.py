@@ -1,4 +1,4 @@
-"""Functions of JAX as programs that can be interrupted after any tick."""
+"""Make programs of functions of JAX, which can be interrupted after any tick."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ from ckio.programs.jaxed.regions import RegisterMachine
 Mode: TypeAlias = Literal["auto", "blocks", "switch"]
 
 SMALL: Final = 64 << 10
-"""Bytes of all registers up to which `auto` takes a switch, which may copy them in each tick."""
+"""The most bytes of all registers with which `auto` uses a switch, which may copy them all."""
 
 BASE: Final = {"blocks": 1024, "switch": 4096}
-"""How many ticks are stored at a time, unless told otherwise."""
+"""The default number of ticks whose inputs are stored at a time."""
 
 
 Number = bool | int | float | complex
@@ -111,21 +111,21 @@ def as_leaf(name: str, leaf: Any, like: Any) -> Any:
 
 @dataclass(frozen=True)
 class RegisterState:
-    """The node that comes next, and the registers that are still needed: arrays of JAX."""
+    """The next node, and the registers that are still needed, as arrays of JAX."""
 
     pc: int
     registers: Mapping[str, Any]
 
 
 class JaxProgram:
-    """A function of JAX as a register program.
+    """A `Program` made of a function of JAX.
 
     Attributes
     ----------
     mode : {'blocks', 'switch'}
-        How it runs.
+        How the program runs: see `jax_program`.
     fingerprint : str
-        Of the traced code and its constants, and of the rules of `custom_vjp` and `custom_jvp`.
+        A hash of the traced code, its constants, and the rules of `custom_vjp` and `custom_jvp`.
     """
 
     mode: Literal["blocks", "switch"]
@@ -172,7 +172,7 @@ class JaxProgram:
         return RegisterState(pc, registers), ticks, pc == self._end
 
     def result(self, state: RegisterState, /) -> Any:
-        """The result, made of arrays of JAX; raises BadInput where the state is not finished."""
+        """Return the result, with arrays of JAX. Raise BadInput if the state is not finished."""
         if state.pc != self._end:
             raise BadInput("result: this state has not finished; advance it until it has")
         return self._outputs.tree(state.registers)
@@ -244,38 +244,40 @@ class JaxProgram:
 def jax_program(
     function: Callable[..., Any], /, *example: Any, mode: Mode = "auto", base: int | None = None
 ) -> JaxProgram:
-    """A function of JAX as a program: interrupted after any tick, stored, resumed and reversed.
+    """Make a program of a function of JAX, which can be interrupted, stored, resumed and reversed.
 
-    It is traced once. Loops (`while_loop`, `fori_loop`, `scan`, `map`), at any depth, in branches
-    and in functions under `jit` or `checkpoint`, become jumps; what lies between them is straight
-    code, one tick. An iteration of a loop that has none in it is one tick, too. Functions with
-    rules of their own (`custom_vjp`, `custom_jvp`, linear solvers) stay whole and keep their rules.
-    Gradients are those of `jax.vjp`, for complex numbers too, and exist for `while_loop` as well.
+    The function is traced once. Loops (`while_loop`, `fori_loop`, `scan`, `map`) become jumps, at
+    any depth, in branches, and in functions under `jit` or `checkpoint`. The straight-line code
+    between them is one tick, and so is each iteration of an innermost loop. Functions with
+    derivative rules of their own (`custom_vjp`, `custom_jvp`, linear solvers) are not divided, and
+    their rules are used. Gradients are those of `jax.vjp`, also for complex numbers, and they also
+    exist for `while_loop`.
 
     Parameters
     ----------
     function : callable
-        From arrays or numbers, in tuples, lists and dicts, to such. It must do nothing but compute.
+        Its arguments and its result are arrays or numbers, in tuples, lists and dicts. It must have
+        no side effects.
     *example : arrays or numbers
-        Inputs like those to come: their shapes and dtypes count, and their values do not. Double
-        precision needs `jax_enable_x64`, set when this is called.
+        Inputs with the shapes and dtypes of later inputs; their values do not matter. Double
+        precision needs `jax_enable_x64`, which must be set before this call.
     mode : {'auto', 'blocks', 'switch'}, optional
-        'blocks' calls one compiled function for each piece of straight code and for each run of an
-        innermost loop. 'switch' is a single loop in XLA for the whole program, far faster where
-        little is computed in a tick, but it may copy all registers each time. Ticks and states are
-        the same, and either goes on from states of the other; numbers may differ by rounding.
-        'auto' is 'switch' where all registers together have at most 64 KiB, and else 'blocks':
-        there a tape of what each piece needs is smaller than one of what any of them might.
+        'blocks' calls one compiled function for each piece of straight-line code, and for each run
+        of an innermost loop. 'switch' makes a single loop in XLA of the whole program. This is much
+        faster if a tick computes little, but it may copy all registers in each tick. Ticks and
+        states are the same, so that either mode can resume states of the other; results may differ
+        by rounding. 'auto' is 'switch' if all registers together have at most 64 KiB, and 'blocks'
+        otherwise, because the tape of 'blocks' is then smaller.
     base : int, optional
-        Most ticks of which all inputs are stored at a time during `pullback`: the tape is that
-        large, and a state for each `base` ticks. 1024 in blocks, where only iterations of one
-        innermost loop are meant, and 4096 in a switch, unless told otherwise.
+        The most ticks whose inputs are stored at a time during `pullback`. The tape consists of
+        these, and of one state for every `base` ticks. The default is 1024 in blocks, where it
+        counts iterations of one innermost loop, and 4096 in a switch.
 
     Raises
     ------
     BadInput
-        Where jax is not installed, or the function has effects or callbacks, carries typed keys of
-        random numbers, or has double precision where JAX is set to have none.
+        If JAX is not installed, if the function has side effects or callbacks, if it carries typed
+        keys of random numbers, or if it has double precision while JAX is set to single precision.
 
     >>> from pytest import importorskip
     >>> lax = importorskip("jax.lax")

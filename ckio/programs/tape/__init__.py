@@ -1,9 +1,9 @@
-"""Reverse mode for numpy: values as they are computed without it, recorded for the way back.
+"""Reverse mode for numpy. Values are the same as without a tape.
 
-Tape           records operations, and walks back
+Tape           records operations, and propagates cotangents backwards
 Traced         a number or an array on a tape
-primitive      gives a kernel its own adjoint
-stop_gradient  a value without its derivative
+primitive      gives a function its own adjoint
+stop_gradient  removes a derivative
 
 The modules, lowest first: `cells`; `ufuncs` and `rules`, with `numerics`; `tape`;
 `operations`, `dispatch` and `operators`; `equivalents`, which adds rules that tape other functions.

@@ -1,7 +1,7 @@
-"""`Traced`, a number or an array that is computed as always while a tape records, and kernels.
+"""`Traced` values, whose operations a tape records, and functions with their own adjoints.
 
-`build` is for arrays built of traced numbers; `primitive` gives a kernel an adjoint that is written
-by hand; `stop_gradient` is for values without a derivative.
+`build` makes arrays of traced numbers, `primitive` gives a function an adjoint that is written by
+hand, and `stop_gradient` removes a derivative.
 """
 
 import math
@@ -21,10 +21,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Traced(Value):
-    """A value, and where its cotangent is gathered.
+    """A number or an array on a tape, with a slot for its cotangent.
 
-    Every operation is done on the plain values, exactly as without a tape. Arrays that share memory
-    share a `cell`. Of what has no derivative (comparisons, integers, shapes) results are plain.
+    Every operation is computed on the plain values, exactly as without a tape. Arrays that share
+    memory share a `cell`. Results without a derivative (comparisons, integers, shapes) are plain.
 
     Attributes
     ----------
@@ -228,31 +228,33 @@ def _values(parts: Any) -> Any:
 
 
 def stop_gradient(x: Any, /) -> Any:
-    """The value of x without its derivative; arrays are copied, also where nothing is taped."""
+    """Return the value of x without its derivative. Arrays are copied, also without a tape."""
     value = plain(x)
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def primitive(*, vjp: Callable[..., Callable[..., Any]]) -> Callable[[F], F]:
-    """Give a function of arrays, which may be anything inside, its adjoint.
+    """Return a decorator that gives a function of arrays its adjoint.
+
+    The function may compute in any way, for example in Fortran.
 
     Parameters
     ----------
     vjp : vjp(result, *args, **kwargs) -> pullback
-        `pullback(cotangent)` returns one cotangent for each positional argument, None for none
-        (one argument: a tuple of one, or the cotangent itself). Where the function returns a
-        tuple, `cotangent` is a tuple.
+        `pullback(cotangent)` returns a tuple with one cotangent for each positional argument, or
+        None for an argument without a derivative. For a single argument it may return the cotangent
+        itself. If the function returns a tuple, `cotangent` is a tuple.
 
     Returns
     -------
     decorator
-        The function becomes one that also takes traced values as positional arguments; called on
-        plain ones it is as it was. It must not write into its arguments.
+        The decorated function also accepts traced values as positional arguments. With plain
+        arguments it is unchanged. The function must not write into its arguments.
 
     Raises
     ------
     BadInput
-        By calls with traced keyword arguments; on the way back where cotangents do not fit.
+        If a keyword argument is traced, or if a cotangent does not fit its argument.
 
     Examples
     --------
