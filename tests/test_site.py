@@ -228,6 +228,8 @@ def settled(printed: str) -> str:
 def shape(printed: str) -> list[str]:
     """What is printed without its figures and their units, and without the widths of columns."""
     figures = r"[-+]?\d[\d.,]*(e[-+]?\d+)?%?( (ns|µs|ms|s|B|KiB|MiB|GiB)(/s)?\b)?"
+    verdict = r"(?ms)^Gradient of .*?\n\n"  # its lines end as its figures allow
+    printed = re.sub(verdict, "verdict\n", printed)
     found = re.sub(figures, "", re.sub(r"digest \w+|'[^']+' explains", "", printed))
     words = (
         sorted(line.replace("below", "").replace("above", "").split())
