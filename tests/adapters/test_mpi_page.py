@@ -24,7 +24,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_job_says_the_same_on_any_number_of_ranks(place):
-    assert [name for name, _ in BLOCKS] == ["heat.py", "job.py"]
+    assert [name for name, _ in BLOCKS] == ["heat.py", "job.py", "ring.py"]
     said = [
         subprocess.run(
             [MPIEXEC, "-n", str(ranks), sys.executable, "job.py"],
@@ -49,3 +49,21 @@ def test_the_model_runs_by_the_command_and_its_gradient_is_right(place):
     assert found["verified"] is True
     alone = answer(1, *words, "--into", "alone", at=place)
     assert found["gradient_digest"] == alone["gradient_digest"]
+
+
+def test_periodic_halos_are_right_where_both_neighbours_are_one_rank(place):
+    platform = write_platform(place)
+    words = ("run", "ring:Ring", "--steps", 50, "--platform", platform, "--check-gradient")
+    on_two, alone = (answer(ranks, *words, "--into", f"on-{ranks}", at=place) for ranks in (2, 1))
+    assert on_two["verified"] is alone["verified"] is True
+    assert on_two["gradient_digest"] == alone["gradient_digest"]
+    assert on_two["functional"] == pytest.approx(alone["functional"], rel=1e-14)
+
+
+@pytest.mark.slow
+def test_periodic_halos_are_right_on_three_ranks(place):
+    platform = write_platform(place)
+    words = ("run", "ring:Ring", "--steps", 50, "--platform", platform, "--check-gradient")
+    on_three, alone = (answer(ranks, *words, "--into", f"on-{ranks}", at=place) for ranks in (3, 1))
+    assert on_three["verified"] is True
+    assert on_three["gradient_digest"] == alone["gradient_digest"]
