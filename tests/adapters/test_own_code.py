@@ -1,6 +1,8 @@
 """The code of docs/adapters/own_code.md as it stands there: kernels, checkpointed in place."""
 
 import importlib
+import json
+import os
 import re
 import shutil
 import signal
@@ -14,18 +16,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli.commands import answer, ckio
-from models.fewslots import PLANS, digest, digest_by, digest_by_two, store_all
 
 from ckio import Chain, Directory, Level, Platform, Ram, run, sizes_of
 from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.adapters import registry
 from ckio.model.gradient import check_gradient
-from ckio.planners.binomial import revolve
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adapters" / "own_code.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(?:c|python|fortran)\n(.*?)```", PAGE, re.DOTALL)
-FILES = dict(zip(("heat.c", "heat.py", "solver.py", "heat.f90"), BLOCKS, strict=True))
+FILES = dict(zip(("heat.c", "solver.py", "heat.py", "heat.f90"), BLOCKS, strict=True))
+CKIO = Path(sys.executable).with_name("ckio")
 STEPS = 40
+SCHEDULES = ["store-all", "recompute-all", "periodic", "revolve", "hrevolve", "mixed", "multistage"]
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
@@ -47,31 +49,34 @@ def makers(here: Path) -> Iterator[dict[str, Any]]:
     """The models of the page; importing them compiles the kernel."""
     sys.path.insert(0, str(here))
     modules = heat, solver = [importlib.import_module(name) for name in ("heat", "solver")]
-    yield {"Heat": heat.Heat, "Solver": solver.Solver, "module": solver}
+    yield {"Heat": heat.Heat, "solver": solver.solver}
     sys.path.remove(str(here))
     for module in modules:
         del sys.modules[module.__name__]
 
 
-BOTH = pytest.mark.parametrize("name", ["Heat", "Solver"])
+BOTH = pytest.mark.parametrize("name", ["Heat", "solver"])
 
 
 def reference(make: Any, steps: int = STEPS) -> Any:
-    return store_all(make(), steps)
+    model = make()
+    model.record(0, steps)
+    model.reverse(0, steps)
+    return model
 
 
-def run_in(level: Ram, model: Any) -> None:
-    """By revolve, with memory for three checkpoints."""
+def machine(model: Any, **options: Any) -> tuple[Chain, Platform]:
+    """Three checkpoints in memory and more on another level; seconds that suit the kernel."""
     chain = Chain(steps=STEPS, advance=1e-4, record=1e-4, reverse=2e-4, **sizes_of(model))
-    platform = Platform((Level(name="ram", capacity=3 * chain.restart),), chain.tape)
-    run(revolve(chain, platform), platform, model, [level])
+    levels = Level(name="ram", capacity=3 * chain.restart), Level(name="disk", **options)
+    return chain, Platform(levels, working_memory=chain.tape)
 
 
-def test_the_first_script_runs_as_it_stands(tmp_path: Path) -> None:
-    words = [sys.executable, "heat.py"]
+def test_the_first_script_runs_as_it_stands_and_prints_what_the_page_says(tmp_path: Path) -> None:
+    words = [sys.executable, "solver.py"]
     done = subprocess.run(words, cwd=place(tmp_path), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"J = \d+\.\d+, dJ/dk = -\d+\.\d+\n", done.stdout)
+    assert f"```console\n$ python solver.py\n{done.stdout}```" in PAGE
     there = {path.name for path in tmp_path.iterdir()}
     assert there == {*FILES, "libheat.so"} | ({"__pycache__"} & there)
 
@@ -83,27 +88,33 @@ def test_the_gradient_is_right(makers: dict[str, Any], name: str) -> None:
 
 
 def test_both_are_the_same_computation(makers: dict[str, Any]) -> None:
-    heat, solver = (reference(makers[name]) for name in ("Heat", "Solver"))
+    heat, solver = (reference(makers[name]) for name in ("Heat", "solver"))
     assert heat.functional == solver.functional
     for control in ("u", "k"):
         assert np.array_equal(heat.gradient[control], solver.gradient[control])
 
 
 @BOTH
-def test_few_slots_and_two_processes_give_the_bits_of_store_all(
-    makers: dict[str, Any], tmp_path: Path, name: str
+@pytest.mark.parametrize("planner", SCHEDULES)
+def test_every_schedule_gives_the_same_bits(
+    makers: dict[str, Any], tmp_path: Path, name: str, planner: str
 ) -> None:
-    expected = digest(reference(makers[name]))
-    for plan in PLANS:
-        assert digest_by(plan, makers[name], STEPS, tmp_path / plan) == expected, plan
-    assert digest_by_two(makers[name], STEPS) == expected
+    model, expected = makers[name](), reference(makers[name])
+    chain, platform = machine(model)
+    backends = [Ram(), Directory(tmp_path / "level")]
+    schedule = registry.find("planners", planner)(chain, platform)
+    run(schedule, platform, model, backends)
+    backends[1].remove()
+    assert model.functional == expected.functional
+    for control, gradient in expected.gradient.items():
+        assert model.gradient[control].tobytes() == gradient.tobytes()
 
 
 def test_a_gradient_may_be_kept_longer_than_the_model(makers: dict[str, Any]) -> None:
-    kept = reference(makers["Solver"]).gradient
+    kept = reference(makers["solver"]).gradient
     expected = reference(makers["Heat"]).gradient
     for _ in range(20):
-        reference(makers["Solver"], 3)  # which takes the memory that is free
+        reference(makers["solver"], 3)  # which takes the memory that is free
     assert np.array_equal(kept["u"], expected["u"])
 
 
@@ -131,11 +142,14 @@ class Watched(Ram):
 
 
 def test_a_level_gets_the_memory_of_the_library_itself(makers: dict[str, Any]) -> None:
-    model = makers["Solver"]()
-    lib, level = makers["module"].LIB, Watched()
-    vectors = {lib.solver_vector(model._c, which) for which in (0, 2)}
-    run_in(level, model)
-    assert level.written == level.read_into == vectors
+    model = makers["solver"]()
+    memory, chain = model.control["u"].ctypes.data, machine(model)[0]
+    platform = Platform((Level(name="ram", capacity=3 * chain.restart),), chain.tape)
+    level = Watched()
+    run(registry.find("planners", "revolve")(chain, platform), platform, model, [level])
+    assert level.written == {memory}
+    assert memory not in level.read_into
+    assert len(level.read_into) == 1
 
 
 def test_a_level_gets_the_arrays_that_the_kernel_works_on(makers: dict[str, Any]) -> None:
@@ -146,8 +160,11 @@ def test_a_level_gets_the_arrays_that_the_kernel_works_on(makers: dict[str, Any]
             seen.add(state["u"].ctypes.data)
             super().step(state, i)
 
+    model = Seen()
+    chain = machine(model)[0]
+    platform = Platform((Level(name="ram", capacity=3 * chain.restart),), chain.tape)
     level = Watched()
-    run_in(level, Seen())
+    run(registry.find("planners", "revolve")(chain, platform), platform, model, [level])
     assert len(seen) == 2
     assert level.written <= seen
     assert level.read_into <= seen
@@ -179,7 +196,7 @@ def test_a_checkpoint_is_written_and_read_in_no_memory_of_its_own(
 
 
 def test_a_read_that_fails_leaves_the_model_as_it_was(makers: dict[str, Any]) -> None:
-    model = makers["Solver"]()
+    model = makers["solver"]()
     model.advance(0, 3)
     for key in (Key(Kind.RESTART, 3), Key(Kind.ADJOINT, 3)):
         before = [view.tobytes() for view in model.dump(key)]
@@ -196,35 +213,51 @@ import signal
 import {module}
 
 
-class Deadly({module}.{name}):
-    def reverse(self, begin, end):
+def deadly():
+    model = {module}.{name}()
+    reverse = model.reverse
+
+    def kill_or_reverse(begin, end):
         if begin <= int(os.environ.get("KILL", -1)) < end:
             os.kill(os.getpid(), signal.SIGKILL)
-        super().reverse(begin, end)
+        reverse(begin, end)
+
+    model.reverse = kill_or_reverse
+    return model
 """
+
+
+def command(*words: object, at: Path, status: int = 0, kill: int = -1) -> str:
+    environment = {**os.environ, "KILL": str(kill)}
+    done = subprocess.run(
+        [CKIO, *map(str, words)],
+        cwd=at,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout
 
 
 @pytest.mark.slow
 @BOTH
 def test_the_command_line_measures_runs_and_resumes_it(
-    makers: dict[str, Any],
-    here: Path,
-    tmp_path: Path,
-    name: str,
-    monkeypatch: pytest.MonkeyPatch,
+    makers: dict[str, Any], here: Path, tmp_path: Path, name: str
 ) -> None:
     shutil.copytree(here, tmp_path, dirs_exist_ok=True)
     (tmp_path / "deadly.py").write_text(DEADLY.format(module=name.lower(), name=name))
     levels = "--level", "ram=ram,capacity=24KiB", "--level", "disk=directory:far,capacity=1MiB"
-    ckio("calibrate", *levels, "--model", "deadly:Deadly", "-o", "node.toml", at=tmp_path)
-    job = "run", "deadly:Deadly", "--steps", STEPS, "--platform", "node.toml", "--resume", "--into"
-    monkeypatch.setenv("KILL", "11")
-    ckio(*job, "killed", at=tmp_path, status=-signal.SIGKILL)
-    monkeypatch.delenv("KILL")
-    found = answer(*job, "killed", "--check-gradient", at=tmp_path)
+    command("calibrate", *levels, "--model", "deadly:deadly", "-o", "node.toml", at=tmp_path)
+    job = "run", "deadly:deadly", "--steps", STEPS, "--platform", "node.toml", "--resume", "--into"
+    command(*job, "killed", at=tmp_path, status=-signal.SIGKILL, kill=11)
+    found = json.loads(command(*job, "killed", "--check-gradient", "--json", at=tmp_path))
+    expected = reference(makers[name])
     assert found["verified"] is True
-    assert found["functional"] == reference(makers[name]).functional
-    assert found["gradient_digest"] == answer(*job, "whole", at=tmp_path)["gradient_digest"]
+    assert found["functional"] == expected.functional
+    whole = json.loads(command(*job, "whole", "--json", at=tmp_path))
+    assert found["gradient_digest"] == whole["gradient_digest"]
 
 
 @pytest.mark.skipif(shutil.which("gfortran") is None, reason="there is no Fortran compiler")

@@ -61,7 +61,7 @@ def test_mpi(tmp_path: Path) -> None:
     """One answer on any number of ranks, by the page's own job and by the command."""
     text = (DOCS / "mpi.md").read_text(encoding="utf-8")
     blocks = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL))
-    assert list(blocks) == ["heat.py", "job.py"]
+    assert list(blocks) == ["heat.py", "job.py", "ring.py"]
     for name, block in blocks.items():
         (tmp_path / name).write_text(block, encoding="utf-8")
     said = [
@@ -85,3 +85,19 @@ def test_mpi(tmp_path: Path) -> None:
     assert found["verified"] is True
     alone = answer(1, *words, "--into", "alone", at=tmp_path)
     assert found["gradient_digest"] == alone["gradient_digest"]
+
+
+@needs_mpi
+@pytest.mark.parametrize("ranks", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_periodic_halos_are_right_also_if_both_neighbours_are_one_rank(
+    ranks: int, tmp_path: Path
+) -> None:
+    text = (DOCS / "mpi.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n# ring\.py\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "ring.py").write_text(block, encoding="utf-8")
+    platform = write_platform(tmp_path)
+    words = ("run", "ring:Ring", "--steps", 50, "--platform", platform, "--check-gradient")
+    several, alone = (answer(n, *words, "--into", f"on-{n}", at=tmp_path) for n in (ranks, 1))
+    assert several["verified"] is alone["verified"] is True
+    assert several["gradient_digest"] == alone["gradient_digest"]
+    assert several["functional"] == pytest.approx(alone["functional"], rel=1e-14)

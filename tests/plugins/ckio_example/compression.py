@@ -1,4 +1,4 @@
-"""zlib, which comes with Python."""
+"""The codec zlib, which comes with Python."""
 
 import zlib
 
@@ -9,7 +9,7 @@ from ckio.errors import BadInput, CorruptCheckpoint
 
 
 class Zlib:
-    """Deflate, with the checksum that zlib puts behind it.
+    """Deflate, with the checksum that zlib appends.
 
     Parameters
     ----------
@@ -40,5 +40,5 @@ class Zlib:
         except zlib.error as error:
             raise CorruptCheckpoint(f"the block is damaged: {error}") from None
         if len(plain) != into.nbytes or not stream.eof or stream.unused_data:
-            raise CorruptCheckpoint(f"the block is none of {into.nbytes} bytes")
+            raise CorruptCheckpoint(f"the block is not one of {into.nbytes} bytes")
         as_bytes(into)[...] = np.frombuffer(plain, np.uint8)

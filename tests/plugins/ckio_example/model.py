@@ -13,16 +13,16 @@ class Lorenz96(ArrayModel):
     Parameters
     ----------
     cells
-        How many x_k there are, at least 4.
+        The number of x_k, at least 4.
     dt
         Length of a step.
     forcing
-        F; with x_0 it is what the gradient is taken of.
+        F. The gradient is taken of it and of x_0.
     """
 
     def __init__(self, *, cells: int = 40, dt: float = 0.001, forcing: float = 8.0) -> None:
         if cells < 4:
-            raise BadInput(f"lorenz96: cells = {cells}; there must be at least 4")
+            raise BadInput(f"lorenz96: cells = {cells}; it must be at least 4")
         x = forcing + np.sin(np.arange(cells))
         super().__init__({"x": x, "J": 0.0}, control={"x": x, "F": forcing}, tape=["x"])
         self._dt = dt

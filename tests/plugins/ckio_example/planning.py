@@ -1,4 +1,4 @@
-"""States at equal distances, from which every step is reached again."""
+"""States at equal distances, from which all other steps are computed again."""
 
 from ckio.planners.base import candidates, nearest, room_for_one, tapes
 from ckio.planners.draft import Draft
@@ -8,9 +8,9 @@ from ckio.schedule import Schedule
 
 
 def evenly(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Schedule:
-    """As many states as a level holds, at equal distances; tapes of one step at a time.
+    """Store as many states as a level can hold, at equal distances, and tapes of single steps.
 
-    The level is the nearest that holds a state, or the one called `on`. Raises NoSchedule where
+    The level is the nearest that can hold a state, or the one called `on`. Raises NoSchedule if
     there is none.
     """
     tapes(chain, platform)

@@ -1,4 +1,4 @@
-"""A level that keeps each checkpoint in a file of its own."""
+"""A level that stores each checkpoint in a separate file."""
 
 import errno
 import fcntl
@@ -21,14 +21,14 @@ SUFFIX = ".checkpoint"
 
 
 class OneFileEach:
-    """A line that says what it is, then the bytes; a file is renamed once it is complete.
+    """Each file has one line of description, then the bytes; it is renamed when it is complete.
 
     Parameters
     ----------
     path
-        A directory, which is made where it is missing.
+        A directory, which is created if it does not exist.
     capacity
-        Payload bytes that it may hold; None never fills.
+        The most bytes of checkpoints that it may store; None is unlimited.
     run
         The run that it is opened for.
     """
@@ -52,7 +52,7 @@ class OneFileEach:
             raise
 
     def _take_up(self) -> None:
-        """Note what lies here, and remove what was never finished."""
+        """Register stored checkpoints, and remove files that were never completed."""
         for path in self._place.glob("*.new"):
             path.unlink()
         for found in self.contents(self._place):
@@ -63,7 +63,7 @@ class OneFileEach:
                 case Damaged(path=path, what=what):
                     self._ledger.damaged.append(f"{path}: {what}")
 
-    # What every backend does
+    # The seven methods of every backend
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._ledger.check_reservation(sizes)
@@ -109,10 +109,10 @@ class OneFileEach:
     def close(self) -> None:
         if self._folder >= 0:
             self._ledger.close()
-            os.close(self._folder)  # and lets go of the lock
+            os.close(self._folder)  # this also releases the lock
             self._folder = -1
 
-    # What makes it a level of `ckio run`: files of each run apart, inspected and removed
+    # For `ckio run`: the files of each run, to be inspected and removed
 
     @staticmethod
     def for_run(path: Path, run: str, /) -> Path:
@@ -126,20 +126,20 @@ class OneFileEach:
         if self._folder >= 0:
             for path in self._place.glob(f"*{SUFFIX}"):
                 path.unlink()
-            with suppress(OSError):  # what else is in it stays
+            with suppress(OSError):  # other files in it stay
                 self._place.rmdir()
         self.close()
 
 
 def _head(key: Key, form: Form, digest: bytes, run: RunId) -> bytes:
-    """The first line of a file: a checksum, and what it is of."""
+    """Return the first line of a file: its checksum, and the description of the checkpoint."""
     said = [key.kind.value, key.step, key.name, form.text.decode(), digest.hex(), run.text]
     text = json.dumps(said).encode()
     return xxhash.xxh3_64_hexdigest(text).encode() + text + b"\n"
 
 
 def _listed(path: Path) -> Stored | Damaged:
-    """What a file says that it is."""
+    """Return what the first line of a file describes."""
     with path.open("rb") as file:
         line = file.readline()
         nbytes = os.fstat(file.fileno()).st_size

@@ -1,0 +1,240 @@
+"""Models in C, Fortran and other compiled languages, in memory that their library has allocated."""
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from ctypes import ArgumentError, c_char, c_void_p, cast
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Buffers, Key, Kind, Layout, is_layout
+from ckio.actions.checks import told
+from ckio.errors import BadInput, RunFailed
+from ckio.model.arrays import AdjointRegister, Arrays, as_bytes, empty, field
+
+
+@dataclass(frozen=True)
+class Memory:
+    """An array without gaps in memory that a library has allocated.
+
+    `address` is a number or a pointer of ctypes. `shape` is in C order: what Fortran calls
+    u(nx, ny) has the shape (ny, nx). `dtype` is the type of a number in NumPy's terms.
+    """
+
+    address: Any
+    shape: tuple[int, ...] = ()
+    dtype: str = "<f8"
+
+    def array(self, what: str, owner: object, /) -> NDArray[Any]:
+        """Return this memory as an array, which keeps `owner` alive; raises BadInput."""
+        try:
+            begin, size = cast(self.address, c_void_p).value or 0, prod(self.shape)  # None is NULL
+            memory: Any = (c_char * (size * np.dtype(self.dtype).itemsize)).from_address(begin)
+            memory.owner = owner
+            array = np.ndarray(self.shape, self.dtype, memory)
+        except (ArgumentError, TypeError, ValueError) as error:
+            raise BadInput(
+                f"{what} = {self}: {error}; give an address, a shape and a type"
+            ) from None
+        if 0 < begin < 1 << 63 and array.flags.aligned and not array.dtype.hasobject:
+            return array
+        raise BadInput(
+            f"{what} = {self}; it must be the address of numbers: check that the library allocated"
+            " them, and that the function which returns the address has restype = c_void_p"
+        )
+
+
+class _Owner:
+    """The memory of a library as a whole: it is freed when no array refers to this any more."""
+
+
+class NativeModel:
+    """A model whose state and adjoint are memory of a library in C, Fortran or another language.
+
+    Checkpoints are written from that memory. They are read into a buffer, which is copied to the
+    library once it is complete. The functions are those of ctypes, or functions in Python that call
+    them; `step`, `record` and `reverse` return nothing, or 0 unless they fail.
+
+    Parameters
+    ----------
+    state, adjoint : mapping of str to Memory
+        All that later steps depend on, and the derivative of J with respect to it.
+    control, gradient : mapping of str to Memory
+        Controls, and the gradient with respect to them, under the same names. If a control is the
+        value of a state at the start, and has its name, its gradient is in `adjoint`.
+    tape : tuple of Field
+        Arrays that `reverse` needs of one step. ckio allocates them.
+    step : callable(i)
+        Takes the state from x_i to x_{i+1}.
+    record : callable(i, *addresses)
+        Does the same and stores the tape, each array at its address.
+    reverse : callable(i, *addresses)
+        Takes `adjoint` from dJ/dx_{i+1} to dJ/dx_i, and adds step i's part to `gradient`.
+    seed : callable(n) returning float
+        Returns J at x_n and puts dJ/dx_n into `adjoint`, which is zero before, as is `gradient`.
+    free : callable()
+        Is called once, when neither the model nor an array of it is in use any more.
+    """
+
+    def __init__(
+        self,
+        *,
+        state: Mapping[str, Memory],
+        adjoint: Mapping[str, Memory],
+        control: Mapping[str, Memory],
+        gradient: Mapping[str, Memory],
+        tape: Layout,
+        step: Callable[[int], object],
+        record: Callable[..., object],
+        reverse: Callable[..., object],
+        seed: Callable[[int], float],
+        free: Callable[[], object],
+    ) -> None:
+        finalize(owner := _Owner(), free)
+        groups = {"state": state, "adjoint": adjoint, "gradient": gradient, "control": control}
+        arrays = {
+            group: Arrays(
+                {name: part.array(f"{group}[{name!r}]", owner) for name, part in of.items()}
+            )
+            for group, of in groups.items()
+        }
+        self.control, own = arrays["control"], arrays["gradient"]
+        starts = {name: x for name, x in arrays["adjoint"].items() if name in self.control}
+        self.gradient = Arrays({**starts, **own})
+        _check(arrays, self.gradient, tape)
+        self._step, self._record, self._reverse, self._seed = step, record, reverse, seed
+        self.on_step: Callable[[int], None] | None = None
+        adjoints = AdjointRegister(arrays["adjoint"], own, np.zeros(()))
+        self._functional = adjoints.functional
+        self._layouts = {
+            Kind.RESTART: tuple(field(name, array, "") for name, array in arrays["state"].items()),
+            Kind.TAPE: tape,
+            Kind.ADJOINT: adjoints.layout(dict.fromkeys(("J", *adjoint, *own), "")),
+        }
+        self._registers: dict[Kind, list[NDArray[Any]]] = {
+            Kind.RESTART: [*arrays["state"].values()],
+            Kind.ADJOINT: [*adjoints.arrays()],
+        }
+        self._free: dict[Kind, list[list[NDArray[Any]]]] = {kind: [] for kind in Kind}
+        self._tapes: dict[int, list[NDArray[Any]]] = {}
+        self._at = self._seeded = 0  # the steps of the state, and of the last call of `seed`
+        self._adjoint_at: int | None = None  # and of the adjoint, once it has left its start
+
+    @property
+    def functional(self) -> float:
+        self._keep_seed()
+        return float(self._functional)
+
+    def layout(self, key: Key, /) -> Layout:
+        return self._layouts[key.kind]
+
+    def advance(self, begin: int, end: int, /) -> int:
+        return self._forward(begin, end, self._step)
+
+    def record(self, begin: int, end: int, /) -> int:
+        self._drop_tapes()
+        self._tapes = {i: self._buffers(Kind.TAPE) for i in range(begin, end)}
+        return self._forward(begin, end, lambda i: self._record(i, *self._addresses(i)))
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        self._keep_seed()
+        _check_step("adjoint", self._seeded if self._adjoint_at is None else self._adjoint_at, end)
+        for i in reversed(range(begin, end)):
+            if i not in self._tapes:
+                raise RunFailed(f"no tape of step {i} is stored; record it, or read it, before")
+            self._finish(i, self._reverse(i, *self._addresses(i)), i)
+            self._free[Kind.TAPE].append(self._tapes.pop(i))
+            self._adjoint_at = i
+
+    def dump(self, key: Key, /) -> Buffers:
+        if key.kind is Kind.ADJOINT:
+            self._keep_seed()
+        tape = self._tapes.get(key.step, ())
+        return [as_bytes(array) for array in self._registers.get(key.kind, tape)]
+
+    @contextmanager
+    def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
+        if layout != self.layout(key):
+            raise BadInput(
+                f"{key} holds {layout}, and not {self.layout(key)}; use the same options"
+            )
+        buffers = self._buffers(key.kind)
+        yield [as_bytes(array) for array in buffers]
+        if key.kind is Kind.TAPE:
+            self._drop_tapes()
+            self._tapes = {key.step: buffers}
+            return
+        self._keep_seed()  # the state that is given up may be x_n
+        for array, buffer in zip(self._registers[key.kind], buffers, strict=True):
+            array[...] = buffer
+        self._free[key.kind].append(buffers)
+        if key.kind is Kind.RESTART:
+            self._at = key.step
+        else:
+            self._adjoint_at = key.step
+
+    def _forward(self, begin: int, end: int, step: Callable[[int], object]) -> int:
+        _check_step("state", self._at, begin)
+        for i in range(begin, end):
+            self._finish(i, step(i), i + 1)
+            self._at = i + 1
+        return end
+
+    def _finish(self, i: int, status: object, reached: int) -> None:
+        if status is not None and status != 0:
+            raise RunFailed(
+                f"step {i}: the library returned {told(status)}; it must return 0, or nothing,"
+                " unless it fails (set restype = None for a function that returns nothing)"
+            )
+        if self.on_step is not None:
+            self.on_step(reached)
+
+    def _keep_seed(self) -> None:
+        """Find J and the start of the adjoint, if the forward is farther than ever before."""
+        if self._adjoint_at is None and self._at > self._seeded:
+            for array in self._registers[Kind.ADJOINT]:
+                array[...] = 0
+            if not isinstance(value := self._seed(self._at), float):
+                raise RunFailed(f"seed returned {told(value)}; set its restype = c_double, for J")
+            self._functional[...], self._seeded = value, self._at
+
+    def _addresses(self, i: int) -> list[int]:
+        return [array.ctypes.data for array in self._tapes[i]]
+
+    def _drop_tapes(self) -> None:
+        self._free[Kind.TAPE] += self._tapes.values()
+
+    def _buffers(self, kind: Kind) -> list[NDArray[Any]]:
+        """Return memory for a checkpoint, if possible such as was used before."""
+        if self._free[kind]:
+            return self._free[kind].pop()
+        return [empty(form.shape, form.dtype) for form in self._layouts[kind]]
+
+
+def _check(arrays: Mapping[str, Arrays], gradient: Arrays, tape: object) -> None:
+    """Raise BadInput unless the tape is a layout, shapes agree, and arrays are apart."""
+    if not is_layout(tape):
+        raise BadInput(
+            f"tape = {tape!r}; it must be a tuple such as (Field('u', '<f8', (24, 32)),)"
+        )
+    of = [{name: x.shape for name, x in group.items()} for group in (arrays["control"], gradient)]
+    if of[0] != of[1]:
+        raise BadInput(f"control is {of[0]}, gradient is {of[1]}; give both the same shapes")
+    spans = sorted(
+        (array.ctypes.data, array.ctypes.data + array.nbytes, f"{group}[{name!r}]")
+        for group in ("state", "adjoint", "gradient")
+        for name, array in arrays[group].items()
+    )
+    for (_, end, one), (begin, _, other) in pairwise(spans):
+        if begin < end:
+            raise BadInput(f"{one} and {other} share memory; check their addresses and shapes")
+
+
+def _check_step(register: str, at: int, wanted: int) -> None:
+    if at != wanted:
+        raise RunFailed(f"the {register} is at step {at}, not {wanted}; make a new model for a run")

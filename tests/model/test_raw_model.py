@@ -1,0 +1,128 @@
+"""The raw `Model` on docs/own_model.md: what belongs in the checkpoint of its adjoint."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckio import check_gradient
+from ckio.testing import a, restore, save, x
+
+PAGE = (Path(__file__).parents[2] / "docs" / "own_model.md").read_text(encoding="utf-8")
+((CODE),) = re.findall(r"```python\n# growth\.py\n(.*?)```", PAGE, re.DOTALL)
+CKIO = Path(sys.executable).with_name("ckio")
+STEPS = 50
+
+
+@pytest.fixture
+def growth() -> Callable[..., Any]:
+    names: dict[str, Any] = {}
+    exec(compile(CODE, "growth.py", "exec"), names)
+    return names["Growth"]
+
+
+def reference(make: Callable[..., Any]) -> Any:
+    model = make()
+    model.record(0, STEPS)
+    model.reverse(0, STEPS)
+    return model
+
+
+def resumed(make: Callable[..., Any], without: str = "") -> Any:
+    """A new model with the adjoint of another one at step 20, with zeros for one field."""
+    first, second = make(), make()
+    start = save(second, x(0))
+    first.record(0, STEPS)
+    first.reverse(20, STEPS)
+    names = [field.name for field in first.layout(a(20))]
+    adjoint = dict(zip(names, save(first, a(20)), strict=True))
+    if without:
+        adjoint[without] = bytes(len(adjoint[without]))
+    restore(second, a(20), list(adjoint.values()))
+    restore(second, x(0), start)
+    second.record(0, 20)
+    second.reverse(0, 20)
+    return second
+
+
+def same(one: Any, other: Any) -> list[bool]:
+    """Whether J, dJ/dx and dJ/drate are the same to the last bit."""
+    gradients = [np.array_equal(one.gradient[name], other.gradient[name]) for name in ("x", "rate")]
+    return [one.functional == other.functional, *gradients]
+
+
+def test_the_gradient_is_right(growth):
+    found = check_gradient(growth, STEPS, reference(growth).gradient)
+    assert found.verified, found.summary()
+
+
+@pytest.mark.parametrize(
+    ("without", "right"),
+    [
+        ("", [True, True, True]),
+        ("J", [False, True, True]),
+        ("of_rate", [True, True, False]),
+        ("of_x", [True, False, False]),
+    ],
+)
+def test_a_resumed_adjoint_needs_each_field_of_its_checkpoint(growth, without, right):
+    assert same(resumed(growth, without), reference(growth)) == right
+
+
+def test_a_read_that_fails_leaves_the_model_as_it_was(growth):
+    model = reference(growth)
+    for key in (x(STEPS), a(0)):
+        before = save(model, key)
+        with pytest.raises(StopIteration):
+            fail(model, key)
+        assert save(model, key) == before
+
+
+def fail(model, key):
+    with model.load(key, model.layout(key)) as buffers:
+        buffers[0][:] = bytes(len(buffers[0]))
+        raise StopIteration
+
+
+DEADLY = """
+import os, signal
+from growth import Growth
+
+class Deadly(Growth):
+    def reverse(self, begin, end):
+        if begin <= int(os.environ.get("KILL", -1)) < end:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().reverse(begin, end)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_functional_and_gradient(growth, tmp_path):
+    (tmp_path / "growth.py").write_text(CODE)
+    (tmp_path / "deadly.py").write_text(DEADLY)
+
+    def command(*words: str, kill: int = -1) -> subprocess.CompletedProcess[str]:
+        job = [CKIO, "run", "deadly:Deadly", "--steps", str(STEPS), "--ram", "400B", "--resume"]
+        return subprocess.run(
+            [*job, "--disk", "far", "--json", "--into", *words],
+            cwd=tmp_path,
+            env={**os.environ, "KILL": str(kill)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert command("killed", kill=11).returncode == -signal.SIGKILL
+    found, whole = (command(name) for name in ("killed", "whole"))
+    assert found.returncode == 0, found.stderr
+    results = [json.loads(done.stdout) for done in (found, whole)]
+    assert results[0]["functional"] == results[1]["functional"] == reference(growth).functional
+    assert results[0]["gradient_digest"] == results[1]["gradient_digest"]
