@@ -21,7 +21,7 @@ from ckio.cli.entry import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
-OURS = ("index", "tour", "concepts", "own_model")
+OURS = ("index", "tour", "concepts", "own_model", "reading_the_report")
 """The pages whose code is run here; others have tests of their own."""
 BLOCK = re.compile(r"(?:<!-- ([\w ]+) -->\n)?```console\n(.*?)\n```", re.DOTALL)
 PLACE = "/home/you/tour"

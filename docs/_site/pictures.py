@@ -45,6 +45,7 @@ from ckio.report.pictures import (
     resources,
     spacetime,
     storage,
+    sweeps,
 )
 from ckio.report.pictures.svg import DARK, LIGHT
 
@@ -80,6 +81,10 @@ class Case:
     def stored(self, until: float = 0.0) -> Picture:
         """How full each level is."""
         return storage(self.timeline, self.schedule.chain, self.platform, self._axis(until))
+
+    def moving(self) -> Picture:
+        """Step number over time."""
+        return sweeps(self.timeline, self.schedule.chain, self.platform, self._axis(0.0))
 
     def _axis(self, until: float) -> PlotAxis:
         return PlotAxis(max(until, self.timeline.makespan))
@@ -213,6 +218,8 @@ PICTURES: Final[dict[str, tuple[Callable[[], Case], View]]] = {
     "by-variable": (by_variable, Case.stored),
     "tour-steps": (tour, Case.steps),
     "tour-stored": (tour, Case.stored),
+    "tour-work": (tour, Case.work),
+    "tour-sweeps": (tour, Case.moving),
 }
 """By name: of what, and which picture of it."""
 

@@ -1,0 +1,85 @@
+"""The page on choosing levels: its commands print what it shows, and its text has those figures."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckio.platform import Platform
+
+PAGE = Path(__file__).parents[1] / "docs" / "choosing_levels.md"
+CKIO = Path(sys.executable).with_name("ckio")
+BLOCK = re.compile(r"```console\n\$ (.*?)\n(.*?)```", re.DOTALL)
+
+
+def text() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+def machines() -> dict[str, str]:
+    """Return the platform files of the page, by name."""
+    return dict(re.findall(r"```toml\n# (\w+\.toml)\n(.*?)```", text(), re.DOTALL))
+
+
+def settled(printed: str) -> str:
+    return re.sub(r"planned in .*", "planned", printed).rstrip()
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", ["gpu.toml", "workstation.toml", "node.toml", "pfs.toml"])
+def test_the_commands_print_what_the_page_shows(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(machines()[name], encoding="utf-8")
+    shown = [(line, printed) for line, printed in BLOCK.findall(text()) if name in line]
+    assert len(shown) >= 2
+    for line, printed in shown:
+        words = [str(CKIO), *shlex.split(line)[1:]]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert settled(done.stdout) == settled(printed), line
+
+
+def test_all_commands_are_of_one_of_the_machines() -> None:
+    assert all(any(name in line for name in machines()) for line, _ in BLOCK.findall(text()))
+
+
+def test_seconds_in_the_text_are_printed_by_a_command() -> None:
+    printed = " ".join(printed for _, printed in BLOCK.findall(text()))
+    found = {round(float(number)) for number in re.findall(r"\b\d{4,}(?:\.\d+)?\b", printed)}
+    prose = re.sub(r"```.*?```", "", text(), flags=re.DOTALL)
+    told = [int(number) for number in re.findall(r"\b(\d{4,5}) s\b", prose)]
+    assert len(told) > 10
+    assert set(told) <= found
+
+
+def makespan(pattern: str) -> float:
+    """Return the one makespan, or each time the same, at the end of what a pattern finds."""
+    (found,) = {float(seconds) for seconds in re.findall(pattern + r" +([\d.]+)", text())}
+    return found
+
+
+def test_the_first_table_is_of_these_machines() -> None:
+    """Bytes and seconds are those of the platform files; savings are of printed makespans."""
+    table = re.findall(r"^\| (?:workstation|GPU node|cluster node) .*\|$", text(), re.MULTILINE)
+    states = makespan(r"(?m)^off +14.9 GiB"), makespan(r"(?m)^off +149 GiB")
+    node = makespan(r"(?m)^off +89.4 GiB")
+    pairs = [
+        (makespan(r"(?m)^on +14.9 GiB"), states[0]),
+        (makespan(r"(?m)^on +149 GiB"), states[1]),
+        (makespan(r"(?m)^on +89.4 GiB"), node),
+        (makespan(r"(?m)^500 MB/s"), node),
+    ]
+    for row, toml, (both, alone) in zip(table, machines().values(), pairs, strict=True):
+        _, _, state, step, _, access, steps, saved, _ = (cell.strip() for cell in row.split("|"))
+        platform = Platform.loads(toml, source=PAGE.name)
+        (chain,) = platform.models.values()
+        far, nbytes = platform.levels[1], chain.largest("restart")
+        seconds = far.write(nbytes) + far.read(nbytes)
+        expected = nbytes / 1e9, chain.advance, seconds, seconds / chain.advance
+        for cell, value in zip((state, step, access, steps), expected, strict=True):
+            assert float(cell.removesuffix(" GB").removesuffix(" s")) == pytest.approx(value, 0.04)
+        assert saved == (
+            f"{1 - both / alone:.0%}".replace("%", " %") if both < alone else "nothing"
+        )
