@@ -1,10 +1,12 @@
 """Write the files of the documentation that are made from the code: pictures and the command line.
 
-    python docs/_site/write.py      after a change of the code
+    python docs/_site/write.py              after a change of the code
+    python docs/_site/write.py --check      only says which of them differ
 
 They lie in the repository, so that every page can be read where it lies, without building the site.
 """
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,9 +24,12 @@ def texts() -> Iterator[tuple[Path, str]]:
 
 
 def main() -> None:
-    """Write all of them, and remove pictures that are drawn no more."""
-    (DOCS / "pictures").mkdir(exist_ok=True)
+    """Write all of them, and remove pictures that are drawn no more; or say which differ."""
     current = dict(texts())
+    if "--check" in sys.argv:
+        differing = [path.name for path, text in current.items() if path.read_text() != text]
+        sys.exit(f"python docs/_site/write.py writes anew: {differing}" if differing else 0)
+    (DOCS / "pictures").mkdir(exist_ok=True)
     for path in (DOCS / "pictures").glob("*.svg"):
         if path not in current:
             path.unlink()
