@@ -29,6 +29,8 @@ def texts(node: ast.AST) -> Iterator[list[str]]:
                 yield [str(it.value) for it in values if isinstance(it, ast.Constant)]
             case ast.Constant(value=str(text)):
                 yield [text]
+            case _:
+                pass
 
 
 @pytest.fixture(scope="module")
