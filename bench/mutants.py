@@ -43,7 +43,7 @@ SKIPPED = ("core/VariableReplacer", "core/VariableInserter", "core/RemoveDecorat
 
 CONFIG = """\
 [run]
-branch = false
+branch = true
 source_pkgs = ckio
 parallel = true
 patch = subprocess
@@ -62,7 +62,7 @@ class Mutant(NamedTuple):
 
 
 def trace(tier: str) -> None:
-    """Run a tier under coverage, and keep which test runs which lines, and for how long."""
+    """Run a tier under coverage, and keep which test runs which lines and branches, and for how long."""
     FOLDER.mkdir(exist_ok=True)
     data, config = FOLDER / f"{tier}.coverage", FOLDER / f"{tier}.rc"
     config.write_text(CONFIG.format(data=data))
@@ -86,19 +86,15 @@ def seconds_of(tier: str) -> Counter[str]:
 
 def tests_by_line(tier: str) -> dict[tuple[str, int], set[str]]:
     """Return the dotted names of the tests that run each line."""
-    from coverage.numbits import numbits_to_nums
-
     query = (
-        "select file.path, context.context, line_bits.numbits from line_bits"
+        "select distinct file.path, context.context, arc.tono from arc"
         " join file on file.id = file_id join context on context.id = context_id"
+        " where arc.tono > 0 and context.context != ''"
     )
     tests = defaultdict[tuple[str, int], set[str]](set)
     with sqlite3.connect(FOLDER / f"{tier}.coverage") as data:
-        for path, context, bits in data.execute(query):
-            if context:
-                inside = "ckio/" + path.rpartition("/ckio/")[2]
-                for line in numbits_to_nums(bits):
-                    tests[inside, line].add(context)
+        for path, context, line in data.execute(query):
+            tests["ckio/" + path.rpartition("/ckio/")[2], line].add(context)
     return dict(tests)
 
 
