@@ -62,7 +62,7 @@ class Mutant(NamedTuple):
 
 
 def trace(tier: str) -> None:
-    """Run a tier under coverage, and keep which test runs which lines and branches, and for how long."""
+    """Run a tier under coverage; keep how long each test took, and which lines it ran."""
     FOLDER.mkdir(exist_ok=True)
     data, config = FOLDER / f"{tier}.coverage", FOLDER / f"{tier}.rc"
     config.write_text(CONFIG.format(data=data))
