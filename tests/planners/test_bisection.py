@@ -369,7 +369,7 @@ def test_what_is_ahead_of_a_run_or_there_twice_is_given_up() -> None:
     follower = Bisection(chain(1), machine).follow(4, [{x(0), x(4), x(7)}, {x(0)}])
     assert list(follower.at(4)) == [Discard(x(0), 1), Discard(x(7), 0)]
     assert list(follower.at(5)) == [Write(x(5), 0)]
-    with pytest.raises(BadInput, match="step 4 comes before 5"):
+    with pytest.raises(BadInput, match="step 4 comes before step 5"):
         follower.at(4)
 
 
