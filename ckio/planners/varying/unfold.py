@@ -165,7 +165,7 @@ class Unfolding:
         last, everything = len(scale.at) - 1, self.room.count - 1
         self.seconds = float(self.whole.fresh[last, last, everything])
         self.draft = Draft()
-        self.todo: list[_Range | _Kept] = [_Range(scale, 0, last, everything)]  # a stack: the last is next
+        self.todo: list[_Range | _Kept] = [_Range(scale, 0, last, everything)]  # a stack
         self.swept = first is not None and first.seconds < self.seconds
         if first is not None and self.swept:
             self._sweep(first)
@@ -254,7 +254,7 @@ class Unfolding:
             self._go_on(left, split)
 
     def _go_on(self, left: _Range, split: int) -> None:
-        """Go forward from the stored x_p to the split; then the right part is next, then the left."""
+        """Go forward from the stored x_p to the split; the right part is next, then the left."""
         self._forward(*replace(left, end=split).steps)
         self.todo.append(replace(left, end=split))
         self.todo.append(replace(left, begin=split, way=_FRESH))
