@@ -178,10 +178,10 @@ class ForwardSweep:
     def _demote(self, step: int, far: Far) -> None:
         """Move the near checkpoints that are a period apart to a far level.
 
-        If the far level has too few slots, the period is doubled until they fit. The move
-        overwrites the register, so that x_step is written before and read again after it: to
-        the near level, after a checkpoint that does not move is discarded if it is full. If all
-        of them move, x_step is written to the far level.
+        If the far level has too few slots, the period is doubled until they fit. Reading them
+        overwrites the register. Therefore x_step is written before the move and read again after
+        it. x_step is written to the near level; if that is full, a checkpoint that does not move is
+        discarded first. If all of them move, x_step is written to the far level instead.
         """
         near, number = self._levels.near.number, far.room.number
         full = self._used[near] >= self._levels.near.slots
