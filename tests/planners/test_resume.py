@@ -583,7 +583,7 @@ def test_a_note_says_how_it_was_planned() -> None:
     sizes = replace(chain(6), restart=[2, 3, 2, 3, 2, 3])
     assert resume(sizes, machine, [{x(2)}]).note == f"a good {note}"
     kept: Stored = [{x(0), x(2)}]
-    note = "way to finish, by a recurrence over which restart keys to keep"
+    note = "way to finish, by a recurrence that chooses the restart keys to keep"
     assert resume(chain(200), machine, kept, state=None).note == f"the best {note}"
     assert resume(chain(200), machine, kept).note == f"a good {note}"
     long = resume(chain(9000), machine, [{x(2), t(1)}]).note
