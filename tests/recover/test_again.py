@@ -133,7 +133,7 @@ def test_it_is_done_where_nothing_better_is_known() -> None:
     alone = recover(CHAIN, PLATFORM, stored, level=1, every=inf)
     known = recover(CHAIN, PLATFORM, stored, level=1, every=inf, killed=KILLED)
     assert makespan(known, PLATFORM) < makespan(alone, PLATFORM)
-    assert known.note == "what was killed, taken up again"
+    assert known.note == "the killed schedule, resumed"
 
 
 def test_it_is_no_way_round_the_room_for_adjoints() -> None:
