@@ -170,7 +170,7 @@ def extend(
 
 
 def _kinds(stages: Solved, counts: Sequence[int]) -> Iterator[_SlotKind]:
-    """Yield the slots of each level by the number of free ones; all after the last layer are equal."""
+    """Yield the slots of each level by the number of free ones; the last layer has all others."""
     for number, (stage, count) in enumerate(zip(stages, counts, strict=True)):
         last = stage.last
         for free in range(1, last):

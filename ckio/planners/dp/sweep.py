@@ -467,7 +467,7 @@ def _filled(
 def _walked(
     low: Ints, high: Ints, cut: int, after: tuple[Numbers, Numbers], out: Rows
 ) -> tuple[int, int]:
-    """Follow `high` while f > cut, then `low`; write all (f, d) to `out`; return count and steps."""
+    """Follow `high` while f > cut, then `low`; write (f, d) to `out`; return count and steps."""
     after_restart, after_tape = after
     free, count, steps = len(low) - 1, 0, 0
     while free >= 0:
