@@ -206,8 +206,8 @@ def _is_period(operation: Operation) -> bool:
 def _expansion(call: Call, *, builder: Builder, place: NearAndFar) -> Actions:
     if call.slots > place.slots or call.slots < 1 <= call.length:
         raise BadInput(
-            f"{call} asks for {call.slots} near slots; this platform has {place.slots}: use from 1 to"
-            f" {place.slots}"
+            f"{call} asks for {call.slots} near slots; this platform has {place.slots}: use from 1"
+            f" to {place.slots}"
         )
     there = replace(builder, slots=call.slots)
     if call.name == "Revolve":
@@ -339,8 +339,8 @@ def parse(text: str, /, *, source: str = "schedule") -> Compact:
             raise BadInput(f"{source}: {error}") from None
     if not (found := _LIST.search(text)):
         raise BadInput(
-            f"{source}: no compact schedule is in the text: write one as `Sequence: [WD_0, ..., Revolve(9, 2),"
-            " ...]` or as `Sequence: (16, 16, 11; 10)`"
+            f"{source}: no compact schedule is in the text: write one as `Sequence: [WD_0, ...,"
+            " Revolve(9, 2), ...]` or as `Sequence: (16, 16, 11; 10)`"
         )
     operations: list[Operation] = []
     for word in _WORD.finditer(found[1]):

@@ -393,7 +393,7 @@ def test_what_a_rule_cannot_go_on_from_is_refused() -> None:
         Bisection(varying([1.0, 2.0]), ENDLESS)
     with pytest.raises(BadInput, match="bisection resumes from restart data only"):
         RULE.finish(9, [{x(0), Key(Kind.TAPE, 3)}])
-    with pytest.raises(BadInput, match="beyond the chain"):
+    with pytest.raises(BadInput, match="after the end of the chain"):
         RULE.finish(9, [{x(0), x(10)}])
     with pytest.raises(NoSchedule, match="a level with room for one checkpoint"):
         Bisection(chain(1), platform((0, 1, 1))).follow(0, ())

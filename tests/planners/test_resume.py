@@ -401,9 +401,9 @@ def test_of_an_adjoint_on_two_levels_the_quicker_one_is_read() -> None:
 
 
 def test_nothing_in_the_register_and_nothing_that_covers_step_0_leaves_no_schedule() -> None:
-    with pytest.raises(NoSchedule, match=r"before 3 cannot be reversed, because x_0 is neither stored"):
+    with pytest.raises(NoSchedule, match=r"before 3 cannot .* because x_0 is neither stored"):
         resume(chain(9), platform((4, 1, 1)), [{x(3), x(5)}], state=None)
-    with pytest.raises(NoSchedule, match=r"before 200 cannot .* begin with a fresh model"):
+    with pytest.raises(NoSchedule, match=r"before 200 cannot .* start with a fresh model"):
         resume(chain(900), platform((4, 1, 1)), [{x(300), x(500)}], state=200)
     with pytest.raises(NoSchedule, match="level0 offers 0"):
         resume(chain(900), platform((0, 1, 1)), [])
@@ -411,7 +411,7 @@ def test_nothing_in_the_register_and_nothing_that_covers_step_0_leaves_no_schedu
 
 REFUSED: list[tuple[Stored, int, str]] = [
     ([{x(10)}], 0, "x_10 on level level0 is after the end of the chain, which has 9 steps"),
-    ([{t(9)}], 0, "t_9 on level level0 is beyond"),
+    ([{t(9)}], 0, "t_9 on level level0 is after the end"),
     ([set(), set()], 0, "keys for 2 levels; the platform has only 1"),
     ([{Key(Kind.RESTART, 3, "u")}], 0, "x_3.u on level level0 is a single variable"),
     ([{x(1), x(2), x(3)}], 0, "occupy 9 bytes; its capacity is 6"),

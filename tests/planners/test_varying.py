@@ -452,7 +452,7 @@ def test_a_sweep_is_close_to_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room_for_work, "_POINTS", 20)
     schedule = varying(chain, platform, tapes=False, planner="varying")
     check(schedule, platform)
-    assert "between checkpoints on a level with room" in schedule.note
+    assert "between checkpoints on a level that does not fill" in schedule.note
     assert best <= makespan(schedule, platform) <= 1.02 * best
 
 

@@ -364,7 +364,7 @@ def _cost(way: int, weight: int) -> int:
 
 
 def _stretch(slots: SlotKinds, price: Price, taken: Taken, length: int) -> bool:
-    """Make segments longer by multiples of g, without a loss; return whether `length` is reached."""
+    """Make segments longer by multiples of g, without a loss; return whether it suffices."""
     missing = length - sum(steps * count for kind in taken for steps, count in kind.items())
     for kind in sorted(range(len(taken)), key=lambda kind: -slots.counts[kind]):
         for steps in sorted(taken[kind]):
