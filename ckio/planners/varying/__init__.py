@@ -147,7 +147,7 @@ def _plan(
             scale, scales = scale.coarser(len(scale.at) // _RATIO), scales + 1
         scale = scale.coarser(count)
         how = (
-            f"interval plan on {scales} scales; on the last one, ranges of more than {scale.short}"
+            f"interval plan on {scales} scales: on the last one, ranges of more than {scale.short}"
             f" steps are split only at {len(scale.at) - 2} of {chain.length - 1} steps"
         )
     unfolding = Unfolding(scale, chain, [platform.number(level.name) for level in order], first)
