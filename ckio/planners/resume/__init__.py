@@ -114,8 +114,8 @@ def _unreachable(rest: Remainder) -> NoSchedule:
         )
     size = rest.nbytes(Kind.RESTART, 0)
     needed = (
-        f"the {rest.steps} steps that remain need a level with {size} bytes of free space for one"
-        " checkpoint"
+        f"the rest of the chain, {rest.steps} steps, needs a level with space for one checkpoint of"
+        f" {size} bytes"
     )
     return no_schedule(rest.platform.levels, needed)
 
