@@ -1,12 +1,16 @@
-"""Schedules in periods: far checkpoints between them, and Revolve in near slots within them.
+"""Schedules in periods: far checkpoints between periods, and Revolve in near slots within them.
 
-    forward sweep   write x_i to the far level, advance over the period; and so on
-    turn            what is left of the chain, reversed by Revolve
-    backward sweep  read the last x_i on the far level, reverse its period; and so on
+    forward sweep   for each period: write x_i to the far level, advance over the period
+    turn            reverse the last steps of the chain, which are in no period, by Revolve
+    reverse sweep   for each period, the last one first: read x_i from the far level, reverse it
 
-Going back through a period, its x_i may be read several times; each read is followed by an advance
-to the begin of a segment, which Revolve reverses. Blocks of equal length are built once and put
-together as columns: a chain of a million steps takes about a second.
+A period may be divided into segments. Then its x_i is read once for each segment; after each read
+the run advances to the first step of the segment, and Revolve reverses the segment. For example, a
+chain of 5 steps with a period of 3 and a turn of 2 is: write x_0 to the far level, advance 3 steps,
+reverse steps 3 and 4 by Revolve, read x_0, reverse steps 0 to 2 by Revolve.
+
+The actions of periods of equal length are computed once and joined as columns: a chain of a million
+steps takes about a second.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +30,10 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 Segments = Callable[[int], Sequence[int]]
-"""The segments of a period of so many steps, as `spacing.segments` gives them: the last first."""
+"""A function from the steps of a period to the lengths of its segments, the last segment first.
+
+`spacing.segments` returns such lengths.
+"""
 
 Piece = tuple[Actions, int]
 """Actions on steps that count from 0, and the step of the chain where they begin."""
@@ -36,9 +43,9 @@ FIRST = Key(Kind.RESTART, 0)
 
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """The steps from each far checkpoint to the next, and those of the turn: all of the chain.
+    """The lengths of all periods, and the number of steps of the turn: together the whole chain.
 
-    In text, `(16, 16, 11; 10)`.
+    As text: `(16, 16, 11; 10)`.
     """
 
     lengths: tuple[int, ...]
@@ -46,7 +53,10 @@ class Periods:
 
     def __post_init__(self) -> None:
         if min((self.turn, *self.lengths)) < 1:
-            raise BadInput(f"Periods: {self} has a period without a step; each has at least one")
+            raise BadInput(
+                f"Periods: {self} has a period without a step; give each period and the turn at"
+                " least one step"
+            )
 
     def __str__(self) -> str:
         return f"({', '.join(map(str, self.lengths))}; {self.turn})"
@@ -59,7 +69,10 @@ class Periods:
 
 @dataclass(frozen=True, slots=True)
 class NearAndFar:
-    """The near slots, the far level, and the seconds to advance a step: a plan depends on them."""
+    """The number of near slots, the far level, and the seconds to advance one step.
+
+    A plan of periods depends on these.
+    """
 
     slots: int
     far: Room
@@ -68,7 +81,7 @@ class NearAndFar:
 
 @dataclass(frozen=True, slots=True)
 class PeriodPlan:
-    """Periods, how each is taken back, and in a sentence how they were chosen."""
+    """Periods, the segments in which each is reversed, and a note on how they were chosen."""
 
     periods: Periods
     segments: Segments
@@ -76,7 +89,7 @@ class PeriodPlan:
 
 
 def by_revolve(steps: int, /) -> list[int]:
-    """A period taken back in one segment: its first state is read once."""
+    """Return one segment for the whole period: its first state is read once."""
     return [steps]
 
 
@@ -91,9 +104,12 @@ def in_periods(
     far: str | None,
     needs_far: bool = False,
 ) -> Schedule:
-    """The schedule of a plan on the first far level with a slot for each of its periods.
+    """Return the schedule of the plan for the first far level with a slot for each of its periods.
 
-    Where there is no far level, the chain is one turn, or NoSchedule is raised if it `needs_far`.
+    `plan` is called for one far level after the other, the nearest first. `near` and `far` are
+    names of levels, or None. If the platform has no far level, Revolve reverses the whole chain in
+    near slots; with `needs_far`, NoSchedule is raised instead. Raises NoSchedule also if the levels
+    have too few slots.
     """
     alike(chain, planner=planner)
     tapes(chain, platform)
@@ -112,7 +128,7 @@ def in_periods(
         return Schedule(chain, alone, note=f"no level is beyond {name}: Revolve there")
     needs: list[str] = []
     for room in beyond:
-        with np.errstate(over="ignore", invalid="ignore"):  # what takes for ever is never the least
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite seconds are never the least
             made = plan(NearAndFar(slots=first.slots, far=room, advance=chain.advance))
             cut = {steps: made.segments(steps) for steps in set(made.periods.lengths)}
         if (count := len(made.periods.lengths)) <= room.slots:
@@ -123,26 +139,30 @@ def in_periods(
         )
     raise NoSchedule(
         f"{planner} needs {', or '.join(needs)} (of {chain.restart} bytes each): give the level"
-        " more capacity, or use two-level or hrevolve, which plan for the slots that there are"
+        " more capacity, or use two-level or hrevolve, which plan with any number of slots"
     )
 
 
 def check_names(platform: Platform, near: str | None, far: str | None, /, *, planner: str) -> None:
-    """Raise BadInput for a name of no level, or one name for both; None is no name."""
+    """Raise BadInput if a name is no level of the platform, or both are the same level.
+
+    None means that no name is given.
+    """
     for name in (near, far):
         if name is not None:
             platform.number(name)
     if near is not None and near == far:
-        raise BadInput(f"{planner}: near and far are both {near!r}; they must be two levels")
+        raise BadInput(f"{planner}: near and far are both {near!r}; name two different levels")
 
 
 def places(
     chain: Chain, platform: Platform, /, *, planner: str, near: str | None, far: str | None
 ) -> tuple[Room, tuple[Room, ...]]:
-    """The near level, and what may be the far one, nearest first.
+    """Return the near level, and the levels that may be the far one, nearest first.
 
-    The near level is the nearest that holds a checkpoint but for `far`, and the far one any beyond
-    it; either may be named. Raises NoSchedule where a level that is named, or all, are too small.
+    Unless `near` names it, the near level is the nearest one, other than `far`, that can store a
+    checkpoint. Unless `far` names it, the far level may be any level after the near one. Raises
+    NoSchedule if a level that is named, or every level, is too small for a checkpoint.
     """
     usable = rooms(chain, platform, planner=planner)
 
@@ -169,12 +189,12 @@ def places(
 
 @dataclass(frozen=True)
 class Builder:
-    """Makes actions of periods.
+    """Builds the actions of periods.
 
     Attributes
     ----------
     near, far : int
-        The numbers of the levels; `far` plays no part where nothing is written there.
+        The numbers of the levels. `far` is not used if there are no periods.
     slots : int
         Checkpoints on the near level at a time.
     """
@@ -184,7 +204,10 @@ class Builder:
     slots: int
 
     def all(self, periods: Periods, segments: Segments, /) -> Actions:
-        """All three parts; each far checkpoint is discarded directly after its last read."""
+        """Return the forward sweep, the turn and the reverse sweep.
+
+        Each far checkpoint is discarded directly after its last read.
+        """
         sweep, turn = cache(self.sweep), self.revolve(periods.turn)
         back = cache(lambda steps: self.period(segments(steps)))
         begins = np.cumsum([0, *periods.lengths]).tolist()
@@ -196,11 +219,14 @@ class Builder:
         )
 
     def sweep(self, steps: int, /) -> Actions:
-        """Write x_0 to the far level, and advance."""
+        """Return actions that write x_0 to the far level and advance."""
         return Actions.of([Write(FIRST, self.far), Advance(0, steps)])
 
     def period(self, segments: Sequence[int], /) -> Actions:
-        """Take a period back whose x_0 is on the far level, and nothing in the register."""
+        """Return actions that reverse a period whose x_0 is stored on the far level.
+
+        The register is empty at the start.
+        """
         pieces: list[Piece] = []
         begin = sum(segments)
         for steps in segments:
@@ -211,19 +237,19 @@ class Builder:
         return joined(pieces)
 
     def revolve(self, steps: int, /) -> Actions:
-        """Revolve in the near slots."""
+        """Return the actions of Revolve in the near slots."""
         return revolved(steps, self.slots, level=self.near)
 
 
 def revolved(steps: int, slots: int, /, *, level: int) -> Actions:
-    """Revolve's actions for so many steps from 0 on, in so many slots of a level."""
+    """Return the actions of Revolve for `steps` steps, from 0, in `slots` slots of a level."""
     chain = Chain(steps=steps, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
     actions = revolve(chain, Platform((Level(name="near", capacity=slots),))).actions
     return at_level(actions, np.full(len(actions), level))
 
 
 def at_level(actions: Actions, level: NDArray[np.int64], /) -> Actions:
-    """Return the actions with their accesses on these levels."""
+    """Return the actions with other levels for their accesses, one level for each action."""
     return Actions(
         op=actions.op,
         begin=actions.begin,
@@ -234,7 +260,7 @@ def at_level(actions: Actions, level: NDArray[np.int64], /) -> Actions:
 
 
 def joined(pieces: Sequence[Piece], /) -> Actions:
-    """The actions of all pieces, one after the other, as one."""
+    """Return the actions of all pieces, one piece after the other."""
     parts = [actions for actions, _ in pieces]
     op = np.concatenate([part.op for part in parts])
     shift = np.repeat([begin for _, begin in pieces], [len(part) for part in parts])

@@ -1,16 +1,17 @@
-"""Schedules of Disk-Revolve and its relatives written as calls: the paper's `--concat 1|2|3`.
+"""Compact text for schedules of Disk-Revolve and similar planners: the paper's `--concat 1|2|3`.
 
-    1   [WD_0, F_0->5, Revolve(9, 2), RD_0, Revolve(5, 2)]       all that happens in near slots
-    2   [WD_0, F_0->15, ..., Revolve(9, 2), RD_0, 1D-Revolve(15, 2)]      and whole periods
-    3   (16, 16, 11; 10)                                         the periods, and the turn
+    1   [WD_0, F_0->5, Revolve(9, 2), RD_0, Revolve(5, 2)]       one call for work in near slots
+    2   [WD_0, F_0->15, ..., Revolve(9, 2), RD_0, 1D-Revolve(15, 2)]    one call for each period
+    3   (16, 16, 11; 10)                                         only the periods, and the turn
 
-WD_i, RD_i and F_i->j are as in `papertext`. Revolve(l, c) reverses the l + 1 steps from where the
-state is, in c near slots; 1D-Revolve(l, c) reverses the period whose far checkpoint was just read.
-How often that is read follows from u_f and the seconds to read it: chain and platform tell. The
-text has no discards; each far checkpoint is discarded directly after its last read. Beside the list
-there may be the names of the levels, `Memory: ram` and `Disk: nvme` (where they are missing, they
-are found as the planners find them), and `--one_read_disk`, which makes the periods of form 3 those
-of Per-Rev-Revolve. This is section 4.3 of Herrmann and Pallez, "H-Revolve", ACM TOMS 2020.
+WD_i, RD_i and F_i->j mean the same as in `papertext`. Revolve(l, c) reverses the l + 1 steps that
+start at the current state, in c near slots. 1D-Revolve(l, c) reverses the period whose far
+checkpoint was just read. The number of further reads of that checkpoint follows from u_f and the
+seconds of a read, which the chain and the platform define. The text has no discards: each far
+checkpoint is discarded directly after its last read. In addition to the list, the text may contain
+the names of the levels, `Memory: ram` and `Disk: nvme` (otherwise the levels are chosen as the
+planners choose them), and `--one_read_disk`, with which the periods of form 3 are those of
+Per-Rev-Revolve. Source: Herrmann and Pallez, "H-Revolve", ACM TOMS 2020, section 4.3.
 """
 
 import re
@@ -45,15 +46,18 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 FAR: Final = 1
-"""The level of the writes and reads in an `Operation`: the far one, whatever its number."""
+"""The level of the writes and reads in an `Operation`; it means the far level of any platform."""
 
 MOST_STEPS: Final = 1_000_000
-"""Steps that a compact text may say by itself: a few words stand for any number."""
+"""The longest chain that a text may define without a given length.
+
+A limit is necessary because a few words can mean any number of steps.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Revolve or 1D-Revolve of `length` + 1 steps, with so many near slots."""
+    """Revolve or 1D-Revolve of `length` + 1 steps, with `slots` near slots."""
 
     name: Literal["Revolve", "1D-Revolve"]
     length: int
@@ -64,7 +68,7 @@ class Call:
 
 
 Operation: TypeAlias = Write | Read | Advance | Call
-"""Of forms 1 and 2; the level of a write or read is 1, for the far level."""
+"""An operation of forms 1 and 2; the level of a write or read is 1, for the far level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +78,11 @@ class Compact:
     Attributes
     ----------
     form : Periods or tuple of Operation
-        What stands in the list.
+        The periods (form 3), or the operations of the list (forms 1 and 2).
     near, far : str or None
-        The names of the levels; None has them found.
+        The names of the levels. With None, a level is chosen as the planners choose it.
     once : bool
-        Whether the periods of form 3 are read once.
+        Whether the far checkpoint of each period of form 3 is read only once.
     """
 
     form: Periods | tuple[Operation, ...]
@@ -88,27 +92,36 @@ class Compact:
 
 
 def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
-    """The schedule that it stands for; raises as `loads` does."""
+    """Return the schedule that a compact form means. Raises the same errors as `loads`."""
     form = compact.form
     if isinstance(form, Periods):
         steps, writes = form.steps, len(form.lengths)
     elif not any(isinstance(operation, Call) for operation in form):
-        raise BadInput("the compact schedule reverses nothing: there is no Revolve in it")
+        raise BadInput(
+            "the compact schedule reverses no step, because it has no Revolve: add"
+            " Revolve(l, c) for the steps to be reversed"
+        )
     else:
         steps = max(end for _, end in _spans(form))
         writes = sum(isinstance(operation, Write) for operation in form)
         back = sum(operation.length + 1 for operation in form if isinstance(operation, Call))
         if back > steps:
-            raise BadInput(f"the compact schedule reverses {back} steps in all, and it has {steps}")
+            raise BadInput(
+                f"the compact schedule reverses {back} steps in total, but has only {steps};"
+                " reverse each step once"
+            )
     if chain.steps is None:
         if steps > MOST_STEPS:
             raise BadInput(
-                f"the compact schedule is of {steps} steps; of more than {MOST_STEPS} the number"
-                " has to be given with it"
+                f"the compact schedule has {steps} steps; for more than {MOST_STEPS} give the"
+                " number of steps of the chain, too"
             )
         chain = chain.with_steps(steps)
     if chain.steps != steps:
-        raise BadInput(f"the compact schedule is of {steps} steps, and the chain of {chain.steps}")
+        raise BadInput(
+            f"the compact schedule has {steps} steps, but the chain has {chain.steps}; give a chain"
+            " of the same length, or without a length"
+        )
     alike(chain, planner="a compact schedule")
     if steps == 1:
         return Schedule(chain, revolved(1, 1, level=0))
@@ -122,8 +135,11 @@ def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
 
 
 def _levels(compact: Compact, chain: Chain, platform: Platform, writes: int) -> tuple[Room, Room]:
-    """The near level and the first far one with room for all writes, or the near one for none."""
-    # Without those that hold nothing, which a planner has mentioned, if no name is about them.
+    """Return the near level, and the first far level with slots for all writes.
+
+    Without writes and without a far level, the near level takes its place.
+    """
+    # Levels that are too small are left out if no name means them: a planner has reported them.
     held = tuple(level for level in platform.levels if level.slots(chain.restart, 1))
     known = {None, *(level.name for level in held)}
     offered = Platform(held) if held and {compact.near, compact.far} <= known else platform
@@ -136,13 +152,13 @@ def _levels(compact: Compact, chain: Chain, platform: Platform, writes: int) -> 
             number = platform.number(offered.levels[room.number].name)
             return replace(near, number=platform.number(name)), replace(room, number=number)
     raise NoSchedule(
-        f"the compact schedule needs {writes} slots of {chain.restart} bytes on a far level: {name}"
-        " is the near one, and none beyond it has them"
+        f"the compact schedule needs {writes} slots of {chain.restart} bytes on a far level, and"
+        f" no level after the near one, {name}, has them: give a far level more capacity"
     )
 
 
 def _spans(form: Sequence[Operation]) -> Iterator[tuple[int, int]]:
-    """The steps that each operation is about, from where the state is when it begins."""
+    """Yield for each operation its first step, and the step after its last one."""
     at: int | None = 0
     for operation, before in zip(form, (None, *form), strict=False):
         match operation:
@@ -155,13 +171,13 @@ def _spans(form: Sequence[Operation]) -> Iterator[tuple[int, int]]:
             case Call(name, length):
                 if at is None or (name == "1D-Revolve" and not isinstance(before, Read)):
                     earlier = "RD_i" if name == "1D-Revolve" else "F_i->j or RD_i"
-                    raise BadInput(f"{operation} begins nowhere: {earlier} has to come before it")
+                    raise BadInput(f"{operation} has no first step: put {earlier} before it")
                 yield at, at + length + 1
                 at = None
 
 
 def _pieces(form: Sequence[Operation], builder: Builder, place: NearAndFar) -> Iterator[Piece]:
-    """The actions of each operation; a far checkpoint is discarded after its last read."""
+    """Yield the actions of each operation; a far checkpoint is discarded after its last read."""
     last = {
         operation.key.step: number
         for number, operation in enumerate(form)
@@ -174,7 +190,7 @@ def _pieces(form: Sequence[Operation], builder: Builder, place: NearAndFar) -> I
                 yield Actions.of([Write(FIRST, builder.far)]), begin
             case Read(key):
                 if form[number + 1 : number + 2] and _is_period(form[number + 1]):
-                    continue  # which reads it
+                    continue  # the next operation reads the checkpoint itself
                 discard = [Discard(FIRST, builder.far)] if last[key.step] == number else []
                 yield Actions.of([Read(FIRST, builder.far), *discard]), begin
             case Advance():
@@ -189,7 +205,10 @@ def _is_period(operation: Operation) -> bool:
 
 def _expansion(call: Call, *, builder: Builder, place: NearAndFar) -> Actions:
     if call.slots > place.slots or call.slots < 1 <= call.length:
-        raise BadInput(f"{call} is in {call.slots} near slots, and there are {place.slots}")
+        raise BadInput(
+            f"{call} asks for {call.slots} near slots; this platform has {place.slots}: use from 1 to"
+            f" {place.slots}"
+        )
     there = replace(builder, slots=call.slots)
     if call.name == "Revolve":
         return there.revolve(call.length + 1)
@@ -197,7 +216,7 @@ def _expansion(call: Call, *, builder: Builder, place: NearAndFar) -> Actions:
 
 
 def proposals(schedule: Schedule, platform: Platform, concat: int) -> Iterator[Compact]:
-    """Yield short forms that a schedule may have; `expand` tells whether one stands for it."""
+    """Yield compact forms that may mean the schedule; `expand` must show whether they do."""
     steps = schedule.chain.length
     names = [level.name for level in platform.levels]
     for near, far in _places(schedule, platform):
@@ -222,7 +241,7 @@ def proposals(schedule: Schedule, platform: Platform, concat: int) -> Iterator[C
 
 
 def _places(schedule: Schedule, platform: Platform) -> list[tuple[int | None, int | None]]:
-    """Which levels may be the near and the far one: x_0 is written to the far one first."""
+    """Return the levels that may be (near, far): the first write, of x_0, is to the far level."""
     actions, restart = schedule.actions, schedule.chain.restart
     match list(dict.fromkeys(actions.level[actions.op == WRITE].tolist())):
         case []:
@@ -237,7 +256,7 @@ def _places(schedule: Schedule, platform: Platform) -> list[tuple[int | None, in
 
 
 def _operations(actions: Actions, far: int | None, slots: int) -> Iterator[Operation]:
-    """Form 1: the accesses of the far level, the advances from there, and Revolve for the rest."""
+    """Yield form 1: accesses of the far level, the advances after them, and Revolve otherwise."""
     op = actions.op
     back = np.concatenate(([0], np.cumsum(op == REVERSE)))
     there = (op >= WRITE) & (actions.level == (-1 if far is None else far))
@@ -258,7 +277,7 @@ def _operations(actions: Actions, far: int | None, slots: int) -> Iterator[Opera
 
 
 def _periods(operations: Sequence[Operation], steps: int) -> Periods:
-    """Form 3: how far the forward sweep advances after each write."""
+    """Return form 3: the steps that the forward sweep advances after each write."""
     lengths = tuple(
         advance.end - advance.begin
         for write, advance in pairwise(operations)
@@ -270,7 +289,7 @@ def _periods(operations: Sequence[Operation], steps: int) -> Periods:
 def _by_period(
     operations: Sequence[Operation], periods: Periods, slots: int
 ) -> Iterator[Operation]:
-    """Form 2: all that follows the first read of a checkpoint that is read again, in one call."""
+    """Yield form 2: a period whose checkpoint is read several times is one call after its read."""
     reads = Counter(read.key.step for read in operations if isinstance(read, Read))
     length = dict(zip(accumulate((0, *periods.lengths)), periods.lengths, strict=False))
     within = None
@@ -296,16 +315,17 @@ _NAME: Final = r"^{}:[ \t]*([A-Za-z0-9_.-]+)[ \t]*$"
 
 
 def is_compact(text: str, /) -> bool:
-    """Whether a text is in one of the three forms, rather than a list of single operations."""
+    """Return whether a text is in one of the three forms, and not a list of single operations."""
     text = _without_comments(text)
     found = _LIST.search(text)
     return _PERIODS.search(text) is not None or (found is not None and "Revolve" in found[1])
 
 
 def parse(text: str, /, *, source: str = "schedule") -> Compact:
-    """Read one of the three forms; what stands around it is passed over, as are comments after `#`.
+    """Parse a text in one of the three forms.
 
-    Raises BadInput with `source` and the line.
+    Other text around it is ignored, and so are comments after `#`. Raises BadInput, with `source`
+    and the line, if the text is in none of the forms.
     """
     text = _without_comments(text)
     near, far = (re.search(_NAME.format(place), text, re.MULTILINE) for place in ("Memory", "Disk"))
@@ -319,8 +339,8 @@ def parse(text: str, /, *, source: str = "schedule") -> Compact:
             raise BadInput(f"{source}: {error}") from None
     if not (found := _LIST.search(text)):
         raise BadInput(
-            f"{source}: no compact schedule is in it, neither `Sequence: [WD_0, ..., Revolve(9, 2),"
-            " ...]` nor `Sequence: (16, 16, 11; 10)`"
+            f"{source}: no compact schedule is in the text: write one as `Sequence: [WD_0, ..., Revolve(9, 2),"
+            " ...]` or as `Sequence: (16, 16, 11; 10)`"
         )
     operations: list[Operation] = []
     for word in _WORD.finditer(found[1]):
@@ -338,7 +358,10 @@ def _without_comments(text: str) -> str:
 
 def _steps(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
-        raise BadInput(f"{digits[:_MOST_DIGITS]}... is more steps than any chain has")
+        raise BadInput(
+            f"{digits[:_MOST_DIGITS]}... is too large a number of steps; it may have at most"
+            f" {_MOST_DIGITS} digits"
+        )
     return int(digits)
 
 
@@ -349,8 +372,8 @@ def _operation(word: str) -> Operation:
     match = _ACTION.fullmatch(word)
     if match is None:
         raise BadInput(
-            "no operation of a compact schedule; they are WD_i, RD_i, F_i, F_i->j, Revolve(l, c)"
-            " and 1D-Revolve(l, c)"
+            "this is no operation of a compact schedule; use WD_i, RD_i, F_i, F_i->j,"
+            " Revolve(l, c) and 1D-Revolve(l, c)"
         )
     if match[1]:
         return Advance(int(match[1]), int(match[2] or match[1]) + 1)
@@ -382,10 +405,10 @@ def _word(operation: Operation) -> str:
 
 
 def loads(text: str, chain: Chain, platform: Platform, /, *, source: str = "schedule") -> Schedule:
-    """The schedule that a compact text stands for on this platform.
+    """Return the schedule that a compact text means on this platform.
 
-    A chain without a length gets the one that the text implies. Raises BadInput with `source`, and
-    NoSchedule where the levels are too small.
+    If the chain has no length, its length follows from the text. Raises BadInput, with `source`,
+    for a text that means no schedule of this chain; NoSchedule if the levels are too small.
     """
     compact = parse(text, source=source)
     try:
@@ -396,18 +419,20 @@ def loads(text: str, chain: Chain, platform: Platform, /, *, source: str = "sche
 
 
 def dumps(schedule: Schedule, platform: Platform, /, *, concat: int) -> str:
-    """A schedule in form 1, 2 or 3; `loads` of it with the same chain and platform gives it again.
+    """Return a schedule as text in form 1, 2 or 3, given by `concat`.
 
-    A period whose far checkpoint is read once is written as Revolve in form 2, as that is what
-    1D-Revolve comes to. Raises BadInput for a schedule that the form cannot say.
+    `loads` of this text, with the same chain and platform, returns the same schedule. In form 2, a
+    period whose far checkpoint is read once is written as Revolve, because 1D-Revolve would mean
+    the same actions. Raises BadInput for a schedule that the form cannot express.
     """
     if concat not in (1, 2, 3):
         raise BadInput(f"concat = {concat!r}; it must be 1, 2 or 3")
     for compact in proposals(schedule, platform, concat):
-        with suppress(BadInput):  # it means nothing, so it does not mean this schedule
+        with suppress(BadInput):  # this form means no schedule, so that it cannot mean this one
             if expand(compact, schedule.chain, platform) == schedule:
                 return _text(compact)
     raise BadInput(
-        f"concat {concat} cannot say this schedule: it says those of disk-revolve, 1d-revolve,"
-        " periodic-disk-revolve and per-rev-revolve, and with 1, of two-level and revolve too"
+        f"concat {concat} cannot express this schedule: it can express those of disk-revolve,"
+        " 1d-revolve, periodic-disk-revolve and per-rev-revolve, and concat 1 also those of"
+        " two-level and revolve: use the native text for others"
     )

@@ -1,7 +1,7 @@
-"""The use of numba: what makes plans of a million steps a matter of seconds.
+"""Compiled code: with numba, plans of a million steps take seconds.
 
-Modules with kernels need numba (`pip install ckio[fast]`), so whoever plans with them asks
-`available` first and imports them only then; `import ckio` loads none of them.
+Modules with kernels need numba (`pip install ckio[fast]`). Therefore a planner calls `available`
+first, and imports such a module only if it returns True. `import ckio` loads none of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,10 +18,10 @@ from ckio.planners.base import log
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _WITH_KERNELS = ("ckio.planners.dp.pieces",)
-"""Modules whose `warm_up()` calls each of their kernels once, and which most planners need."""
+"""The modules with kernels that most planners need; `warm_up()` calls each kernel once."""
 
 _taken: dict[tuple[str, ...], float] = {}
-"""The seconds that the kernels of such modules took in this process."""
+"""Seconds that `prepare` took in this process, by the names of the modules."""
 
 
 @cache
@@ -36,21 +36,22 @@ def available() -> bool:
 
 @cache
 def announce() -> None:
-    """Say once that kernels are used; whoever uses them calls this."""
+    """Write to the log, once in a process, that compiled code is used."""
     import numba
 
     log.info(
-        "planning with compiled code (numba %s); it is compiled once on each machine, which takes"
-        " up to a minute",
+        "the planner uses compiled code (numba %s); the first plan on a machine compiles it, which"
+        " takes up to a minute",
         numba.__version__,
     )
 
 
 def prepare(*modules: str) -> None:
-    """Compile kernels, or load them from the disk, so that the next plan takes its own time.
+    """Compile the kernels of `modules`, or load them from the disk, before the next plan.
 
-    Of these modules, which have a `warm_up()`; if none are named, of those that most planners need.
-    Does nothing the second time, nor without numba.
+    The time of the next plan then does not include this. Each module has a function `warm_up()`. If
+    no module is named, the kernels that most planners need are prepared. A second call does
+    nothing; nor does a call without numba.
     """
     modules = modules or _WITH_KERNELS
     if modules in _taken or not available():
@@ -63,16 +64,17 @@ def prepare(*modules: str) -> None:
 
 
 def seconds_of_loading() -> float:
-    """Return the seconds that `prepare` took in this process; 0 if nothing has asked for it."""
+    """Return the seconds that `prepare` took in this process; 0 if it was never called."""
     return sum(_taken.values())
 
 
 def kernel(function: _Function, /) -> _Function:
-    """A function on numbers and arrays, compiled when it is first called and kept on the disk.
+    """Return the function compiled by numba, at its first call; the code is cached on the disk.
 
-    Integers wrap, and nothing is checked in it. It makes no array: kernels hand tuples of arrays
-    to one another in their inner loops, and are inlined and spared numba's counting of references,
-    which would take ten times as long as the work.
+    The function works on numbers and arrays. Integers wrap on overflow, and no index is checked. It
+    must not allocate an array: kernels pass tuples of arrays to one another in their inner loops.
+    They are inlined, and numba's reference counting is off, because it would take ten times longer
+    than the work itself.
     """
     import numba
 
@@ -83,7 +85,7 @@ def kernel(function: _Function, /) -> _Function:
                 return cast(_Function, numba.njit(**options)(function))
             except (RuntimeError, KeyError):
                 continue
-    raise AssertionError("numba takes functions without options")
+    raise AssertionError("numba compiles functions without options")
 
 
 _ALWAYS = {"nogil": True, "error_model": "numpy", "forceinline": True}
@@ -97,14 +99,15 @@ _WAYS: tuple[dict[str, bool], ...] = (
 
 @contextmanager
 def _kept_by_version() -> Iterator[None]:
-    """Have numba keep code in a directory that belongs to the kernels as they are now.
+    """Make numba cache code in a directory whose name depends on the source of all kernels.
 
-    It looks at the age of the file of a kernel by itself, but not of the kernels that are inlined
-    there. Where this directory cannot be written, numba looks for another one.
+    Without this, numba would check the age of a kernel's own file, but not the age of the files of
+    the kernels that are inlined in it. If this directory cannot be written, numba looks for another
+    one.
     """
     import numba
 
-    config: Any = numba.config  # its names are made from those in the environment
+    config: Any = numba.config  # numba creates its attributes from environment variables
     given = config.CACHE_DIR
     parent = Path(given) if given else Path(__file__).with_name("__pycache__")
     config.CACHE_DIR = str(parent / f"ckio-{version(Path(__file__).parent)}")
@@ -116,6 +119,6 @@ def _kept_by_version() -> Iterator[None]:
 
 @cache
 def version(directory: Path, /) -> str:
-    """A short name for all modules with kernels in a directory."""
+    """Return a short hash of the source of all modules with kernels in a directory."""
     sources = [path.read_bytes() for path in sorted(directory.rglob("*.py"))]
     return sha256(b"".join(source for source in sources if b"@kernel" in source)).hexdigest()[:12]

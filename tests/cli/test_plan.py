@@ -51,7 +51,7 @@ def test_a_short_form_is_printed_and_read_back(place: Path, concat: int) -> None
 def test_what_a_short_form_cannot_say_is_refused(place: Path) -> None:
     (place / "three.txt").write_text("3\n1 0 0\n2 2 2\n10 3 3\n")
     said = complaint("plan", "--steps", 40, "--platform", "three.txt", "--concat", 3, at=place)
-    assert "concat 3 cannot say this schedule" in said
+    assert "concat 3 cannot express this schedule" in said
     assert "--concat" in complaint("plan", *LISTING_4, "--concat", 4, at=place)
 
 
@@ -94,7 +94,7 @@ def test_a_sequence_that_means_nothing_is_refused(place: Path) -> None:
         ("[F_0->2, Revolve(3, 2)]", "ends before the first 3 steps are reversed"),
         ("[]", "ends before the first 1 steps are reversed"),
         (f"[Revolve({'9' * 5000}, 2)]", "line 1"),
-        (f"({'9' * 5000}; 3)", "is more steps than any chain has"),
+        (f"({'9' * 5000}; 3)", "is too large a number of steps"),
     ):
         (place / "short.txt").write_text(f"Sequence: {sequence}\n")
         said = complaint(*words, at=place)

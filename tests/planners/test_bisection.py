@@ -206,7 +206,7 @@ def test_seconds_are_saved_where_steps_differ() -> None:
         slow = varying(seconds)
         by_steps = Schedule(slow, bisection(chain(128), ENDLESS).actions)
         schedule = bisection(slow, ENDLESS)
-        assert schedule.note == "in halves of the seconds: 7 checkpoints at a time"
+        assert schedule.note == "the seconds are divided into halves: 7 checkpoints at a time"
         assert makespan(schedule, ENDLESS) < makespan(finished(by_steps, ENDLESS), ENDLESS)
 
 
@@ -369,7 +369,7 @@ def test_what_is_ahead_of_a_run_or_there_twice_is_given_up() -> None:
     follower = Bisection(chain(1), machine).follow(4, [{x(0), x(4), x(7)}, {x(0)}])
     assert list(follower.at(4)) == [Discard(x(0), 1), Discard(x(7), 0)]
     assert list(follower.at(5)) == [Write(x(5), 0)]
-    with pytest.raises(BadInput, match="step 4 comes before 5"):
+    with pytest.raises(BadInput, match="step 4 comes before step 5"):
         follower.at(4)
 
 
@@ -391,7 +391,7 @@ def test_where_something_has_taken_a_place_another_is_found() -> None:
 def test_what_a_rule_cannot_go_on_from_is_refused() -> None:
     with pytest.raises(BadInput, match="steps that are all alike"):
         Bisection(varying([1.0, 2.0]), ENDLESS)
-    with pytest.raises(BadInput, match="bisection goes on from restart data alone"):
+    with pytest.raises(BadInput, match="bisection resumes from restart data only"):
         RULE.finish(9, [{x(0), Key(Kind.TAPE, 3)}])
     with pytest.raises(BadInput, match="beyond the chain"):
         RULE.finish(9, [{x(0), x(10)}])

@@ -75,7 +75,7 @@ def test_1d_revolve_15_2_of_listing_4_is_what_its_call_stands_for() -> None:
 
 def test_listing_5_is_a_misprint() -> None:
     assert compact.parse(golden("listing_5")).form == Periods((16, 16, 16, 16, 11), 10)
-    with pytest.raises(BadInput, match=r"listing 5: .*of 85 steps"):
+    with pytest.raises(BadInput, match=r"listing 5: .*has 85 steps"):
         compact.loads(golden("listing_5"), chain(101), LISTING_4, source="listing 5")
     text = compact.dumps(disk_revolve(chain(101), LISTING_4), LISTING_4, concat=3)
     assert text.startswith("Sequence: (16, 16, 16, 16, 16, 11; 10)\n")
@@ -127,7 +127,7 @@ def test_a_period_that_is_read_once_is_written_as_revolve() -> None:
 def test_a_schedule_that_has_no_such_form_is_refused(concat: int) -> None:
     machine = platform((2, 0, 0), (2, 1, 1), (None, 10, 2))
     for planner in (multistage, hrevolve):
-        with pytest.raises(BadInput, match=rf"concat {concat} cannot say this schedule"):
+        with pytest.raises(BadInput, match=rf"concat {concat} cannot express this schedule"):
             compact.dumps(planner(chain(60), machine), machine, concat=concat)
 
 
@@ -136,7 +136,7 @@ def test_blocks_that_are_read_more_often_than_1d_revolve_does_are_spelt_out() ->
     schedule = two_level(chain(60), machine, period=20, reread=True)
     assert compact.loads(compact.dumps(schedule, machine, concat=1), chain(60), machine) == schedule
     for concat in (2, 3):
-        with pytest.raises(BadInput, match="cannot say this schedule"):
+        with pytest.raises(BadInput, match="cannot express this schedule"):
             compact.dumps(schedule, machine, concat=concat)
 
 
@@ -172,18 +172,18 @@ def test_a_list_of_single_operations_is_not_compact() -> None:
 
 UNREADABLE = {
     "nothing": r"^here: no compact schedule",
-    "Sequence: [WD_0,\nWM_1]": "here, line 2: 'WM_1': no operation",
-    "Sequence: [Revolve(9 2)]": r"line 1: 'Revolve\(9 2\)': no operation",
+    "Sequence: [WD_0,\nWM_1]": "here, line 2: 'WM_1': this is no operation",
+    "Sequence: [Revolve(9 2)]": r"line 1: 'Revolve\(9 2\)': this is no operation",
     "Sequence: [F_5->3, Revolve(1, 2)]": r"'F_5->3': .*\[5, 4\) is not a span",
     "Sequence: (3, 0; 2)": r"^here: .*\(3, 0; 2\) has a period without a step",
-    "Sequence: []": "here: .*reverses nothing",
-    "Sequence: [F_0->9]": "here: .*reverses nothing",
-    "Sequence: [Revolve(1, 2), Revolve(1, 2)]": "begins nowhere: F_i->j or RD_i",
-    "Sequence: [1D-Revolve(1, 2)]": "begins nowhere: RD_i",
-    "Sequence: [Revolve(9, 3)]": r"Revolve\(9, 3\) is in 3 near slots, and there are 2",
-    "Sequence: [Revolve(9, 0)]": r"Revolve\(9, 0\) is in 0 near slots",
+    "Sequence: []": "here: .*reverses no step",
+    "Sequence: [F_0->9]": "here: .*reverses no step",
+    "Sequence: [Revolve(1, 2), Revolve(1, 2)]": "has no first step: put F_i->j or RD_i before it",
+    "Sequence: [1D-Revolve(1, 2)]": "has no first step: put RD_i before it",
+    "Sequence: [Revolve(9, 3)]": r"Revolve\(9, 3\) asks for 3 near slots; this platform has 2",
+    "Sequence: [Revolve(9, 0)]": r"Revolve\(9, 0\) asks for 0 near slots",
     "Sequence: (5; 5)\nDisk: nvme": "no level is named 'nvme'",
-    "Sequence: (5; 6)": "of 11 steps, and the chain of 10",
+    "Sequence: (5; 6)": "has 11 steps, but the chain has 10",
 }
 
 
@@ -195,7 +195,7 @@ def test_what_cannot_be_read_is_named() -> None:
 
 def test_a_far_level_with_too_few_slots_is_refused() -> None:
     machine = platform((2, 0, 0), (5, 10, 2))
-    with pytest.raises(NoSchedule, match="needs 6 slots of 3 bytes on a far level: level0 is the"):
+    with pytest.raises(NoSchedule, match="needs 6 slots of 3 bytes on a far level, and no"):
         compact.loads(golden("listing_4"), chain(101), machine)
 
 

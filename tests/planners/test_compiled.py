@@ -52,7 +52,7 @@ def test_a_short_chain_is_planned_without_loading_numba() -> None:
 
 def test_a_long_chain_is_planned_by_compiled_code_which_is_said_once() -> None:
     found = in_a_fresh_interpreter(*PLAN, "print(plan(2002) > 4000)", "print(plan(2002) > 4000)")
-    expected = f"planning with compiled code (numba {numba.__version__})"
+    expected = f"the planner uses compiled code (numba {numba.__version__})"
     assert found[0].startswith(expected)
     assert found[1:] == [ORDER, "True", ORDER, "True"]
 

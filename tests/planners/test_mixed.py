@@ -370,8 +370,8 @@ def test_where_recording_is_priced_lower_it_moves_by_recording() -> None:
     cheap, dear = (mixed(chain(30, advance=2, record=r), machine) for r in (1, 2))
     assert counts(cheap).advanced == 0 < counts(dear).advanced
     assert counts(dear).recorded == 30 < counts(cheap).recorded
-    assert "moves are recorded" in cheap.note
-    assert "moves are recorded" not in dear.note
+    assert "steps are recorded instead of advanced" in cheap.note
+    assert "steps are recorded instead of advanced" not in dear.note
     assert max(action.end - action.begin for action in cheap.actions if type(action) is Record) == 3
     assert any(isinstance(action, Advance) for action in dear.actions)
 

@@ -143,7 +143,7 @@ def test_a_run_is_followed_from_where_it_goes_on_past_what_survived() -> None:
 
 def test_a_run_is_not_followed_backward() -> None:
     follower = Online(chain(1), MACHINE).follow(7, [{x(0)}])
-    with pytest.raises(BadInput, match="step 6 comes before 7"):
+    with pytest.raises(BadInput, match="step 6 comes before step 7"):
         follower.at(6)
 
 

@@ -401,7 +401,7 @@ def test_of_an_adjoint_on_two_levels_the_quicker_one_is_read() -> None:
 
 
 def test_nothing_in_the_register_and_nothing_that_covers_step_0_leaves_no_schedule() -> None:
-    with pytest.raises(NoSchedule, match=r"before 3 cannot be reversed: x_0 is not stored"):
+    with pytest.raises(NoSchedule, match=r"before 3 cannot be reversed, because x_0 is neither stored"):
         resume(chain(9), platform((4, 1, 1)), [{x(3), x(5)}], state=None)
     with pytest.raises(NoSchedule, match=r"before 200 cannot .* begin with a fresh model"):
         resume(chain(900), platform((4, 1, 1)), [{x(300), x(500)}], state=200)
@@ -410,12 +410,12 @@ def test_nothing_in_the_register_and_nothing_that_covers_step_0_leaves_no_schedu
 
 
 REFUSED: list[tuple[Stored, int, str]] = [
-    ([{x(10)}], 0, "x_10 on level level0 is beyond the chain, which has 9 steps"),
+    ([{x(10)}], 0, "x_10 on level level0 is after the end of the chain, which has 9 steps"),
     ([{t(9)}], 0, "t_9 on level level0 is beyond"),
-    ([set(), set()], 0, "keys on 2 levels; the platform has 1"),
-    ([{Key(Kind.RESTART, 3, "u")}], 0, "x_3.u on level level0 is one variable"),
-    ([{x(1), x(2), x(3)}], 0, "would hold 9 bytes; its capacity is 6"),
-    ([], 10, "state = 10; the chain has the states x_0 to x_9"),
+    ([set(), set()], 0, "keys for 2 levels; the platform has only 1"),
+    ([{Key(Kind.RESTART, 3, "u")}], 0, "x_3.u on level level0 is a single variable"),
+    ([{x(1), x(2), x(3)}], 0, "occupy 9 bytes; its capacity is 6"),
+    ([], 10, "state = 10; it must be from 0 to 9"),
     ([], -1, "state = -1"),
 ]
 
@@ -578,12 +578,12 @@ def test_no_level_is_needed_where_nothing_is_left_to_store() -> None:
 @pytest.mark.slow
 def test_a_note_says_how_it_was_planned() -> None:
     machine = platform((4, 1, 1))
-    note = "way to finish, by a search through what to keep"
+    note = "way to finish, by a search for the checkpoints to keep"
     assert resume(chain(6), machine, [{x(2)}]).note == f"the best {note}"
     sizes = replace(chain(6), restart=[2, 3, 2, 3, 2, 3])
     assert resume(sizes, machine, [{x(2)}]).note == f"a good {note}"
     kept: Stored = [{x(0), x(2)}]
-    note = "way to finish, by a recurrence over which restart keys to keep"
+    note = "way to finish, by a recurrence that chooses the restart keys to keep"
     assert resume(chain(200), machine, kept, state=None).note == f"the best {note}"
     assert resume(chain(200), machine, kept).note == f"a good {note}"
     long = resume(chain(9000), machine, [{x(2), t(1)}]).note

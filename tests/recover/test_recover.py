@@ -251,8 +251,8 @@ def test_what_cannot_be_recovered_is_said() -> None:
         recover(CHAIN, Platform((replace(DISK, capacity=6),)), [], level=0, every=1)
     for survivors, said in (
         ([{x(10)}], "beyond the chain"),
-        ([[], map(x, range(10))], "would hold 20 bytes"),
-        ([[], [], []], "keys on 3 levels"),
+        ([[], map(x, range(10))], "occupy 20 bytes"),
+        ([[], [], []], "keys for 3 levels"),
         ([[Key(Kind.RESTART, 0, "u")]], "one variable"),
     ):
         with pytest.raises(BadInput, match=said):

@@ -1,45 +1,54 @@
 """H-Revolve and mixed: schedules of least makespan on K levels, by one recurrence.
 
-A restart checkpoint takes a bytes of a level and can be read any number of times; the tape of one
-step takes b and is read once. With F for what is free on the levels, e_k for one byte of level k,
-and without what every schedule pays for recording and reversing each step once,
+A restart checkpoint occupies a bytes of a level and can be read any number of times. The tape of
+one step occupies b bytes and is read once. F is the free space on all levels, e_k is one byte of
+level k, and n is the number of steps to reverse. P, Q and Q0 are seconds, without the time to
+record and reverse each step once, which every schedule needs:
 
     P(n, F) = 0 for n <= h, else the least of                        x_0 in the register only
         w'_k + r'_k + P(n - 1, F - b e_k)        record the first step, and write its tape
         w_k + Q0(n, F, k)                        write x_0
-    Q0(n, F, k) = min_{1<=j<n} j u + P(n - j, F - a e_k) + r_k + Q(j, F, k)    x_0 also on level k,
-    Q(n, F, k) = min(Q0(n, F, k), P(n, F))                          whose space F still counts
+    Q0(n, F, k) = min_{1<=j<n} j u + P(n - j, F - a e_k) + r_k + Q(j, F, k)    x_0 also on level k;
+    Q(n, F, k) = min(Q0(n, F, k), P(n, F))                          F includes the space of x_0
 
-for all levels k on which there is space. w_k and r_k are the seconds to write and later discard,
-and to read, a restart checkpoint, w'_k and r'_k those of a tape; u is what moving takes, advanced
-or, where that is priced lower, recorded; and the working memory holds the tapes of h steps, so that
-so many are recorded and reversed at once. The second term of Q gives up x_0 for tapes, or for
-another level. With one level, h = 1, a = b and nothing to pay for access this is (1) and (2) of
-Maddison, "On the implementation of checkpointing with high-level algorithmic differentiation",
-2023, whose argument that x_i and the tape of step i are never worth storing together holds with
-costs too. Exhaustive search has found nothing better in many thousand small cases: strong evidence,
-not a proof. For example, with one slot, free of cost, and no tapes, three steps of 1 s take 3 s
-besides: from x_0 advance two steps and reverse the last one, read x_0 and advance one, read x_0.
+for all levels k that have space. w_k is the time to write a restart checkpoint and to discard it
+later, and r_k the time to read it; w'_k and r'_k are those of a tape. u is the time to go forward
+one step: to advance, or to record if that costs less. The working memory holds the tapes of h
+steps, so that h steps can be recorded and reversed together. The second term of Q discards x_0, so
+that its space is used for tapes, or writes x_0 to another level.
 
-Time is O(K n^2) for each F, so that chains with many of them are planned hierarchically: on one
-level at a time, in an order, with all nearer levels free and no farther one used,
+For example, with one slot that is free of cost, h = 1, no tapes and u = 1 s, three steps need
+P(3) = Q0(3) = 3 s: from x_0 advance two steps and reverse the last one; read x_0, advance one step
+and reverse the second one; read x_0 and reverse the first one.
+
+With one level, h = 1, a = b and no cost of access, these are equations (1) and (2) of Maddison, "On
+the implementation of checkpointing with high-level algorithmic differentiation", 2023. His argument
+that it never pays to store both x_i and the tape of step i is also true with costs. Exhaustive
+search has found nothing better in many thousand small cases. This is strong evidence, but no proof.
+
+The recurrence takes O(K n^2) time for each F. Therefore chains with many values of F are planned
+hierarchically: one level after the other, in an order of the levels. In stage k all nearer levels
+are empty at the start and no farther level is used. f is the free space on level k:
 
     P_k(n, f) = min(P_{k-1}(n), w'_k + r'_k + P_k(n - 1, f - b), w_k + Q0_k(n, f))
 
-and so on. Without tapes that is Theorem 2 of Herrmann and Pallez, "H-Revolve", ACM TOMS 2020, with
-one repair: beyond the first level they let j run to n - 2 only, and j = n - 1, to go to the end
-with nothing stored on the way and come back to level k, is needed where reading x_0 from k costs
-less than first moving it nearer. With tapes the hierarchical optimum is not always the optimum: a
-tape is read once and may lie far away, a restart checkpoint that is taken later, and often read,
-would then be better kept nearer. Search found 54 s where it takes 61, with 6 steps; and of 80,000
-random cases of up to 40 steps on levels of a few bytes the worst lost 86 %, with 31 steps. Chains
-so short are planned on all levels at once. In 872 cases of 100 to 300 steps, on 3 to 20 free near
-slots and 20 to 60 far ones, nothing was lost.
+Q0_k and Q_k follow from Q0 and Q in the same way. Without tapes this is Theorem 2 of Herrmann and
+Pallez, "H-Revolve", ACM TOMS 2020, with one correction. For all levels but the first, their j ends
+at n - 2. j = n - 1 means to advance to the last step without another checkpoint, and then to read
+x_0 from level k. This is needed if a read of x_0 from level k costs less than a copy of x_0 on a
+nearer level.
 
-The recurrence is solved in short tables for long chains, nearly all of whose segments are alike
-(`segments`); where that proves nothing, as straight pieces in compiled code (`pieces`), or row by
-row in numpy (`tables`). All of them are exact for costs as `whole` has them. `walk` turns the
-decisions into actions.
+With tapes, the best hierarchical schedule is not always the best schedule. A tape is read once and
+may be stored on a far level, so that a restart checkpoint that is written later and read often
+could have a nearer slot. A search has found 54 s instead of 61 s, with 6 steps. Of 80,000 random
+cases of up to 40 steps on levels of a few bytes, the worst takes 86 % more, with 31 steps. Such
+short chains are planned on all levels together. In 872 cases of 100 to 300 steps, with 3 to 20 near
+slots that cost nothing and 20 to 60 far ones, the hierarchical schedule was as fast as the best.
+
+In a long chain nearly all segments are alike, so that short tables solve the recurrence
+(`segments`). If these cannot prove the optimum, compiled code solves it as straight pieces
+(`pieces`), or numpy row by row (`tables`). All of them are exact for the costs that `whole`
+returns. `walk` turns the decisions into actions.
 """
 
 from collections.abc import Sequence
@@ -70,66 +79,67 @@ if TYPE_CHECKING:
     from ckio.planners.dp.pieces import Layers
 
 _MOST_ORDERS: Final = 24
-"""Orders of the levels that are tried: all those of four levels."""
+"""The most orders of the levels that are tried; four levels have 24."""
 
 _MOST_SOLVED: Final = 2e8
-"""Lengths of layers that are solved before the order is settled: some ten seconds."""
+"""No further order is tried after tables of this total length: about ten seconds."""
 
 _FEW: Final = 500
-"""Lengths up to which tables take some milliseconds, and short tables no less."""
+"""Chain length up to which whole tables take some milliseconds, so that short ones gain nothing."""
 
 _SHORT: Final = 2_000
-"""Lengths for which numpy is quicker than loading what is compiled."""
+"""Chain length up to which numpy is faster than loading compiled code."""
 
 _QUICK: Final = 1_000
-"""Lengths of the tables of segments for which that is so."""
+"""Length of the tables of segments up to which numpy is faster than loading compiled code."""
 
 _LONG: Final = 20_000
-"""Lengths for which numpy takes a minute or more."""
+"""Chain length from which numpy takes a minute or more."""
 
 _MOST_COMPARED: Final = 5e8
-"""Numbers that a plan of all levels at once may compare: some two seconds."""
+"""The most comparisons in a plan on all levels together: about two seconds."""
 
 _MOST_FINE: Final = 1 << 18
-"""Sums of sizes that are told apart where tables are only as long as segments."""
+"""The most sums of sizes that are distinguished if the tables are only as long as segments."""
 
 _MOST_JOINT: Final = 1 << 26
-"""Numbers that its tables may hold: half a gigabyte."""
+"""The most numbers in the tables of all levels together: half a gigabyte."""
 
 _MOST_TABULATED: Final = 2e7
-"""Numbers of tables up to the whole length that are worth it where a first sweep has a gap."""
+"""The most numbers in tables of the whole length that are tried if a first sweep has a gap."""
 
 _MOST_KEPT: Final = 1 << 27
-"""Numbers that numpy's tables may hold, with tapes: a gigabyte."""
+"""The most numbers in numpy's tables with tapes: a gigabyte."""
 
 _SEARCHED: Final = "optimal: exhaustive search has found nothing better in small cases"
-_RECORDING: Final = "; moves are recorded, which is priced lower than to advance"
-_HIERARCHICAL: Final = "optimal among hierarchical schedules; the best of all may be faster still"
+_RECORDING: Final = "; steps are recorded instead of advanced, because recording costs less"
+_HIERARCHICAL: Final = "optimal among hierarchical schedules; another schedule may be faster"
 
 
 def hrevolve(chain: Chain, platform: Platform, /, *, insist: bool = False) -> Schedule:
-    """Return the least-makespan schedule of restart checkpoints on all levels of a platform.
+    """Return the schedule of least makespan with restart checkpoints on all levels of a platform.
 
-    Where the levels' costs cross (one is quicker to write and slower to read than another), the
-    recurrence is solved for every order that puts a level before those it beats in both (24 orders
-    at most), and the cheapest is taken; the log says which.
+    The costs of two levels may cross: one is faster to write and slower to read than the other.
+    Then the planner solves the recurrence for every order in which a level comes before those that
+    are slower in both (at most 24 orders), and returns the best schedule. The log names its order.
 
-    In chains of more than 2001 steps, costs are rounded where they are not multiples of a 10,000th
-    or more of `advance`; `Schedule.note` says so, and by how much the makespan can be above the
-    least. Some chains of more than 20,001 steps need numba (`pip install ckio[fast]`). Chains whose
-    steps differ are planned by `varying`.
+    In chains of more than 2001 steps, costs are rounded unless they are multiples of a unit of at
+    least `advance` / 10,000. `Schedule.note` then gives the unit, and by how much the makespan can
+    exceed the least one. Some chains of more than 20,001 steps need numba
+    (`pip install ckio[fast]`). Chains whose steps differ are planned by `varying`. Source: Herrmann
+    and Pallez (2020), Theorem 2, with the correction that the module describes.
 
     Parameters
     ----------
     insist : bool
-        Plan without numba, however long that takes.
+        Plan without numba, even if that takes hours.
 
     Raises
     ------
     NoSchedule
-        Where n > 1 and no level holds a checkpoint.
+        If n > 1 and no level can store a checkpoint.
     BadInput
-        Where numba is needed and missing, and where costs are too large to be added up.
+        If numba is needed and missing, or if the costs are too large to be added up.
     """
     if chain.varies:
         return varying(chain, platform, tapes=False, planner="hrevolve")
@@ -137,9 +147,11 @@ def hrevolve(chain: Chain, platform: Platform, /, *, insist: bool = False) -> Sc
 
 
 def hrevolve_2020(chain: Chain, platform: Platform, /, *, insist: bool = False) -> Schedule:
-    """Return the schedule of Theorem 2 as it is printed: beyond the first level, j stops at n - 2.
+    """Return the schedule of Theorem 2 of Herrmann and Pallez (2020) as it is printed.
 
-    It is kept to show the difference from `hrevolve`, which is never slower; `insist` as there.
+    For all levels but the first, j ends at n - 2. The function shows the difference from
+    `hrevolve`, whose schedules are never slower. `insist` and the errors are those of `hrevolve`;
+    it also raises BadInput for a chain whose steps differ.
     """
     alike(chain, planner="hrevolve-2020")
     return _hrevolve(chain, platform, "hrevolve-2020", repaired=False, insist=insist)
@@ -154,25 +166,27 @@ def _hrevolve(
 
 
 def mixed(chain: Chain, platform: Platform, /, *, insist: bool = False) -> Schedule:
-    """Return the least-makespan schedule of restart checkpoints and tapes on all levels.
+    """Return the schedule of least makespan with restart checkpoints and tapes on all levels.
 
-    Where all levels at once are too much for a plan in seconds, the least among hierarchical
-    schedules; the note says which. It is never slower than that of `hrevolve`. Chains of more than
-    20,001 steps, and of fewer on levels with space for very many checkpoints, need numba
-    (`pip install ckio[fast]`). Chains whose steps differ are planned by `varying`.
+    If a plan on all levels together would take more than seconds, the schedule is the best
+    hierarchical one. `Schedule.note` tells which of the two it is. The schedule is never slower
+    than that of `hrevolve`. Chains of more than 20,001 steps, and shorter chains on levels with
+    space for very many checkpoints, need numba (`pip install ckio[fast]`). Chains whose steps
+    differ are planned by `varying`. Sources: Maddison (2023), equations (1) and (2); Herrmann and
+    Pallez (2020), Theorem 2.
 
     Parameters
     ----------
     insist : bool
-        Plan without numba, however long that takes, as far as tables of a gigabyte do.
+        Plan without numba, even if that takes hours; tables may not exceed a gigabyte.
 
     Raises
     ------
     NoSchedule
-        Where no level holds a restart checkpoint, and all of them together not the tapes that the
-        working memory does not hold.
+        If no level can store a restart checkpoint, and all levels together cannot store the tapes
+        that do not fit into the working memory.
     BadInput
-        Where numba is needed and missing, and where costs are too large to be added up.
+        If numba is needed and missing, or if the costs are too large to be added up.
     """
     if chain.varies:
         return varying(chain, platform, tapes=True, planner="mixed")
@@ -184,28 +198,28 @@ def mixed(chain: Chain, platform: Platform, /, *, insist: bool = False) -> Sched
     other = hrevolve(chain, platform, insist=insist)
     if makespan(schedule, platform) <= makespan(other, platform):
         return schedule
-    return Schedule(chain, other.actions, note="hrevolve's: no mixed schedule found is faster")
+    return Schedule(chain, other.actions, note="the schedule of hrevolve: no mixed one is faster")
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The recurrence, solved, and the makespan that it promises.
+    """The solution of the recurrence, and its makespan.
 
     Attributes
     ----------
     stages : tuple of Table or Layers
-        To be walked from the last one on.
+        The solution for each level. The schedule starts with the last stage.
     seconds : float
-        Equal to the makespan of the schedule as long as sums of the costs are exact in 64-bit
-        floats (whole numbers, quarters and the like), else but for what their rounding adds up to;
-        and where costs were rounded to units within half a unit an access.
+        The makespan of the schedule. It is exact as long as sums of the costs are exact in 64-bit
+        floats (for example, whole numbers and quarters). Otherwise it differs by the rounding of
+        sums, and, if costs were rounded to units, by at most half a unit for each access.
     note : str
-        In which sense this is the best.
+        In which sense the schedule is the best.
     complete : bool
-        Whether every plan of restart checkpoints alone was among those compared, and neither a
-        cost nor a size was rounded.
+        Whether all schedules of restart checkpoints only were compared, and neither a cost nor a
+        size was rounded.
     first : tuple of Segment
-        The first sweep, where that is not left to the stages.
+        The first forward sweep, if it does not follow from the stages.
     """
 
     stages: tuple["Table | Layers", ...]
@@ -215,7 +229,7 @@ class Solution:
     first: tuple[Segment, ...] = ()
 
     def schedule(self, chain: Chain, /, *, held: int, recording: bool) -> Schedule:
-        """Return the schedule of the chain that was planned for."""
+        """Return the schedule; `chain` is the chain for which the recurrence was solved."""
         walk = Walk(self.stages, held=held, recording=recording)
         return walk.draft(chain.length, self.first).schedule(chain, note=self.note)
 
@@ -223,9 +237,10 @@ class Solution:
 def solve_states(
     chain: Chain, platform: Platform, /, *, planner: str, repaired: bool, insist: bool = False
 ) -> Solution:
-    """Return the cheapest solution without tapes over the orders of the levels.
+    """Return the best solution without tapes over all orders of the levels.
 
-    If not `repaired`, j stops at n - 2 beyond the first level. Raises as `hrevolve` does.
+    If not `repaired`, j ends at n - 2 for all levels but the first. Raises the errors of
+    `hrevolve`.
     """
     fixed = chain.length * (chain.record + chain.reverse)
     if chain.length == 1:
@@ -237,7 +252,7 @@ def solve_states(
     note = f"the least makespan by {theorem}"
     if prices is not None and prices.rounded:
         unit, above = prices.seconds(1), prices.above
-        note += f", for costs rounded to {unit:.3g} s: at most {above:.1%} more"
+        note += f" for costs rounded to {unit:.3g} s: at most {above:.1%} more than the least"
     return replace(best, seconds=best.seconds + fixed, note=note)
 
 
@@ -250,13 +265,14 @@ def solve(
     jointly: bool | None = None,
     insist: bool = False,
 ) -> Solution:
-    """Return the solution with tapes on all levels `jointly`, or by level; as there is time for.
+    """Return the solution with tapes: on all levels `jointly`, or hierarchically.
 
+    With None for `jointly`, levels are planned together if that takes about two seconds at most.
     The working memory holds the tapes of `held` steps.
     """
     fixed = chain.length * (chain.record + chain.reverse)
     if chain.length <= held:
-        note = "optimal: no step is taken twice, and nothing is stored"
+        note = "optimal: no step is recomputed, and nothing is stored"
         return Solution((), fixed, note, complete=True)
     given, fine = spaces(chain, platform, held=held), list[Space]()
     if chain.length - 1 > _SHORT and available() and not all(it.slots for it in given):
@@ -272,22 +288,22 @@ def solve(
         best, _ = asked.best(given)
         note = best.note or (_SEARCHED if len(given) == 1 else _HIERARCHICAL)
     counted = [] if best.first and not best.note else fine if best.note else given
-    if not all(space.exact for space in counted):  # slots are always counted
-        note += "; sizes are rounded up to units that can be counted"
+    if not all(space.exact for space in counted):  # slots are always exact
+        note += "; sizes are rounded up to units, because there are too many sums of sizes"
     if chain.record < chain.advance:
         note += _RECORDING
     return replace(best, seconds=best.seconds + fixed, note=note)
 
 
 def _few(given: Sequence[Space], length: int) -> bool:
-    """Whether there is time and memory for tables of all levels at once."""
+    """Whether there is time and memory for tables of all levels together."""
     numbers = length * rows(given)
     compared = numbers * length * len(given) / 2
     return compared <= _MOST_COMPARED and numbers * (1 + 2 * len(given)) <= _MOST_JOINT
 
 
 class _Swept(NamedTuple):
-    """A solution with a first sweep, and how far it is above a lower bound at most, as a part."""
+    """A solution with a first sweep, and its relative gap to a lower bound."""
 
     solution: Solution
     gap: float
@@ -295,9 +311,9 @@ class _Swept(NamedTuple):
 
 @dataclass(frozen=True)
 class _Asked:
-    """A chain of `length` steps, of which the working memory holds the tapes of `held`.
+    """A chain of `length` steps; the working memory holds the tapes of `held` steps.
 
-    Sizes of `fine` levels are rounded to smaller units.
+    The sizes on the levels `fine` are rounded to smaller units.
     """
 
     length: int
@@ -309,21 +325,21 @@ class _Asked:
     fine: tuple[Space, ...] = ()
 
     def jointly(self, given: Sequence[Space]) -> Solution:
-        """Return the solution on all levels at once."""
+        """Return the solution on all levels together."""
         with np.errstate(over="ignore"):
             table = dp_tables.solve(given, _unaided(self.length, self.held, inf), move=self.move)
         complete = all(space.exact for space in given)
         return self._checked(Solution((table,), float(table.finish[-1]), "", complete))
 
     def best(self, given: Sequence[Space]) -> tuple[Solution, Whole | None]:
-        """Return the solution of the best order of the levels, and its costs if they are whole."""
+        """Return the solution of the best order of the levels, and its costs in whole units."""
         prices = whole(
             self.move,
             [cost for space in given for cost in space.costs if cost < inf],
             length=self.length - 1,
         )
         if prices is not None and prices.rounded and self.length <= _SHORT + 1:
-            prices = None  # tables in seconds take no longer, and need no rounding
+            prices = None  # tables of floats take no longer, and need no rounding
         every = islice(orders(given if prices is None else priced(given, prices)), _MOST_ORDERS)
         solutions, solved = list[Solution](), 0
         for order in every:
@@ -340,12 +356,13 @@ class _Asked:
     def _checked(self, solution: Solution) -> Solution:
         if not isfinite(solution.seconds):
             raise BadInput(
-                f"{self.planner}: the costs are too large to be added up; give them in seconds"
+                f"{self.planner}: the costs are too large to be added up in 64-bit floats; give all"
+                " costs in seconds"
             )
         return solution
 
     def _solved(self, order: Sequence[Space], prices: Whole | None) -> Solution:
-        """Return the solution of one order, in the way that is quickest."""
+        """Return the solution of one order of the levels, by the fastest method that applies."""
         exact = all(space.exact for space in order)
         if prices is None:
             self._refuse_long(order, prices)
@@ -371,7 +388,7 @@ class _Asked:
         return Solution(stages, seconds, "", complete and exact)
 
     def _swept(self, order: Sequence[Space], prices: Whole) -> "_Swept | None":
-        """Return the solution with the best first sweep of segments, where sizes differ."""
+        """Return the solution with the best first sweep of segments, for two different sizes."""
         from ckio.planners.dp.sweep import sweep_of_segments
 
         levels = {space.number: space for space in priced(self.fine, prices)}
@@ -389,12 +406,12 @@ class _Asked:
         first = [group[0]._replace(copies=len(group)) for group in alike]
         seconds = prices.seconds(round(sweep.seconds))
         gap = max(0.0, sweep.seconds / sweep.bound - 1) if sweep.bound > 0 else 0.0
-        note = f"hierarchical, in segments, at most {gap:.2%} above the best such schedule"
+        note = f"hierarchical, in segments: at most {gap:.2%} above the best such schedule"
         solution = Solution(stages, seconds, note, complete=False, first=tuple(first))
         return _Swept(solution, gap)
 
     def _whole(self, order: Sequence[Space], prices: Whole) -> "tuple[Table | Layers, ...]":
-        """The stages up to the whole length, for whole costs."""
+        """Return the stages for all lengths up to the whole chain, for whole costs."""
         counted = [space.in_slots(self.length) if space.slots else space for space in order]
         if self.length - 1 > _SHORT and available():
             return self._in_pieces(counted, self.length, prices.advance)
@@ -404,7 +421,7 @@ class _Asked:
     def _short(
         self, order: Sequence[Space], length: int, *, move: int
     ) -> "tuple[Table | Layers, ...]":
-        """The stages up to the length of segments, for whole costs."""
+        """Return the stages for all lengths up to that of segments, for whole costs."""
         if length <= _QUICK or not available():
             return self._in_tables(order, length, move, FAR)
         return self._in_pieces(order, length, move)
@@ -427,34 +444,34 @@ class _Asked:
         return tuple(stages)
 
     def _refuse_long(self, order: Sequence[Space], prices: Whole | None) -> None:
-        """Raise BadInput for a chain that is too long, or on too much space, for numpy's tables."""
-        insist = "insist on numpy (insist=True, --insist), which may take hours"
+        """Raise BadInput if the chain is too long for numpy, or the levels have too much space."""
+        insist = "plan with numpy (insist=True, --insist), which may take hours"
         kept = 2 * self.length * sum(rows([space]) for space in order if space.tapes)
         if kept > _MOST_KEPT and prices is not None:
             raise BadInput(
-                f"{self.planner}: {self.length} steps with so much room are planned by compiled"
-                f" code: pip install ckio[fast]; numpy's tables would take {kept >> 26} GB"
+                f"{self.planner}: {self.length} steps on levels of this capacity need compiled"
+                f" code, because numpy's tables would take {kept >> 26} GB: pip install ckio[fast]"
             )
         if (self.length - 1 <= _LONG or self.insist) and kept <= _MOST_KEPT:
             return
         if prices is not None:
             raise BadInput(
-                f"{self.planner}: {self.length} steps are planned by compiled code: pip install"
-                f" ckio[fast]; or {insist}"
+                f"{self.planner}: {self.length} steps need compiled code: pip install ckio[fast];"
+                f" or {insist}"
             )
         raise BadInput(
-            f"{self.planner}: the costs are too large to be added up for {self.length} steps; leave"
-            f" out levels that are much slower than a step, or {insist}"
+            f"{self.planner}: the costs are too large to be added up for {self.length} steps;"
+            f" remove levels that are much slower than a step, or {insist}"
         )
 
 
 def _unaided(length: int, held: int, far: float) -> Any:
-    """P without any level, for each length up to the greatest: 0, or `far`."""
+    """Return P without any level for the lengths from 0 to `length`: 0 up to `held`, then `far`."""
     return np.where(np.arange(length + 1) <= held, type(far)(0), far)
 
 
 def priced(given: Sequence[Space], prices: Whole) -> list[Space]:
-    """Return the levels with their costs in units; those that are infinite stay so."""
+    """Return the levels with their costs in units; infinite costs stay infinite."""
     others = iter(prices.others)
     costs = [[next(others) if cost < inf else cost for cost in it.costs] for it in given]
     return [

@@ -1,27 +1,29 @@
-"""Planning without knowing the end: what to store while a program runs, and the way back from it.
+"""Online planning: choose checkpoints while the number of steps is unknown, then reverse the chain.
 
-    rule = Online(chain, platform)         where `chain.steps` plays no part, and may be None
-    rule.at(step, stored)                  what to do when x_step is reached
-    rule.until(step, stored)               the next step at which there may be anything to do
-    rule.finish(steps, stored)             the way back, when x_steps turns out to be the last
-    rule.follow(step, stored)              the first two along one run, which ask at every step
+    rule = Online(chain, platform)         `chain.steps` is ignored and may be None
+    rule.at(step, stored)                  the actions at x_step
+    rule.until(step, stored)               the next step at which there may be actions
+    rule.finish(steps, stored)             the reverse sweep, when x_steps is known to be the last
+    rule.follow(step, stored)              an object with `at` and `until` for one run
 
-These are functions of the step and of what is stored alone, so that a run that was killed goes on
-with what survived. At every step there is what it takes to end there, and never more than fits. To
-go through all that is stored takes time for each key, though, and where a level never fills there
-are ever more of them: a `Follower`, which takes for granted that a run does what it says, goes
-through them once.
+The results depend only on the step and on the stored keys. Therefore a run that was killed can
+resume with the checkpoints that survive. The chain can end at every step: the stored checkpoints
+suffice to reverse it, and they never exceed the capacity of a level. `at` and `until` of `Online`
+go through all stored keys at each call, and the number of keys grows if a level never fills. A
+`Follower` goes through them only once, because it assumes that the run performs all its actions.
 
-The near level is a comb of the chain (see `levels`) until it is so long that a far level pays (see
-`levels`). Then x_0, and those of the comb that are 3/4 of a period apart, are moved to the
-far level, and from there on every m-th state is written to it; the near level is a comb of the
-steps since the last of these, and gives up what lies before it as it needs the slots. A far level
-that is full is a comb too, whose unit is the period. Of several far levels each has a T and a
-period of its own, and is used from its T on when those before it are full.
+The checkpoints on the near level are a comb, until the chain is so long (T steps) that a far level
+pays; see `levels` for both. Then x_0, and the states of the comb that are at least 3/4 of a period
+apart, are moved to the far level, and afterwards every m-th state is written to it. The
+near level is then a comb of the steps after the last far checkpoint. Earlier near checkpoints are
+discarded when their slots are needed. If a far level is full, its checkpoints are a comb as well,
+with the period as unit. Each of several far levels has its own T and its own period. A far level is
+used from its T, when all far levels before it are full.
 
-To move a checkpoint costs a read and a write, and one of each for the state that has been reached,
-which it overwrites in the register. When the end comes, its last step has been advanced over and
-not recorded: so the way back begins with a read, except on a chain of one step.
+A move of checkpoints costs a read and a write for each. In addition, the current state must be
+written before and read again after the move, because the move overwrites the register. When the
+end is known, the last step has been advanced over and not recorded. Therefore the reverse sweep
+begins with a read, except for a chain of one step.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,11 +45,11 @@ from ckio.schedule import Schedule
 
 
 class Follower:
-    """Says at each step of a run what `Online.at` and `Online.until` would, and remembers it.
+    """The decisions of `Online.at` and `Online.until` for one run, with a memory of what is stored.
 
-    It takes for granted that the run does what it says, all of it and nothing else that changes
-    what is stored, before it is asked again. What is `stored` when it begins, at x_step, is gone
-    through once.
+    The run must perform all actions that this object returns before the next call, and must not
+    change the stored checkpoints in another way. `stored` are the keys on each level at the start,
+    when the run is at x_step.
     """
 
     def __init__(
@@ -56,18 +58,21 @@ class Follower:
         self._sweep, self._step = ForwardSweep(levels, Draft(), stored, step), step
 
     def at(self, step: int, /) -> Actions:
-        """Return the actions at x_step, which is in the register before and after.
+        """Return the actions at x_step, which is in the register before and after them.
 
-        Raises BadInput for a step before the last one it was asked about.
+        Raises BadInput if `step` is smaller than in an earlier call.
         """
         if step < self._step:
-            raise BadInput(f"a run is followed forward: step {step} comes before {self._step}")
+            raise BadInput(
+                f"step {step} comes before step {self._step} of an earlier call; call `at` with"
+                " steps in ascending order"
+            )
         self._step, draft = step, Draft()
         self._sweep.at(step, draft)
         return draft.actions()
 
     def until(self, step: int, /) -> int:
-        """The first step after this one at which `at` may say anything, if nothing else changes."""
+        """Return the next step at which `at` may return actions; before it there are none."""
         return self._sweep.until(step)
 
 
@@ -75,11 +80,11 @@ __all__ = ["Follower", "Online", "online", "wang_moin"]
 
 
 def online(chain: Chain, platform: Platform, /) -> Schedule:
-    """Return the schedule of a run that did not know its end, once the end is known.
+    """Return the schedule of a run that did not know its number of steps until the end.
 
-    Forward, nothing depends on the number of steps; only that a chain of one step stores nothing.
-    Raises NoSchedule where n > 1 and no level holds a checkpoint, and BadInput for a chain whose
-    steps differ.
+    The forward sweep does not depend on the number of steps, except that a chain of one step stores
+    nothing. Raises NoSchedule if n > 1 and no level can store a checkpoint, and BadInput for a
+    chain whose steps differ.
     """
     rule, draft = Online(chain, platform), Draft()
     if chain.length == 1:
@@ -93,16 +98,16 @@ def online(chain: Chain, platform: Platform, /) -> Schedule:
         draft.advance(step, then)
         step = then
     back = rule.finish(chain.length, sweep.stored())
-    note = f"forward without knowing the end; back: {back.note}"
+    note = f"forward sweep without knowing the end; reverse sweep: {back.note}"
     return Schedule(chain, draft.schedule(chain).actions + back.actions, note=note)
 
 
 @dataclass(frozen=True)
 class Online:
-    """The rule for a chain whose steps are all alike, on a platform.
+    """The rule for runs that do not know their end, for a chain of equal steps on a platform.
 
-    Raises BadInput for a chain whose steps differ. What it is asked first raises NoSchedule where
-    no level holds a checkpoint, or the working memory no tape.
+    Raises BadInput for a chain whose steps differ. The first use of the object raises NoSchedule if
+    no level can store a checkpoint, or the working memory cannot hold the tape of one step.
     """
 
     chain: Chain
@@ -113,29 +118,33 @@ class Online:
 
     @cached_property
     def levels(self) -> OnlineLevels:
-        """The part of the platform that it uses."""
+        """The levels that are used, with the parameters of the rule for each."""
         return levels(self.chain, self.platform)
 
     def at(self, step: int, stored: Sequence[Iterable[Key]], /) -> Actions:
-        """Return the actions at x_step, which is in the register before and after.
+        """Return the actions at x_step, which is in the register before and after them.
 
-        `stored` are the keys on each level. Nothing is to be done where x_step is one of them.
+        `stored` are the keys on each level. There are no actions if x_step is stored already.
         """
         return Follower(self.levels, step, stored).at(step)
 
     def until(self, step: int, stored: Sequence[Iterable[Key]], /) -> int:
-        """The first step after this one at which `at` may say anything, if nothing else changes."""
+        """Return the next step at which `at` may return actions; before it there are none."""
         return ForwardSweep(self.levels, Draft(), stored, step).until(step)
 
     def follow(self, step: int = 0, stored: Sequence[Iterable[Key]] = (), /) -> Follower:
-        """`at` and `until` along a run that stands at x_step, in about the same time each step."""
+        """Return an object with `at` and `until` for a run at x_step.
+
+        Its calls take about the same time at each step, however many keys are stored.
+        """
         return Follower(self.levels, step, stored)
 
     def finish(self, steps: int, stored: Sequence[Iterable[Key]], /) -> Schedule:
-        """The way back when x_steps has just been reached and is the end.
+        """Return the schedule of the reverse sweep; the run is at x_steps, the end of the chain.
 
-        It begins with what is `stored`, leaves nothing, and is legal after actions that have led to
-        x_steps. Raises NoSchedule where not all steps can be reached from it.
+        It starts with the keys that are `stored` on each level. At its end nothing is stored. It is
+        legal after actions that have led to x_steps. Raises NoSchedule if not all steps can be
+        reached from the stored keys.
         """
         chain = self.chain.with_steps(steps)
         return resume(chain, self.platform, stored, state=steps)

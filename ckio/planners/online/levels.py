@@ -1,49 +1,56 @@
-"""Levels of a run whose end is not known: which are used, and which checkpoints stay on them.
+"""The levels of a run that does not know its end: which are used, and for which checkpoints.
 
-The near level is the cheapest to write and read. A farther one is used from the length on at which
-a chain is taken back faster, by half of w + r, with its first state there than from the nearer
-slots alone,
+The near level is the one that is cheapest to write and read. A farther level is used from that
+length of the chain at which a schedule with x_0 on the far level is faster, by half of w + r, than
+a schedule with the slots of nearer levels only:
 
     T = min { n : 3/2 (w + r) + min_{1<=m<n} u_f (m + A(n - m) + A(m)) < u_f A(n) },
 
-where A(n) is the number of advances of Revolve in the slots of all nearer levels, and w, r are the
-seconds to write (and later discard) and to read a far checkpoint. Its checkpoints are then a period
-of
+where A(n) is the number of steps that Revolve advances in the slots of all nearer levels, u_f is
+the time to advance one step, w is the time to write and later discard a far checkpoint, and r is
+the time to read it. For example, with one near slot A(n) = n (n - 1) / 2, so that for u_f = 1 s and
+w + r = 2 s the condition is 3 + min_m (m + A(n - m) + A(m)) < A(n): T = 5, because with m = 2 the
+left side is 3 + 2 + 3 + 1 = 9, and A(5) = 10. The checkpoints on the far level are then a period of
 
     m = m_X^rr      (Herrmann and Pallez, "H-Revolve", ACM TOMS 2020, Theorem 4; see `spacing`)
 
-steps apart, for as many slots, which is the best in the long run if each is read once and nearer
-levels cost nothing, known end or not (Aupy and Herrmann, "Periodicity in optimal hierarchical
-checkpointing schemes", 2017). But T is two to twelve periods, and to write far from the start on
-would cost chains shorter than that up to three times the optimum.
+steps apart, for this number of nearer slots. In the long run this is the best period if each far
+checkpoint is read once and nearer levels cost nothing, whether or not the end is known (Aupy and
+Herrmann, "Periodicity in optimal hierarchical checkpointing schemes", 2017). But T is two to twelve
+periods, and if far checkpoints were written from the start, chains shorter than T would take up to
+three times the optimum.
 
-With 1 for 3/2, T would be the length from which on x_0 is best kept on the far level. But others
-move there too, in vain if the end comes soon: of 1, 5/4, 3/2 and 2 this loses least, in the mean of
-the cases in bench/bench_online.py.
+With 1 instead of 3/2, T would be the length from which x_0 is best stored on the far level. But
+other checkpoints move to the far level, too, without a gain if the end comes soon. Of 1, 5/4, 3/2
+and 2, the factor 3/2 loses least in the mean of the cases in bench/bench_online.py.
 
-The checkpoints kept are a comb: the first stays, and up to s - 1 more lie between it and the state
-that has been reached. x_t, t steps after the first, is a candidate only where t is a multiple of
+The checkpoints on a level are a comb: the first one stays, and at most s - 1 more are between it
+and the current state. x_t, t steps after the first, is a candidate only if t is a multiple of
 
     d(t) = u 2^j,   j the largest with d(t) <= t / 2s,  or 0,
 
-so that the grid grows coarser with the chain, and the number of writes only with its logarithm. A
-candidate that finds the level full takes the place of the checkpoint, itself included, without
-which the chain as it is now would be cheapest to take back. With gaps g_0, g_1, .. between the
-checkpoints that stay, in blocks of u steps, this is
+so that the grid becomes coarser as the chain grows, and the number of writes grows only with the
+logarithm of the length. If the level is full, one checkpoint (perhaps the candidate itself) is
+discarded: the one without which the current chain is cheapest to reverse. With gaps g_0, g_1, ..
+between the other checkpoints, in blocks of u steps, this cost is
 
     R = sum_i A(s - i, g_i),   A(c, g) = r g - beta(c + 1, r - 1),  r the least with beta(c, r) >= g
 
-where A is the number of advances of Revolve with c slots (Griewank and Walther, Algorithm 799,
-2000), those that are free when the chain has been taken back as far as gap i, that of the gap's
-first state among them. The rule, known as the greedy one, is legal at every step and for every end.
+where A is the number of blocks that Revolve advances with c slots (Griewank and Walther, Algorithm
+799, 2000). When gap i is reversed, s - i slots are free, including that of the first state of the
+gap. This greedy rule is legal at every step and for every end. For example, with s = 2, u = 1,
+x_0 and x_2 stored and the candidate x_6, x_2 is discarded, because R = A(2, 6) + A(1, 1) = 8 + 0
+without x_2, and R = A(2, 2) + A(1, 5) = 1 + 10 without x_6. (The current state counts as one step
+of the last gap.)
 
-The unit u weighs the transfers of a checkpoint, w + r seconds, against advancing u_f seconds a step
-from one that lies further back, half a gap on average: (w + r) / u + u_f u / 2 is least at
+The unit u balances the transfers of a checkpoint (w + r seconds) against advancing from an earlier
+checkpoint (u_f seconds for each step, half a gap on average). (w + r) / u + u_f u / 2 is least at
 
     u = sqrt(2 (w + r) / u_f).
 
-With more than 64 slots the comb is the grid itself, as fine as the slots allow: Revolve advances
-over hardly any step more than twice then, and choosing well would take more time than it saves.
+With more than 64 slots the comb is the grid itself, as fine as the slots allow. Revolve then
+advances over hardly any step more than twice, so that a better choice would take more time than it
+saves.
 """
 
 from bisect import bisect_left
@@ -61,7 +68,7 @@ from ckio.platform import Platform
 from ckio.platform.chain import Chain
 
 _MANY = 64
-"""Slots beyond which the comb is a plain grid."""
+"""With more slots than this, the comb is a plain grid."""
 
 ENDLESS = 2**62
 """More steps than any chain has."""
@@ -69,40 +76,40 @@ ENDLESS = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Comb:
-    """The rule for so many slots, that of the first checkpoint among them, and a unit in steps."""
+    """The rule for `slots` slots, including that of the first checkpoint; `unit` is in steps."""
 
     slots: int
     unit: int
 
     def grid(self, done: int, /) -> int:
-        """The distance of candidates, `done` steps after the first checkpoint."""
+        """Return the distance of candidates, `done` steps after the first checkpoint."""
         blocks = done // self.unit
         if self.slots > _MANY:
-            # The smallest power of two with which no more than the slots are needed.
+            # The smallest power of two for which the slots suffice.
             return self.unit << (blocks // self.slots).bit_length()
         return self.unit << max(0, (blocks // (2 * self.slots)).bit_length() - 1)
 
     def takes(self, done: int, /) -> bool:
-        """Whether the state `done` steps after the first checkpoint is a candidate."""
+        """Return whether the state `done` steps after the first checkpoint is a candidate."""
         return self.slots > 1 and done % self.grid(done) == 0
 
     def next(self, done: int, /) -> int:
-        """How many steps after the first there may be a candidate again; there is none before."""
+        """Return the distance of the next possible candidate from the first checkpoint."""
         if self.slots == 1:
             return ENDLESS
         grid = self.grid(done)
         return (done // grid + 1) * grid
 
     def superfluous(self, steps: Sequence[int], /) -> int:
-        """Which of the checkpoints of these steps, one more than there are slots, is to go.
+        """Return the step of the checkpoint to be discarded, one of `steps`.
 
-        The steps increase; the last is the candidate's, and the first never goes. Of several that
-        are equally good it is the one of the smallest step.
+        `steps` are in ascending order and one more than the slots. The last is the candidate's; the
+        first is never discarded. Of several that are equally good, the smallest step is returned.
         """
         if self.slots > _MANY:
             first, grid = steps[0], self.grid(steps[-1] - steps[0])
             return next(step for step in steps if (step - first) % grid)
-        # Taking out checkpoint i joins gaps i - 1 and i, and leaves those after it one slot more.
+        # Without checkpoint i, gaps i - 1 and i are joined, and later gaps have one slot more.
         gaps = [end - begin for begin, end in pairwise((*steps, steps[-1] + 1))]
         free = range(self.slots, 0, -1)
         left = accumulate(map(self._advances, free, gaps), initial=0)
@@ -113,7 +120,7 @@ class Comb:
         return steps[1 + cost.index(min(cost))]
 
     def _advances(self, slots: int, steps: int) -> int:
-        """A of a gap, in steps: Revolve goes through it a block at a time."""
+        """Return A of a gap in steps, if Revolve advances one block at a time."""
         reach = _reach(slots, 1 << (steps // self.unit).bit_length())
         r = bisect_left(reach, -(-steps // self.unit))
         return r * steps - self.unit * comb(slots + r, slots + 1)
@@ -121,7 +128,7 @@ class Comb:
 
 @cache
 def _reach(slots: int, blocks: int) -> list[int]:
-    """beta(c, r) for r = 0, 1, .. as far as so many blocks."""
+    """Return beta(c, r) for r = 0, 1, .. until it reaches `blocks`."""
     reach = [1]
     while reach[-1] < blocks:
         reach.append(comb(slots + len(reach), slots))
@@ -129,7 +136,7 @@ def _reach(slots: int, blocks: int) -> list[int]:
 
 
 def unit(room: Room, advance: float, /) -> int:
-    """The u of the equation for a level, a whole number of steps and at least 1."""
+    """Return the unit u for a level: a whole number of steps, at least 1."""
     trip = room.write + room.read
     if trip == 0:
         return 1
@@ -139,15 +146,15 @@ def unit(room: Room, advance: float, /) -> int:
 
 
 _LONGEST = 1 << 20
-"""Steps: a far level that does not pay by then is left to the way back."""
+"""A far level whose T is at least this many steps is used in the reverse sweep only."""
 
 _TRIPS = 1.5
-"""How often w + r is counted before a far level is used."""
+"""The factor of w + r in the definition of T."""
 
 
 @dataclass(frozen=True, slots=True)
 class Far:
-    """A far level, the T from which it is used, and the period of its checkpoints."""
+    """A far level, the T from which it is used, and the period of its checkpoints, in steps."""
 
     room: Room
     since: int
@@ -156,7 +163,7 @@ class Far:
 
 @dataclass(frozen=True, slots=True)
 class OnlineLevels:
-    """The near level with the unit of its comb, and the far levels that pay, the cheapest first."""
+    """The near level, the unit of its comb, and the far levels that pay, the cheapest first."""
 
     near: Room
     unit: int
@@ -164,9 +171,10 @@ class OnlineLevels:
 
 
 def levels(chain: Chain, platform: Platform, /) -> OnlineLevels:
-    """The levels for a chain of any length.
+    """Return the levels for a chain of any length.
 
-    Raises NoSchedule where none holds a checkpoint, or the working memory no tape.
+    Raises NoSchedule if no level can store a checkpoint, or the working memory cannot hold the tape
+    of one step.
     """
     tapes(chain.with_steps(1), platform)
     bytes_of_a_step = chain.restart + chain.tape + chain.adjoint + 1
@@ -175,7 +183,7 @@ def levels(chain: Chain, platform: Platform, /) -> OnlineLevels:
         rooms(endless, platform, planner="online"), key=lambda room: room.write + room.read
     )
     nearer = accumulate((room.slots for room in others), initial=near.slots)
-    # What moves on to the first far level has to pass by the state reached, which takes a slot.
+    # While checkpoints move to the first far level, the current state occupies a slot, too.
     found = [
         _far(room, slots, chain.advance)
         for room, slots in zip(others, nearer, strict=False)
@@ -189,7 +197,7 @@ def levels(chain: Chain, platform: Platform, /) -> OnlineLevels:
 
 
 def _far(room: Room, nearer: int, advance: float) -> Far:
-    """A level, by the number of slots on all nearer ones."""
+    """Return a far level with its T and period, from the number of slots on all nearer levels."""
     period = period_read_once(
         nearer, write=room.write, read=room.read, advance=advance, most=ENDLESS
     )
@@ -197,7 +205,7 @@ def _far(room: Room, nearer: int, advance: float) -> Far:
 
 
 def _pays_since(slots: int, trip: float, advance: float) -> int:
-    """T, or _LONGEST if that is less; a far level cannot pay where advancing takes no time."""
+    """Return T, at most _LONGEST; a far level cannot pay if advancing takes no time."""
     low, high = 1, 2
     while high < _LONGEST and not _pays(high, slots, trip, advance):
         low, high = high, 2 * high
@@ -208,7 +216,7 @@ def _pays_since(slots: int, trip: float, advance: float) -> int:
 
 
 def _pays(steps: int, slots: int, trip: float, advance: float) -> bool:
-    """Whether a chain of so many steps is taken back so much faster with x_0 on the far level."""
+    """Return whether the condition for T is true for `steps` steps."""
     if slots >= steps - 1:
         return False
     taken = read_once(np.arange(1, steps + 1), slots)

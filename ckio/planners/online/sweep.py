@@ -1,4 +1,4 @@
-"""The forward sweep of a run that does not know its end: what lies on the levels, and changes."""
+"""The forward sweep of a run that does not know its end: how the stored checkpoints change."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
@@ -10,10 +10,10 @@ from ckio.planners.online.levels import Comb, Far, OnlineLevels
 
 
 class ForwardSweep:
-    """The checkpoints up to some step, changed by `at`, which puts what it does into a draft.
+    """The checkpoints up to a step. `at` changes them and adds its actions to a draft.
 
-    It depends on `stored`, the keys on each level, of which only restart data play a part. Those of
-    later steps, which a run may find that goes back to an earlier one, take room and no more until
+    `stored` are the keys on each level at the start; only restart data are considered. There may be
+    keys of later steps, if a run has returned to an earlier step. They only occupy slots until
     their step is reached.
     """
 
@@ -27,7 +27,7 @@ class ForwardSweep:
         self._levels, self._draft = levels, draft
         self._near: list[int] = []
         self._far: list[int] = []
-        self._level: dict[int, int] = {}  # of each far checkpoint
+        self._level: dict[int, int] = {}  # by the step of each far checkpoint
         places = [
             (key.step, number)
             for number, keys in enumerate(stored)
@@ -39,7 +39,7 @@ class ForwardSweep:
         self._reach(step)
 
     def _reach(self, step: int) -> None:
-        """Count what is stored up to this step."""
+        """Add the stored keys up to this step to the near and far checkpoints."""
         while self._ahead and self._ahead[-1][0] <= step:
             found, level = self._ahead.pop()
             if level == self._levels.near.number:
@@ -50,7 +50,7 @@ class ForwardSweep:
                 self._level[found] = level
 
     def stored(self) -> tuple[frozenset[Key], ...]:
-        """The keys on each level, up to the last that has any."""
+        """Return the keys on each level, up to the last level that has any."""
         places = [*((step, self._levels.near.number) for step in self._near), *self._level.items()]
         count = 1 + max((level for _, level in places), default=-1)
         keys: list[list[Key]] = [[] for _ in range(count)]
@@ -59,9 +59,10 @@ class ForwardSweep:
         return tuple(map(frozenset, keys))
 
     def at(self, step: int, draft: Draft | None = None, /) -> None:
-        """All that is to be done when x_step, which is no longer than that ago, is in the register.
+        """Add all actions at x_step, which is in the register before and after them.
 
-        It is in the register afterwards too. What is done goes into another draft, if one is given.
+        `step` must not be smaller than in an earlier call. The actions are added to `draft`, or to
+        the draft of the object if it is None.
         """
         self._draft = self._draft if draft is None else draft
         self._reach(step)
@@ -75,7 +76,7 @@ class ForwardSweep:
             self._to_near(step)
 
     def until(self, step: int, /) -> int:
-        """The first step after this one at which there may be something to do."""
+        """Return the next step at which there may be actions."""
         self._reach(step)
         later = [far.since for far in self._levels.far if far.since > step]
         if self._near or self._far:
@@ -89,16 +90,16 @@ class ForwardSweep:
 
     @property
     def _base(self) -> int:
-        """The first of the near level's comb."""
+        """The step of the first checkpoint of the near comb."""
         return self._far[-1] if self._far else self._near[0]
 
     @property
     def _near_comb(self) -> Comb:
-        # A far checkpoint is the first one without taking a slot.
+        # If the first checkpoint is a far one, it occupies no near slot.
         return Comb(self._levels.near.slots + bool(self._far), self._levels.unit)
 
     def _to_near(self, step: int) -> None:
-        """Store x_step on the near level, if the comb says so."""
+        """Store x_step on the near level if the rule of the comb requires it."""
         if not self._near_comb.takes(step - self._base):
             return
         if self._used[self._levels.near.number] >= self._levels.near.slots:
@@ -109,9 +110,9 @@ class ForwardSweep:
         self._put_near(step)
 
     def _spare(self, step: int) -> int:
-        """Which near checkpoint is to make room for x_step; `step`, if it is not worth it."""
+        """Return the near checkpoint to discard for x_step, or `step` if x_step is not stored."""
         behind = bisect_right(self._near, self._base) if self._far else 1
-        stay = not self._far or self._near[:1] < self._far[:1]  # the first of all leads to x_0
+        stay = not self._far or self._near[:1] < self._far[:1]  # the first of all stays
         if stay < behind:
             return self._near[stay]
         comb = [self._base, *self._near[behind:], step]
@@ -130,19 +131,19 @@ class ForwardSweep:
     # The far levels
 
     def _open(self, step: int) -> list[Far]:
-        """The far levels that are used at this step, the first to be filled first."""
+        """Return the far levels that are used at this step, in the order of filling."""
         return [far for far in self._levels.far if far.since <= step]
 
     def _free(self, far: Far) -> int:
         return far.room.slots - self._used[far.room.number]
 
     def _far_comb(self, places: Sequence[Far]) -> Comb:
-        """The comb of all of them, in periods of the one that is being filled."""
+        """Return the comb of all these levels; its unit is the period of the level being filled."""
         filled = next((far for far in places if self._free(far)), places[-1])
         return Comb(sum(far.room.slots for far in places), filled.period)
 
     def _to_far(self, step: int) -> bool:
-        """Store x_step on a far level, if the comb says so."""
+        """Store x_step on a far level if the rule of the comb requires it; return whether it is."""
         places = self._open(step)
         if not places:
             return False
@@ -165,7 +166,7 @@ class ForwardSweep:
         self._used[level] += 1
 
     def _drop_far(self, step: int) -> int:
-        """Discard a far checkpoint; the level that has room now."""
+        """Discard a far checkpoint; return its level, which has a free slot now."""
         level = self._level.pop(step)
         self._draft.discard(step, level=level)
         del self._far[bisect_left(self._far, step)]
@@ -175,10 +176,12 @@ class ForwardSweep:
     # From the near level to the first far one
 
     def _demote(self, step: int, far: Far) -> None:
-        """Move the near checkpoints that are a period apart, or as many as there is room for.
+        """Move the near checkpoints that are a period apart to a far level.
 
-        They overwrite the register, so x_step is stored before and read again after: on the near
-        level, where one that does not move makes room for it if there is none, or else on the far.
+        If the far level has too few slots, the period is doubled until they fit. Reading them
+        overwrites the register. Therefore x_step is written before the move and read again after
+        it. x_step is written to the near level; if that is full, a checkpoint that does not move is
+        discarded first. If all of them move, x_step is written to the far level instead.
         """
         near, number = self._levels.near.number, far.room.number
         full = self._used[near] >= self._levels.near.slots
@@ -206,17 +209,18 @@ class ForwardSweep:
 
 
 def _superfluous(steps: Sequence[int], unit: int) -> int:
-    """Which of these checkpoints is to go; the last, where there is none between it and the first.
+    """Return the checkpoint to discard; the last if none is between it and the first.
 
-    It counts no other slots than these have, fewer than the level's where it holds other things.
+    Only the slots of these checkpoints count. They are fewer than those of the level if other keys
+    are stored on it.
     """
     return Comb(len(steps) - 1, unit).superfluous(steps) if len(steps) > 2 else steps[-1]
 
 
 def _apart(steps: Sequence[int], period: int) -> list[int]:
-    """The first, and of the others those that are about a period from the one before."""
-    kept = list(steps[:1])
+    """Return the first step, and each that is at least 3/4 of a period after the last returned."""
+    apart = list(steps[:1])
     for step in steps:
-        if 4 * (step - kept[-1]) >= 3 * period:
-            kept.append(step)
-    return kept
+        if 4 * (step - apart[-1]) >= 3 * period:
+            apart.append(step)
+    return apart

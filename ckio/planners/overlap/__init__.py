@@ -1,14 +1,15 @@
-"""The best plan where I/O overlaps with computation: a schedule, and the policy to run it with.
+"""The best plan if I/O overlaps with computation: a schedule, and the policy for running it.
 
-    engine      makespans with overlap, as `ckio.sim` finds them
-    race        schedules simulated with several policies
-    dual        plans at prices of the program's and the channels' time, and a lower bound
-    search      neighbours of these plans, simulated with several policies
-    segments    restart checkpoints on memory and one far level, a segment at a time
+    engine      compute makespans with overlap, equal to those of `ckio.sim`
+    race        simulate schedules with several policies
+    dual        plan with prices for the time of the program and of each channel; a lower bound
+    search      change these plans a little, and simulate the results with several policies
+    segments    plan restart checkpoints in memory and on one far level, one segment at a time
 
-The schedules that `auto` compares are in the race, too, with overlap and without, so that no plan
-is above any of them with any policy that is tried. Of chains of more than 20,000 steps whose tapes
-and states differ in size, a plan of the dual for synchronous I/O takes the place of `mixed`.
+The race also has the schedules that `auto` compares, with and without overlap. Therefore no other
+schedule and policy that were simulated take less time than the plan that is returned. For chains of
+more than 20,000 steps whose tapes and states differ in size, a plan of the dual for synchronous I/O
+replaces that of `mixed`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -42,23 +43,26 @@ from ckio.schedule.policy import Overlap
 __all__ = ["best_policy", "overlapped", "plan", "prepare"]
 
 _LONG: Final = 20_000
-"""Steps from which `mixed` takes seconds to a minute, and gigabytes, if tapes and states differ."""
+"""Steps from which `mixed` takes up to a minute, and gigabytes, if tapes and states differ."""
 
 _ROUNDING: Final = 1e-9
-"""A bound that a plan contradicts by more than this is given up for a weaker one."""
+"""If a plan is below the lower bound by more than this (relative), a weaker bound replaces it."""
 
 _TURNS: Final = {1: 10, 2: 30, 3: 240}
-"""Plans that are looked at for 1000 steps, by effort."""
+"""Number of plans that the search tries for a chain of 1000 steps, by effort."""
 
 _CUTS: Final = {1: 6, 2: 12, 3: 16}
-"""Plans on the way to the top of the dual, by effort."""
+"""Number of plans with which the dual is maximised, by effort."""
 
 _SLOW: Final = 20_000
-"""Actions that are simulated without numba at most."""
+"""Without numba, longer schedules (in actions) are not simulated with overlap."""
 
 
 def overlapped(chain: Chain, platform: Platform, /) -> Schedule:
-    """Return the schedule of `plan`; its note says with which policy to run it. Raises as it."""
+    """Return the schedule of `plan`; its note names the policy for running it.
+
+    Raises the errors of `plan`.
+    """
     return plan(chain, platform).schedule
 
 
@@ -71,21 +75,23 @@ def plan(
     effort: int = 2,
     watch: Callable[[float], None] | None = None,
 ) -> Planned:
-    """Return the best schedule and policy that are found, with and without overlap.
+    """Return the best schedule and policy that are found, with or without overlap.
 
     Parameters
     ----------
     tapes : bool
-        Whether tapes may be stored, and not only states.
+        Whether tapes may be stored in addition to states.
     effort : int
-        1 for a quick answer, 2, or 3 for a thorough search.
+        1 for a quick answer, 3 for a thorough search, 2 between the two.
     watch
-        Called now and then with the part that is done, from 0 to 1.
+        Called several times with the finished part of the work, from 0 to 1.
 
     Raises
     ------
-    NoSchedule, BadInput
-        Where no planner finds a schedule, as the planners do.
+    NoSchedule
+        If no planner finds a schedule; the message is that of one of the planners.
+    BadInput
+        If `effort` has another value, or a planner refuses the chain.
     """
     if effort not in _TURNS:
         raise BadInput(f"overlap: effort = {effort!r}; it must be 1, 2 or 3")
@@ -112,7 +118,10 @@ def plan(
 
 
 def best_policy(schedule: Schedule, platform: Platform, /) -> tuple[Overlap, float]:
-    """Return the policy with which a schedule takes least, and its seconds; it may be none."""
+    """Return the policy with which the schedule takes the least time, and the seconds.
+
+    The policy may be no overlap.
+    """
     chain = schedule.chain
     sizes = [chain.largest("restart"), chain.largest("tape")]
     tried = policies(platform, sizes)
@@ -125,13 +134,13 @@ def best_policy(schedule: Schedule, platform: Platform, /) -> tuple[Overlap, flo
 
 
 def prepare(platform: Platform, /) -> None:
-    """Load the compiled code that `plan` needs for this platform; the first time, compile it."""
+    """Load the compiled code that `plan` needs for this platform, or compile it the first time."""
     if len(platform.levels) > 1 or memory_level(platform) is None:
         compiled.prepare(__name__)
 
 
 def warm_up() -> None:
-    """Call each kernel once, by plans for a small machine."""
+    """Call each kernel once, in plans for a small platform."""
     slow = Affine(latency=3.0)
     chain = Chain(steps=60, advance=1, record=1, reverse=1, restart=1, tape=2, adjoint=1)
     near, far = Level(name="near", capacity=4), Level(name="far", write=slow, read=slow)
@@ -145,7 +154,7 @@ def _quick(schedule: Schedule) -> bool:
 
 
 def _named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> dict[str, str]:
-    """Enter the schedules of all planners that apply; return why others do not, by name."""
+    """Enter the schedules of all planners that apply; return the refusals of others by name."""
     planners = {**WITH_TAPES, **STATES_ONLY} if tapes else dict(STATES_ONLY)
     if chain.length <= SHORT and not chain.varies:
         planners |= FOLLOWERS
@@ -161,7 +170,7 @@ def _named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> dict
 
 
 def _replaces_mixed(chain: Chain, platform: Platform) -> bool:
-    """Whether the dual plans for synchronous I/O, as `mixed` would take too long."""
+    """Whether the dual plans for synchronous I/O, because `mixed` would take too long."""
     uneven = not chain.varies and chain.restart != chain.tape
     return uneven and chain.length > _LONG and not _why_not(chain, platform)
 
@@ -175,7 +184,10 @@ def _searched(
     effort: int,
     watch: Callable[[float], None] | None,
 ) -> tuple[float, bool, str]:
-    """Enter the plans of the dual and of segments; return a bound, and why there is none."""
+    """Enter the plans of the dual and of segments.
+
+    Return a lower bound in seconds, whether it is exact, and the reason if there is none.
+    """
     why_not = _why_not(chain, platform)
     if why_not:
         return 0.0, False, why_not
@@ -192,7 +204,7 @@ def _searched(
     except NoSchedule as error:
         return 0.0, False, str(error)
     if not found.cuts:
-        return 0.0, False, "the chain is too long for so little room"
+        return 0.0, False, "the chain is too long for the capacity of the levels"
     if _replaces_mixed(chain, platform):
         even = problem.plan(np.ones((2, 1 + len(problem.channels))))
         if even is not None:
@@ -205,17 +217,17 @@ def _searched(
 
 
 def _why_not(chain: Chain, platform: Platform) -> str:
-    """Why only the schedules of named planners are compared; empty if others are, too."""
+    """Return why only schedules of named planners are compared; empty if others are, too."""
     reasons = {
         "there is no far level": len(platform.levels) < 2 and memory_level(platform) is not None,
         "numba is missing (pip install ckio[fast])": not compiled.available(),
-        "one step needs no checkpoint": chain.length == 1,
+        "a chain of one step needs no checkpoint": chain.length == 1,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _segmented(chain: Chain, platform: Platform) -> Iterator[Schedule]:
-    """Plans of states on memory and one of the far levels."""
+    """Yield plans that store states in memory and on one of the far levels."""
     near = memory_level(platform)
     if near is None or not chain.advance:
         return
@@ -246,14 +258,14 @@ def _segmented(chain: Chain, platform: Platform) -> Iterator[Schedule]:
 
 
 def _alike(chain: Chain) -> Chain:
-    """A chain of equal steps, each of the mean cost, with checkpoints as large as the largest."""
+    """Return a chain of equal steps, with the mean costs and the largest checkpoints."""
     costs: dict[str, Any] = {name: float(chain.each(name).mean()) for name in SECONDS}
     costs |= {name: chain.largest(name) for name in SIZES}
     return replace(chain, **costs)
 
 
 def _least(chain: Chain, platform: Platform, *, tapes: bool) -> float:
-    """A bound for any chain: that of as many slots on all levels, if no access cost anything."""
+    """Return a lower bound for any chain: that of the slots of all levels, without access costs."""
     sizes = [chain.each("restart").min(), *([chain.each("tape").min()] if tapes else [])]
     slots = sum(level.slots(int(min(sizes)), chain.length) for level in platform.levels)
     bound = sorted_bound(chain, platform, slots=min(slots, chain.length), tapes=tapes)
@@ -261,7 +273,7 @@ def _least(chain: Chain, platform: Platform, *, tapes: bool) -> float:
 
 
 def _note(made: Planned, race: Race, best: Candidate, why_not: str, refused: Sequence[str]) -> str:
-    """Two sentences: what was taken and what it gains, and how far the bound is away."""
+    """Return two sentences: the choice and its gain, and the gap to the lower bound."""
     policy = f"with {made.overlap}" if made.overlap else "without overlap"
     note = f"{best.how}, {policy}: {best.seconds:.6g} s"
     others = {name: seconds for name, seconds in race.seconds_by_name.items() if name != best.how}
@@ -274,7 +286,7 @@ def _note(made: Planned, race: Race, best: Candidate, why_not: str, refused: Seq
     kind = "lower bound" if made.exact else "estimated lower bound"
     note += f". The gap to the {kind} of {made.bound:.6g} s is {made.gap or 0.0:.1%}"
     if why_not:
-        note += f"; only named planners were compared, as {why_not}"
+        note += f"; only named planners were compared, because {why_not}"
     if refused:
         note += f"; planners that do not apply here: {', '.join(refused)}"
     return note

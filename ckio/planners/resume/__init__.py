@@ -1,13 +1,14 @@
-"""Resume: the schedule for the rest of a chain of which checkpoints are stored.
+"""Resume: the schedule for the rest of a chain some of whose checkpoints are stored.
 
-What recovery from a crash, the loss of a level and the planners of chains of unknown length have in
-common: some checkpoints lie on some levels, and each is worth keeping or dropping. A short chain is
-searched through (`short`); for a long one a recurrence says which restart keys to keep (`long`,
-`stack`), on tables of what it takes to finish the steps between two of them (`tables`).
+Three cases need such a schedule: recovery from a crash, the loss of a level, and the reverse sweep
+of a chain of unknown length. In all of them some checkpoints are stored on some levels, and the
+planner decides for each whether to keep or to drop it. For a short chain, a search decides
+(`short`). For a long one, a recurrence decides which restart keys to keep (`long`, `stack`), from
+tables of the time to finish the steps between two keys (`tables`).
 
-For example, 4 steps of a second each, with a slot in memory and x_2 and x_0 on a disk that takes
-two seconds to read: x_2 is read, step 3 is reached and reversed, x_2 was kept in memory for step 2,
-and the same follows from x_0:
+For example, take 4 steps of one second each, one slot in memory, and x_2 and x_0 on a disk from
+which a read takes two seconds. The schedule reads x_2 and writes it to memory, advances one step
+and reverses step 3, reads x_2 from memory and reverses step 2; then it does the same with x_0:
 
     >>> from ckio.platform import Affine, Level
     >>> chain = Chain(steps=4, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
@@ -47,23 +48,23 @@ def resume(
     state: int | None = 0,
     tapes: bool = False,
 ) -> Schedule:
-    """The rest of a chain, from what is stored on each level: restart data, tapes and adjoints.
+    """Return the schedule for the rest of a chain, from the keys that are stored on each level.
 
-    Where adjoints are stored, that of the smallest step m is read first, and the steps [0, m) are
-    what is left; else the adjoint starts at n. Everything that is stored is discarded, each key as
-    soon as nothing more is read from it. New checkpoints are restart data, and with `tapes` also
-    tapes. Steps may differ.
+    Stored keys may be restart data, tapes and adjoints. If there are adjoints, that of the smallest
+    step m is read first, and the steps [0, m) remain to be reversed. Otherwise the adjoint starts
+    at n. Each stored key is discarded after its last read, so that nothing is stored at the end.
+    New checkpoints are restart data and, with `tapes`, also tapes. Steps may differ.
 
-    `state` is what the register holds before the first action:
+    `state` is the content of the state register before the first action:
 
-    * 0: x_0, a fresh model. That is what a schedule means by itself.
+    * 0: x_0 of a fresh model. Every complete schedule starts like this.
     * None: nothing. The schedule begins with a Read, and is legal from any state.
-    * i: x_i; the schedule is to be appended to actions that lead there. With i = n the adjoint may
-      start at once, also where the last Reverse of those actions ended at n.
+    * i: x_i. The schedule must be appended to actions that lead to x_i. With i = n the adjoint may
+      start immediately, even if the last Reverse of those actions ended at n.
 
-    The note of the schedule says how it was planned and what is known of how good it is. Raises
-    BadInput for keys and states that this chain and platform cannot have; NoSchedule where steps
-    that are left cannot be reached.
+    The note of the schedule tells how it was planned, and whether it is known to be the best.
+    Raises BadInput for keys and states that this chain and platform cannot have; NoSchedule if some
+    of the remaining steps cannot be reached.
     """
     keys = checked(chain, platform, stored, state)
     rest = remainder(chain, platform, keys, state=state, new_tapes=tapes)
@@ -79,19 +80,19 @@ def resume(
 
 
 def _plans(rest: Remainder) -> Iterator[tuple[Iterable[Action], str]]:
-    """The actions of each plan that is worth a look, and what is to be said of it."""
+    """Yield the actions and the note of each plan that may be the best."""
     if rest.end == 0:
-        yield (), "nothing is left to be reversed"
+        yield (), "no steps remain to be reversed"
         return
     tapes_held(rest.chain, rest.platform)
     plan = short.search(rest) if short.is_short(rest) else None
     if plan is not None:
         best = plan.complete and rest.sizes_alike
         sort = "the best" if best else "a good"
-        yield plan.actions, f"{sort} way to finish, by a search through what to keep"
+        yield plan.actions, f"{sort} way to finish, by a search for the checkpoints to keep"
         if plan.complete:
             return
-    # On several levels keys could be moved first, and a state and tapes be used in other ways.
+    # The recurrence does not move keys between levels, nor try all uses of the state and of tapes.
     known = plan is None and len(rest.platform.levels) == 1 and not rest.tapes
     known = known and (not rest.restarts or (rest.state is None and not rest.new_tapes))
     untried = "; not all ways to use the stored tapes were tried" if rest.tapes else ""
@@ -101,29 +102,30 @@ def _plans(rest: Remainder) -> Iterator[tuple[Iterable[Action], str]]:
 
 
 def _unreachable(rest: Remainder) -> NoSchedule:
-    """The error that says what is missing."""
+    """Return the error that names the missing checkpoint or capacity."""
     taped = {step for step, _ in rest.tapes}
     first = min(
         [step for step, _ in rest.restarts] + [rest.steps if rest.state is None else rest.state]
     )
     if not taped.issuperset(range(first)):
         return NoSchedule(
-            f"the steps before {first} cannot be reversed: x_0 is not stored, and the process does"
-            " not hold it; begin with a fresh model (state = 0)"
+            f"the steps before {first} cannot be reversed, because x_0 is neither stored nor in the"
+            " state register: start with a fresh model (state = 0)"
         )
     size = rest.nbytes(Kind.RESTART, 0)
     needed = (
-        f"what is left, {rest.steps} steps, needs a level with room for one checkpoint of {size}"
-        " bytes free"
+        f"the {rest.steps} steps that remain need a level with {size} bytes of free space for one"
+        " checkpoint"
     )
     return no_schedule(rest.platform.levels, needed)
 
 
 def with_discards(schedule: Schedule, /) -> Schedule:
-    """The schedule with a Discard directly after the last Read of everything that is stored.
+    """Return the schedule with a Discard directly after the last Read of each key.
 
-    What is stored at the start and not read before it is written again, if ever, goes first of all.
-    The schedule has no Discards yet, and reads whatever it writes.
+    Keys that are stored at the start, and are never read or are written before their first Read,
+    are discarded first of all. The given schedule must have no Discards, and must read each key
+    that it writes.
     """
     actions = schedule.actions
     order, begins = _by_key(actions)
@@ -144,7 +146,7 @@ def with_discards(schedule: Schedule, /) -> Schedule:
 
 
 def _by_key(actions: Actions) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """The numbers of all accesses, those of one key together, and which is the first of its key."""
+    """Return the numbers of all accesses, grouped by key, and whether each begins a group."""
     access = np.flatnonzero(actions.op >= WRITE)
     here = actions.take(access)
     order = np.lexsort((here.begin, here.kind, here.level))
@@ -156,7 +158,7 @@ def _by_key(actions: Actions) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
 
 
 def _unread(schedule: Schedule, first_reads: Actions) -> Actions:
-    """Discards of what lies there at the start, without what is read before all else."""
+    """Return Discards of the keys stored at the start whose first access is not a Read."""
     read = {(kind, level, step) for _, kind, level, step, _, _ in first_reads.rows()}
     return Actions.of(
         Discard(key, level)

@@ -1,10 +1,10 @@
-"""The rest of a long chain: which restart keys are kept, and each of them finishes some steps.
+"""The rest of a long chain: which restart keys are kept, and which steps start from each of them.
 
-A recurrence says which (`stack`), and the steps that are to be reversed at a time are planned by
-`hrevolve`, `mixed` or `varying` in the room that is left. Where steps differ, the recurrence is
-that of as many steps which are all alike, and every x_i lies where the seconds up to it are the
-same part of the whole. Of stored tapes, those directly below the adjoint are reversed at once; the
-others are all kept or all dropped, and read where the adjoint comes to them.
+A recurrence chooses the keys (`stack`). `hrevolve`, `mixed` or `varying` plan the steps between two
+keys with the free space that other keys leave. If steps differ, the recurrence is solved for the
+same number of equal steps, and every x_i is moved to the step that is the same fraction of the
+total seconds. Stored tapes directly below the adjoint are read and reversed first. The other stored
+tapes are all kept or all dropped; those that are kept are read when the adjoint reaches them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,22 +33,22 @@ from ckio.platform import Level, Platform
 from ckio.platform.chain import COSTS, Chain
 
 _MIXED = 2500
-"""Steps up to which a segment is planned by `mixed`, which takes long for more."""
+"""Longer segments, in steps, are not planned by `mixed`, because it would take long."""
 
-_RECURRENCE = "by a recurrence over which restart keys to keep"
+_RECURRENCE = "by a recurrence that chooses the restart keys to keep"
 _CUT = "in segments between the restart keys that are kept"
 
 _FIRST = Key(Kind.RESTART, 0)
 
 _MOST_KEYS = 1024
-"""Beyond so many keys all are kept."""
+"""With more keys than this, all are kept."""
 
 _MOST_LEGS = 256
-"""Beyond so many legs it is not tried what they take that the recurrence did not choose."""
+"""With more keys than this, the plan that keeps all of them is not tried."""
 
 
 class RemainderPlan(NamedTuple):
-    """Actions without Discards, how they were found, and whether it is the best of its kind."""
+    """Actions without Discards, how they were found, and whether no others are better."""
 
     actions: Actions
     how: str
@@ -56,10 +56,10 @@ class RemainderPlan(NamedTuple):
 
 
 def plans(rest: Remainder, /, *, most: float = MOST_COMPARED) -> Iterator[RemainderPlan]:
-    """Several ways to finish, each the best of its kind, if there is one."""
+    """Yield several ways to finish, each the best of its kind; none if there is no way."""
     for begun, left in _begun(rest):
         if left.end == 0:
-            yield RemainderPlan(Actions.of(begun), "from stored tapes alone", complete=True)
+            yield RemainderPlan(Actions.of(begun), "from stored tapes only", complete=True)
             continue
         for tapes in dict.fromkeys([(), left.tapes]):
             some = replace(left, tapes=tapes)
@@ -68,9 +68,10 @@ def plans(rest: Remainder, /, *, most: float = MOST_COMPARED) -> Iterator[Remain
 
 
 def _begun(rest: Remainder) -> Iterator[tuple[list[Action], Remainder]]:
-    """The tapes directly below the adjoint, read and reversed, and what is left then.
+    """Yield actions that reverse the stored tapes directly below the adjoint, and the remainder.
 
-    If the adjoint has yet to begin, they are only of use once x_n was reached; also without.
+    If the adjoint has not started, these tapes can be used only after x_n was reached; therefore
+    the remainder without them is also yielded.
     """
     m, tapes, actions = rest.steps, _quickest(rest), list[Action]()
     if rest.end > m:
@@ -95,12 +96,12 @@ def _begun(rest: Remainder) -> Iterator[tuple[list[Action], Remainder]]:
 
 
 def _quickest(rest: Remainder) -> dict[int, int]:
-    """By step, the level from which its tape is read the quickest."""
+    """Return by step the level from which its tape is read fastest."""
     return dict(sorted(rest.tapes, key=lambda tape: -rest.seconds_to_read(Kind.TAPE, *tape)))
 
 
 class _Segments:
-    """From what is stored to the recurrence, and back to actions. No adjoint has yet to begin."""
+    """From the stored keys to the recurrence, and back to actions; the adjoint has started."""
 
     def __init__(self, rest: Remainder) -> None:
         self.rest, self.platform = rest, _without(rest, Kind.TAPE, rest.tapes, rest.platform)
@@ -126,7 +127,7 @@ class _Segments:
         self.held = max(1, self.platform.tapes(self.alike)) if rest.new_tapes else 1
 
     def plans(self, most: float) -> Iterator[RemainderPlan]:
-        """Yield the plan that the recurrence chooses, and others where it may miss the best."""
+        """Yield the plan that the recurrence chooses, and others if it may not be the best."""
         given = spaces(self.alike, self.platform, held=self.held, new_tapes=self.rest.new_tapes)
         chosen, state = list[StackLeg](), self.rest.state
         if given and len(self.rest.restarts) <= _MOST_KEYS:
@@ -154,7 +155,7 @@ class _Segments:
         return self.platform.levels[space.number].slots(self.alike.restart, 2 * self.rest.end)
 
     def _keys(self, tables: ResumeTables) -> list[Candidate]:
-        """Everything that may be kept, in the order of steps."""
+        """Return all keys that may be kept, including the state in the register, by step."""
         places = {space.number: place for place, space in enumerate(tables.spaces)}
         there = [key for key in self.rest.restarts if key[1] in places]
         keys = [
@@ -172,7 +173,7 @@ class _Segments:
         return self.rest.seconds_to_read(Kind.RESTART, step, level)
 
     def _recorded(self, actions: Actions) -> Actions:
-        """Moves are recorded where that is quicker, as many steps at a time as can be held."""
+        """Replace Advances by Records if these are faster, of as many steps as fit in memory."""
         if not self.records.any():
             return actions
         most = 1 if self.chain.varies else self.held
@@ -192,7 +193,7 @@ class _Segments:
         )
 
     def _steps(self, legs: Sequence[StackLeg]) -> list[StackLeg]:
-        """Legs of the steps that are all alike, in those of the chain itself."""
+        """Return the legs in steps of the chain, from legs in equal steps."""
         there, end = list[StackLeg](), self.rest.end
         for leg in legs if self.chain.varies else ():
             first = self.rest.state if leg.key is None else leg.key.step
@@ -203,7 +204,7 @@ class _Segments:
         return there or [*legs]
 
     def _every_key(self) -> list[StackLeg]:
-        """All keys are kept, and each finishes what is right of it."""
+        """Return the legs if all keys are kept, and each reverses all steps up to the next key."""
         end, legs, state = self.rest.end, list[StackLeg](), self.rest.state
         if state is not None and all(step <= state for step, _ in self.rest.restarts):
             legs.append(StackLeg(None, state, end))
@@ -215,15 +216,16 @@ class _Segments:
         return legs
 
     def _first_key(self) -> list[StackLeg]:
-        """Nothing is kept: all is planned from x_0."""
+        """Return the only leg if no key but x_0 is kept."""
         if self.rest.state == 0:
             return [StackLeg(None, 0, self.rest.end)]
         return [leg._replace(end=self.rest.end) for leg in self._every_key()[-1:]]
 
     def _by_planner(self, legs: Sequence[StackLeg]) -> Actions:
-        """Each leg in the room that later ones leave; on the way, stored tapes are made use of.
+        """Return the actions of all legs, each planned in the space that later legs leave free.
 
-        Raises NoSchedule where steps are left, or what is kept does not fit.
+        Stored tapes are used when the adjoint reaches them. Raises NoSchedule if some steps are not
+        reached, or if the keys that are kept do not fit.
         """
         platforms = self._platforms(legs)
         pieces, end = [(Actions.of(_written(legs)), 0)], self.rest.end
@@ -237,13 +239,13 @@ class _Segments:
                 spent += (Read(Key(Kind.TAPE, end), self.tapes[end]), Reverse(end, end + 1))
             pieces.append((Actions.of(spent), 0))
         if end:
-            raise NoSchedule(f"the steps before {end} are not reached")
+            raise NoSchedule(f"the steps before {end} cannot be reached; store x_0, too")
         return self._recorded(joined(pieces))
 
     def _platforms(self, legs: Sequence[StackLeg]) -> list[Platform]:
-        """For each leg the platform without the room of what later ones keep, and of their tapes.
+        """Return for each leg the platform without the space of the keys and tapes of later legs.
 
-        Raises NoSchedule where what all of them keep does not fit.
+        Raises NoSchedule if the keys of all legs do not fit.
         """
         left, kept = self.rest.platform, set[Candidate | None]()
         tapes, platforms = sorted(self.tapes.items(), reverse=True), list[Platform]()
@@ -259,7 +261,7 @@ class _Segments:
         return platforms[::-1]
 
     def _leg(self, leg: StackLeg, platform: Platform) -> list[Piece]:
-        """Read a key, go on, and reverse the steps of a leg."""
+        """Return actions that read the key of a leg, advance, and reverse the steps of the leg."""
         begin, end, key = leg.begin, leg.end, leg.key
         start = list[Action]()
         if key is not None:
@@ -268,21 +270,21 @@ class _Segments:
         if state is not None and state < begin:
             start.append(Advance(state, begin))
         source = key.level if key is not None and key.step == begin else None
-        if not self.chain.varies:  # legs as long come again, and with as much room
+        if not self.chain.varies:  # equal legs with equal free space are planned once
             sizes = self.chain.restart, self.chain.tape
             levels = [_at_most(level, end - begin, sizes) for level in platform.levels]
             actions = self.planned(0, end - begin, replace(platform, levels=tuple(levels)), source)
         else:
             actions = self.planned(begin, end, platform, source)
         if source is not None and actions[0] == Write(_FIRST, source):
-            actions = actions[1:]  # it is there
+            actions = actions[1:]  # x_begin is stored already
         return [(Actions.of(start), 0), (actions, begin)]
 
     def _planned(self, begin: int, end: int, platform: Platform, source: int | None) -> Actions:
-        """Return the actions that reverse [begin, end), without Discards, from 0 on.
+        """Return the actions, without Discards, that reverse [begin, end); steps count from 0.
 
-        Where there is no plan, and x_begin lies on a read-only level, the `source`, all steps are
-        reached from there.
+        If there is no plan and x_begin is stored on a read-only level, the `source`, all steps are
+        recomputed from there.
         """
         chain = self.chain.with_steps(end)
         if begin:
@@ -299,31 +301,31 @@ class _Segments:
                 levels = (*platform.levels[:source], lone, *platform.levels[source + 1 :])
                 there = replace(platform, levels=levels)
                 actions = recompute_all(chain, there, on=lone.name).actions
-            except BadInput:  # compiled code is needed, and missing
+            except BadInput:  # compiled code is needed, but numba is missing
                 actions = revolve(chain, platform).actions
         return actions.take(actions.op != DISCARD)
 
 
 def _at_most(level: Level, steps: int, sizes: tuple[int, int]) -> Level:
-    """A level without a capacity, if checkpoints of so many steps never fill it; else as it is."""
+    """Return the level without a capacity if `steps` steps never fill it; else unchanged."""
     most = steps * sum(level.stored(size) for size in sizes)  # each is rounded up by itself
     enough = level.capacity is None or level.capacity >= most
     return replace(level, capacity=None) if enough else level
 
 
 def _written(legs: Sequence[StackLeg]) -> Iterator[Action]:
-    """The state in the register is written first, to every level where a leg reads it."""
+    """Yield Writes of the state in the register to every level from which a leg reads it."""
     for key in {leg.key for leg in legs if leg.key is not None and leg.key.write is not None}:
         yield Write(Key(Kind.RESTART, key.step), key.level)
 
 
 def _without(rest: Remainder, kind: Kind, keys: Iterable[Stored], platform: Platform) -> Platform:
-    """The platform without the room that these keys take; raises NoSchedule for too many."""
+    """Return the platform without the space of these keys; raises NoSchedule if it is too small."""
     free = {number: level.capacity for number, level in enumerate(platform.levels)}
     for step, number in keys:
         if (left := free[number]) is not None:
             free[number] = left - platform.levels[number].stored(rest.nbytes(kind, step))
     if min((left for left in free.values() if left is not None), default=0) < 0:
-        raise NoSchedule("what is to be kept does not fit")
+        raise NoSchedule("the stored keys exceed the capacity of a level; leave out some of them")
     levels = (replace(level, capacity=free[k]) for k, level in enumerate(platform.levels))
     return replace(platform, levels=tuple(levels))

@@ -1,4 +1,4 @@
-"""The rest of a chain that was interrupted, and the checkpoints that are stored for it."""
+"""The rest of an interrupted chain, and the checkpoints that are stored for it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ from ckio.platform import Platform, copies
 from ckio.platform.chain import Chain
 
 Stored: TypeAlias = tuple[int, int]
-"""A checkpoint of known kind: its step, and the number of the level on which it lies."""
+"""A checkpoint of known kind: its step, and the number of the level on which it is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remainder:
-    """The steps [0, end) that are to be reversed, and what is of use for that.
+    """The steps [0, end) to be reversed, and the states and tapes that are useful for this.
 
     Attributes
     ----------
     chain, platform
-        As they were given.
+        The whole chain, and the platform.
     end : int
-        Where the adjoint stands; n + 1 where it cannot begin before the state has reached x_n. This
-        is as if one step more followed, of which only x_n is needed.
+        The step of the adjoint; n + 1 if the adjoint cannot start before the state has reached x_n.
+        This is as if one more step followed, of which only x_n is needed.
     state : int or None
-        i where the state register holds x_i, and that is of use.
+        i if the state register holds x_i and this is useful, otherwise None.
     restarts, tapes : tuple of (step, level)
-        What is stored and of use, by kind, in the order of steps.
+        The stored keys that are useful, by kind, in the order of steps.
     new_tapes : bool
-        Whether tapes may be written too.
+        Whether new tapes may be written.
     """
 
     chain: Chain
@@ -44,26 +44,26 @@ class Remainder:
 
     @property
     def steps(self) -> int:
-        """How many steps are left."""
+        """The number of steps that remain."""
         return min(self.end, self.chain.length)
 
     @property
     def sizes_alike(self) -> bool:
-        """Whether the checkpoints of each kind that play a part have one size."""
+        """Whether all checkpoints of each kind that may be used have the same size."""
         names = ("restart", "tape") if self.new_tapes or self.tapes else ("restart",)
         return all(np.ptp(self.chain.each(name)[: self.steps]) == 0 for name in names)
 
     def nbytes(self, kind: Kind, step: int) -> int:
-        """Bytes of a checkpoint."""
+        """Return the bytes of a checkpoint."""
         return self.chain.nbytes(Key(kind, step))
 
     def seconds_to_read(self, kind: Kind, step: int, level: int) -> float:
-        """Seconds to read a checkpoint from a level."""
+        """Return the seconds to read a checkpoint from a level."""
         nbytes = self.nbytes(kind, step) * copies(self.chain, self.platform, level, kind)
         return self.platform.levels[level].read(nbytes)
 
     def seconds_to_keep(self, kind: Kind, step: int, level: int) -> float:
-        """Seconds to write a checkpoint to a level, and to discard it there later."""
+        """Return the seconds to write a checkpoint to a level, and to discard it later."""
         nbytes, store = self.nbytes(kind, step), self.platform.levels[level]
         moved = nbytes * copies(self.chain, self.platform, level, kind)
         return store.write(moved) + store.discard(nbytes)
@@ -106,7 +106,7 @@ def remainder(
 def furthest_adjoint(
     chain: Chain, platform: Platform, stored: Sequence[frozenset[Key]], /
 ) -> Read | None:
-    """The Read of the adjoint that has come furthest, from the level that is quickest to read."""
+    """Return the Read of the adjoint of the smallest step, from the level fastest to read."""
     reads = [
         Read(key, level)
         for level, keys in enumerate(stored)
@@ -124,30 +124,38 @@ def furthest_adjoint(
 def checked(
     chain: Chain, platform: Platform, stored: Sequence[Iterable[Key]], state: int | None, /
 ) -> tuple[frozenset[Key], ...]:
-    """The keys on each level; raises BadInput for what cannot be stored there or held."""
+    """Return the keys on each level as sets.
+
+    Raises BadInput for a state that the chain does not have, for keys that the levels cannot have,
+    and if they exceed a capacity.
+    """
     levels = tuple(frozenset(keys) for keys in stored)
     if len(levels) > len(platform.levels):
         raise BadInput(
-            f"stored: keys on {len(levels)} levels; the platform has {len(platform.levels)}"
+            f"stored has keys for {len(levels)} levels; the platform has only"
+            f" {len(platform.levels)}: give one set of keys for each level of the platform"
         )
     if state is not None and not 0 <= state <= chain.length:
-        raise BadInput(f"state = {state}; the chain has the states x_0 to x_{chain.length}")
+        raise BadInput(f"state = {state}; it must be from 0 to {chain.length}, the last state")
     for level, keys in zip(platform.levels, levels, strict=False):
         for key in keys:
             _check_key(chain, key, level.name)
         used = sum(level.stored(chain.nbytes(key)) for key in keys)
         if level.capacity is not None and used > level.capacity:
             raise BadInput(
-                f"stored: level {level.name} would hold {used} bytes; its capacity is"
-                f" {level.capacity}"
+                f"stored: the keys on level {level.name} occupy {used} bytes; its capacity is"
+                f" {level.capacity}: leave out keys, or raise the capacity"
             )
     return levels
 
 
 def _check_key(chain: Chain, key: Key, level: str) -> None:
     if key.name:
-        raise BadInput(f"stored: {key} on level {level} is one variable; give whole checkpoints")
+        raise BadInput(
+            f"stored: {key} on level {level} is a single variable; give keys of whole checkpoints"
+        )
     if key.step > chain.length - (key.kind is Kind.TAPE):
         raise BadInput(
-            f"stored: {key} on level {level} is beyond the chain, which has {chain.length} steps"
+            f"stored: {key} on level {level} is after the end of the chain, which has"
+            f" {chain.length} steps: leave it out"
         )

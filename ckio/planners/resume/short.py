@@ -1,7 +1,8 @@
-"""The rest of a short chain: a search through what to keep, above recurrences on ranges of steps.
+"""The rest of a short chain: a search for the keys to keep, and recurrences on ranges of steps.
 
 Let X be the stored restart keys, T the stored tapes, F the free bytes of each level, and h the
-bytes of the tape register. P finishes [p, m) with x_p in the register only:
+bytes of the working memory for tapes. P is the least time to reverse [p, m) when x_p is only in the
+register:
 
     P(p, m, F)     = record_p + .. + record_{m-1}        where these tapes fit into h, or m = p + 1,
                      min over tapes of step p:    u_p + P(p+1, m, F) + r
@@ -11,24 +12,25 @@ bytes of the tape register. P finishes [p, m) with x_p in the register only:
     Q0(p, m, F, k) = min_{p<j<m} u_p + .. + u_{j-1} + P(j, m, F) + r_k + Q(p, j, F, k)
     Q(p, m, F, k)  = min(Q0(p, m, F, k), P(p, m, F + a_k))
 
-where u, r, w are the seconds to advance, to read, and to write and later discard; a and b the bytes
-of a restart key and of a tape, all of the step in question. This is the recurrence of `varying`
-(Herrmann and Pallez 2020, Maddison 2023) with stored tapes. An adjoint that has not begun stands at
-m = n + 1, and P(n, n + 1) = 0: the last step is as any other, whose tape may be read once x_n was
-reached. G finishes [0, m) with empty registers, x_e the last restart key:
+where u, r and w are the seconds to advance, to read, and to write and later discard, and a and b
+are the bytes of a restart key and of a tape, each for its step. This is the recurrence of `varying`
+(Herrmann and Pallez 2020, Maddison 2023) with stored tapes. If the adjoint has not started, m is
+n + 1, and P(n, n + 1) = 0. Then the last step is like any other, and its tape may be read once x_n
+was reached. G is the least time to reverse [0, m) with empty registers; x_e is the last restart
+key:
 
     G(X, T, m) = min over tapes of step m-1:    r + G(X, T - t_{m-1}, m-1)
                      copies D of x_e to drop:   G(X - D, T, m),
                          and over e <= p < m:   r_e + u_e + .. + u_{p-1} + P(p, m, F + a_D)
                                                 + G(X - D, T, p)
 
-The last line is the one that is easily forgotten: read x_e, drop it, finish [p, m) only, and reach
-the steps before p later, from a key further left. For example, with x_1 on a near level of one
-slot, x_0 on a full one, 5 steps of one second and nothing to pay for access, it takes 10 seconds to
-drop x_1 for x_2, and 11 to keep x_1 until [1, 5) is finished.
+The last line is needed for this case: read x_e, drop it, reverse only [p, m), and reach the steps
+before p later, from an earlier key. For example, take x_1 on a near level of one slot, x_0 on a
+full level, 5 steps of one second, and no cost of access. It takes 10 seconds if x_1 is dropped for
+x_2, and 11 seconds if x_1 is kept until [1, 5) is reversed.
 
-Before G, keys are moved from level to level where that pays, and the state in the register is
-written, or used once: a search in itself, by Dijkstra's algorithm over what is held and where.
+Before G, keys are moved between levels if this saves time, and the state in the register is written
+or used once. Dijkstra's algorithm searches over the registers and the keys on each level.
 """
 
 from collections.abc import Iterable, Iterator
@@ -42,25 +44,28 @@ from ckio.actions import Action, Advance, Key, Kind, Read, Record, Reverse, Writ
 from ckio.planners.resume.remainder import Remainder, Stored
 
 _Moves: TypeAlias = "Action | tuple[_Moves, ...]"
-"""Actions in a tree, to be walked from left to right."""
+"""A tree of actions; their order is from left to right."""
 
 _Keys: TypeAlias = tuple[Stored, ...]
 _Free: TypeAlias = tuple[float, ...]
 
 MOST_COMPARED, _MOST_RANGES = 25_000, 20_000
-"""Ways that are compared: some 0.2 s. Beyond so many ranges, steps^3 for each room, none would be
-found in time."""
+"""The most ways that are compared (about 0.2 s), and the most ranges.
+
+The number of ranges is steps^3 for each value of the free space. With more ranges, no way would be
+found in time.
+"""
 
 
 class ShortPlan(NamedTuple):
-    """The best way to finish that a search has found.
+    """The best way to finish that the search has found.
 
     Attributes
     ----------
     actions : list of Action
-        Without Discards.
+        The actions, without Discards.
     complete : bool
-        Whether the search came to its end.
+        Whether the search compared all ways.
     """
 
     actions: list[Action]
@@ -68,7 +73,7 @@ class ShortPlan(NamedTuple):
 
 
 def is_short(rest: Remainder, /) -> bool:
-    """Whether a search is likely to find a way in time."""
+    """Return whether the search is likely to find a way in time."""
     kinds = (Kind.RESTART, Kind.TAPE)[: 1 + rest.new_tapes]
     least = min(rest.nbytes(kind, step) for kind in kinds for step in range(rest.steps))
     rooms = (1 + level.slots(least, rest.steps) for level in rest.platform.levels)
@@ -76,7 +81,10 @@ def is_short(rest: Remainder, /) -> bool:
 
 
 def search(rest: Remainder, /, *, most: int = MOST_COMPARED) -> ShortPlan | None:
-    """The best way to finish; None if there is none, or it takes too long to find the first."""
+    """Return the best way to finish after comparing at most `most` ways.
+
+    Return None if there is no way, or if none was found within this limit.
+    """
     ranges = _Ranges(rest, most)
     best, complete = _Priced(inf), True
     try:
@@ -88,7 +96,7 @@ def search(rest: Remainder, /, *, most: int = MOST_COMPARED) -> ShortPlan | None
 
 
 class _TooMuchWork(Exception):
-    """The search has compared as many ways as it may."""
+    """The search has reached its limit of ways to compare."""
 
 
 class _Priced(NamedTuple):
@@ -99,7 +107,7 @@ class _Priced(NamedTuple):
 
 
 def least(ways: Iterable[_Priced]) -> _Priced:
-    """The quickest; of none, one that takes for ever."""
+    """Return the fastest way; if there are none, a way of infinite seconds."""
     return min(ways, key=lambda way: way.seconds, default=_Priced(inf))
 
 
@@ -118,7 +126,7 @@ def _flat(moves: _Moves) -> Iterator[Action]:
 
 
 def _within(keys: _Keys, begin: int, end: int) -> _Keys:
-    """Those of steps [begin, end)."""
+    """Return the keys of steps [begin, end)."""
     return tuple(key for key in keys if begin <= key[0] < end)
 
 
@@ -127,9 +135,9 @@ def _without(keys: _Keys, key: Stored) -> _Keys:
 
 
 class _Ranges:
-    """P, Q and G, each value with the actions that reach it.
+    """P, Q and G, each value with its actions.
 
-    Left out is what every way pays: Reverses, and Records where no tape is in play.
+    The seconds leave out what every way needs: Reverses, and also Records if no tapes are used.
     """
 
     def __init__(self, rest: Remainder, most: int) -> None:
@@ -162,7 +170,7 @@ class _Ranges:
         self.stack = lru_cache(None)(self._stack)
         self.read = lru_cache(None)(self._read)
 
-    # Single actions, and what room they leave
+    # Single actions, and the free space after them
 
     def _read(self, kind: Kind, key: Stored) -> _Priced:
         step, level = key
@@ -173,14 +181,14 @@ class _Ranges:
         return _Priced(seconds, Write(Key(kind, step), level))
 
     def spend(self, tape: Stored) -> _Priced:
-        """A step is reversed from its stored tape."""
+        """Return the way that reverses a step from its stored tape."""
         return _in_turn(self.read(Kind.TAPE, tape), _Priced(0.0, Reverse(tape[0], tape[0] + 1)))
 
     def record(self, begin: int, end: int) -> _Priced:
         return _Priced(self.recorded[end] - self.recorded[begin], Record(begin, end))
 
     def go(self, begin: int, end: int) -> _Priced:
-        """From x_begin to x_end; by Record where that is quicker and tapes may be planned."""
+        """Return the way from x_begin to x_end; it records if that is faster and tapes are used."""
         if begin == end:
             return _Priced(0.0)
         moves: _Moves = Advance(begin, end)
@@ -192,13 +200,13 @@ class _Ranges:
         return _Priced(self.before[end] - self.before[begin], moves)
 
     def room(self, restarts: _Keys, tapes: _Keys) -> _Free:
-        """The bytes that are free on each level, which these keys leave."""
+        """Return the free bytes of each level if only these keys are stored."""
         capacities = (level.capacity for level in self.rest.platform.levels)
         free = tuple(inf if capacity is None else capacity for capacity in capacities)
         return self.put(self.put(free, Kind.RESTART, *restarts), Kind.TAPE, *tapes)
 
     def put(self, free: _Free, kind: Kind, *keys: Stored, sign: int = -1) -> _Free:
-        """The room that is left once these keys are stored."""
+        """Return the free bytes after these keys are stored."""
         room = list(free)
         for step, level in keys:
             stored = self.rest.platform.levels[level].stored(self.sizes[kind][step])
@@ -206,17 +214,17 @@ class _Ranges:
         return tuple(room)
 
     def drop(self, free: _Free, kind: Kind, *keys: Stored) -> _Free:
-        """The room that there is once these keys are dropped."""
+        """Return the free bytes after these keys are dropped."""
         return self.put(free, kind, *keys, sign=1)
 
     def bound(self, position: "_Position") -> float:
-        """Seconds that are still to be paid at least: every step is recorded, or its tape read."""
+        """Return a lower bound of the seconds left: each step is recorded, or its tape is read."""
         steps = min(position.adjoint, self.rest.steps)
         paid = self.least[position.tape] if position.tape is not None else 0.0
         return self.at_least[steps] - paid
 
     def counted(self, ways: Iterable[_Priced]) -> _Priced:
-        """The quickest of some ways; each of them counts as work."""
+        """Return the fastest way; each way counts towards the limit."""
         some = list(ways)
         self.count(len(some))
         return least(some)
@@ -263,7 +271,7 @@ class _Ranges:
                 yield _in_turn(written, self.apart(p, m, then, level, tapes))
 
     def _apart(self, p: int, m: int, free: _Free, level: int, tapes: _Keys) -> _Priced:
-        """Q0: x_p is in the register and on a level, and what comes next is to advance."""
+        """Return Q0: x_p is in the register and on a level, and the next action is to advance."""
         return self.counted(
             _in_turn(
                 self.go(p, j),
@@ -281,7 +289,7 @@ class _Ranges:
         )
 
     def _again(self, p: int, m: int, free: _Free, level: int, tapes: _Keys) -> _Priced:
-        """Q: x_p is in the register and on a level, and may be dropped there."""
+        """Return Q: x_p is in the register and on a level, and may be dropped there."""
         dropped = self.fresh(p, m, self.drop(free, Kind.RESTART, (p, level)), tapes)
         return least((self.apart(p, m, free, level, tapes), dropped))
 
@@ -308,7 +316,7 @@ class _Ranges:
                 yield _in_turn(quickest, self.use(last, rest, tapes, m))
 
     def use(self, at: int, restarts: _Keys, tapes: _Keys, m: int) -> _Priced:
-        """With x_at in the register: go to the best p, finish [p, m) and then what is left of p."""
+        """Return the way from x_at: advance to the best p, reverse [p, m), then [0, p)."""
         return self.counted(
             _in_turn(
                 self.go(at, p),
@@ -335,7 +343,7 @@ class _Position(NamedTuple):
 
 
 def _judged(ranges: _Ranges) -> Iterator[_Priced]:
-    """Ways to finish, from all that may be held and where, until none can be the quickest."""
+    """Yield ways to finish from each position of the search, until none can be faster."""
     rest, order = ranges.rest, count()
     start = _Position(rest.end, rest.state, None, rest.restarts, rest.tapes)
     frontier = [(0.0, next(order), _Priced(0.0), start)]
@@ -361,7 +369,7 @@ def _judged(ranges: _Ranges) -> Iterator[_Priced]:
 
 
 def _kept(ranges: _Ranges, position: _Position) -> Iterator[tuple[_Priced, _Position]]:
-    """A key dropped or read."""
+    """Yield the ways to drop or to read one key."""
     levels = ranges.rest.platform.levels
     for key in position.restarts:
         fewer = position._replace(restarts=_without(position.restarts, key))
@@ -377,14 +385,14 @@ def _kept(ranges: _Ranges, position: _Position) -> Iterator[tuple[_Priced, _Posi
 
 
 def _below(position: _Position) -> _Position:
-    """Where the last step that was left has been reversed."""
+    """Return the position after the last remaining step has been reversed."""
     m, state, _, restarts, tapes = position
     above = None if state == m - 1 else state
     return _Position(m - 1, above, None, _within(restarts, 0, m - 1), _within(tapes, 0, m - 1))
 
 
 def _moved(ranges: _Ranges, position: _Position) -> Iterator[tuple[_Priced, _Position]]:
-    """A step reversed, a register written, or one step on."""
+    """Yield the ways to reverse a step, to write a register, or to go forward one step."""
     m, state, tape, restarts, tapes = position
     if tape is not None and tape == m - 1:
         yield _Priced(0.0, Reverse(tape, m)), _below(position)
@@ -392,7 +400,7 @@ def _moved(ranges: _Ranges, position: _Position) -> Iterator[tuple[_Priced, _Pos
         more = tapes if tape is None else _with(tapes, (tape, level))
         if tape is not None and more != tapes and min(ranges.room(restarts, more)) >= 0:
             yield ranges.write(Kind.TAPE, tape, level), position._replace(tape=None, tapes=more)
-    # Above all that is kept, P knows what to write and how to go on, but for a tape that waits.
+    # After the last restart key P decides what to write, unless a tape is in the register.
     last = restarts[-1][0] if restarts else -1
     if state is None or (tape is None and last < state):
         return
@@ -408,7 +416,7 @@ def _moved(ranges: _Ranges, position: _Position) -> Iterator[tuple[_Priced, _Pos
 
 
 def _onward(position: _Position, end: int, tape: int | None) -> _Position:
-    """Where the state is one step on; that of no step which is left is of no use."""
+    """Return the position after one step forward; a state after the last step is dropped."""
     m = min(position.adjoint, end)
     state = None if position.state is None or position.state + 1 >= m else position.state + 1
     return position._replace(

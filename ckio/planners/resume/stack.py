@@ -1,9 +1,9 @@
-"""Which restart keys to keep: a recurrence over a stack of them.
+"""Which restart keys to keep: a recurrence over a stack of keys.
 
-What is right of the last key that is kept, x_e, is finished in the room that all kept ones leave;
-how much that is depends on the others only by their number on each level, the vector u. So it is
-enough to know G_i(u, m), the least seconds to finish [0, m) where the last key kept is number i of
-all, and H_i(u, m), the least of G_0 .. G_i:
+The steps after the last kept key, x_e, are reversed in the free space that all kept keys leave.
+This space depends only on the number of kept keys on each level, the vector u. Therefore it
+suffices to know G_i(u, m), the least seconds to reverse [0, m) if the last kept key is number i,
+and H_i(u, m), the least of G_0 .. G_i:
 
     G_i(u, e + x) = min over 0 < j < x:   r + j u_f + P(x - j, u) + G_i(u, e + j)
                              0 <= j < x:  r + j u_f + P(x - j, u - 1_i) + H_{i-1}(u - 1_i, e + j)
@@ -11,17 +11,28 @@ all, and H_i(u, m), the least of G_0 .. G_i:
                                           H_{i-1}(u - 1_i, e + x)
     H_i(u, m)     = min(H_{i-1}(u, m), d_i + G_i(u, m)),  with H_{-1}(0, 0) = 0 and no other
 
-where r are the seconds to read x_e, P(l, u) and Q(l, u, k) those to finish l steps in the room that
-u leaves (the recurrence of `mixed`), and 1_i is one key on the level k_i of number i. The four
-lines keep x_e after they read it; drop it after they read it, and finish less than there is right
-of it; finish all that is right of it; and drop it unread. The state that the register holds comes
-as one more key on every level, with the seconds of writing it there as its d. Where tapes are
-stored, t_{m-1} may be read instead: G_i(u, m) <= r + G_i(u, m - 1) - record.
+where r is the time to read x_e, u_f the time to advance a step, P(l, u) and Q(l, u, k) the time to
+reverse l steps in the space that u leaves (the recurrence of `mixed`), and 1_i is one key on the
+level k_i of key i. The four lines mean:
 
-With every step among the m this is exact, and the third line follows from the others. Of a long
-chain some steps are taken, those of all keys among them. Time is O(q p^2) for each vector u, q keys
-and p such points; of many keys each is only taken to the next points above it, and on a level with
-many, all that lie further left count as kept there.
+1. Read x_e, reverse the last x - j steps, and keep x_e.
+2. Read x_e, drop it, and reverse the last x - j steps. All other steps start from earlier keys.
+3. Read x_e and reverse all x steps after it.
+4. Drop x_e unread.
+
+The state in the register counts as one more key on every level; its d is the time to write it
+there. For stored keys d is 0. If tapes are stored, the tape of step m - 1 may be read instead:
+G_i(u, m) <= r + G_i(u, m - 1) - record.
+
+For example, let x_0 be the only key, on the only level, with r = u_f = 1 s, and let the working
+memory hold one tape, so that P(1, u) = 0. Line 2 gives G_0(1, 1) = r + P(1, 0) + H_{-1}(0, 0) =
+1 s, and line 1 gives G_0(1, 2) = r + u_f + P(1, 1) + G_0(1, 1) = 3 s: read x_0, advance one step,
+reverse the second step, read x_0 again and reverse the first step.
+
+If m is every step, this is exact, and the third line follows from the others. For a long chain only
+some steps are used, including those of all keys. The recurrence takes O(q p^2) time for each vector
+u, with q keys and p such points. If there are many keys, each is combined only with the next points
+after it. On a level with many keys, all earlier ones count as kept.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,11 +46,12 @@ from ckio.planners.dp.spaces import Numbers
 from ckio.planners.resume.tables import FOREVER, ResumeTables, Seconds
 
 _MOST_SUMS, _MOST_ROUNDS, _MOST_NUMBERS = 3e8, 20_000, 1e7
-"""Sums that are compared, and the rounds of a loop in which they are: some 0.5 s each; numbers that
-are kept of H."""
+"""The most sums that are compared and the most rounds of a loop, about 0.5 s each; the most numbers
+of H in memory."""
 
 _FEWEST_POINTS, _MOST_POINTS, _NARROWEST = 64, 384, 128
-"""Points beside those of keys, where not all steps are; above a key, where many keys follow."""
+"""Numbers of points in addition to those of keys, if not all steps are points; and the number of
+points after a key, if there are many keys."""
 
 
 class Candidate(NamedTuple):
@@ -48,16 +60,16 @@ class Candidate(NamedTuple):
     Attributes
     ----------
     at : int
-        Where x_e is, in steps of the tables.
+        The position of x_e in steps of the tables.
     step, level : int
         The e of x_e, and the number of the level in the platform.
     place : int
-        Of the level, among those of the tables.
+        The index of the level among those of the tables.
     read : float
-        Seconds to read it there.
+        Seconds to read it from there.
     write : float or None
-        d, the seconds to write it where it is the state that the register holds; None for a key
-        that is stored.
+        d, the seconds to write it if it is the state in the register; None for a key that is
+        stored.
     """
 
     at: int
@@ -69,7 +81,10 @@ class Candidate(NamedTuple):
 
 
 class StackLeg(NamedTuple):
-    """Read a key (None: the state is in the register), go to `begin` and reverse [begin, end)."""
+    """Read a key, advance to `begin`, and reverse [begin, end).
+
+    With None for the key, the state is in the register.
+    """
 
     key: Candidate | None
     begin: int
@@ -79,8 +94,8 @@ class StackLeg(NamedTuple):
 class Stack:
     """The recurrence over keys in the order of their steps.
 
-    `slots` are those of each place; `jumps` the seconds of going from each m to m - 1 by reading a
-    tape, infinite where there is none.
+    `slots` is the number of slots of each place. `jumps` are the seconds to go from each m to m - 1
+    by reading a tape; infinite if there is none.
     """
 
     def __init__(
@@ -104,10 +119,10 @@ class Stack:
         some = np.linspace(0, self.steps, count + 1).astype(np.intp)
         return np.unique(np.concatenate((some, [key.at for key in keys]))).astype(np.intp)
 
-    # The vectors u, and the rooms that they leave
+    # The vectors u, and the free space that they leave
 
     def _count(self, keys: Sequence[Candidate], slots: Sequence[int]) -> None:
-        """Tell the u apart that matter, as far as there is time."""
+        """Choose the vectors u to distinguish, as many as there is time for."""
         places = range(len(slots))
         counts = [sum(key.place == place for key in keys) for place in places]
         endless = [space.empty == 0 for space in self.tables.spaces]
@@ -124,7 +139,7 @@ class Stack:
         self._vectors = np.indices(shape).reshape(len(shape), -1)
 
     def _set_rooms(self) -> None:
-        """By key, the u that count it and those without it; the columns that both leave."""
+        """Set for each key the u with and without it, and the columns of the tables for both."""
         uncounted, self._rows, self._before = [0] * len(self._shape), [], []
         self._kept, self._own = list[Numbers](), list[Numbers]()
         rooms = cache(self._rooms)
@@ -139,9 +154,9 @@ class Stack:
         self.left = rooms(tuple(uncounted))
 
     def _rooms(self, uncounted: tuple[int, ...]) -> Numbers:
-        """The column for every u, and so many keys more on each level.
+        """Return the column of the tables for every u, with `uncounted` more keys on each level.
 
-        What a level has more slots than the tables is taken by what is kept.
+        If a level has more slots than the tables, the kept keys use these slots first.
         """
         tables, columns = self.tables, []
         for u in self._vectors.T.tolist():
@@ -166,7 +181,7 @@ class Stack:
         self._set_whole()
         rooms = list(zip(self._own, self._kept, strict=True))
         rows = [[np.searchsorted(self._columns, room) for room in pair] for pair in rooms]
-        if self.complete:  # every length is a column of the tables, turned round once for each key
+        if self.complete:  # every length is a column of the tables; reverse them once for each key
             back = self.tables.seconds[self.steps : 0 : -1].T
             turned = [[np.ascontiguousarray(back[room]) for room in pair] for pair in rooms]
         across = max(_NARROWEST, 2 * _MOST_ROUNDS // max(1, count))
@@ -200,23 +215,26 @@ class Stack:
             self.least[last + 1 :, y] = self.least[last, y]
 
     def _fresh(self, low: int, y: int) -> Seconds:
-        """P from each point from `low` on to point y, a row for each column in use."""
+        """Return P from the points `low` and later to point y, a row for each column in use."""
         lengths = self.points[y] - self.points[low:y]
         columns = self._columns
         seconds = self.tables.between(self.tables.seconds, lengths[:, None], columns[None])
         return np.ascontiguousarray(seconds.T)
 
     def _set_whole(self) -> None:
-        """R + Q for what is right of each key, up to each point."""
+        """Set r + Q for the steps after each key, up to each point."""
         self._whole = []
         for key, at, own in zip(self.keys, self.at, self._own, strict=True):
             lengths = self.points[at:, None] - key.at
             self._whole.append(self.tables.stored_seconds(key.place, lengths, own[None]).T)
 
-    # The way that leads to the least seconds
+    # The choices that lead to the least seconds
 
     def best(self, state: int | None, /) -> list[StackLeg]:
-        """How to finish in the least seconds, with this state in the register, if possible."""
+        """Return the legs of the fastest way to finish; none if there is no way.
+
+        `state` is the step of the state in the register, in steps of the tables, or None.
+        """
         last, least = len(self.points) - 1, self.least[-1]
         u = int(least[last].argmin())
         seconds, first = float(least[last, u]), None
@@ -235,12 +253,12 @@ class Stack:
         return ([] if first is None else [first]) + [*self._legs(u, last)]
 
     def _legs(self, u: int, y: int) -> Iterator[StackLeg]:
-        """The legs of all keys for H(u, y)."""
+        """Yield the legs of all keys for H(u, y)."""
         count = len(self.keys)
         while y:
             least = self.least[count, y, u]
             count = next(i for i in range(count + 1) if self.least[i, y, u] == least)
-            if count == 0:  # the others have tapes
+            if count == 0:  # the remaining steps have tapes
                 return
             i = count - 1
             row, kept = int(np.searchsorted(self._rows[i], u)), True
@@ -251,7 +269,7 @@ class Stack:
             count, u = i, int(self._before[i][row])
 
     def _step(self, i: int, row: int, y: int) -> tuple[StackLeg | None, int, bool]:
-        """Return the first leg of a key for G(u, y), the y that is left, and if the key stays."""
+        """Return the first leg of a key for G(u, y), the next y, and whether the key is kept."""
         key, a, seconds = self.keys[i], int(self.at[i]), self.seconds[i][row]
         below, end = self.least[i, :, self._before[i][row]], int(self.points[y])
         best, x = seconds[y - a], y - a

@@ -1,12 +1,17 @@
-"""The planner of chains whose steps differ: what hrevolve and mixed do with them.
+"""The planner for chains whose steps differ, which `hrevolve` and `mixed` use for such chains.
 
-It solves the recurrence of `intervals`, and gives way to length and to the number of levels: where
-a chain is too long for every range of its steps, longer ranges are split at some points only; where
-what is free on all levels has too many combinations, one level is used at a time; where room in
-bytes has too many values, it is counted in parts of a capacity, to which sizes are rounded up. A
-level with much room is first taken for one that never fills, and where that plan fits it is kept.
-What gives way is compared with schedules that do not look at costs, and with one without tapes.
-The schedule's note says what was done, and how far it is from a lower bound at most.
+It solves the recurrence of `intervals`, and simplifies it if it would take too long:
+
+* If a chain is too long to consider every range of its steps, longer ranges are split at some of
+  the steps only.
+* If the free space on all levels has too many combinations, the planner uses one level at a time.
+* If the free space of a level has too many values in bytes, it is counted in units, and the sizes
+  of checkpoints are rounded up to units.
+* The planner first assumes that a level with many slots never fills. If the plan fits, it is the
+  result; otherwise the planner repeats with the capacity of the levels that are too small.
+
+A simplified plan is compared with schedules that ignore costs, and with a plan without tapes. The
+note of the schedule names the simplifications, and gives the gap to a lower bound.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,28 +39,29 @@ _Ints = NDArray[np.int64]
 _Number = TypeVar("_Number", bound=np.number)
 
 _COMPARED = 3e9
-"""Numbers that a plan may compare: some five seconds."""
+"""The most comparisons in a plan: about five seconds."""
 
 _HELD = 1 << 26
-"""Numbers that it may hold at a time: half a gigabyte."""
+"""The most numbers in memory at a time: half a gigabyte."""
 
 _UNITS = 256, 128, 64
-"""Units of room on a level at most, and where these are too many."""
+"""The most units of free space on a level; the next value is used if one is too many."""
 
 _FEW = 64
-"""A level with fewer slots is not taken for one that never fills, if it has the fewest."""
+"""The level with the fewest slots is not assumed to never fill if it has fewer than this."""
 
 _POINTS = 240
-"""Points of the coarsest scale, if there are several; more where there is time for more."""
+"""The least number of points of the coarsest scale; more are used if there is time."""
 
 _RATIO = 16
-"""Points of a scale for one of the next; twice as many, if that one is the coarsest."""
+"""Ratio of the points of one scale to the next; twice this if the next one is the coarsest."""
 
 
 def varying(chain: Chain, platform: Platform, /, *, tapes: bool, planner: str) -> Schedule:
-    """The best schedule found for steps that differ, with restart checkpoints and with `tapes`.
+    """Return the best schedule found for steps that differ.
 
-    Raises NoSchedule, on behalf of `planner`, where no level serves.
+    The schedule stores restart checkpoints and, with `tapes`, also tapes. Raises NoSchedule, with
+    the name of `planner`, if no level can store what the chain needs.
     """
     base.tapes(chain, platform)
     levels = [level for level in platform.levels if _slots(level, chain, tapes)]
@@ -77,7 +83,7 @@ def varying(chain: Chain, platform: Platform, /, *, tapes: bool, planner: str) -
 
 @dataclass(frozen=True)
 class _Plan:
-    """A schedule, how it was found, and whether among all that the recurrence compares."""
+    """A schedule, how it was found, and whether the recurrence was not simplified."""
 
     schedule: Schedule
     how: str
@@ -87,7 +93,7 @@ class _Plan:
 def _fitting(
     chain: Chain, platform: Platform, levels: Sequence[Level], slots: dict[str, int], tapes: bool
 ) -> _Plan | None:
-    """The plan in which no level has to hold more than it can."""
+    """Return the plan that exceeds the capacity of no level, or None."""
     bounded: set[str] = set()
     if (least := min(slots.values(), default=_FEW)) < _FEW:
         bounded.add(next(name for name in slots if slots[name] == least))
@@ -102,10 +108,11 @@ def _fitting(
 
 
 def _plain(chain: Chain, platform: Platform, tapes: bool) -> Iterator[_Plan]:
-    """Schedules that do not look at costs: with a slot or two, few points of a scale are no match.
+    """Yield schedules that ignore costs.
 
-    Revolve is asked for as many steps alike, with checkpoints as large as the largest: not where so
-    many of those are beyond what a chain may have.
+    With one or two slots they may be better than a plan on few points of a scale. Revolve plans for
+    equal steps with checkpoints as large as the largest. It is left out if such a chain would have
+    more bytes than a chain may have.
     """
     plain = [("recompute-all", recompute_all, chain)]
     with suppress(BadInput):
@@ -119,14 +126,14 @@ def _plain(chain: Chain, platform: Platform, tapes: bool) -> Iterator[_Plan]:
         for level in platform.levels:
             with suppress(NoSchedule):
                 schedule = planner(asked, platform, on=level.name)
-                how = f"{name} on level {level.name}, than which no interval plan found is faster"
+                how = f"{name} on level {level.name}, because no interval plan found is faster"
                 yield _Plan(Schedule(chain, schedule.actions), how)
 
 
 def _plan(
     chain: Chain, platform: Platform, levels: Sequence[Level], bounded: set[str], tapes: bool
 ) -> _Plan | None:
-    """The plan where only the `bounded` levels ever fill."""
+    """Return the plan that assumes that only the `bounded` levels can be full."""
     order = sorted(levels, key=lambda level: _round_trip(level, chain))
     forms = list(_forms(chain, order, bounded, tapes))
     form = next((form for form in forms if form.is_quick(chain.length)), forms[-1])
@@ -140,13 +147,14 @@ def _plan(
             scale, scales = scale.coarser(len(scale.at) // _RATIO), scales + 1
         scale = scale.coarser(count)
         how = (
-            f"interval plan on {scales} scales, ranges of more than {scale.short} steps split at"
-            f" {len(scale.at) - 2} of {chain.length - 1} places at the last"
+            f"interval plan on {scales} scales; on the last one, ranges of more than {scale.short}"
+            f" steps are split only at {len(scale.at) - 2} of {chain.length - 1} steps"
         )
     unfolding = Unfolding(scale, chain, [platform.number(level.name) for level in order], first)
     if unfolding.swept:
         how = (
-            f"interval plan of at most {scale.short} steps between checkpoints on a level with room"
+            f"interval plan of at most {scale.short} steps between checkpoints on a level that does"
+            " not fill"
         )
     if not np.isfinite(unfolding.seconds):
         return None
@@ -156,16 +164,16 @@ def _plan(
 
 @dataclass(frozen=True)
 class _Form:
-    """How free room is counted.
+    """A way to count free space.
 
     Attributes
     ----------
     room : FreeSpace
-        The free rooms.
+        The values of free space.
     restart, tape : int arrays (levels, n)
-        Units that x_i and t_i take.
+        The units that x_i and the tape of step i occupy on each level.
     caveats : tuple of str
-        What is given up by counting so.
+        The simplifications, for the note.
     """
 
     room: FreeSpace
@@ -180,16 +188,16 @@ class _Form:
 
     @property
     def _held(self) -> int:
-        """Numbers that are held for each range."""
+        """Numbers in memory for each range."""
         return self.room.level.size + self.room.count
 
     def points(self, steps: int) -> int:
-        """Points of the coarsest scale: all, where there is time and memory for every range."""
+        """Return the points of the coarsest scale: all, if time and memory suffice."""
         most = min((6 * _COMPARED / self._compared) ** (1 / 3), (_HELD / self._held) ** 0.5)
         return steps if steps <= most else min(steps // 2, max(_POINTS, int(0.8 * most)))
 
     def is_quick(self, steps: int) -> bool:
-        """Whether a plan in this form takes seconds."""
+        """Return whether a plan in this form takes only seconds."""
         splits, ranges = steps * short(self.room) ** 2 / 2, 20 * short(self.room) ** 2
         quick = splits * self._compared <= 2 * _COMPARED and ranges * self._held <= _HELD
         return quick or self.points(steps) == steps
@@ -198,7 +206,7 @@ class _Form:
 def _forms(
     chain: Chain, levels: Sequence[Level], bounded: set[str], tapes: bool
 ) -> Iterator[_Form]:
-    """Ways to count free room, the most precise first."""
+    """Yield the ways to count free space, the most precise one first."""
     steps = chain.length
     for together in (True, False) if len(levels) > 1 else (True,):
         for most in _UNITS:
@@ -215,9 +223,9 @@ def _forms(
                 continue
             sizes = np.reshape(units, (len(levels), steps * (1 + tapes))).astype(np.int64)
             count = FreeSpace.of_all_levels if together else FreeSpace.of_one_level_at_a_time
-            caveats = [] if together else ["one level at a time, nearer ones free"]
+            caveats = [] if together else ["one level at a time, while nearer ones are free"]
             if not exact:
-                caveats.append(f"sizes rounded up to parts of a capacity, {total.max()} at most")
+                caveats.append(f"sizes rounded up to units, of which a level has {total.max()}")
             tape = sizes[:, steps:] if tapes else np.zeros_like(sizes)
             yield _Form(count(total), sizes[:, :steps], tape, tuple(caveats))
 
@@ -225,7 +233,7 @@ def _forms(
 def _costs(
     chain: Chain, platform: Platform, levels: Sequence[Level], form: _Form, tapes: bool
 ) -> IntervalCosts:
-    """Return the costs that the recurrence asks for."""
+    """Return the costs in the recurrence."""
     steps = chain.length
     restart, tape = chain.each("restart")[:steps], chain.each("tape")
     shape = len(levels), steps
@@ -254,7 +262,7 @@ def _costs(
 
 
 def _seconds(nbytes: _Ints, *prices: Affine) -> NDArray[np.float64]:
-    """Return the seconds of doing all this with checkpoints of so many bytes."""
+    """Return the sum of the prices, in seconds, for checkpoints of `nbytes` bytes."""
     seconds = np.zeros(len(nbytes))
     for price in prices:
         seconds += price.latency + price.per_byte * nbytes
@@ -262,18 +270,18 @@ def _seconds(nbytes: _Ints, *prices: Affine) -> NDArray[np.float64]:
 
 
 def _stored_sizes(level: Level, chain: Chain, tapes: bool) -> _Ints:
-    """Bytes that x_0, ..., x_(n-1) take of a level, and then those of the tapes, if stored."""
+    """Return the bytes that x_0, ..., x_(n-1) and then, if stored, the tapes occupy on a level."""
     restart = chain.each("restart")[: chain.length]
     return level.stored_of(np.append(restart, chain.each("tape")) if tapes else restart)
 
 
 def _sizes_alike(chain: Chain, tapes: bool) -> bool:
-    """Whether all that is stored has one size, or tapes one and restart data another."""
+    """Whether all restart data have one size and, if they are stored, all tapes have one size."""
     return all(np.ptp(chain.each(name)) == 0 for name in ("restart", "tape")[: 1 + tapes])
 
 
 def _slots(level: Level, chain: Chain, tapes: bool) -> int:
-    """How many of the smallest checkpoints fit on a level; n at most."""
+    """Return how many of the smallest checkpoints fit on a level, at most n."""
     smallest = int(_stored_sizes(level, chain, tapes).min())
     if level.read_only:
         return 0
@@ -283,12 +291,12 @@ def _slots(level: Level, chain: Chain, tapes: bool) -> int:
 
 
 def _round_trip(level: Level, chain: Chain) -> float:
-    """Seconds to write and read all restart data: what puts the nearer level first."""
+    """Return the seconds to write, read and discard all restart data; the least is nearest."""
     return float(_seconds(chain.each("restart"), level.write, level.read, level.discard).sum())
 
 
 def _overflows(schedule: Schedule, platform: Platform, level: Level) -> bool:
-    """Whether a level would have to hold more than its capacity."""
+    """Whether the schedule exceeds the capacity of a level."""
     if level.capacity is None:
         return False
     actions = schedule.actions
@@ -300,7 +308,7 @@ def _overflows(schedule: Schedule, platform: Platform, level: Level) -> bool:
 
 def _need(chain: Chain, tapes: bool) -> str:
     first = chain.nbytes(Key(Kind.RESTART, 0))
-    return f"room for x_0, {first} bytes" + ", or for the tape of every step" * tapes
+    return f"a level that can store x_0 ({first} bytes)" + ", or every step's tape" * tapes
 
 
 def _with_note(plan: _Plan, platform: Platform, slots: int, tapes: bool) -> Schedule:
@@ -309,19 +317,23 @@ def _with_note(plan: _Plan, platform: Platform, slots: int, tapes: bool) -> Sche
     bound = sorted_bound(chain, platform, slots=slots, tapes=tapes)
     gap = f"{seconds / bound - 1:.1%} above" if bound else "above"
     note = (
-        f"steps differ: {plan.how}; {seconds:.6g} s, {gap} the sorted lower bound of {bound:.6g} s,"
-        " which leaves out access"
+        f"steps differ: {plan.how}; {seconds:.6g} s, {gap} a lower bound of {bound:.6g} s, which"
+        " leaves out the time of access to levels"
     )
     return Schedule(chain, actions, note=note)
 
 
 def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool) -> float:
-    """No schedule with so many slots on all levels together takes less time than this.
+    """Return a lower bound, in seconds, for all schedules with `slots` slots on all levels.
 
-    At most C(s + t, s) steps are advanced over no more than t times with s slots; with tapes, of
-    which the register holds h, at most C(s + t + 1, s) + (h - 1) C(s + t, s) are. So the least is
-    reached where the dearest steps are repeated least, and access costs nothing. It holds for any
-    sizes if the slots are those of the smallest.
+    With s slots, at most C(s + t, s) steps are advanced over t times or fewer. With tapes, of which
+    the register holds h, the number is C(s + t + 1, s) + (h - 1) C(s + t, s). Therefore the time is
+    least if the most costly steps are repeated least often, and access costs nothing. The bound is
+    true for any sizes if `slots` is the number of the smallest checkpoints that fit.
+
+    For example, with s = 1 and no tapes, one step (t = 0) is never advanced over, one more step
+    (t = 1) once, and so on: steps with an advance of 3, 2 and 1 s take at least
+    0 * 3 + 1 * 2 + 2 * 1 = 4 s in addition to recording and reversing.
     """
     seconds_forward = forward(chain, tapes)
     held = int((reach(chain, platform, tapes) - np.arange(chain.length)).max())
@@ -329,7 +341,7 @@ def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool
     dearest = np.sort(seconds_forward)[::-1]
     first, t = 0, 0
     if not slots and held < chain.length:
-        return inf  # there is no way back to a step
+        return inf  # no schedule reverses the chain
     while first < chain.length:
         most = comb(slots + t, slots)
         if tapes:
@@ -341,13 +353,16 @@ def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool
 
 
 def forward(chain: Chain, tapes: bool, /) -> NDArray[np.float64]:
-    """Seconds to go forward over each step: recording may be the quicker way."""
+    """Return the seconds to go forward over each step; with `tapes`, recording may be faster."""
     advance = chain.each("advance")
     return np.minimum(advance, chain.each("record")) if tapes else advance
 
 
 def reach(chain: Chain, platform: Platform, tapes: bool, /) -> NDArray[np.int64]:
-    """Up to where the register holds the tape from each step on; of one step without `tapes`."""
+    """Return for each step i the end of the steps from i whose tapes fit into the working memory.
+
+    Without `tapes`, this is i + 1.
+    """
     first = np.arange(chain.length)
     if not tapes:
         return first + 1
@@ -359,5 +374,5 @@ def reach(chain: Chain, platform: Platform, tapes: bool, /) -> NDArray[np.int64]
 
 
 def sums(values: NDArray[_Number], /) -> NDArray[_Number]:
-    """The sums of all values before each, and before the end."""
+    """Return the sums of all values before each position, and before the end."""
     return np.insert(np.cumsum(values, axis=-1), 0, 0, axis=-1)

@@ -1,34 +1,38 @@
 """The recurrence for a chain whose steps differ: the best schedule of every range of its steps.
 
-What every schedule pays to record and reverse each step once is left out. S_j are the seconds of
-going forward over all steps before j; F is the room that is free on the levels, of which x_p takes
-a_p and the tape of step p takes b_p; k is a level and e_k a unit of room there:
+The time to record and reverse each step once, which every schedule needs, is left out. S_j is the
+time to go forward over all steps before j, in seconds. F is the free space on the levels; x_p
+occupies a_p units of it and the tape of step p occupies b_p. k is a level and e_k one unit of its
+space:
 
-    P(p, m, F)      x_p is in the register alone, and [p, m) is to be reversed
-      = 0                                              where the register holds the tape of [p, m)
-      = min over k of  w_k(p) + Q0(p, m, F - a_p e_k, k)               write x_p
-                       u_k(p) + P(p + 1, m, F - b_p e_k)     write, and later read, the tape of p
-    Q0(p, m, F, k)  x_p is on level k too, and the forward goes on from it
+    P(p, m, F)      reverse [p, m) when x_p is only in the register
+      = 0                                    if the register holds the tapes of [p, m)
+      = min over k of  w_k(p) + Q0(p, m, F - a_p e_k, k)     write x_p
+                       u_k(p) + P(p + 1, m, F - b_p e_k)     write the tape of p, read it later
+    Q0(p, m, F, k)  reverse [p, m) when x_p is also on level k, and advance from x_p first
       = min_{p<j<m} S_j - S_p + P(j, m, F) + r_k(p) + Q(p, j, F, k)
-    Q(p, m, F, k) = min(Q0(p, m, F, k), P(p, m, F + a_p e_k))          keep x_p there, or discard it
+    Q(p, m, F, k) = min(Q0(p, m, F, k), P(p, m, F + a_p e_k))        keep x_p on k, or discard it
 
-This is the recurrence of Herrmann and Pallez, "H-Revolve", ACM TOMS 2020, on intervals and with
-room in place of slots, and with the choice of storing a tape from Maddison, "On the implementation
-of checkpointing with high-level algorithmic differentiation", 2023, equation (1). Where all
-checkpoints have one size, exhaustive search has found nothing better in many thousand small cases.
-Where sizes differ it may pay to discard x_p before all of its range is reversed and to come back to
-the rest from further left, which no schedule does here; searches found that rare, and worth a few
-per cent.
+w_k(p) is the time to write x_p to level k and to discard it later, r_k(p) the time to read it, and
+u_k(p) the time to write, read and discard the tape of step p.
 
-What is free is counted in units, and its combinations are numbered (`FreeSpace`).
+For example, three steps of 1, 2 and 4 s with one slot that costs nothing: from x_0 advance over the
+first two steps, reverse the third; read x_0, advance over the first step, reverse the second; read
+x_0, reverse the first. This takes 1 + 2 + 1 = 4 s in addition to recording and reversing each step.
 
-For example, three steps of 1, 2 and 4 s with one slot, free of cost: from x_0 advance over the
-first two, reverse the third; read x_0, advance over the first, reverse the second; read x_0. That
-takes 1 + 2 + 1 = 4 s besides recording and reversing each step.
+This is the recurrence of Herrmann and Pallez, "H-Revolve", ACM TOMS 2020, for ranges of steps and
+with free space instead of slots. The choice to store a tape is from Maddison, "On the
+implementation of checkpointing with high-level algorithmic differentiation", 2023, equation (1). If
+all checkpoints have one size, exhaustive search has found nothing better in many thousand small
+cases. If sizes differ, it may be better to discard x_p before its whole range is reversed, and to
+recompute the rest from an earlier checkpoint. No schedule here does so; searches found such cases
+rare, with a gain of a few per cent.
 
-A long chain is planned on several scales. The finest has a point before every step; each coarser
-one keeps some of its points. Ranges that are short on a scale are planned there, and longer ones
-are split at points of the next one only.
+Free space is counted in units, and its combinations are numbered (`FreeSpace`).
+
+A long chain is planned on several scales. The finest scale has a point before every step, and each
+coarser scale has some of the points of the finer one. Ranges that are short on a scale are planned
+on that scale. Longer ranges are split only at the points of the next scale.
 """
 
 from dataclasses import dataclass
@@ -41,36 +45,39 @@ _Seconds = NDArray[np.float64]
 _Ints = NDArray[np.int64]
 
 SHORT = 64
-"""Intervals between points up to which a range is short on a scale; half where room is plenty."""
+"""A range is short on a scale if it has at most this many intervals between points.
+
+If there are many values of free space (`_PLENTY`), half of this.
+"""
 
 _PLENTY = 128
-"""Ways and rooms together from which on it is."""
+"""Values of free space times ways to store a checkpoint from which they are many."""
 
 _PART = 16 * SHORT
-"""Points of a scale whose short ranges are planned together."""
+"""Number of points of a scale whose short ranges are planned together."""
 
 _SPLITS, _TILE = 32, 1 << 15
-"""Splits, and numbers in all, that are compared at a time: what a nearby cache holds."""
+"""Splits, and numbers in total, that are compared at a time, so that they fit into a cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FreeSpace:
-    """The R free rooms F that are told apart, and G ways to store a checkpoint in each.
+    """The R different values of the free space F, and G ways to store a checkpoint in each.
 
-    A room and a way lead to a level; R itself is the number of what is not possible.
+    A value and a way determine a level. The number R means that something is impossible.
 
     Attributes
     ----------
     total : int array (levels)
-        All units of a level.
+        The capacity of each level in units.
     level : int array (G, R)
-        The level of a way.
+        The level for each way and value.
     free : int array (G, R)
-        The units that are free there.
+        The units that are free on that level.
     stride : int array (levels)
-        By how much the number of the room falls for each unit that is taken of a level.
+        The number of the value falls by this for each unit that is occupied on a level.
     down : tuple of (slice, int)
-        A room of the slice may be given up for that one, in which only nearer levels are used.
+        A value of the slice may be replaced by this one, in which only nearer levels are used.
     """
 
     total: _Ints
@@ -81,7 +88,7 @@ class FreeSpace:
 
     @staticmethod
     def of_all_levels(total: _Ints) -> "FreeSpace":
-        """Every combination of what may be free on the levels; G is the number of levels."""
+        """Number every combination of free units on the levels; G is the number of levels."""
         counts = total + 1
         room = np.arange(counts.prod())
         stride = np.append(np.cumprod(counts[:0:-1])[::-1], 1)
@@ -91,7 +98,7 @@ class FreeSpace:
 
     @staticmethod
     def of_one_level_at_a_time(total: _Ints) -> "FreeSpace":
-        """Number what is free on one level: nearer ones are free, farther ones are not used."""
+        """Number the free units on one level; nearer levels are free, farther ones are not used."""
         counts = total + 1
         ends = np.cumsum(counts)
         level = np.repeat(np.arange(len(total)), counts)
@@ -106,29 +113,30 @@ class FreeSpace:
 
     @property
     def count(self) -> int:
-        """R; room R - 1 has everything free."""
+        """R; in the value R - 1 everything is free."""
         return int(self.level.shape[1])
 
     def without(self, way: int, units: _Ints, /) -> _Ints:
-        """(p, R) the room after something is stored that takes `units` (levels, p) of a level."""
+        """Return (p, R): the value after a checkpoint of `units` (levels, p) is stored."""
         level, taken = self.level[way], units[self.level[way]].T
         room = np.arange(self.count) - taken * self.stride[level]
         return np.where(taken <= self.free[way], room, self.count)
 
     def back(self, way: int, units: _Ints, /) -> _Ints:
-        """(p, R) the room after it is discarded again; R where it cannot have been there."""
+        """Return (p, R): the value after the checkpoint is discarded; R if it cannot be stored."""
         level, given = self.level[way], units[self.level[way]].T
         room = np.arange(self.count) + given * self.stride[level]
         return np.where(self.free[way] + given <= self.total[level], room, self.count)
 
 
 def in_units(capacity: int, sizes: _Ints, most: int, /) -> tuple[int, _Ints, bool]:
-    """A level's capacity and the bytes stored on it in units, and whether they are so exactly.
+    """Return the capacity of a level and the sizes in units, and whether the sizes are exact.
 
-    There are at most `most` units. One is the greatest common divisor of the sizes, where that is
-    large enough, or else a part of the capacity, to which sizes are rounded up: of all numbers of
-    parts from a quarter of `most` on, the one with room for most checkpoints of the mean size. What
-    does not fit takes a unit more than there are.
+    The capacity has at most `most` units. A unit is the greatest common divisor of the sizes if
+    that is large enough. Otherwise the capacity is divided into equal parts, and sizes are rounded
+    up to parts; of all numbers of parts from `most` / 4 to `most`, the function takes the one with
+    which most checkpoints of the mean size fit. A size above the capacity is one unit more than the
+    capacity.
     """
     unit = int(np.gcd.reduce(sizes))
     if not unit:
@@ -145,7 +153,7 @@ def in_units(capacity: int, sizes: _Ints, most: int, /) -> tuple[int, _Ints, boo
 
 
 def _parts(sizes: _Ints, capacity: int, count: int) -> _Ints:
-    """How many of `count` equal parts of the capacity each size takes, rounded up."""
+    """Return how many of `count` equal parts of the capacity each size needs, rounded up."""
     shift = max(0, capacity.bit_length() - 50)  # so that no product below overflows
     taken = -(-np.minimum(sizes, capacity) >> shift) * count
     parts: _Ints = -(-taken // (capacity >> shift))
@@ -169,9 +177,9 @@ class IntervalCosts:
     tapes : bool
         Whether tapes are stored.
     keep : float array (levels, n + 1)
-        The sums from the left of u: seconds to write, read and discard the tape of each step.
+        The sums of u over the steps before each: seconds to write, read and discard the tapes.
     tape : int array (levels, n + 1)
-        The sums from the left of b.
+        The sums of b over the steps before each.
     """
 
     before: _Seconds
@@ -185,16 +193,16 @@ class IntervalCosts:
 
 
 class RangeTables:
-    """The recurrence for the ranges of at most `longest` intervals within a part of a scale.
+    """The solution for the ranges of at most `longest` intervals within a part of a scale.
 
     Attributes
     ----------
     begin : int
-        The point of the scale with which the part begins.
+        The first point of the part.
     fresh : float array (length, end, room)
-        S_p + P(p, m, F), by m - p and m.
+        S_p + P(p, m, F), by m - p, m and F.
     stored : list of float arrays (length, begin, room)
-        r_k(p) + Q(p, m, F, k), by m - p and p; an array for each way to store x_p.
+        r_k(p) + Q(p, m, F, k), by m - p, p and F; one array for each way to store x_p.
     """
 
     def __init__(self, begin: int, count: int, longest: int, room: FreeSpace) -> None:
@@ -204,7 +212,7 @@ class RangeTables:
         self.stored = [np.full(shape, np.inf) for _ in room.level]
 
     def splits(self, way: int, length: int) -> _Seconds:
-        """S_p + Q0 of all ranges of one length, by begin; those of shorter ones are known."""
+        """Return S_p + Q0 of all ranges of one length, by begin, from those of shorter ranges."""
         fresh, stored = self.fresh, self.stored[way]
         best = np.full((self.count - length + 1, fresh.shape[2]), np.inf)
         width = max(1, _TILE // (min(_SPLITS, length) * fresh.shape[2]))
@@ -219,7 +227,7 @@ class RangeTables:
         return best
 
     def split(self, way: int, room: int, begin: int, end: int) -> tuple[float, int]:
-        """S_p + Q0 of one range, and the j of the best split; infinite where there is none."""
+        """Return S_p + Q0 of one range, and the j of the best split; infinite if there is none."""
         if end - begin < 2:
             return np.inf, end
         length, first, last = end - begin, begin - self.begin, end - self.begin
@@ -230,7 +238,7 @@ class RangeTables:
 
 
 def short(room: FreeSpace, /) -> int:
-    """How many intervals a range has at most that is short; its tables grow with the square."""
+    """Return the most intervals of a short range; the tables grow with its square."""
     return SHORT if room.level.size < _PLENTY else SHORT // 2
 
 
@@ -240,13 +248,13 @@ class Scale:
     Attributes
     ----------
     at : int array
-        The steps before which the points are, from 0 to n.
+        The step after each point, from 0 to n.
     finer : Scale or None
-        The scale on which short ranges are planned; None where they have one step at least.
+        The scale on which short ranges are planned; None for the finest scale.
     place : int array
-        Where the points are among those of the finer scale.
+        The index of each point among the points of the finer scale.
     short : int
-        Intervals up to which a range of it is short.
+        The most intervals of a short range.
     """
 
     def __init__(
@@ -260,16 +268,16 @@ class Scale:
 
     @staticmethod
     def finest(costs: IntervalCosts, room: FreeSpace) -> "Scale":
-        """A point before every step, and one at the end."""
+        """Return the scale with a point before every step, and one at the end."""
         steps = np.arange(len(costs.before))
         return Scale(costs, room, steps, None, steps)
 
     def coarser(self, count: int) -> "Scale":
-        """About `count` of these points, and at least every `short`th.
+        """Return a scale with about `count` of these points, and at least every `short`th.
 
-        The chain is cut into windows of equal cost, and the point just after the dearest interval
-        of each is taken: at the end of a range it is never advanced over again. Of equally dear
-        ones it is that whose x takes least room.
+        The chain is divided into windows of equal cost, and the point just after the most costly
+        interval of each is taken, because the last interval of a range is never advanced over
+        again. Of equally costly intervals, it is the one whose x is smallest.
         """
         before = self.costs.before[self.at]
         if not before[-1]:
@@ -286,11 +294,11 @@ class Scale:
         return Scale(self.costs, self.room, self.at[place], self, place)
 
     def whole(self) -> RangeTables:
-        """The tables of all ranges of this scale."""
+        """Return the tables of all ranges of this scale."""
         return self._tables(0, len(self.at) - 1, len(self.at) - 1)
 
     def part(self, number: int) -> RangeTables:
-        """The tables of the short ranges that begin in one part of this scale; the last is kept."""
+        """Return the tables of the short ranges that begin in one part; the last are cached."""
         if number != self._part[0]:
             begin = number * _PART
             end = min(begin + _PART + self.short, len(self.at) - 1)
@@ -298,7 +306,7 @@ class Scale:
         return self._part[1]
 
     def around(self, point: int) -> RangeTables:
-        """The tables of the short ranges that begin at a point."""
+        """Return the tables that contain the short ranges that begin at a point."""
         return self.part(point // _PART)
 
     def is_short(self, begin: int, end: int) -> bool:
@@ -318,7 +326,7 @@ class Scale:
         return tables
 
     def _put_short(self, tables: RangeTables, length: int) -> None:
-        """Ranges that are short here are better known on the finer scale."""
+        """Replace the values of short ranges by those of the finer scale, which are better."""
         if length > len(self._short):
             return
         short, fresh, stored = self._short[length - 1]
@@ -331,7 +339,7 @@ class Scale:
             ours[length, begins] = theirs[first:last]
 
     def _short_ranges(self) -> list[tuple[_Ints, _Seconds, list[_Seconds]]]:
-        """By length: where the ranges begin that are short on the finer scale, and their tables."""
+        """Return by length: the begins of ranges that are short on the finer scale, and values."""
         if self.finer is None:
             return []
         place, found = self.place, []
@@ -374,7 +382,7 @@ class _RangePart:
         self.after_discard = [room.back(way, restart) for way in ways]
 
     def fresh(self, length: int, splits: list[_Seconds], shorter: _Seconds) -> _Seconds:
-        """S_p + P, by begin; `shorter` is that of one interval less, by end."""
+        """Return S_p + P, by begin; `shorter` is that of one interval less, by end."""
         count = len(self.at) - length
         best = np.full((count, shorter.shape[1]), np.inf)
         for way, seconds in enumerate(splits):
@@ -390,7 +398,7 @@ class _RangePart:
         return best
 
     def stored(self, way: int, splits: _Seconds, fresh: _Seconds) -> _Seconds:
-        """Q and r, by begin."""
+        """Return Q + r, by begin."""
         count = len(fresh)
         best = np.minimum(splits, _at(fresh, self.after_discard[way]))
         seconds: _Seconds = best - self.before[:count] + self.read[way][:count]
@@ -398,6 +406,6 @@ class _RangePart:
 
 
 def _at(seconds: _Seconds, rooms: _Ints) -> _Seconds:
-    """The seconds of each range in the room it is to have; infinite where there is no such room."""
+    """Return the seconds of each range for these values of free space; infinite if impossible."""
     padded = np.concatenate((seconds, np.full((len(seconds), 1), np.inf)), axis=1)
     return np.take_along_axis(padded, rooms[: len(seconds)], axis=1)

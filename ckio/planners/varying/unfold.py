@@ -1,14 +1,17 @@
-"""From the tables of `intervals` to the actions, with a first sweep where that is better.
+"""From the tables of `intervals` to actions, with a first forward sweep if that is better.
 
-A long range of `intervals` is split at points that are some steps apart, so that the steps between
-them are repeated. Where a level always has room it may be better to leave a checkpoint there every
-few steps in one sweep to the end. With all of the room F free, the same S, P, Q, w and r, and k
-only for levels of which a checkpoint takes no units, the best of these is
+`intervals` splits a long range only at points that are several steps apart, so that the steps
+between them are recomputed. If a level never fills, it may be better to write a checkpoint to it
+every few steps, in one forward sweep to the end. The best sweep of this kind is
 
     R(p) = min over k and j of  w_k(p) + S_j - S_p + R(j) + r_k(p) + Q(p, j, F, k)    p < j < n
                                 P(p, n, F)
 
-with no range of more than `short` steps: those that `intervals` splits anywhere.
+where S, P, Q, w and r are those of `intervals`, everything is free in F, and k is a level on which
+a checkpoint occupies no units. No range has more than `short` steps, because `intervals` splits
+such ranges at every step. For example, if a checkpoint costs 1 s to write and 1 s to read, if a
+step takes 2 s to advance and the register holds the tape of one step, then R(n - 1) = 0 and
+R(n - 2) = 1 + 2 + 0 + 1 + 0 = 4 s.
 """
 
 from collections.abc import Iterator
@@ -25,7 +28,10 @@ from ckio.platform.chain import Chain
 
 
 class Leg(NamedTuple):
-    """From x_begin, which is stored in a way, to x_end; all of this room is free afterwards."""
+    """The steps from x_begin, which is stored, to x_end.
+
+    `way` is the way in which x_begin is stored; `room` is the free space afterwards.
+    """
 
     begin: int
     end: int
@@ -35,16 +41,17 @@ class Leg(NamedTuple):
 
 @dataclass(frozen=True)
 class FirstSweep:
-    """The best sweep.
+    """The best first sweep.
 
     Attributes
     ----------
     scale : Scale
-        The finest, to which it belongs.
+        The finest scale, whose points the legs refer to.
     seconds : float
-        R(0); infinite where there is no sweep.
+        R(0); infinite if there is no sweep.
     legs : tuple of Leg
-        From x_0 on; the range after the last one is not stored, and is reversed first.
+        The legs in order, from x_0. After the last leg x is not stored, and the rest is reversed
+        first.
     """
 
     scale: Scale
@@ -53,7 +60,7 @@ class FirstSweep:
 
 
 def sweep(finest: Scale, /) -> FirstSweep:
-    """R(0) of a chain, whose finest scale this is."""
+    """Return the sweep of R(0) for the chain that has this finest scale."""
     costs, before = finest.costs, finest.costs.before
     homes, steps = _homes(costs, finest.room), len(before) - 1
     rest, legs = np.append(np.full(steps, np.inf), 0.0), [Leg(0, steps, 0, 0)] * steps
@@ -74,7 +81,7 @@ def sweep(finest: Scale, /) -> FirstSweep:
 
 
 def _homes(costs: IntervalCosts, room: FreeSpace) -> list[tuple[int, int]]:
-    """The ways to store where no x takes room, each with the room that is all free."""
+    """Return the ways to store on levels where no x occupies a unit, each with all space free."""
     never = costs.restart.max(axis=1) == 0
     return [
         (way, int(np.flatnonzero(levels == level)[-1]))
@@ -85,7 +92,7 @@ def _homes(costs: IntervalCosts, room: FreeSpace) -> list[tuple[int, int]]:
 
 
 def _followed(legs: list[Leg]) -> tuple[Leg, ...]:
-    """Those that are met on the way from x_0."""
+    """Return the legs that follow one another from x_0."""
     found, begin = [], 0
     while legs[begin].end < len(legs):
         found.append(legs[begin])
@@ -94,12 +101,12 @@ def _followed(legs: list[Leg]) -> tuple[Leg, ...]:
 
 
 _FRESH = -1
-"""The way in which x_p is stored, where it is not."""
+"""The value of `way` if x_p is not stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """A range of a scale that is to be reversed in a room; x_p is stored in a way, or FRESH."""
+    """A range to be reversed with the free space `room`; `way` tells how x_p is stored."""
 
     scale: Scale
     begin: int
@@ -109,13 +116,13 @@ class _Range:
 
     @property
     def steps(self) -> tuple[int, int]:
-        """Its first step, and that after its last."""
+        """The first step of the range, and the step after its last one."""
         return int(self.scale.at[self.begin]), int(self.scale.at[self.end])
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Steps [begin, end) whose tapes lie on a level."""
+    """Steps [begin, end) whose tapes are stored on a level."""
 
     begin: int
     end: int
@@ -123,9 +130,10 @@ class _Kept:
 
 
 class _Choice(NamedTuple):
-    """A choice for x_p: the way to store it, and how far the forward goes then.
+    """A choice for x_p: the way to store it, and the point to advance to afterwards.
 
-    A split of 0 stores the tape instead, and the way FRESH turns to a room of nearer levels only.
+    With a split of 0 the tape is stored instead. With the way FRESH nothing is stored, and `room`
+    is free space on nearer levels only.
     """
 
     seconds: float
@@ -135,14 +143,15 @@ class _Choice(NamedTuple):
 
 
 class Unfolding:
-    """Follows the best choices from the whole chain down to its steps.
+    """Follows the best choices from the whole chain down to single steps.
 
     Attributes
     ----------
     seconds : float
-        What the tables promise, without what every schedule pays; infinite if there is no schedule.
+        The time from the tables, without recording and reversing each step once; infinite if there
+        is no schedule.
     swept : bool
-        Whether it is the sweep that was followed: one is taken where it promises less.
+        Whether the schedule begins with the first sweep, because this takes less time.
     draft : Draft
         The schedule.
     """
@@ -156,7 +165,7 @@ class Unfolding:
         last, everything = len(scale.at) - 1, self.room.count - 1
         self.seconds = float(self.whole.fresh[last, last, everything])
         self.draft = Draft()
-        self.todo: list[_Range | _Kept] = [_Range(scale, 0, last, everything)]  # the next one last
+        self.todo: list[_Range | _Kept] = [_Range(scale, 0, last, everything)]  # a stack
         self.swept = first is not None and first.seconds < self.seconds
         if first is not None and self.swept:
             self._sweep(first)
@@ -177,7 +186,7 @@ class Unfolding:
                 self._spend(begin, end, level)
 
     def _sweep(self, first: FirstSweep) -> None:
-        """Store what is to be stored on the way to the last range, which is then the next."""
+        """Write the checkpoints of the sweep; the last range is the next to be reversed."""
         self.seconds, self.todo, begin = first.seconds, [], 0
         for leg in first.legs:
             self.draft.write(leg.begin, level=self.numbers[self.room.level[leg.way, leg.room]])
@@ -210,7 +219,7 @@ class Unfolding:
             self.todo.append(replace(left, begin=left.begin + 1, room=best.room))
 
     def _choices(self, left: _Range) -> Iterator[_Choice]:
-        """The choices for a fresh range that the register does not hold."""
+        """Yield the choices for a fresh range whose tapes do not fit into the register."""
         tables, costs = self._tables(left), self.costs
         at, after = left.scale.at[[left.begin, left.begin + 1]].tolist()
         length, last = left.end - left.begin, left.end - tables.begin
@@ -245,13 +254,13 @@ class Unfolding:
             self._go_on(left, split)
 
     def _go_on(self, left: _Range, split: int) -> None:
-        """From x_p, which is stored, to the split; then the right part, and last the left one."""
+        """Go forward from the stored x_p to the split; the right part is next, then the left."""
         self._forward(*replace(left, end=split).steps)
         self.todo.append(replace(left, end=split))
         self.todo.append(replace(left, begin=split, way=_FRESH))
 
     def _forward(self, begin: int, end: int) -> None:
-        """Advance, or record where tapes are stored and recording takes less time."""
+        """Advance, or record if tapes are stored and recording takes less time."""
         if not self.costs.tapes:
             self.draft.advance(begin, end)
             return
