@@ -55,7 +55,7 @@ class IllegalAction(CkioError):
 
 
 class RunFailed(CkioError):
-    """A run had to end, and the cause is not storage (for example, a model that ended too early)."""
+    """A run had to end, and the cause is not storage (for example, the model ended early)."""
 
 
 class RankFailed(RunFailed):
