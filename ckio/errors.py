@@ -138,4 +138,4 @@ class CorruptCheckpoint(StorageError):
 
 
 class UnsupportedKind(StorageError):
-    """This backend or model does not support this kind of checkpoint."""
+    """A backend or a model does not support this kind of checkpoint."""

@@ -103,6 +103,5 @@ PLANNERS: Final = (  # if several schedules are equally good, `auto` takes that 
 
 
 def compared(*groups: Compared) -> dict[str, Any]:
-    """Return the planners that `auto` compares in these ways, by name, in the order of the table.
-    """
+    """Return the planners that `auto` compares in these ways, by name, in the table's order."""
     return {each.name: each.load() for each in PLANNERS if each.compared in groups}
