@@ -270,7 +270,7 @@ def read_cold(schedule: Schedule, platform: Platform, number: int, /) -> NDArray
 
 
 def bytes_moved(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:
-    """Return the bytes that each action moves to or from a level; 0 for computing and discarding."""
+    """Return the bytes that each action moves to or from a level; 0 for all but Write and Read."""
     actions = schedule.actions
     nbytes = schedule.chain.nbytes_of(actions)
     moved = np.zeros(len(actions), np.int64)

@@ -228,7 +228,7 @@ REFUSED: list[tuple[list[Action], dict[str, Any], Action, str]] = [
         FIRST_TWO,
         {"platform": level(13)},
         Write(x(1), 0),
-        r"7 bytes, .* 6 of 13 .*\(ram\) stores x_0",
+        r"7 bytes, .* 6 of 13 .*ram\) stores x_0",
     ),
     ([], {"platform": level(0)}, Write(x(0), 0), "7 bytes, .* 0 of 0 are free; .* stores nothing"),
     (FIRST_TWO, {"platform": level(7, ratio=0.5)}, Write(x(1), 0), "4 bytes, .* 3 of 7 are free"),
