@@ -425,7 +425,7 @@ def test_arrays_come_in_any_order_and_are_kept_in_c_order(hares):
             "'x' is a control, and int64 in the state",
         ),
         ({"J": 0.0}, {"control": {}, "tape": ["x"]}, r"tape names \['x'\]"),
-        ({"J": 0.0, "x": [None]}, {"control": {}}, "hold objects"),
+        ({"J": 0.0, "x": [None]}, {"control": {}}, "have Python objects"),
     ],
 )
 def test_a_model_that_cannot_work_is_refused(state, options, message):
