@@ -86,7 +86,7 @@ class Arrays(dict[str, NDArray[Any]]):
     def __setitem__(self, name: str, value: NDArray[Any]) -> None:
         if value is not self[name]:
             raise TypeError(
-                f'array {name!r} cannot be replaced, because arrays are changed in place: write'
+                f"array {name!r} cannot be replaced, because arrays are changed in place: write"
                 f' x["{name}"][...] = value'
             )
 

@@ -544,7 +544,7 @@ def test_a_state_is_complete_before_the_functional_reads_it_and_one_array_has_no
 def test_no_step_is_taken_of_which_no_flow_is_known():
     names, steps = ("a", "b", "c", "d", "e", "f", "g", "h"), (SOME, AGAIN)
     code = Code(steps, names, ("b", "g", "d", "a", "c"), frozenset({"J"}))
-    with pytest.raises(RunFailed, match=r"goes on to step 2.* 2 steps"):
+    with pytest.raises(RunFailed, match=r"reached step 2.* 2 steps"):
         Coded(code).advance(0, 3)
 
 
