@@ -153,7 +153,7 @@ def test_ranks_that_finish_at_different_steps_are_told(tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text(EARLY)
     platform = write_platform(tmp_path, "early:Early")
     line = ("run", "early:Early", "--set", "grid=16", "--platform", platform, "--into", "run")
-    assert "one rank is at step 20 where another is at 21" in failed(3, *line, at=tmp_path)
+    assert "one rank is at step 20 and another at 21" in failed(3, *line, at=tmp_path)
 
 
 @pytest.mark.slow

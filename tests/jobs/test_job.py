@@ -103,7 +103,7 @@ def test_arguments_of_a_job_are_checked_where_they_enter(heat: Any) -> None:
         ({"every": -1.0}, "at least 0"),
         ({"effort": 9}, "1, 2 or 3"),
         ({"overlap": "some"}, "overlap 'some'"),
-        ({"platform": "node.toml", "ram": "1MB"}, "ram, disk and archive cannot be given with a platform"),
+        ({"platform": "node.toml", "ram": "1MB"}, "archive cannot be given with a platform"),
         ({"settings": {"cell": 3}, "steps": 3}, "did you mean cells"),
         ({"steps": 3, "period": 3}, "no option --period"),
     ):
