@@ -95,7 +95,7 @@ def test_where_there_is_no_run_one_begins(tmp_path: Path, digest: str) -> None:
 def test_what_is_missing_and_in_no_manifest_is_said(tmp_path: Path) -> None:
     at = place(tmp_path / "at")
     line = complaint("run", "--resume", "--into", "run", at=at)
-    assert f"MODEL is missing: what to run; {at / 'run'} holds no run" in line
+    assert f"MODEL is missing ({at / 'run'} has no run to take it from)" in line
     (at / "run").mkdir()
     (at / "run" / "thesis.tex").write_text("")
     assert "is not empty (thesis.tex)" in complaint(*words("--resume"), at=at)

@@ -183,9 +183,9 @@ def test_what_is_no_policy_or_cannot_be_decided_is_refused(tmp_path: Path) -> No
     said = complaint(*words("--overlap", "both"), at=at)
     assert re.search("'both' is not write_behind=N.*auto, all, or none", said)
     line = words("--overlap", "auto", steps=None)
-    assert "--overlap auto is not for a run without --steps" in complaint(*line, at=at)
+    assert "--overlap auto is not possible without --steps" in complaint(*line, at=at)
     line = words("--by-variable", "--overlap", "auto")
-    assert "--overlap auto is not for --by-variable" in complaint(*line, at=at)
+    assert "--overlap auto is not possible with --by-variable" in complaint(*line, at=at)
 
 
 # By default

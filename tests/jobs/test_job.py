@@ -43,7 +43,7 @@ def test_a_shell_script_calibrates_runs_is_killed_and_says_the_same_line_again(
     (at / "job.sh").write_text(script)
     done = subprocess.run(["sh", "job.sh"], cwd=at, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "calibrated; the platform is kept in run/platform.toml" in done.stdout
+    assert "calibrated; the platform is stored in run/platform.toml" in done.stdout
     assert "resumed from" in done.stdout
     assert equal(arrays(at / "run" / "gradient.h5"), arrays(at / "whole" / "gradient.h5"))
     with h5py.File(at / "run" / "gradient.h5") as file:
@@ -103,7 +103,7 @@ def test_arguments_of_a_job_are_checked_where_they_enter(heat: Any) -> None:
         ({"every": -1.0}, "at least 0"),
         ({"effort": 9}, "1, 2 or 3"),
         ({"overlap": "some"}, "overlap 'some'"),
-        ({"platform": "node.toml", "ram": "1MB"}, "leave out ram, disk and archive"),
+        ({"platform": "node.toml", "ram": "1MB"}, "archive cannot be given with a platform"),
         ({"settings": {"cell": 3}, "steps": 3}, "did you mean cells"),
         ({"steps": 3, "period": 3}, "no option --period"),
     ):
