@@ -255,4 +255,6 @@ def test_who_waits_for_a_rank_that_has_done_its_step_is_told(tmp_path):
     status, said, err = job(tmp_path, 3, LEFT)
     assert (status, err) == (0, "")
     assert len(said) == 3
-    assert all("waits for a message of rank 1, which has finished its action" in line for line in said)
+    assert all(
+        "waits for a message of rank 1, which has finished its action" in line for line in said
+    )
