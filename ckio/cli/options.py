@@ -15,7 +15,7 @@ from ckio.schedule.policy import AUTO, policy_of
 MOST_BYTES: Final = 2**63 - 1
 """The largest size that an option accepts, in bytes: the largest signed 64-bit integer."""
 
-COSTS_GROUP: Final = "Costs and sizes of the chain"
+COSTS_GROUP: Final = "Costs and sizes of the time steps"
 OVERLAP_GROUP: Final = "Overlap of I/O with computation"
 PLANNER_GROUP: Final = "Options of particular planners (--planner)"
 PAPERS_GROUP: Final = "To reproduce papers"
