@@ -34,6 +34,19 @@ class GroupedOption(click.Option):
         self.group = group
 
 
+class ExplainedArgument(click.Argument):
+    """A positional argument with an explanation, which the help text lists before the options."""
+
+    def __init__(self, *arguments: Any, explanation: str, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.explanation = explanation
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return the name and the explanation. Before version 8.5, click lists no arguments."""
+        del ctx
+        return self.human_readable_name, self.explanation
+
+
 class ExampleCommand(click.Command):
     """A command whose help text lists its options in groups and ends with an example.
 
@@ -86,6 +99,11 @@ class ExampleCommand(click.Command):
 def with_example(example: str, /, **attributes: Any) -> Callable[[Any], ExampleCommand]:
     """Return a decorator that makes a function a command; its help text ends with this example."""
     return click.command(cls=ExampleCommand, example=example, **attributes)
+
+
+def argument(name: str, explanation: str, /, **attributes: Any) -> Callable[[Any], Any]:
+    """Return a decorator that adds a positional argument with this explanation."""
+    return click.argument(name, cls=ExplainedArgument, explanation=explanation, **attributes)
 
 
 def option(*names: str, group: str = "", **attributes: Any) -> Callable[[Any], Any]:

@@ -18,6 +18,7 @@ from ckio.cli.files import (
     write_text,
 )
 from ckio.cli.options import (
+    argument,
     by_variable_option,
     cost_options,
     effort_option,
@@ -94,7 +95,7 @@ ranks_options = together(
         " before each transfer on a shared channel.  [default: none]",
     ),
     option(
-        "--seed", type=click.IntRange(0), group=RANKS_GROUP,
+        "--seed", type=click.IntRange(0), metavar="N", group=RANKS_GROUP,
         help="Seed of the random numbers.  [default: 0]",
     ),
 )  # fmt: skip
@@ -120,7 +121,7 @@ def ranks_of(options: dict[str, Any], /) -> Ranks | None:
 
 
 @with_example("ckio simulate plan.txt --overlap all")
-@click.argument("file", type=INPUT, required=False)
+@argument("file", "Schedule to simulate. Without it, one is planned.", type=INPUT, required=False)
 @planner_options
 @cost_options
 @overlap_option

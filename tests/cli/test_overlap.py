@@ -63,7 +63,7 @@ def test_simulate_says_what_overlap_hides(place: Path) -> None:
     assert found["hidden"] == saved / plain["busy"]["nvme"] > 0.9
     said = ckio("simulate", *PLAN, "--overlap", POLICY, at=place).stdout
     assert f"{saved:.6g} s less than the {plain['makespan']:.6g} s" in said
-    assert f"{found['hidden']:.1%} of the time for far levels" in said
+    assert f"{found['hidden']:.1%} of the transfer time of far levels" in said
     for nothing in ("", "write_behind=0", "horizon=3"):
         assert answer("simulate", *PLAN, "--overlap", nothing, at=place) == plain
 
