@@ -63,7 +63,7 @@ def test_simulate_says_what_overlap_hides(place: Path) -> None:
     assert found["hidden"] == saved / plain["busy"]["nvme"] > 0.9
     said = ckio("simulate", *PLAN, "--overlap", POLICY, at=place).stdout
     assert f"{saved:.6g} s less than the {plain['makespan']:.6g} s" in said
-    assert f"{found['hidden']:.1%} of the time for far levels" in said
+    assert f"{found['hidden']:.1%} of the transfer time of far levels" in said
     for nothing in ("", "write_behind=0", "horizon=3"):
         assert answer("simulate", *PLAN, "--overlap", nothing, at=place) == plain
 
@@ -76,7 +76,7 @@ def test_nothing_may_be_hidden(place: Path) -> None:
     (place / "node.toml").write_text(f"{NODE}profile.write_hinders = 90.0\n")
     assert answer("simulate", *PLAN, "--overlap", POLICY, at=place)["hidden"] < 0
     said = ckio("simulate", *PLAN, "--overlap", POLICY, at=place).stdout
-    assert "nothing of the time for far levels is hidden" in said
+    assert "nothing of the transfer time of far levels is hidden" in said
 
 
 def test_a_near_horizon_leaves_more_to_wait_for(place: Path) -> None:

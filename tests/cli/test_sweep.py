@@ -259,7 +259,7 @@ def test_what_is_wrong_is_told(node: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ((*nvme, "--mtbf", 9, "--overlap", "all"), "alone, and without overlap"),
         ((*nvme, "--trajectories", 9), "say how often, by --mtbf TIME or"),
         ((*nvme, "--restart-time", 9), "say how often, by --mtbf TIME or"),
-        ((*nvme, "--shared", "nvme=300"), "say how many: --ranks"),
+        ((*nvme, "--shared", "nvme=300"), "give their number with --ranks"),
         ((*nvme, *many), "a picture has 10 lines at the most"),
     ):
         with pytest.raises(BadInput) as error:
