@@ -365,7 +365,7 @@ class ArrayModel(ABC):
                 return self._views.of(self._adjoint.arrays())
             case Kind.RESTART:
                 names, register = self._checkpoints.names(key), self._state
-                self._ensure_started()
+                self.make_start()
             case Kind.TAPE:
                 names = self._checkpoints.names(key)
                 register = self._tapes.single() if key.name else self._tapes.of(key.step)
@@ -446,7 +446,7 @@ class ArrayModel(ABC):
         """Return the register that has an array: the state, for one that no step overwrites."""
         if name in register:
             return register
-        self._ensure_started()
+        self.make_start()
         return self._state
 
     def _tape_of(self, i: int) -> Arrays:
@@ -465,7 +465,7 @@ class ArrayModel(ABC):
         elsewhere = [n for n in self._state if n in self._needed and n not in tape]
         if not self._scratch and not elsewhere:
             return tape
-        self._ensure_started()
+        self.make_start()
         every = Arrays({**{n: self._state[n] for n in elsewhere}, **tape, **self._scratch})
         for name in self._scratch:
             self._in_place(self.derive, name, every)
@@ -504,7 +504,7 @@ class ArrayModel(ABC):
         If arrays are stored one by one, the arrays that were read make the state x_begin; possibly
         none had to be read.
         """
-        self._ensure_started()
+        self.make_start()
         if begin != self._step:
             if self.variables is None:
                 raise RunFailed(_used("state", self._step, begin))
@@ -519,7 +519,7 @@ class ArrayModel(ABC):
         elif self.variables is None:
             self._started = True  # the checkpoint has the whole state, so `start` is not needed
         else:
-            self._ensure_started()
+            self.make_start()
 
     def _renew(self) -> None:
         """Compute the arrays again that are in no checkpoint."""
@@ -543,8 +543,8 @@ class ArrayModel(ABC):
         if self.on_step is not None:
             self.on_step(i)
 
-    def _ensure_started(self) -> None:
-        """Compute x_0, unless the state has values already."""
+    def make_start(self) -> None:
+        """Compute x_0 by `start`, unless the state has values already."""
         if not self._started:
             self._in_place(self.start, self._state)
             self._started, self._step = True, 0
@@ -553,7 +553,7 @@ class ArrayModel(ABC):
         """Save J and dJ/dx_i at the present x_i, if the forward has never been farther."""
         if self._turned:
             return
-        self._ensure_started()
+        self.make_start()
         i = self._step
         if i is None or i <= self._seeded_at:
             return

@@ -33,6 +33,7 @@ from ckio.actions.columns import (
     ACCESSES,
     ADVANCE,
     KINDS,
+    READ,
     RECORD,
     REVERSE,
     SPANS,
@@ -437,6 +438,9 @@ def make_ready(
     tape(schedule)
     reserve(schedule, platform, backends)
     prepare(schedule, model, backends)
+    begins_at_x_0 = len(schedule) > 0 and int(schedule.actions.op[0]) != READ
+    if begins_at_x_0 and (make_start := getattr(model, "make_start", None)) is not None:
+        make_start()
 
 
 def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence[Backend]) -> None:
