@@ -1,6 +1,7 @@
 """The command `ckio failures`: estimate the expected makespan of a run that is killed at times."""
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ckio.cli.options import (
     planner_options,
     with_example,
 )
+from ckio.jobs import history
 from ckio.jobs.failing import RUNS, Failing, Forecast, forecast
 from ckio.jobs.planning import plan_of
 from ckio.platform.readable import seconds_text
@@ -106,12 +108,17 @@ def command(
     display = console.display(quiet=as_json)
     plan = plan_of(**options, display=display)
     expected, rounds = forecast(plan, asked, display), lossy(plan.platform)
+    planned = best(expected.tried).outcomes.planned
+    interval = history.expected(planned, options.get("model"), plan.platform, overlap=False)
     if as_json:
         chain = {"planner": plan.planner, "steps": plan.chain.length}
-        console.print_json({**chain, **figures(expected), "lossy": rounds})
+        spread = {} if interval is None else {"interval": asdict(interval)}
+        console.print_json({**chain, **figures(expected), **spread, "lossy": rounds})
         return
     console.echo(f"{plan.planner}, {plan.chain.length} steps; ", nl=False)
     show(expected)
+    if interval is not None:
+        console.echo(f"without failures, {interval.said()}")
     console.say_lossy(rounds)
 
 

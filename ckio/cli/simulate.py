@@ -194,7 +194,7 @@ def command(
         "makespan": timeline.makespan,
         "busy": busy_seconds(timeline, platform),
     }
-    name = options.get("model") or next(iter(platform.models), "")
+    name = options.get("model")
     interval = expected(timeline.makespan, name, platform, overlap=bool(overlap))
     if interval is not None:
         figures["interval"] = asdict(interval)

@@ -1,5 +1,6 @@
 """What failures do to a run, by options; and real runs, killed where the simulated ones are."""
 
+import platform as host
 import random
 import re
 import shutil
@@ -15,10 +16,13 @@ from cli.resumable import STEPS, place, words
 
 from ckio.actions.columns import RECORD, REVERSE
 from ckio.adapters.registry import find
+from ckio.jobs import history
 from ckio.jobs.failing import planned
+from ckio.jobs.history import PastRun
 from ckio.jobs.planning import Planning
 from ckio.planners.dp import hrevolve
 from ckio.platform import Platform
+from ckio.platform.chain import COSTS as COST_NAMES
 from ckio.platform.chain import Chain
 from ckio.platform.readable import seconds_text
 from ckio.schedule import makespan, seconds_of
@@ -329,3 +333,19 @@ def test_however_a_run_is_killed_it_does_what_the_simulated_one_does(
         planner = draw.choice(["hrevolve", "mixed"])
         at = place_for(tmp_path / f"{seed}", planner)
         check_killed(at, monkeypatch, planner, kills)
+
+
+def test_the_interval_without_failures_comes_from_earlier_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CKIO_HISTORY", str(tmp_path / "history.jsonl"))
+    for ratio in (1.0, 1.1, 1.2):
+        history.append(PastRun("ocean", host.node(), False, predicted=50.0, measured=50.0 * ratio))
+    costs = {name: getattr(CHAIN, name) for name in COST_NAMES}
+    lines = "\n".join(f"{name} = {value}" for name, value in costs.items())
+    (tmp_path / "node.toml").write_text(f"{NODE}\n[models.ocean]\n{lines}\n")
+    asked = "--platform node.toml --model ocean --steps 16 --planner hrevolve --mtbf 1h"
+    figures = answer("failures", *asked.split(), "--trajectories", "2", at=tmp_path)
+    interval, planned = figures["interval"], figures["intervals"][0]["planned"]
+    assert interval["runs"] == 3
+    assert 0.7 * planned < interval["low"] < planned < interval["high"] < 1.6 * planned
