@@ -176,8 +176,8 @@ def test_what_cannot_be_done_is_said() -> None:
     made = with_adjoint_checkpoints(schedule, PLATFORM, 1, level=1)
     for of, level, said in (
         (schedule, 2, "level = 2"),
-        (made, 1, "stores adjoints already"),
-        (Schedule(CHAIN, [Advance(0, 3)]), 1, "leaves the adjoint at 6"),
+        (made, 1, "already writes adjoints"),
+        (Schedule(CHAIN, [Advance(0, 3)]), 1, "ends with the adjoint at step 6"),
     ):
         with pytest.raises(BadInput, match=said):
             with_adjoint_checkpoints(of, PLATFORM, 1, level=level)
@@ -195,7 +195,7 @@ def test_room_is_set_aside_for_two_of_the_largest_adjoints_as_they_are_stored() 
 
     for capacity, left in ((22, 0), (100, 78), (None, None)):
         assert aside(platform(capacity), chain, 1) == platform(left)
-    with pytest.raises(NoSchedule, match=r"two adjoints take 22 bytes of level disk.* 21"):
+    with pytest.raises(NoSchedule, match=r"two adjoints need 22 bytes on level disk.* 21"):
         aside(platform(21), chain, 1)
     for level in (-1, 2):
         with pytest.raises(BadInput, match=f"level = {level}"):

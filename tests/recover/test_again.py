@@ -133,7 +133,7 @@ def test_it_is_done_where_nothing_better_is_known() -> None:
     alone = recover(CHAIN, PLATFORM, stored, level=1, every=inf)
     known = recover(CHAIN, PLATFORM, stored, level=1, every=inf, killed=KILLED)
     assert makespan(known, PLATFORM) < makespan(alone, PLATFORM)
-    assert known.note == "what was killed, taken up again"
+    assert known.note == "the killed schedule, resumed"
 
 
 def test_it_is_no_way_round_the_room_for_adjoints() -> None:
@@ -146,7 +146,7 @@ def test_it_is_no_way_round_the_room_for_adjoints() -> None:
     killed, nothing = Killed(plan, {1}), (frozenset[Key](), frozenset[Key]())
     assert taken_up(killed, platform, nothing, None) is not None
     for told in (None, killed):
-        with pytest.raises(NoSchedule, match="two adjoints take"):
+        with pytest.raises(NoSchedule, match="two adjoints need"):
             recover(CHAIN, platform, nothing, level=1, every=1.0, killed=told)
     rest = recover(CHAIN, platform, nothing, level=None, every=inf, killed=killed)
     assert validate(rest, platform).adjoint == 0

@@ -1,13 +1,16 @@
-"""Which sums can still be less than the best one, by comparison with a period ago; kernels.
+"""Which sums can be less than the best known one, by comparison with an earlier period (kernels).
 
-Let F be the least sums, F(l) <= inner(a) + again(i) wherever a + i = l - 1. Then for any period p
+Let F be the least sums: F(l) <= inner(a) + again(i) if a + i = l - 1. Then, for any period p,
 
     inner(a) + again(i) >= F(l - p) + max(inner(a) - inner(a - p), again(i) - again(i - p)),
 
-because (a - p, i) and (a, i - p) are sums for the length l - p. A sum for l that is less than
-`best` therefore needs both differences to be less than best - F(l - p); where all those to the
-right of some a, or of some i, are not, nothing is left to be tried there. This holds for every p;
-p is taken from the hull of `inner`, where the optima for consecutive lengths repeat themselves.
+because (a - p, i) and (a, i - p) are sums for the length l - p. Therefore a sum for l can be less
+than `best` only if both differences are less than best - F(l - p). If no difference to the right of
+some a, or of some i, is less, these sums need not be tried. This is true for every p. The periods
+are taken from the hull of `inner`, because the optima for consecutive lengths repeat with them.
+
+For example, let F(10) = 20, p = 3, best = 26 for l = 13: a sum with inner(a) - inner(a - 3) = 7
+is at least 27, and need not be tried.
 """
 
 from typing import NamedTuple
@@ -19,26 +22,26 @@ from ckio.planners.compiled import kernel
 from ckio.planners.dp.hulls import Curve, Ints, run, straight
 
 _MOST = 6
-"""With fewer, more sums have to be tried; each costs memory."""
+"""The most periods. With fewer, more sums must be tried; each period costs memory."""
 
 
 class PeriodDifferences(NamedTuple):
-    """The differences over some periods: of `inner` for all lengths, of `again` for those so far.
+    """Differences over some periods: of `inner` for all lengths, of `again` for the known ones.
 
     Attributes
     ----------
     length : int64 array
-        The periods, the first `count` of them.
+        The periods; only the first `state[0]` elements are used.
     rises : int64 array (periods, lengths + 1)
         The least inner(a') - inner(a' - p) for a' >= a.
     lows : int32 array (periods, lengths)
-        The i, increasing, whose again(i) - again(i - p) is less than all those to the right.
+        The ascending i for which again(i) - again(i - p) is less than all differences to the right.
     held : int64 array
-        How many `lows` there are for each period.
+        The number of `lows` of each period.
     covered : int64 array (lengths)
-        Room to choose the periods in.
+        Temporary storage for the choice of periods.
     state : int64 array of two elements
-        How many periods there are; and up to which i, not included, `lows` has been kept.
+        The number of periods; and the i (exclusive) up to which `lows` is known.
     """
 
     length: Ints
@@ -50,7 +53,7 @@ class PeriodDifferences(NamedTuple):
 
 
 def no_periods(lengths: int, /) -> PeriodDifferences:
-    """Room for the periods of functions of so many lengths."""
+    """Return arrays for the periods of functions of `lengths` lengths, without a period."""
     return PeriodDifferences(
         length=np.zeros(_MOST, np.int64),
         rises=np.empty((_MOST, lengths + 1), np.int64),
@@ -63,16 +66,16 @@ def no_periods(lengths: int, /) -> PeriodDifferences:
 
 @kernel
 def forget(periods: PeriodDifferences) -> None:
-    """Have no period."""
+    """Remove all periods."""
     periods.state[0], periods.state[1] = 0, 0
     periods.held[:] = 0
 
 
 @kernel
 def choose(periods: PeriodDifferences, inner: Curve) -> None:
-    """Take the periods of a curve that begins at length 1: how long most of its hull's edges are.
+    """Choose the periods of a curve that begins at length 1: the most frequent edge lengths.
 
-    Only edges along which the curve is not straight count, by their length.
+    Only edges of the hull along which the curve is not straight count, weighted by their length.
     """
     forget(periods)
     covered, longest = periods.covered, 0
@@ -102,7 +105,7 @@ def _least_rises(y: Ints, period: int, rises: Ints) -> None:
 
 @kernel
 def keep_up(periods: PeriodDifferences, again: Curve, until: int) -> None:
-    """Take in the differences of `again` up to length `until`, not included."""
+    """Add the differences of `again` up to length `until` (exclusive)."""
     y = again.y
     for number in range(periods.state[0]):
         period, lows, count = periods.length[number], periods.lows[number], periods.held[number]
@@ -122,7 +125,7 @@ def keep_up(periods: PeriodDifferences, again: Curve, until: int) -> None:
 def open_part(
     periods: PeriodDifferences, again: Curve, least: Ints, length: int
 ) -> tuple[int, int]:
-    """The part begin <= i < end where a sum for `length` may be less than `least[length]`.
+    """Return begin <= i < end in which a sum for `length` may be less than `least[length]`.
 
     `least` is F for shorter lengths.
     """
@@ -139,7 +142,7 @@ def open_part(
 
 @kernel
 def _closed_from(rises: Ints, low: int, gain: int) -> int:
-    """The first a from `low` on with no rise less than `gain` to the right of it."""
+    """Return the first a >= `low` such that no rise from a onwards is less than `gain`."""
     high = len(rises) - 1
     while low < high:
         middle = (low + high) >> 1
@@ -152,7 +155,7 @@ def _closed_from(rises: Ints, low: int, gain: int) -> int:
 
 @kernel
 def _open_until(lows: NDArray[np.int32], y: Ints, period: int, gain: int) -> int:
-    """One more than the last i, but at least `period`, with a difference less than `gain`."""
+    """Return the last i whose difference is less than `gain`, plus one; at least `period`."""
     low, high = 0, len(lows)
     while low < high:
         middle = (low + high) >> 1

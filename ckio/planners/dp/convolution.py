@@ -1,20 +1,23 @@
-"""One layer of a recurrence over lengths, exactly, and mostly without its inner loop; kernels.
+"""One layer of a recurrence over lengths, solved exactly, mostly without an inner loop (kernels).
 
     F(0) = low(0)
     F(l) = min(low(l), min_{a + i = l - 1} inner(a) + again(i)),
     again(i) = (i + 1) u_f + r + F(i)
 
-on whole numbers, for any functions `low` and `inner`: from x_0, which is stored, i + 1 steps are
-advanced, the rest is left to `inner`, and x_0 is read again for those i + 1 steps. The choice
-i = l - 1, a = 0 is there only if `sweeps`.
+on whole numbers, for any functions `low` and `inner`. In the schedule, x_0 is stored, i + 1 steps
+are advanced, `inner` is the cost of the rest, and x_0 is read again for those i + 1 steps. The
+choice i = l - 1, a = 0 is allowed only if `sweeps`. For example, with u_f = 1, r = 0, low = inner =
+(0, inf, inf): F(1) = inner(0) + again(0) = 0 + 1 = 1, and F(2) = inner(0) + again(1) = 0 + 2 + 1 =
+3.
 
-The sum of the lower convex hulls of `inner` and `again` is convex in i, never above a sum, and its
-minimiser moves little from one l to the next. What is tried first is what was best for l - 1, and
-a period ago. If that is the hulls' least sum, rounded up, it is the optimum; if not, whatever
-beats it is within the window in which the hulls' sum is less (`hulls.window`), and within the part
-that comparison with a period ago leaves open (`periods.open_part`). Neither assumes that `inner`
-or F is convex or periodic; they save time where they nearly are. Where both hulls are attained,
-F goes on along the flatter one as long as that is straight, and all of it is filled in at once.
+The sum of the lower convex hulls of `inner` and `again` is convex in i and is never above a sum of
+the functions. Its minimum moves little from one l to the next. First the best i for l - 1 and for a
+period earlier are tried. If one of them attains the least sum of the hulls, rounded up, it is the
+optimum. If not, any better i is in the window in which the sum of the hulls is less
+(`hulls.window`), and in the part that a comparison with an earlier period does not exclude
+(`certificates.open_part`). Neither assumes that `inner` or F is convex or periodic, but they save
+time if these nearly are. If both hulls are attained, F follows the flatter one as long as that is
+straight, and all these lengths are set together.
 """
 
 from typing import NamedTuple
@@ -51,24 +54,24 @@ from ckio.planners.dp.hulls import (
 )
 
 LOW = -1
-"""In place of an i: `low` was taken."""
+"""Used instead of i if `low` is the least."""
 
 
 class Work(NamedTuple):
-    """One layer and what it is made of, by length.
+    """One layer and its functions, by length.
 
     Attributes
     ----------
     low, least, split : int64 arrays
-        low; F; the i that was taken, or LOW.
+        low; F; the best i, or LOW.
     inner, again : Curve
-        Their values; `inner` is a curve from length 1 on, whatever it is at 0.
+        The two functions; `inner` is a curve from length 1, without its value at 0.
     past : PeriodDifferences
-        For comparison with a period ago, once that pays.
+        For the comparison with an earlier period, when that saves time.
     near : int64 array of three elements
-        The place where the sum of the hulls was least the last time.
+        The place where the sum of the hulls was least for the length before.
     advance, read, sweeps
-        u_f, r, and whether i = l - 1 may be taken.
+        u_f, r, and whether i = l - 1 is allowed.
     """
 
     low: Ints
@@ -84,9 +87,9 @@ class Work(NamedTuple):
 
 
 def work(low: Ints, inner: Ints | None = None, /, *, advance: int, read: int, sweeps: bool) -> Work:
-    """A layer of which nothing is known as yet but F(0); `inner` is `low` if not given.
+    """Return a layer for which only F(0) is known; `inner` is `low` if not given.
 
-    `inner` is kept and may be changed, `low` is not.
+    The layer stores `inner` itself and may change it; it does not change `low`.
     """
     made = Work(
         low=low,
@@ -113,14 +116,14 @@ def _begin(work: Work) -> None:
 
 @kernel
 def settle(work: Work, length: int) -> None:
-    """Go on from F(length), which is in `least`."""
+    """Append the value of `again` that follows from F(length) in `least`."""
     value = work.least[length] + (length + 1) * work.advance + work.read
     append(work.again, 0, length, value)
 
 
 @kernel
 def solve(work: Work, first: int) -> None:
-    """F from length `first` on, at least 1; all that is shorter, and `inner`, is known."""
+    """Set F for all lengths from `first` >= 1; F of shorter lengths, and `inner`, are known."""
     inner, again, longest = work.inner, work.again, len(work.low) - 1
     if longest >= 1:
         enclose(inner, 1, longest)
@@ -140,12 +143,12 @@ def solve(work: Work, first: int) -> None:
         length += 1
         if tried > longest:
             choose(work.past, inner)
-            tried = -longest * longest  # choose them once only
+            tried = -longest * longest  # choose the periods only once
 
 
 @kernel
 def _try(work: Work, length: int, i: int) -> None:
-    """Take i, if that is better."""
+    """Use i if it is better."""
     value = work.inner.y[length - 1 - i] + work.again.y[i]
     if value < work.least[length]:
         work.least[length], work.split[length] = value, i
@@ -153,7 +156,7 @@ def _try(work: Work, length: int, i: int) -> None:
 
 @kernel
 def _try_the_last(work: Work, length: int) -> None:
-    """Try `low`, to go on as for the length before, and i = l - 1 where it is allowed."""
+    """Try `low`, the i of the length before, the next one, and i = l - 1 if it is allowed."""
     last = work.split[length - 1]
     work.least[length], work.split[length] = work.low[length], LOW
     for i in range(last, last + 2):
@@ -175,7 +178,7 @@ def _near(work: Work) -> Place:
 
 @kernel
 def _solve_one(work: Work, length: int) -> int:
-    """Take the best i; how many had to be tried."""
+    """Use the best i; return how many were tried one by one."""
     sums = _sums(work, length)
     i, p, q = descend(sums, work.near[0], work.near[1], work.near[2])
     work.near[0], work.near[1], work.near[2] = i, p, q
@@ -202,7 +205,7 @@ def _try_a_period_ago(work: Work, length: int) -> None:
 
 @kernel
 def _try_all(work: Work, length: int) -> int:
-    """Try every i that may be better; how many."""
+    """Try every i that may be better; return how many."""
     keep_up(work.past, work.again, length - 1)
     part = open_part(work.past, work.again, work.least, length)
     if part[0] >= part[1]:
@@ -216,7 +219,7 @@ def _try_all(work: Work, length: int) -> int:
 
 @kernel
 def _attained(work: Work, length: int) -> bool:
-    """Whether the i taken has the least sum of the hulls; then `near` is brought there."""
+    """Return whether the best i attains the least sum of the hulls; if so, move `near` there."""
     i = work.split[length]
     if not 0 <= i < length - 1:
         return False
@@ -229,10 +232,11 @@ def _attained(work: Work, length: int) -> bool:
 
 @kernel
 def _jump(work: Work, length: int) -> int:
-    """Go on from where both hulls are attained, along the flatter edge; by how many lengths.
+    """Set F for the next lengths if both hulls are attained; return the number of these lengths.
 
-    As long as the curve is straight there, and the hull of `again` only grows at its end, the
-    hulls' least sum is attained further on, with only a or only i increasing.
+    F follows the flatter edge. As long as the curve is straight there, and the hull of `again` only
+    grows at its end, the least sum of the hulls is attained for the next lengths, too, if only a or
+    only i increases.
     """
     inner, again, near, i = work.inner, work.again, work.near, work.near[0]
     a = length - 1 - i
@@ -257,7 +261,10 @@ def _jump(work: Work, length: int) -> int:
 
 @kernel
 def _go_on(work: Work, length: int, slope: int, step: int, far: int) -> int:
-    """Let F rise by `slope` and i by `step`, at most `far`, while nothing else is less."""
+    """Set F for at most `far` lengths, with increments `slope` and `step`; return their number.
+
+    Stop at a length at which `low` or the choice i = l - 1 is less.
+    """
     for done in range(far):
         at = length + done + 1
         value = work.least[at - 1] + slope

@@ -1,64 +1,65 @@
-"""A whole plan as one small integer program: how many steps each slot of each level begins.
+"""A whole plan as one small integer program: the number of steps that begin at each slot.
 
-The recurrence (`ckio.planners.dp`) unrolled in its first argument says: the chain is
-cut into segments, one for each checkpoint of the first sweep, the last level's first. With
+If the recurrence (`ckio.planners.dp`) is unrolled in its first argument, the chain is divided into
+segments, one for each checkpoint of the first sweep; those of the last level come first. Let
 
     phi_k,m(d) = d u_f + w_k + r_k + Hbar_k,m(d - 1),   phi_k,m(0) = 0,
 
-what a segment of d steps costs that begins on level k while m of its slots are free (0: the slot is
-not used),
+be the cost of a segment of d steps that begins on level k with m free slots (d = 0: the slot is not
+used), where Hbar is Q of the recurrence. Then the least cost of L steps is
 
     H_K(L) = min sum phi_k,m(d_k,m),   sum d_k,m = L,   over all levels k and m = 1..c_k.       (1)
 
-For any whole numbers g > 0 and kappa, a price of kappa / g for a step, and congruence in place of
-the last equation, this bounds it from below:
+If each step has a price of kappa / g, with whole numbers g > 0 and kappa, and if the equation is
+replaced by a congruence modulo g, the result is a lower bound:
 
-    g H_K(L) - kappa L >= min sum (g phi_k,m(d_k,m) - kappa d_k,m),   sum d_k,m = L (mod g),    (2)
+    g H_K(L) - kappa L >= min sum (g phi_k,m(d_k,m) - kappa d_k,m),   sum d_k,m = L (mod g).    (2)
 
-which is a shortest path through the residues of g, slot by slot: the group problem of Gomory, "On
-the relation between integer and noninteger solutions to linear programs", PNAS 1965. The price is
-the one at which the best lengths of all slots add up to about L, and g is the distance of lengths
-that are equally good at it; then a shortest path can be stretched, g steps at a time, at no loss,
-until its length is L itself. It then attains the bound: a plan that carries its proof with it.
+This minimum is a shortest path through the residues of g, slot by slot: the group problem of
+Gomory, "On the relation between integer and noninteger solutions to linear programs", PNAS 1965.
+The price is chosen so that the best lengths of all slots add up to about L, and g so that equally
+good lengths differ by g. Then segments on a shortest path can be made longer by g steps at a time,
+without a loss, until the sum of lengths is L. The plan then attains the bound, so that it is proved
+optimal.
 
-For example, let three slots take segments of 0, 1, 2 or 3 steps at costs of 0, 2, 3 and 7, and one
-slot more at 0, 5, 5 and 6. Eight steps: at a price of 3 / 1 for a step the first kind is best with
-two steps, at 3 - 6 = -3, and the other with three, at 6 - 9 = -3. Those are nine steps; one less
-costs least where a segment of two becomes one of one, 2 - 3 = -1. So the bound is 24 - 3 - 3 - 1 -
-3 = 14, and the plan 2 + 2 + 1 and 3 attains it:
+For example, let three slots have segments of 0, 1, 2 or 3 steps that cost 0, 2, 3 and 7, and one
+more slot have segments that cost 0, 5, 5 and 6. Take L = 8. At a price of 3 / 1 for a step, the
+best length of the first kind is two steps (3 - 6 = -3), and of the other kind three steps
+(6 - 9 = -3). These are nine steps. It costs least to have one step less if a segment of two steps
+becomes one of one step (2 - 3 = -1). Therefore the bound is 24 - 3 - 3 - 1 - 3 = 14, and the plan
+2 + 2 + 1 and 3 attains it:
 
     >>> slots = SlotKinds([3, 1], np.array([[0, 2, 3, 7], [0, 5, 5, 6]]))
     >>> taken = optimum(slots, 8, price(slots, 8), 3)
     >>> taken == [Counter({2: 2, 1: 1}), Counter({3: 1})], slots.cost(taken)
     (True, 14)
 
-How long a segment need be looked at follows from the tables, too.
-phi_k,m(d) is what a segment of d steps costs that begins on level k while m slots are free, with
-the recurrence of `ckio.planners.dp` behind it; F = Hbar_k,m. At a price of kappa / g for a
-step, a segment can be replaced by one that is g steps shorter, and is not worth its length, if
+The tables also prove how long a segment can be. Let F = Hbar_k,m. At a price of kappa / g for a
+step, a segment is not worth its length, and can be replaced by one that is g steps shorter, if
 
     phi_k,m(d) - phi_k,m(d - g) >= kappa,   that is   F(l) - F(l - g) >= kappa - g u_f,  l = d - 1.
 
-Tables up to a length prove this for all d > X, however long, and for all levels and slots:
+Tables up to some length prove this for all d > X of any size, and for all levels and slots:
 
     if phi(d) - phi(d - g) >= kappa - g u_f  in all tables for  Y < d <= 2 Y,  then for all d > Y;
     if phi(d) - phi(d - g) >= kappa          in all tables for  X < d <= X + Y,  then for all d > X.
 
-Proof, by induction on level, slots and length: F(l) is H_{k-1}(l), which is 0 or w_j + F(l) for a
-nearer level j, so that it inherits what F has; or i = j - 1 splits it,
+Proof by induction on level, slots and length. F(l) is H_{k-1}(l), which is 0 or w_j + F(l) for a
+nearer level j, so that it has the same property as that F. Or i = j - 1 splits it,
 
     F(l) = (i + 1) u_f + r_k + F(i) + A(a),   i + a = l - 1,   A = H_k,m-1.
 
-Second claim: d > X + Y means i + 1 > Y or a >= X. If i + 1 > Y, the first claim holds for F(i), so
-F(i) - F(i - g) >= kappa - 2 g u_f; take the split i - g for F(l - g), which also saves g u_f. If
-a >= X, then A(a) - A(a - g) >= kappa - g u_f by induction, A being w_k + F or nearer; take the same
-i and a - g. Both prove F(l) - F(l - g) >= kappa - g u_f. First claim: the same with kappa - g u_f
-in place of kappa, and d > 2 Y. Nothing is assumed of the shape of the functions.
+Second claim: d > X + Y implies i + 1 > Y or a >= X. If i + 1 > Y, the first claim is true for F(i),
+so that F(i) - F(i - g) >= kappa - 2 g u_f; use the split i - g for F(l - g), which also saves
+g u_f. If a >= X, then A(a) - A(a - g) >= kappa - g u_f by induction, because A is w_k + F or the
+value of a nearer level; use the same i, and a - g. In both cases F(l) - F(l - g) >= kappa - g u_f.
+First claim: the same proof with kappa - g u_f instead of kappa, and d > 2 Y. The proof assumes
+nothing about the shape of the functions.
 
-With tapes, Q and P of length l may also be a tape and P' of l - 1, with less free space. If P is
-among the functions that the tables are looked through for, each claim for P' at l - 1 is part of
-the induction, and gives the same for l: as both thresholds Y and X are at least g >= 1, l - 1 is
-beyond them where l is beyond 2 Y or X + Y.
+With tapes, Q and P of length l may also be a tape and P' of length l - 1, with less free space. If
+P is among the functions whose tables are checked, each claim for P' at l - 1 is part of the
+induction, and proves the same for l: both thresholds Y and X are at least g >= 1, so that l - 1 is
+above them if l is above 2 Y or X + Y.
 """
 
 from collections import Counter
@@ -74,23 +75,23 @@ Ints = NDArray[np.int64]
 
 _FAR = 1 << 60
 _LENGTHS = 1 << 12
-"""Lengths looked at together, from the longest on: the last one is often near the end."""
+"""Number of lengths that are checked together, longest first, as the last is often near the end."""
 
 _MOST_WORK = 2048
-"""Sums on the way through the residues, by step of the chain: at most a second for a million."""
+"""The most sums in the shortest path for each step of the chain: at most a second for a million."""
 
 Taken = list[Counter[int]]
-"""For each kind of slot: {steps of a segment: how many slots hold one}."""
+"""For each kind of slot: {steps of a segment: number of slots with such a segment}."""
 
 
 @dataclass(frozen=True)
 class SlotKinds:
-    """The slots of all levels, those that are alike put together as one kind.
+    """The slots of all levels; equal slots are one kind.
 
     Attributes
     ----------
     counts : sequence of int
-        How many there are of each kind.
+        The number of slots of each kind.
     costs : int64 array (kinds, longest + 1)
         phi, by kind and length of the segment.
     """
@@ -100,16 +101,16 @@ class SlotKinds:
 
     @property
     def longest(self) -> int:
-        """The most steps of a segment that `costs` tells of."""
+        """The most steps of a segment in `costs`."""
         return len(self.costs[0]) - 1
 
     def total(self, lengths: Ints) -> tuple[int, int]:
-        """Steps and cost of segments of these lengths, one for each kind."""
+        """Return the steps and the cost if each slot has a segment of its kind's length."""
         costs = self.costs[np.arange(len(lengths)), lengths]
         return _dot(self.counts, lengths), _dot(self.counts, costs)
 
     def cost(self, taken: Taken) -> int:
-        """Of a whole plan."""
+        """Return the cost of a whole plan."""
         return sum(
             int(costs[steps]) * number
             for costs, lengths in zip(self.costs, taken, strict=True)
@@ -118,34 +119,35 @@ class SlotKinds:
 
 
 class Price(NamedTuple):
-    """Of a step: kappa / g, in lowest terms or not. It also names the group, the residues of g."""
+    """The price of a step, kappa / g, not always in lowest terms; g is also the group size."""
 
     g: int
     kappa: int
 
     def times(self, factor: int) -> "Price":
-        """Return this price in a larger group."""
+        """Return the same price with a group that is `factor` times as large."""
         return Price(self.g * factor, self.kappa * factor)
 
     def reduced(self, costs: Ints) -> Ints:
         """Return g phi(d) - kappa d for d = 0, 1, ... in the last axis: the cost above the price.
 
-        Where phi is too large for 64 bits it is cut off, which leaves a lower bound what it is.
+        If phi is too large for 64 bits it is reduced, so that a lower bound stays a lower bound.
         """
         prices = self.kappa * np.arange(costs.shape[-1])
         return self.g * np.minimum(costs, _FAR // self.g) - prices
 
     def fits(self, longest: int) -> bool:
-        """Whether all this can be said in 64 bits."""
+        """Return whether 64 bits suffice for these numbers."""
         return self.g < _FAR >> 30 and abs(self.kappa) * (longest + 1) < _FAR
 
 
 def price(slots: SlotKinds, length: int, /) -> Price | None:
-    """The price at which the best lengths of all slots add up to `length`; None if they cannot.
+    """Return the price at which the best lengths of all slots add up to `length`, or None.
 
-    In the smallest group whose steps lead from one equally good length to the next, whatever the
-    slot. It is found between a smaller and a greater sum: the line through the two has a slope, and
-    what is best at that price lies on the line, or below and nearer.
+    Its group is the smallest one whose steps lead from one equally good length to the next, for all
+    slots. The search has two plans, one with fewer steps and one with more. The slope of the line
+    through them is the next price. The best plan at this price is on the line, or below it and
+    between the two.
     """
     lower = (0, 0)
     upper = slots.total(np.full(len(slots.counts), slots.longest))
@@ -167,14 +169,14 @@ def price(slots: SlotKinds, length: int, /) -> Price | None:
 
 
 def _slope(steps: int, cost: int, longest: int) -> Price:
-    """In lowest terms; where these are too large, as a whole number."""
+    """Return the price cost / steps in lowest terms; a whole number if these are too large."""
     common = gcd(steps, cost)
     found = Price(steps // common, cost // common)
     return found if found.fits(longest) else Price(1, cost // steps)
 
 
 def _distance(reduced: Ints, first: Ints, last: Ints) -> int:
-    """The greatest common divisor of the differences of equally good lengths; 0 without any."""
+    """Return the greatest common divisor of the differences of equally good lengths, or 0."""
     distance = 0
     for kind in np.flatnonzero(first < last):
         best = np.flatnonzero(reduced[kind] == reduced[kind, first[kind]])
@@ -183,9 +185,9 @@ def _distance(reduced: Ints, first: Ints, last: Ints) -> int:
 
 
 def optimum(slots: SlotKinds, length: int, price: Price, longest: int, /) -> Taken | None:
-    """A plan for (1) that attains (2), with segments of at most `longest` >= g steps in (2).
+    """Return a plan for (1) that attains (2), with segments of at most `longest` >= g steps in (2).
 
-    None if the shortest paths found cannot be stretched to `length`, or are too much work.
+    Return None if the shortest paths cannot be extended to `length`, or need too much work.
     """
     if price.g > longest or not price.fits(slots.longest):
         return None
@@ -200,18 +202,18 @@ def optimum(slots: SlotKinds, length: int, price: Price, longest: int, /) -> Tak
 
 @dataclass(frozen=True)
 class _Residues:
-    """Right-hand side of (2): every slot has a segment of its best length, or turns aside from it.
+    """The right-hand side of (2): each slot has a segment of its best length, or of another length.
 
-    To turn aside costs `extra` and leads from one residue to another. Of equally dear ways the
-    shortest is wanted, since a plan can be stretched: what is compared is a mixture of both,
-    cost * `weight` + steps more than the best.
+    Another length costs `extra` and leads from one residue to another. Of ways of equal cost the
+    shortest is needed, because a plan can be made longer. Therefore the comparison uses
+    cost * `weight` + steps, both relative to the best lengths.
 
     Attributes
     ----------
     best : int64 array (kinds)
-        The best length, for each kind of slot; of several, the shortest.
+        The best length of each kind of slot; of several, the shortest.
     lengths, extra : int64 arrays (kinds, g)
-        By how many steps more than the best it is, modulo g: the length, and what it costs more.
+        For each difference from the best length modulo g: the length, and its additional cost.
     """
 
     counts: Sequence[int]
@@ -242,14 +244,14 @@ class _Residues:
 
     @property
     def steps(self) -> int:
-        """Of the plan in which every slot has its best length."""
+        """The steps of the plan in which every slot has its best length."""
         return _dot(self.counts, self.best)
 
     def shortest(self, target: int, *, most_work: int) -> "_Way | None":
-        """The lengths of all slots on the cheapest way to this residue.
+        """Return the lengths of all slots on the cheapest way to this residue.
 
-        A way that costs no more than `limit` makes no turn that costs more. So the first search is
-        a narrow one, and the second, if need be, as wide as the best way known demands.
+        A way that costs at most `limit` has no change that costs more. Therefore the first search
+        has a small limit, and the second, if necessary, the cost of the best known way.
         """
         known = self._direct(target)
         for limit in (known >> 4, known):
@@ -262,7 +264,7 @@ class _Residues:
         return None
 
     def _direct(self, target: int) -> int:
-        """The cost of the cheapest way that turns aside in one or two slots of one kind."""
+        """Return the least cost of a way that changes only one or two slots of one kind."""
         rest = (target - np.arange(self.extra.shape[1])) % self.extra.shape[1]
         return min(
             min(int(extra[target]), int((extra + extra[rest]).min()) if count > 1 else _FAR)
@@ -271,14 +273,14 @@ class _Residues:
 
 
 class _Way(NamedTuple):
-    """A way through the residues, and what it costs more than the best lengths."""
+    """A way through the residues, and its cost in addition to that of the best lengths."""
 
     taken: Taken
     extra: int
 
 
 class _Turns(NamedTuple):
-    """The turns that one slot may take: residues, lengths of the segment, cost with weight."""
+    """The changes that one slot may have: residues, lengths of the segment, weighted costs."""
 
     kind: int
     residues: Ints
@@ -288,7 +290,7 @@ class _Turns(NamedTuple):
 
 @dataclass(frozen=True)
 class _Walk:
-    """All cheapest ways from residue 0, slot by slot, and the slots that they were worth it for."""
+    """The cheapest ways from residue 0, slot by slot, and the slots that made a difference."""
 
     residues: _Residues
     weight: int
@@ -297,7 +299,7 @@ class _Walk:
 
     @staticmethod
     def through(residues: _Residues, target: int, limit: int, most_work: int) -> "_Walk | None":
-        """By turns that cost no more than `limit`; None if that is too much work."""
+        """Return the ways with changes that cost at most `limit`; None if that is too much work."""
         counts, g = residues.counts, residues.extra.shape[1]
         most_turns = sum(min(count, g) for count in counts)
         weight = 2 * most_turns * (int(residues.lengths.max()) + 1)
@@ -321,11 +323,11 @@ class _Walk:
         return _Walk(residues, weight, tuple(stages), ways)
 
     def cost(self, target: int) -> int:
-        """Of the cheapest way to a residue."""
+        """Return the cost of the cheapest way to a residue."""
         return _cost(int(self.ways[target]), self.weight)
 
     def back(self, target: int) -> Taken:
-        """The lengths of all slots on the cheapest way to a residue."""
+        """Return the lengths of all slots on the cheapest way to a residue."""
         taken = [Counter[int]() for _ in self.residues.counts]
         at, cost = target, self.ways[target]
         for turns, before in reversed(self.stages):
@@ -350,7 +352,7 @@ def _turns(residues: _Residues, kind: int, limit: int, weight: int) -> _Turns:
 
 
 def _one_slot(ways: Ints, turns: _Turns) -> Ints:
-    """The cheapest ways when one more slot may turn aside."""
+    """Return the cheapest ways if one more slot may have another length."""
     g, after, twice = len(ways), ways.copy(), np.concatenate((ways, ways))
     for residue, cost in zip(turns.residues.tolist(), turns.costs.tolist(), strict=True):
         np.minimum(after, twice[g - residue : 2 * g - residue] + cost, out=after)
@@ -362,7 +364,7 @@ def _cost(way: int, weight: int) -> int:
 
 
 def _stretch(slots: SlotKinds, price: Price, taken: Taken, length: int) -> bool:
-    """Make segments longer by multiples of g, at no loss, until they are `length` together."""
+    """Make segments longer by multiples of g, without a loss; return whether `length` is reached."""
     missing = length - sum(steps * count for kind in taken for steps, count in kind.items())
     for kind in sorted(range(len(taken)), key=lambda kind: -slots.counts[kind]):
         for steps in sorted(taken[kind]):
@@ -377,7 +379,7 @@ def _stretch(slots: SlotKinds, price: Price, taken: Taken, length: int) -> bool:
 
 
 def _as_good(slots: SlotKinds, price: Price, kind: int, steps: int) -> Ints:
-    """By how many steps a segment can be longer and as good at this price."""
+    """Return by how many steps a segment can be longer and equally good at this price."""
     reduced = price.reduced(slots.costs[kind])[steps :: price.g]
     return np.flatnonzero(reduced == reduced[0])[1:] * price.g
 
@@ -388,9 +390,9 @@ def _dot(counts: Sequence[int], values: Ints) -> int:
 
 
 def longest_worthwhile(slots: SlotKinds, price: Price, advance: int, /) -> tuple[int, int]:
-    """X, and the length of segments up to which tables are needed to prove it.
+    """Return X, and the length of the tables that prove it.
 
-    It is proved if `slots` tell of segments of that length. `advance` is u_f.
+    X is proved if `slots` has segments of that length. `advance` is u_f.
     """
     turns = _last_cheap(slots, price.g, price.kappa - price.g * advance)
     worthwhile = _last_cheap(slots, price.g, price.kappa)
@@ -398,7 +400,7 @@ def longest_worthwhile(slots: SlotKinds, price: Price, advance: int, /) -> tuple
 
 
 def _last_cheap(slots: SlotKinds, g: int, kappa: int) -> int:
-    """The last d, of all tables, where the last g of its steps cost less than kappa; at least g."""
+    """Return the last d in all tables whose last g steps cost less than kappa; at least g."""
     for end in range(slots.longest + 1, g + 1, -_LENGTHS):
         begin = max(g + 1, end - _LENGTHS)
         differences = slots.costs[:, begin:end] - slots.costs[:, begin - g : end - g]

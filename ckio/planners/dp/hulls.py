@@ -1,7 +1,7 @@
-"""Lower convex hulls of functions of whole lengths, and the least sum of two of them; kernels.
+"""Lower convex hulls of functions of whole lengths, and the least sum of two of them (kernels).
 
-Everything is exact: the slope of an edge is a fraction, and fractions are compared by whole part
-and rest, so that no product is greater than the square of a length.
+All results are exact. The slope of an edge is a fraction; fractions are compared by whole part and
+remainder, so that no product exceeds the square of a length.
 """
 
 from typing import NamedTuple
@@ -15,23 +15,23 @@ from ckio.planners.compiled import kernel
 
 Ints = NDArray[np.int64]
 Place = tuple[int, int, int]
-"""An i, an edge of `inner` that holds total - i, and an edge of `again` that holds i."""
+"""An i, an edge of `inner` that contains total - i, and an edge of `again` that contains i."""
 
 
 class Curve(NamedTuple):
-    """A function of the lengths from some beginning on, with its lower convex hull.
+    """A function of the lengths from a first one, with its lower convex hull.
 
     Attributes
     ----------
     y : int64 array
         The value at each length.
     since : int64 array
-        Where the straight piece begins that ends at each length.
+        For each length, the begin of the straight piece that ends there.
     hull : int64 array
-        The lengths of the vertices of the hull, increasing; edge p is from vertex p to p + 1. No
-        vertex is inside of a straight piece, but wherever the end of one touches the hull is one.
+        The lengths of the vertices of the hull, ascending; edge p is from vertex p to p + 1. No
+        vertex is inside a straight piece; each end of a straight piece on the hull is a vertex.
     size : int64 array of one element
-        How many vertices there are.
+        The number of vertices.
     """
 
     y: Ints
@@ -41,7 +41,7 @@ class Curve(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """All inner(total - i) + again(i) with 0 <= i < total, of curves that have an edge each.
+    """All sums inner(total - i) + again(i) with 0 <= i < total; each curve has at least one edge.
 
     `inner` begins at length 1, `again` at 0.
     """
@@ -52,13 +52,13 @@ class Sums(NamedTuple):
 
 
 def curve(y: Ints, /) -> Curve:
-    """A curve with these values, and no hull as yet."""
+    """Return a curve with these values, and without a hull."""
     return Curve(y, np.zeros(len(y), np.int64), np.zeros(len(y), np.int64), np.zeros(1, np.int64))
 
 
 @kernel
 def steeper(rise: int, run: int, other_rise: int, other_run: int) -> bool:
-    """Whether rise / run > other_rise / other_run."""
+    """Return whether rise / run > other_rise / other_run."""
     slope, other = rise // run, other_rise // other_run
     if slope != other:
         return slope > other
@@ -67,27 +67,27 @@ def steeper(rise: int, run: int, other_rise: int, other_run: int) -> bool:
 
 @kernel
 def rise(curve: Curve, p: int) -> int:
-    """By how much edge p rises."""
+    """Return the rise of edge p."""
     return curve.y[curve.hull[p + 1]] - curve.y[curve.hull[p]]
 
 
 @kernel
 def run(curve: Curve, p: int) -> int:
-    """How many lengths edge p is long."""
+    """Return the number of lengths along edge p."""
     return curve.hull[p + 1] - curve.hull[p]
 
 
 @kernel
 def straight(curve: Curve, p: int) -> bool:
-    """Whether the curve itself runs along edge p."""
+    """Return whether the curve is straight along edge p."""
     return curve.since[curve.hull[p + 1]] <= curve.hull[p]
 
 
 @kernel
 def append(curve: Curve, begin: int, at: int, value: int) -> None:
-    """Set the value at `at`, of a curve that is known from `begin` on up to there.
+    """Set the value at `at` of a curve that is known from `begin` to `at` - 1.
 
-    The hull does not change; `push` does that.
+    The hull does not change; `push` changes it.
     """
     y, since = curve.y, curve.since
     y[at] = value
@@ -99,7 +99,7 @@ def append(curve: Curve, begin: int, at: int, value: int) -> None:
 
 @kernel
 def push(curve: Curve, at: int) -> None:
-    """Put a length to the right of all vertices into the hull."""
+    """Add a length to the right of all vertices to the hull."""
     y, since, hull, size = curve
     count = size[0]
     if count > 1 and hull[count - 1] > since[at]:
@@ -115,9 +115,9 @@ def push(curve: Curve, at: int) -> None:
 
 @kernel
 def enclose(curve: Curve, begin: int, end: int) -> None:
-    """Make the hull of a known curve from `begin` to `end`, included.
+    """Compute the hull of a known curve from `begin` to `end`, inclusive.
 
-    Only the ends of straight pieces are looked at; they wait at the far end of `hull`.
+    Only the ends of straight pieces are needed; they are stored at the far end of `hull` first.
     """
     since, hull, size = curve.since, curve.hull, curve.size
     waiting, at = len(hull), end
@@ -133,7 +133,7 @@ def enclose(curve: Curve, begin: int, end: int) -> None:
 
 @kernel
 def edge(curve: Curve, near: int, at: int) -> int:
-    """An edge that holds the length `at`, searched from edge `near` on."""
+    """Return an edge that contains the length `at`; the search starts from edge `near`."""
     hull, last = curve.hull, curve.size[0] - 2
     p = min(near, last)
     while p > 0 and hull[p] > at:
@@ -145,21 +145,21 @@ def edge(curve: Curve, near: int, at: int) -> int:
 
 @kernel
 def to_the_right(curve: Curve, p: int, at: int) -> int:
-    """The edge on the right of `at`, which edge p holds; at the end of all, the last one."""
+    """Return the edge to the right of `at`, which edge p contains; or the last edge."""
     return p + 1 if p < curve.size[0] - 2 and curve.hull[p + 1] == at else p
 
 
 @kernel
 def to_the_left(curve: Curve, p: int, at: int) -> int:
-    """The edge on the left of `at`, which edge p holds; at the beginning of all, the first one."""
+    """Return the edge to the left of `at`, which edge p contains; or the first edge."""
     return p - 1 if p > 0 and curve.hull[p] == at else p
 
 
 @kernel
 def least_sum(sums: Sums, place: Place) -> tuple[int, bool]:
-    """The sum of the hulls at a place, rounded up, and whether it is whole.
+    """Return the sum of the hulls at a place, rounded up, and whether it is whole.
 
-    No sum of two values is between the hulls' sum and this, because values are whole.
+    No sum of two values is between the hulls' sum and this number, because values are whole.
     """
     i, p, q = place
     whole, rest, of = _on_edge(sums.inner, p, sums.total - i)
@@ -170,7 +170,7 @@ def least_sum(sums: Sums, place: Place) -> tuple[int, bool]:
 
 @kernel
 def _on_edge(curve: Curve, p: int, at: int) -> tuple[int, int, int]:
-    """The hull at a length of edge p, as (whole, rest, of): whole + rest / of, and rest < of."""
+    """Return the hull at a length of edge p as (whole, rest, of): whole + rest / of, rest < of."""
     left, right = curve.hull[p], curve.hull[p + 1]
     if at in (left, right):
         return curve.y[at], 0, 1
@@ -182,7 +182,7 @@ def _on_edge(curve: Curve, p: int, at: int) -> tuple[int, int, int]:
 
 @kernel
 def more(sums: Sums, place: Place) -> Place:
-    """The next place with greater i where one of the hulls has a vertex."""
+    """Return the next place with greater i at which one of the hulls has a vertex."""
     i, p, q = place
     a = sums.total - i
     p, q = to_the_left(sums.inner, p, a), to_the_right(sums.again, q, i)
@@ -191,7 +191,7 @@ def more(sums: Sums, place: Place) -> Place:
 
 @kernel
 def less(sums: Sums, place: Place) -> Place:
-    """The next place with smaller i where one of the hulls has a vertex."""
+    """Return the next place with smaller i at which one of the hulls has a vertex."""
     i, p, q = place
     a = sums.total - i
     p, q = to_the_right(sums.inner, p, a), to_the_left(sums.again, q, i)
@@ -200,9 +200,9 @@ def less(sums: Sums, place: Place) -> Place:
 
 @kernel
 def descend(sums: Sums, i: int, p: int, q: int) -> Place:
-    """Where the hulls' sum is least, found from an i, and from edges near it.
+    """Return the place where the hulls' sum is least; the search starts from i and nearby edges.
 
-    The sum is convex in i: it is followed as long as it falls.
+    The sum is convex in i, so that the search continues as long as the sum falls.
     """
     inner, again = sums.inner, sums.again
     place = i, edge(inner, p, sums.total - i), edge(again, q, i)
@@ -221,9 +221,9 @@ def descend(sums: Sums, i: int, p: int, q: int) -> Place:
 
 @kernel
 def window(sums: Sums, least: Place, below: int, part: tuple[int, int]) -> tuple[int, int]:
-    """The `part` begin <= i < end, without what gives no sum `below` at its left and right end.
+    """Return the `part` begin <= i < end without ends at which the sum is not less than `below`.
 
-    It is found outwards from where the hulls' sum is `least`.
+    The search goes outwards from the place where the hulls' sum is `least`.
     """
     begin, end = part
     place = least

@@ -1,8 +1,9 @@
-"""The recurrence on one level for long chains: layers as their straight pieces. Needs numba.
+"""The recurrence on one level for long chains; each layer is stored as straight pieces.
 
-Costs are whole numbers here (`ckio.planners.dp.whole`), so that every comparison is exact, and
-l = n - 1 is the length. For each number f of what is free on the level (`spaces`), f' for what a
-tape leaves of it, f" for what a restart checkpoint leaves, and `lower` for P without the level,
+The module needs numba. Costs are whole numbers here (`ckio.planners.dp.whole`), so that every
+comparison is exact, and l = n - 1 is the length. f is the number of the free space on the level
+(`spaces`), f' the number after a tape is stored, f" the number after a restart checkpoint is
+stored, and `lower` is P without the level. For each f,
 
     low_f(l) = min(lower(l), tape + P_f'(l - 1))
     Q_f(l) = min(low_f(l), min_{1<=j<=l} j u + P_f"(l - j) + r + Q_f(j - 1))
@@ -10,13 +11,14 @@ tape leaves of it, f" for what a restart checkpoint leaves, and `lower` for P wi
 
 and `ckio.planners.dp.convolution` solves the second line.
 
-Layers agree with the one before up to some length, ever longer with more free space: where P_f' and
-P_f" are those of the layer before on [0, s], so is Q_f on [0, s + 1], because nothing longer than s
-is ever left to what remains. Only the longer part is computed and kept; where s is the whole
-length, more free space is of no use. The ends of straight pieces are kept: memory is their number.
+Each layer equals the one before up to some length, which grows with the free space. If P_f' and
+P_f" equal those of the layer before on [0, s], so does Q_f on [0, s + 1], because the rest after a
+checkpoint is never longer than s. Only the longer part is computed and stored. If s is the whole
+length, more free space is of no use. Only the ends of straight pieces are stored, so that their
+number determines the memory.
 
-For example, with one slot, free of cost, and u = 1, the least cost of l + 1 steps is l (l + 1) / 2,
-each of them being reached from x_0 again; the pieces of that have no two lengths in common:
+For example, with one slot that costs nothing and u = 1, the least cost of l + 1 steps is
+l (l + 1) / 2, because each step is reached from x_0:
 
     >>> from ckio.planners.dp.spaces import slots_of
     >>> lower = np.array([0, FAR, FAR, FAR, FAR])
@@ -43,7 +45,7 @@ from ckio.planners.dp.walk import LOWER, StoreDecision
 
 
 class Pieces(NamedTuple):
-    """A function of the lengths x[0] to x[-1]: v there, and straight in between."""
+    """A function of the lengths x[0] to x[-1], with values v at x, and straight in between."""
 
     x: Ints
     v: Ints
@@ -64,16 +66,16 @@ class Pieces(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """P_f and Q_f, where they differ from the layer before.
+    """P_f and Q_f for the lengths at which they differ from the layer before.
 
     Attributes
     ----------
     start : int
-        Up to here, both are those of the layer before.
+        Up to this length, both equal those of the layer before.
     fresh, stored : Pieces
-        P_f and Q_f from `start` on.
+        P_f and Q_f from `start`.
     splits : int array
-        The i = j - 1 taken at each of the ends of Q_f's pieces, -1 for low_f; a hint in between.
+        The best i = j - 1 at each end of Q_f's pieces, -1 for low_f. In between it is a hint.
     """
 
     start: int
@@ -84,20 +86,20 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class Layers:
-    """The solved recurrence on a level; a stage of `walk`.
+    """The solution of the recurrence on a level; a stage of `walk`.
 
     Attributes
     ----------
     space : Space
         The level, with costs in whole units.
     lower : int64 array (l)
-        P without it for each length; FAR where there is none.
+        P without the level for each length; FAR if there is no schedule.
     move : int
-        To go forward over one step.
+        The cost to go forward over one step.
     layers : tuple of Layer
-        By what is free; the last one is for all greater numbers.
+        The layers by number of the free space; the last one is for all greater numbers.
     sweeps : bool
-        Whether a sweep may go to the last step with nothing stored on the way.
+        Whether a sweep may go to the last step without storing another checkpoint.
     """
 
     space: Space
@@ -124,7 +126,7 @@ class Layers:
 
     @property
     def last(self) -> int:
-        """The greatest f that makes a difference."""
+        """The number f of the last layer."""
         return len(self.layers) - 1
 
     @cached_property
@@ -133,12 +135,15 @@ class Layers:
 
     @cached_property
     def finish(self) -> Ints:
-        """P where nothing is stored, for each length."""
+        """P if nothing is stored, for each length."""
         *_, (fresh, _) = self.values()
         return fresh
 
     def values(self) -> Iterator[tuple[Ints, Ints]]:
-        """Yield P_f and Q_f of each layer in full; both arrays are overwritten by the next ones."""
+        """Yield P_f and Q_f of each layer for all lengths.
+
+        The next values overwrite both arrays.
+        """
         size = len(self.lower)
         fresh, stored = np.empty(size, np.int64), np.empty(size, np.int64)
         for layer in self.layers:
@@ -148,11 +153,11 @@ class Layers:
             yield fresh, stored
 
     def least_free(self, length: int, free: int, /) -> int:
-        """Return the least f with which so many steps take no longer."""
+        """Return the least f with which `length` steps take no longer."""
         return self._number(length - 1, free)
 
     def _number(self, last: int, free: int) -> int:
-        """The layer that first has P_f and Q_f as they are at a length, if only by its start."""
+        """Return the number of the layer that stores P_f and Q_f at a length."""
         below = self._starts[: free + 1] < last
         return len(below) - 1 - int(below[::-1].argmax())
 
@@ -163,7 +168,7 @@ class Layers:
         return self._layer(last, free).fresh.at(last)
 
     def fresh(self, length: int, free: int, /) -> StoreDecision:
-        """Return what to do with x_0, in the register only: of equally good things, a tape."""
+        """Return the decision about x_0 in the register only; of equal costs, a tape."""
         cost = self._fresh(length - 1, free)
         if cost == self.lower[length - 1]:
             return LOWER
@@ -172,7 +177,7 @@ class Layers:
         )
 
     def stored(self, length: int, free: int, _: int, /) -> int:
-        """Return how far to advance from x_0, stored; 0 to discard it."""
+        """Return how far to advance from x_0, which is stored; 0 to discard it."""
         last = length - 1
         layer = self._layer(last, free)
         cost = layer.stored.at(last)
@@ -189,7 +194,7 @@ class Layers:
         return int(sums.argmin()) + 1
 
     def _row(self, free: int, end: int, *, stored: bool) -> Ints:
-        """P_f or Q_f at the lengths before `end`."""
+        """Return P_f or Q_f at the lengths before `end`."""
         values = np.empty(end, np.int64)
         for layer in reversed(self.layers[: free + 1]):
             begin = max(0, layer.start)
@@ -205,7 +210,7 @@ class Layers:
 
 
 def _hints(layer: Layer, length: int) -> Iterator[int]:
-    """The i that the ends of the piece at a length point to, kept or moving along with it."""
+    """Yield the i of both ends of the piece at a length, unchanged or shifted with the length."""
     right = int(layer.stored.x.searchsorted(length))
     for end in (right, max(0, right - 1)):
         split = int(layer.splits[end])
@@ -215,9 +220,9 @@ def _hints(layer: Layer, length: int) -> Iterator[int]:
 
 
 def solve(space: Space, lower: Ints, /, *, move: int, sweeps: bool = True) -> Layers:
-    """Solve the recurrence up to the length of `lower`, of at least 1.
+    """Solve the recurrence up to the length of `lower`, which is at least 1.
 
-    If not `sweeps`, j stops at l - 1. A level with a number that is never left has to be swept.
+    If not `sweeps`, j ends at l - 1. A level that never fills must have `sweeps`.
     """
     layers = _endless(space, lower, move) if space.endless else _layers(space, lower, move, sweeps)
     return Layers(space, lower, move, tuple(layers), sweeps)
@@ -226,7 +231,7 @@ def solve(space: Space, lower: Ints, /, *, move: int, sweeps: bool = True) -> La
 def in_order(
     order: Sequence[Space], lower: Ints, /, *, move: int, repaired: bool = True
 ) -> tuple[Layers, ...]:
-    """Solve levels one on top of the other; if not `repaired`, only the first one sweeps."""
+    """Solve the levels one after the other; if not `repaired`, only the first has `sweeps`."""
     stages: list[Layers] = []
     for space in order:
         stages.append(solve(space, lower, move=move, sweeps=repaired or not stages))
@@ -235,11 +240,11 @@ def in_order(
 
 
 def _layers(space: Space, lower: Ints, move: int, sweeps: bool) -> Iterator[Layer]:
-    """The layers from that of the least free space on, until more is of no use."""
+    """Yield the layers in the order of free space, until more is of no use."""
     longest, write, tape_cost = len(lower) - 1, int(space.write), int(min(space.tape, FAR))
     work = convolution.work(lower.copy(), advance=move, read=int(space.read), sweeps=sweeps)
     reach = max(1, space.reach)
-    before = deque[Ints](maxlen=reach)  # P_f of the last layers, the last one first
+    before = deque[Ints](maxlen=reach)  # P_f of the last layers, latest first
     start, useless = -1, 0
     for free in range(space.empty + 1):
         restart, tape = int(space.after_restart[free]), int(space.after_tape[free])
@@ -252,7 +257,7 @@ def _layers(space: Space, lower: Ints, move: int, sweeps: bool) -> Iterator[Laye
             yield Layer(-1, pieces, pieces, np.full(len(pieces.x), -1))
         else:
             inner, is_first = before[free - 1 - restart], space.after_restart[free - 1] < 0
-            # Slots of one size follow from the layer before: what was equal stays so.
+            # With slots of one size, lengths that were equal in the layer before stay equal.
             begin = max(0, start) if reach == 1 else 0
             equal = 0 if is_first else min(longest, _equal(work, inner, low, begin))
             start = -1 if is_first else equal
@@ -265,13 +270,13 @@ def _layers(space: Space, lower: Ints, move: int, sweeps: bool) -> Iterator[Laye
             yield _layer(work, start, fresh)
         same = bool(before) and np.array_equal(before[0][max(0, start) :], fresh[max(0, start) :])
         useless = useless + 1 if same else 0
-        if useless == reach:  # all that the next layers refer to is equal, and so are they
+        if useless == reach:  # all next layers depend on equal ones, and are equal, too
             return
         before.appendleft(fresh)
 
 
 class _Endless(NamedTuple):
-    """One layer where storing something may leave all that was free, and what it is made of.
+    """One layer of a level that some kind of checkpoint never fills, and its functions.
 
     `taped` and `inner`, which are P_f' and P_f", may be `fresh`, which is P_f.
     """
@@ -286,11 +291,11 @@ class _Endless(NamedTuple):
 
 
 def _endless(space: Space, lower: Ints, move: int) -> Iterator[Layer]:
-    """The layers of which some refer to themselves: every split is tried."""
+    """Yield the layers, some of which depend on themselves, so that every split is tried."""
     nowhere, fresh = np.full(len(lower), FAR), list[Ints]()
     for taped, inner in zip(space.after_tape, space.after_restart, strict=True):
         fresh.append(lower.copy())
-        known = [*fresh, nowhere]  # -1 is nowhere
+        known = [*fresh, nowhere]  # index -1 means that the checkpoint does not fit
         stored, again, split = lower.copy(), lower.copy(), np.full(len(lower), -1)
         layer = _Endless(lower, known[taped], known[inner], fresh[-1], stored, again, split)
         costs = int(space.write), int(space.read), int(min(space.tape, FAR))
@@ -316,7 +321,7 @@ def _solve_endless(layer: _Endless, move: int, write: int, read: int, tape: int)
 
 
 def _equal(work: Work, inner: Ints, low: Ints, begin: int) -> int:
-    """Up to which length F is that of the layer before, if it is that up to `begin`."""
+    """Return the length up to which F equals that of the layer before; it does up to `begin`."""
     inners = np.flatnonzero(inner[begin:] != work.inner.y[begin:])
     lows = np.flatnonzero(low[begin:] != work.low[begin:])
     first = begin + int(inners[0]) if inners.size else len(low)
@@ -325,7 +330,7 @@ def _equal(work: Work, inner: Ints, low: Ints, begin: int) -> int:
 
 @kernel
 def _follow(work: Work, begin: int) -> None:
-    """Find the straight pieces of `inner` again from a length on."""
+    """Find the straight pieces of `inner` again, from the length `begin`."""
     for at in range(begin, len(work.low)):
         append(work.inner, 1, at, work.inner.y[at])
 
@@ -339,9 +344,9 @@ def _layer(work: Work, start: int, fresh: Ints) -> Layer:
 
 @kernel
 def _ends(since: Ints, begin: int, end: int, x: Ints) -> int:
-    """How many ends of straight pieces there are from `begin` to `end`, both of them included.
+    """Return the number of ends of straight pieces from `begin` to `end`, inclusive.
 
-    They are put into `x`, from its end on, as far as it is long enough.
+    The ends are written to `x`, the last one at its end, as many as fit.
     """
     count, at = 0, end
     while True:
@@ -369,7 +374,7 @@ def _fill(pieces: Pieces, first: int, values: Ints) -> None:
 
 
 def pieces_of(values: Ints, begin: int = 0, /) -> Pieces:
-    """Return the pieces of a function that is known at all lengths, from `begin` on."""
+    """Return the pieces of a function that is known at all lengths, from the length `begin`."""
     values = values[begin:]
     bends = np.flatnonzero(np.diff(values, 2)) + 1
     x = np.concatenate(([0], bends, [len(values) - 1])) if len(values) > 1 else np.zeros(1, int)

@@ -1,16 +1,20 @@
-"""Long chains: nearly all segments are alike, so that short tables plan them all.
+"""Long chains: nearly all segments are alike, so that short tables suffice to plan all of them.
 
-The first sweep cuts a chain into segments, one for each checkpoint. Where a restart checkpoint and
-a tape take the same space on each level, or a level never fills, each slot begins one segment, and
-how many steps it has is a small integer program (`ckio.planners.dp.group`, with the proof of how
-long a segment need be):
+The first sweep divides a chain into segments, one for each checkpoint. If a restart checkpoint and
+a tape have the same size on each level, or a level never fills, each slot begins one segment. The
+lengths of the segments are then the solution of a small integer program (see
+`ckio.planners.dp.group`, which also proves how long a segment can be). A segment of d steps that
+begins on level k with m free slots costs
 
     phi_k,m(d) = d u + w_k + r_k + Q_k,m(d),   phi_k,m(1) <= w'_k + r'_k,
 
-where a segment of one step may be a tape, and L = n - h, because P does not fall with n and the
-last h steps cost nothing. So the recurrence need be tabulated up to the length of a segment or two,
-not up to that of the chain. "8733 segments of 101 steps and 1266 of 51" then is a plan of a million
-steps; `ckio.planners.dp.walk` repeats the actions of each kind of segment.
+where the second relation holds because a segment of one step may be a tape. For example, with
+u = 1, w_k = r_k = 0 and Q_k,m(2) = 1, phi_k,m(2) = 3. The segments have L = n - h steps in total,
+because P does not decrease with n and the last h steps cost nothing.
+
+Therefore the tables of the recurrence need only the length of one or two segments, and not that of
+the chain. For example, "8733 segments of 101 steps and 1266 of 51" is a plan of nearly a million
+steps. `ckio.planners.dp.walk` repeats the actions of each kind of segment.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,25 +36,25 @@ if TYPE_CHECKING:
     from ckio.planners.dp.pieces import Layers
 
 _SHORTEST: Final = 256
-"""Length of the first tables: a few milliseconds."""
+"""Length of the first tables, which take a few milliseconds."""
 
 _PART_OF_CHAIN: Final = 2
-"""Tables are tried that are together no longer than half of the chain: failure costs little."""
+"""All tables together are at most half as long as the chain, so that a failure costs little."""
 
 _MOST_CELLS: Final = 1 << 25
-"""Numbers in all tables together: a quarter of a gigabyte."""
+"""The most numbers in all tables together: a quarter of a gigabyte."""
 
 _MOST_WITHOUT_NUMBA: Final = 4096
-"""Length of tables in numpy: a few seconds."""
+"""The greatest length of numpy tables, which take a few seconds."""
 
 _GROUPS: Final = (1, 2, 4, 8, 16, 32)
-"""Where no plan fits into the smallest group, larger ones are tried."""
+"""Factors of the group size: if the smallest group gives no plan, larger ones are tried."""
 
 Solved = Sequence["Table | Layers"]
-"""The stages of levels in an order."""
+"""The stages of the levels, in their order."""
 
 Solve = Callable[[Sequence[Space], int], Solved]
-"""Solves the stages for lengths up to a greatest one."""
+"""A function that solves the stages of these levels for all lengths up to the given one."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,12 @@ class LongPlan:
     Attributes
     ----------
     first : tuple of Segment
-        The first sweep: the last level's first, and of each level the longest first among those
-        that need as many slots.
+        The segments of the first sweep. Those of the last level come first; of each level, those
+        with more free slots come first, and with equal slots the longest.
     cost : int
-        In the unit of the costs, without what every schedule takes.
+        In units, without recording and reversing each step once.
     stages : tuple of Table or Layers
-        How each segment is reversed.
+        The solution that reverses each segment.
     """
 
     first: tuple[Segment, ...]
@@ -75,7 +79,7 @@ class LongPlan:
 
 @dataclass(frozen=True)
 class _SlotKind:
-    """Slots of a level that are alike: so many, with `free` of them free, their own included."""
+    """`copies` equal slots of a level: `free` slots are free, including the slot itself."""
 
     stage: int
     free: int
@@ -92,19 +96,23 @@ def plan(
     held: int = 1,
     shortest: int = _SHORTEST,
 ) -> LongPlan | None:
-    """Return an optimal hierarchical plan; None where the recurrence itself is as fast, or has to.
+    """Return an optimal hierarchical plan of a long chain.
+
+    Return None if no such plan was proved optimal, or if tables of the whole chain are as fast.
 
     Parameters
     ----------
     order : sequence of Space
-        The levels, with costs in whole units, as `move` is: to go forward over a step.
+        The levels, with costs in whole units.
     length : int
         n, the steps of the chain; the working memory holds the tapes of `held` of them.
     solve : callable
-        Makes the tables.
+        Computes the tables.
+    move : int
+        The cost to go forward over a step, in whole units.
     shortest : int
-        Length of the first tables. It changes how soon a plan is found, and which of equally good
-        ones, never what it costs.
+        Length of the first tables. It influences how soon a plan is found, and which of several
+        plans of equal cost, but never the cost.
     """
     counts = [space.slots for space in order]
     if not all(counts):
@@ -122,10 +130,10 @@ def plan(
 
 
 def _first_guess(length: int, slots: int) -> int:
-    """Of the length of tables that are needed: a quarter more than if levels cost nothing.
+    """Return a first guess of the length of the tables: a quarter more than if levels cost nothing.
 
-    Then segments of up to beta(s, r - 2) steps are worthwhile if the chain needs r repetitions; see
-    `ckio.planners.binomial`.
+    If they cost nothing, segments of up to beta(s, r - 2) steps are worthwhile, where r is the
+    number of repetitions that the chain needs; see `ckio.planners.binomial`.
     """
     r = 1
     while comb(slots + r, r) < length:
@@ -136,9 +144,10 @@ def _first_guess(length: int, slots: int) -> int:
 def extend(
     stages: Solved, counts: Sequence[int], steps: int, move: int, /
 ) -> LongPlan | int | None:
-    """Return a plan of a longer chain than the tables are for, of so many steps and the last ones.
+    """Return a plan for a chain that is longer than the tables.
 
-    If longer tables may give one, their length; None if they would not. `counts` are the slots.
+    The segments have `steps` steps in total; `counts` are the slots of each level. Return instead
+    the length of longer tables if these may give a plan, and None if they would not.
     """
     costs, left_over = _costs(stages, move)
     kinds = list(_kinds(stages, counts))
@@ -161,7 +170,7 @@ def extend(
 
 
 def _kinds(stages: Solved, counts: Sequence[int]) -> Iterator[_SlotKind]:
-    """The slots of each level, by how many are free; from the last layer on, all are alike."""
+    """Yield the slots of each level by the number of free ones; the last layer has all others."""
     for number, (stage, count) in enumerate(zip(stages, counts, strict=True)):
         last = stage.last
         for free in range(1, last):
@@ -170,9 +179,9 @@ def _kinds(stages: Solved, counts: Sequence[int]) -> Iterator[_SlotKind]:
 
 
 def _costs(stages: Solved, move: int) -> tuple[Ints, Ints | None]:
-    """phi, for each kind of slot and length; with tapes, the same of P in the place of Q."""
+    """Return phi for each kind of slot and length; with tapes also the same with P instead of Q."""
     longest, count = len(stages[0].lower), sum(stage.last for stage in stages)
-    longest -= isinstance(stages[0], Table)  # which begins with the length 0
+    longest -= isinstance(stages[0], Table)  # a Table begins with length 0
     costs = np.zeros((count, longest + 1), np.int64)
     tapes = any(stage.spaces[0].tapes for stage in stages)
     left_over = np.zeros_like(costs) if tapes else None
@@ -194,7 +203,7 @@ def _costs(stages: Solved, move: int) -> tuple[Ints, Ints | None]:
 def _first(
     stages: Solved, kinds: Sequence[_SlotKind], slots: SlotKinds, taken: Taken, move: int
 ) -> Iterator[Segment]:
-    """The segments in the order of the chain: what needs more free slots comes first."""
+    """Yield the segments in the order of the chain: those that need more free slots come first."""
     segments = list[Segment]()
     for row, (kind, lengths) in enumerate(zip(kinds, taken, strict=True)):
         (space,) = stages[kind.stage].spaces

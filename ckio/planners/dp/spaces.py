@@ -1,15 +1,15 @@
-"""The free space that levels offer to restart checkpoints and tapes together, as numbers.
+"""The free space of levels for restart checkpoints and tapes together, as numbers.
 
-What can still be stored on a level with f bytes free, at a bytes for a restart checkpoint and b for
-a tape, depends only on the largest sum i a + j b <= f. A planner therefore numbers these sums, in
-increasing order and from 0, and plans with the number: storing a checkpoint leads from one sum to
-the largest that still fits. As a sum is only ever left for a smaller one, and come back to, this
-loses nothing, whatever the sizes. Where a level has more sums than a planner can go through, bytes
-are counted in units to which the sizes of checkpoints are rounded up and the capacity down: no plan
-needs more than there is.
+A restart checkpoint has a bytes and a tape b. The checkpoints that still fit on a level with f free
+bytes depend only on the largest sum i a + j b <= f. Therefore a planner numbers these sums from 0
+in ascending order, and plans with the number. To store a checkpoint leads from one sum to the
+largest sum that still fits. This is exact for any sizes, because a plan only goes from a sum to a
+smaller one, and back to it. If a level has more sums than a planner can go through, bytes are
+counted in units: sizes are rounded up and the capacity down, so that no plan needs more than the
+level has.
 
-For example, on a level of 7 bytes restart checkpoints of 3 and tapes of 2 bytes make up the sums 0,
-2, 3, 4, 5, 6 and 7. With 7 bytes free, number 6, a restart checkpoint leaves 4, number 3:
+For example, on a level of 7 bytes, restart checkpoints of 3 bytes and tapes of 2 have the sums 0,
+2, 3, 4, 5, 6 and 7. With 7 bytes free, number 6, a restart checkpoint leaves 4 bytes, number 3:
 
     >>> sums(3, 2, 7).tolist()
     [0, 2, 3, 4, 5, 6, 7]
@@ -33,37 +33,37 @@ from ckio.platform.chain import Chain
 Numbers = NDArray[np.intp]
 
 _MOST_SUMS: Final = 1 << 14
-"""Sums that are told apart on a level: where there are more, bytes are counted in units."""
+"""The most sums that are distinguished on a level; with more, bytes are counted in units."""
 
 _UNITS: Final = 1 << 9, 1 << 12
-"""Units of a level, at most: for long chains and for short ones."""
+"""The most units of a level, for long chains and for short ones."""
 
 _LENGTHS: Final = 20_000_000
-"""Units times steps, as far as the fewest units allow: some seconds of planning."""
+"""The most units times steps, unless this gives fewer units than the least: a few seconds."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """A level, seen by a planner that stores both kinds of checkpoints.
+    """A level and its free space, for a planner that stores both kinds of checkpoints.
 
     Costs are in seconds, or in whole units.
 
     Attributes
     ----------
     name, number : str, int
-        Of the level, in the platform.
+        The name and the number of the level in the platform.
     write, read : float or int
-        To write a restart checkpoint and to discard it later; to read it.
+        The cost to write a restart checkpoint and to discard it later; the cost to read it.
     tape : float or int
-        To write, read and discard a tape: each is read once.
+        The cost to write, read and discard a tape, because each tape is read once.
     after_restart, after_tape : arrays of int
-        For each number of a sum, the one that is left when a restart checkpoint or a tape has been
-        stored; -1 where none fits. The last is for the empty level. A level with space for
-        everything that a chain can use has one number only, which is never left.
+        For the number of each sum, the number after a restart checkpoint or a tape is stored; -1 if
+        it does not fit. The last element is for the empty level. A level that never fills has only
+        one number.
     exact : bool
-        Whether sizes were not rounded up.
+        Whether no size was rounded.
     slots : int
-        How many checkpoints fit, where those that are stored have one size; 0 where they have two.
+        How many checkpoints fit if all that are stored have one size; 0 if they have two sizes.
         This is never rounded.
     """
 
@@ -79,12 +79,12 @@ class Space:
 
     @property
     def empty(self) -> int:
-        """The number of the empty level, the largest."""
+        """The number of the empty level, which is the largest."""
         return len(self.after_restart) - 1
 
     @property
     def costs(self) -> tuple[float, float, float]:
-        """The costs of a restart checkpoint, and that of a tape."""
+        """The costs of a restart checkpoint (write, read), and that of a tape."""
         return self.write, self.read, self.tape
 
     @property
@@ -94,17 +94,17 @@ class Space:
 
     @property
     def endless(self) -> bool:
-        """Whether some number is never left: what it stands for can be stored without end."""
+        """Whether restart checkpoints, or tapes, never fill the level."""
         return bool(self.after_restart[0] == 0 or self.after_tape[0] == 0)
 
     @property
     def reach(self) -> int:
-        """How far below any number those are that storing a checkpoint leads to."""
+        """The largest difference between a number and the number after a checkpoint is stored."""
         both = (self.after_restart, self.after_tape)
         return max(int((np.arange(len(it)) - it)[it >= 0].max(initial=0)) for it in both)
 
     def in_slots(self, most: int, /) -> "Space":
-        """Return the level with its slots counted, `most` of them, whatever is stored in one."""
+        """Return the level with at most `most` slots as numbers, for checkpoints of any kind."""
         after = np.arange(-1, min(self.slots, most))
         tapes = after if self.tapes else np.full_like(after, -1)
         return replace(self, after_restart=after, after_tape=tapes)
@@ -113,16 +113,16 @@ class Space:
 def slots_of(
     name: str, number: int, slots: int, *, write: float, read: float, endless: bool = False
 ) -> Space:
-    """Return a level of slots for restart checkpoints only; if `endless`, one that never fills."""
+    """Return a level with slots for restart checkpoints only; if `endless`, it never fills."""
     after = np.zeros(1, np.intp) if endless else np.arange(-1, slots)
     return Space(name, number, write, read, inf, after, np.full_like(after, -1), True, slots)
 
 
 def restart_spaces(chain: Chain, platform: Platform, /, *, planner: str) -> list[Space]:
-    """Return what each level offers to restart checkpoints only, nearest first.
+    """Return the space of each level for restart checkpoints only, nearest first.
 
-    A level that cannot hold one is left out, with a note in the log. Raises NoSchedule where none
-    is left.
+    A level that cannot store one is left out, with a note in the log. Raises NoSchedule if no level
+    can.
     """
     return [
         slots_of(
@@ -138,8 +138,11 @@ def restart_spaces(chain: Chain, platform: Platform, /, *, planner: str) -> list
 
 
 def orders(given: Sequence[Space], /) -> Iterator[tuple[Space, ...]]:
-    """Yield every order in which no level comes after one that it equals or beats in all costs."""
-    # A level that beats another in all has the smaller sum, so it can only stand before it here.
+    """Yield every order in which a level comes before those that cost more in every respect.
+
+    If two levels have equal costs, only one of their orders is yielded.
+    """
+    # A level that costs less in every respect has the smaller sum, so that it comes first here.
     by_sum = sorted(given, key=lambda space: (sum(space.costs), space.costs))
     if not by_sum:
         yield ()
@@ -162,13 +165,13 @@ def spaces(
     units: int | None = None,
     generous: bool = False,
 ) -> list[Space]:
-    """Return what each level offers to restart checkpoints and tapes, nearest first.
+    """Return the space of each level for restart checkpoints and tapes, nearest first.
 
-    A level that cannot hold a checkpoint of either kind is left out, with a note in the log. The
+    A level that cannot store a checkpoint of either kind is left out, with a note in the log. The
     working memory holds the tapes of `held` steps. A level with more sums than `most` is counted in
-    so many units, or as many as there is time for; they offer no more space than there is, or no
-    less if they are `generous`. Raises NoSchedule where no restart checkpoint fits on any level,
-    and not all tapes either.
+    `units` units, or, with None, in as many as there is time for. Units are rounded so that the
+    level has no more space than in bytes; if `generous`, no less. Raises NoSchedule if no restart
+    checkpoint fits on any level, and the levels cannot store all tapes either.
     """
     levels = platform.levels
     missing = chain.length - held
@@ -176,8 +179,8 @@ def spaces(
     if tapes < missing and not any(level.slots(chain.restart, 1) for level in levels):
         raise no_schedule(
             levels,
-            f"mixed needs a level with room for one checkpoint of {chain.restart} bytes, or levels"
-            f" with room for {missing} tapes of {chain.tape} bytes",
+            f"mixed needs a level that can store one checkpoint of {chain.restart} bytes, or levels"
+            f" that can store {missing} tapes of {chain.tape} bytes",
         )
     usable = [
         level for level in levels if level.slots(chain.restart, 1) or level.slots(chain.tape, 1)
@@ -192,7 +195,7 @@ def spaces(
 
 
 _Counted = Callable[[int, int, int], tuple[Numbers, Numbers, bool]]
-"""Numbers what is free, from the sizes and the capacity; and whether no size was rounded."""
+"""A function from sizes and capacity to the numbers after a checkpoint, and whether it is exact."""
 
 
 def _space(platform: Platform, number: int, chain: Chain, counted: _Counted) -> Space:
@@ -231,9 +234,9 @@ def _counted(
 
 
 def _slots(restart: int, tape: int, capacity: int | None, most: int) -> int:
-    """How many checkpoints of either kind fit, of `most` that are of use; 0 if they differ.
+    """Return how many checkpoints of either kind fit, at most `most`; 0 if their sizes differ.
 
-    A tape that does not fit at all is not counted.
+    Tapes are ignored if the level cannot store even one.
     """
     largest = max(restart, tape)
     if capacity is None or largest * most <= capacity:
@@ -244,12 +247,12 @@ def _slots(restart: int, tape: int, capacity: int | None, most: int) -> int:
 
 
 def _unfilled(restart: int, tape: int, capacity: int) -> tuple[Numbers, Numbers]:
-    """Return the numbers of a level that never fills: its own, or -1 for what does not fit."""
+    """Return the numbers for a level that never fills: 0, or -1 for checkpoints that do not fit."""
     return np.array([-(restart > capacity)], np.intp), np.array([-(tape > capacity)], np.intp)
 
 
 def _after(restart: int, tape: int, capacity: int) -> tuple[Numbers, Numbers]:
-    """Return the number left after a restart checkpoint, and after a tape, for each sum."""
+    """Return for each sum the number after a restart checkpoint, and after a tape."""
     found = sums(restart, tape, capacity)
     restarts, tapes = (
         np.searchsorted(found, found - size, side="right") - 1 for size in (restart, tape)
@@ -258,7 +261,7 @@ def _after(restart: int, tape: int, capacity: int) -> tuple[Numbers, Numbers]:
 
 
 def sums(restart: int, tape: int, capacity: int, /) -> Numbers:
-    """Return all sums of restart checkpoints and tapes within a capacity, from 0 on."""
+    """Return all sums of restart checkpoints and tapes within a capacity, in ascending order."""
     each = tape or capacity + 1
     firsts = _restarts(restart, tape, capacity)
     found = [first + each * np.arange((capacity - first) // each + 1) for first in firsts]
@@ -274,7 +277,10 @@ def few_sums(restart: int, tape: int, capacity: int, most: int) -> bool:
 
 
 def _restarts(restart: int, tape: int, capacity: int) -> range:
-    """Return the sums i a that fit, if adding tapes gives each sum once: i < b / gcd(a, b)."""
+    """Return the sums i a that fit, with i < b / gcd(a, b).
+
+    With this limit, adding tapes to them gives each sum once.
+    """
     if restart == 0:
         return range(1)
     end = tape // gcd(restart, tape) * restart if tape else capacity + 1
@@ -284,10 +290,11 @@ def _restarts(restart: int, tape: int, capacity: int) -> range:
 def in_units(
     restart: int, tape: int, capacity: int, most: int, generous: bool
 ) -> tuple[int, int, int]:
-    """Return the sizes and the capacity in units, `most` of them or a few more.
+    """Return the sizes of a restart checkpoint and of a tape, and the capacity, in units.
 
-    A restart checkpoint takes r units and a tape t, such that the unit, max(a / r, b / t) bytes,
-    wastes least of either; if `generous`, min(a / r, b / t), which gains least.
+    The capacity has about `most` units. A restart checkpoint takes r units and a tape t, chosen so
+    that the unit, max(a / r, b / t) bytes, wastes least of both; if `generous`, the unit is
+    min(a / r, b / t), and r and t are chosen so that it gains least.
     """
     smallest = min(size for size in (restart, tape) if size)
     most = max(most, -(-capacity // smallest)) if generous else most

@@ -1,26 +1,26 @@
-"""The first sweep of a long chain, where sizes differ, from tables of its segments. Needs numba.
+"""The first sweep of a long chain if sizes differ, from tables of its segments. Needs numba.
 
-The first sweep cuts a chain into segments. A segment of d steps begins with a restart checkpoint,
-or is one step whose tape is stored, and with Q from the tables of `mixed` it costs
+The first sweep divides a chain into segments. A segment of d steps begins with a restart
+checkpoint, or it is one step whose tape is stored. With Q from the tables of `mixed`, it costs
 
     phi_k,f(d) = w_k + r_k + d u + Q_k,f(d),     or w'_k + r'_k for the tape of one step,
 
-where f numbers what is free on level k when the segment begins. Let each step be worth theta
-seconds. Then a level can be filled without looking at the length of the chain,
+where f is the number of the free space on level k at the begin of the segment. Let each step be
+worth theta seconds. Then the best way to fill a level does not depend on the length of the chain,
 
     W_k(f) = min(0,  w'_k + r'_k - theta + W_k(f - b),  min_d phi_k,f(d) - theta d + W_k(f - a)),
 
-and theta n + sum_k W_k(empty) is not more than the seconds of any hierarchical plan of n steps:
-theta is a Lagrange multiplier of the length (Everett, 1963). The greatest such bound lies where two
-ways to fill the levels are equally good, one too short for the chain and one too long. Both are the
-best from any f on, so a sweep may begin with the one and end with the other; where it changes is
-chosen such that its length is right up to a part of a segment, which is then made longer or
-shorter. `Sweep.seconds` less `Sweep.bound` is what this loses at most.
+and theta n + sum_k W_k(empty) is a lower bound of the seconds of all hierarchical plans of n steps,
+because theta is a Lagrange multiplier of the length (Everett, 1963). At the greatest bound, two
+ways to fill the levels are equally good: one is too short for the chain and one too long. Each of
+them is optimal from any f, so that a sweep may begin with one and end with the other. The point of
+change is chosen so that the length is right except for part of a segment. Then segments are made
+longer or shorter to fit. The sweep is at most `Sweep.seconds` - `Sweep.bound` above the optimum.
 
-For example, let a level hold two states at no cost, a step take 1 s, and h be 1: segments cost
-phi_2(d) = 1, 3, 5, ... - for d = 1 and 2 the advance to their end and, for 2, one step again - and
-phi_1(d) = 1, 3, 6. At theta = 2 s segments of one step and of two are equally good, so that sweeps
-of 3, 4 and 5 steps, the last one without a checkpoint, cost 2, 4 and 6 s, and none can cost less.
+For example, let a level store two states at no cost, let a step take 1 s, and h = 1. Segments cost
+phi_2(d) = 1, 3, 5, ... (the advance to their end and, for d = 2, one more step) and phi_1(d) = 1,
+3, 6. At theta = 2 s, segments of one step and of two are equally good. Therefore sweeps of 3, 4 and
+5 steps, the last step without a checkpoint, cost 2, 4 and 6 s, and no sweep can cost less.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,29 +48,29 @@ Seconds = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 _ROUNDS: Final = 80
-"""Steps of the search for theta; it ends by itself, after ten or twenty."""
+"""The most rounds of the search for theta; usually it ends after ten or twenty."""
 
 _SHORTEST: Final = 512
-"""Steps of the longest segment in the first tables."""
+"""The longest segment, in steps, of the first tables."""
 
 _MOST_CELLS: Final = 1 << 25
-"""Numbers that all tables together may hold: a quarter of a gigabyte."""
+"""The most numbers in all tables together: a quarter of a gigabyte."""
 
 _STOP, _TAPE = -1, 0
-"""In place of the steps of a segment: there is none, or it is the tape of one step."""
+"""Used instead of the steps of a segment: there is no segment, or it is the tape of one step."""
 
 
 class SweepCosts(NamedTuple):
-    """Seconds of the first sweep, and of what its checkpoints cost later.
+    """Costs of the first sweep and of its checkpoints, in seconds.
 
     Attributes
     ----------
     restart, tape : float arrays, by stage
-        To write, read and discard one.
+        To write, read and discard one checkpoint.
     move : float
         To go forward over one step.
     held : float
-        For each of the last steps, which are recorded and reversed without any checkpoint.
+        For each of the last steps, which are recorded and reversed without a checkpoint.
     """
 
     restart: Seconds
@@ -80,14 +80,14 @@ class SweepCosts(NamedTuple):
 
 
 class Filling(NamedTuple):
-    """How a level is filled by the first sweep.
+    """The free space of a level during the first sweep.
 
     Attributes
     ----------
     after_restart, after_tape : int arrays
-        From each number of what is free to that after a checkpoint; -1 where none fits.
+        For each number of the free space, the number after a checkpoint; -1 if it does not fit.
     layer : int array
-        For each number, that of what a segment finds free.
+        For each number, the number of the free space within a segment.
     """
 
     after_restart: Numbers
@@ -102,7 +102,7 @@ class Filling(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Steps of the first sweep: the stage and the layer that reverse them; 0 steps for a tape."""
+    """A segment of the first sweep, and the stage and layer that reverse it; 0 steps for a tape."""
 
     stage: int
     layer: int
@@ -116,13 +116,13 @@ class Sweep:
     Attributes
     ----------
     segments : tuple of Stretch
-        In the order of the chain.
+        The segments in the order of the chain.
     rest : int
-        Steps after them, recorded and reversed at once.
+        The steps after the segments, recorded and reversed together.
     seconds : float
-        By the costs it was made for, without what every schedule takes.
+        The cost, without recording and reversing each step once.
     bound : float
-        No hierarchical plan takes less.
+        A lower bound of the cost of all hierarchical plans.
     """
 
     segments: tuple[Stretch, ...]
@@ -132,7 +132,7 @@ class Sweep:
 
 
 class _Fill(NamedTuple):
-    """A way to fill all levels, by stage; its steps, the last ones and the seconds included."""
+    """A way to fill all levels: choices by stage, the last steps, all steps, and seconds."""
 
     choices: tuple[Ints, ...]
     rest: int
@@ -142,14 +142,14 @@ class _Fill(NamedTuple):
 
 @dataclass(eq=False)
 class SegmentTables:
-    """The stages of `mixed` for segments up to a length, and what they are walked into.
+    """The stages of `mixed` for segments up to a length, and the actions of segments.
 
     Attributes
     ----------
     stages : tuple of Layers
-        Solved in the order of the levels.
+        The solutions, in the order of the levels.
     stored : tuple of float arrays (layers, steps)
-        Q in seconds; infinite where there is none.
+        Q in seconds; infinite if there is none.
     """
 
     stages: tuple[Layers, ...]
@@ -165,12 +165,12 @@ class SegmentTables:
 
     @property
     def longest(self) -> int:
-        """Steps of the longest segment."""
+        """The steps of the longest segment."""
         return len(self.stages[0].lower)
 
     @property
     def costs(self) -> tuple[tuple[float, float, float], ...]:
-        """Seconds to write, to read, and to keep a tape, by stage."""
+        """Seconds to write and read a restart checkpoint, and for a tape, by stage."""
         return tuple(space.costs for space in self.spaces)
 
     @property
@@ -183,9 +183,9 @@ class SegmentTables:
         return self.stages[segment.stage].space.number
 
     def rows(self, segment: Stretch, /) -> tuple[Rows, Rows]:
-        """Return the actions of a segment at step 0: of the first sweep, and those that reverse it.
+        """Return the actions of a segment at step 0: its first sweep, and its reversal.
 
-        As arrays of (op, kind, level, begin, end) by action.
+        Each is an array of (op, kind, level, begin, end) by action.
         """
         if segment not in self._known:
             kind = Kind.RESTART if segment.steps else Kind.TAPE
@@ -209,10 +209,11 @@ def _stored(stage: Layers, unit: float) -> Seconds:
 def sweep_of_segments(
     order: Sequence[Space], steps: int, solve: Callable[[int], tuple[Layers, ...]], /, *, held: int
 ) -> tuple[Sweep, tuple[Layers, ...]] | None:
-    """Return the best first sweep of levels that cost later what they cost in the sweep.
+    """Return the best first sweep, and the stages that reverse its segments.
 
-    `solve` makes the tables of segments up to a length, in the units of the costs; they are made
-    longer until the longest segment is far from their end. None if they would be too large.
+    Access costs the same in the first sweep and later. `solve` computes the tables of segments up
+    to a length, in the unit of the costs. The length is doubled until it is at least twice that of
+    the longest segment. Return None if the tables would be too large.
     """
     longest = _SHORTEST
     while True:
@@ -233,7 +234,7 @@ def sweep_of_segments(
 
 
 def filling(space: Space, /) -> Filling:
-    """Return the filling of a level in full."""
+    """Return the filling of a whole level."""
     return Filling(space.after_restart, space.after_tape, np.arange(len(space.after_restart)))
 
 
@@ -245,9 +246,9 @@ def first_sweep(
     /,
     longest: int | None = None,
 ) -> Sweep | None:
-    """Return the best first sweep of so many steps; None if no tables so short have one.
+    """Return the best first sweep of `steps` steps; None if the tables are too short for one.
 
-    Segments are no longer than `longest`, if it is given.
+    Segments have at most `longest` steps, if it is given.
     """
     return _Search(tables, costs, steps, fillings, longest or tables.longest).sweep()
 
@@ -306,7 +307,7 @@ class _Search:
         return _Fill(none, rest, rest, rest * self.costs.held)
 
     def _endless(self) -> tuple[float, Stretch | None]:
-        """The least seconds of a step on levels that never fill, and the segment that takes it."""
+        """Return the least seconds for each step on levels that never fill, and its segment."""
         top, unit = inf, None
         for stage, (filling, phi) in enumerate(zip(self.fillings, self.phi, strict=True)):
             restarts, tapes = filling.endless
@@ -320,7 +321,7 @@ class _Search:
         return top, unit
 
     def _with_endless(self, high: _Fill, top: float, unit: Stretch | None) -> Sweep | None:
-        """Add as many segments of a level that never fills as there are steps left."""
+        """Return the sweep with segments of a level that never fills for all missing steps."""
         assert unit is not None
         segments, rest = self._path(high, high, 0)
         missing = self.steps - high.steps
@@ -334,7 +335,7 @@ class _Search:
         return Sweep(tuple(segments), rest, self._seconds(segments, rest), bound)
 
     def _fill(self, theta: float) -> _Fill:
-        """The best way to fill the levels where each step is worth theta seconds."""
+        """Return the best way to fill the levels if each step is worth theta seconds."""
         rest = self.tables.held if self.costs.held < theta else min(1, self.tables.held)
         choices, steps, worth = [], rest, rest * (self.costs.held - theta)
         for stage, filling in enumerate(self.fillings):
@@ -349,7 +350,7 @@ class _Search:
         return _Fill(tuple(choices), rest, steps, worth + theta * steps)
 
     def _narrowed(self, low: _Fill, high: _Fill) -> tuple[float, _Fill, _Fill]:
-        """The greatest bound, and the two fillings that are equally good there."""
+        """Return the greatest bound, and the two fillings that are equally good there."""
         bound = -inf
         for _ in range(_ROUNDS):
             if high.steps == low.steps:
@@ -368,9 +369,9 @@ class _Search:
         return bound, low, high
 
     def _path(self, low: _Fill, high: _Fill, cut: int) -> tuple[list[Stretch], int]:
-        """The segments by the one way for the first `cut` numbers of what is free, then the other.
+        """Return the segments of `high` for the first `cut` numbers of free space, then of `low`.
 
-        Numbers are counted from the last stage and the empty level on.
+        Numbers are counted from the last stage and its empty level. Also return the last steps.
         """
         segments, rest = list[Stretch](), high.rest if cut else low.rest
         for stage in reversed(range(len(self.fillings))):
@@ -388,7 +389,10 @@ class _Search:
     def _fitted(
         self, segments: list[Stretch], rest: int
     ) -> tuple[float, list[Stretch], int] | None:
-        """Make segments longer or shorter, a step at a time and the best first, until all fits."""
+        """Make segments longer or shorter by a step, the cheapest change first, until they fit.
+
+        Return seconds, segments and the last steps; None if they cannot fit.
+        """
         missing = self.steps - _steps((segments, rest))
         by = 1 if missing > 0 else -1
         heap = [(self._change(it, by), -number) for number, it in enumerate(segments)]
@@ -408,7 +412,7 @@ class _Search:
         return self._seconds(left, rest), left, rest
 
     def _change(self, it: Stretch, by: int) -> float:
-        """Return the change of cost if a segment gets a step more or less; with none it is gone."""
+        """Return the change of cost for one step more or less; a segment of 0 steps is removed."""
         if it.steps == _TAPE:
             return inf if by > 0 else -float(self.costs.tape[it.stage])
         phi, steps = self.phi[it.stage][it.layer], it.steps + by
@@ -431,7 +435,7 @@ def _steps(made: tuple[Sequence[Stretch], int]) -> int:
 
 @kernel
 def _best(phi: Seconds, theta: float, least: Seconds, length: Seconds) -> None:
-    """The least phi(d) - theta d of each layer, and its d."""
+    """Set the least phi(d) - theta d of each layer, and its d."""
     for layer in range(phi.shape[0]):
         least[layer], length[layer] = np.inf, 0.0
         for d in range(1, phi.shape[1]):
@@ -444,9 +448,9 @@ def _best(phi: Seconds, theta: float, least: Seconds, length: Seconds) -> None:
 def _filled(
     least: Seconds, length: Seconds, tape: float, after: tuple[Numbers, Numbers], choice: Ints
 ) -> float:
-    """W(f) for every f; what to do there, in `choice`. Returns W where nothing is stored."""
+    """Set the best choice for every f; return W if nothing is stored."""
     after_restart, after_tape = after
-    worth = least  # each is read once before it is written
+    worth = least  # each element is read once before it is overwritten
     for free in range(len(choice)):
         restart, best = least[free], 0.0
         to = after_tape[free]
@@ -463,7 +467,7 @@ def _filled(
 def _walked(
     low: Ints, high: Ints, cut: int, after: tuple[Numbers, Numbers], out: Rows
 ) -> tuple[int, int]:
-    """Follow `high` while f > cut, then `low`; write (f, d) down, return how many, and steps."""
+    """Follow `high` while f > cut, then `low`; write (f, d) to `out`; return count and steps."""
     after_restart, after_tape = after
     free, count, steps = len(low) - 1, 0, 0
     while free >= 0:
@@ -478,7 +482,7 @@ def _walked(
 
 
 def actions(tables: SegmentTables, segments: Sequence[Stretch], rest: int, /) -> Actions:
-    """Return the actions of a whole chain whose first sweep is this, in the order of `segments`."""
+    """Return the actions of a whole chain with these segments and `rest` last steps."""
     last = Draft()
     if rest:
         last.record(0, rest)

@@ -1,15 +1,15 @@
-"""The recurrence in tables of numpy: on several levels at once, or on one on top of nearer ones.
+"""The recurrence in numpy tables: on several levels together, or on one level after nearer ones.
 
-F, what is free on the levels, is one number here, that of a row of the tables; their columns are
-the lengths n. One level has a row for each sum of sizes that can be told apart (`Space`); several
-levels at once have one for each combination; and the last row of all stands for free space that
-there is not, where everything takes for ever. Time is O(K n^2) for each row.
+The free space F is a single number here, the number of a row; the columns are the lengths n. One
+level has a row for each sum of sizes that is distinguished (`Space`); several levels together have
+a row for each combination. The last row means that a checkpoint does not fit; all its values are
+infinite. The time is O(K n^2) for each row.
 
-The rows of one level depend on rows with less free space only, and so are solved in blocks. Where
-as many rows in turn as a checkpoint takes are equal, all further ones are equal to them, and are
-left out: more free space is then of no use.
+The rows of one level depend only on rows with less free space. Therefore they are solved in blocks.
+If as many consecutive rows are equal as a checkpoint can skip, all further rows are equal to them,
+and are left out: more free space is then of no use.
 
-For example, one level of two slots, free of cost, and steps of 1 s in a working memory of one tape:
+For example, one level of two slots that cost nothing, steps of 1 s, and memory for one tape:
 
     >>> import numpy as np
     >>> from ckio.planners.dp.spaces import slots_of
@@ -18,9 +18,9 @@ For example, one level of two slots, free of cost, and steps of 1 s in a working
     >>> solve((level,), lower, move=1).seconds[2, 1:].tolist()
     [0, 1, 2, 4, 6]
 
-Four steps take 4 s besides recording and reversing each once: advance two steps from x_0, store
-x_2, advance one and reverse the last two steps from x_3 and x_2; then advance one from x_0, and
-reverse the first two. Revolve takes as much (Griewank and Walther, 2000).
+Four steps take 4 s in addition to recording and reversing each once: advance two steps from x_0,
+store x_2, advance one step, and reverse the last two steps from x_3 and x_2; then advance one step
+from x_0, and reverse the first two. Revolve needs the same time (Griewank and Walther, 2000).
 """
 
 import threading
@@ -42,20 +42,20 @@ Costs = NDArray[Any]
 """Seconds, or whole units of them."""
 
 FAR: Final = 1 << 60
-"""In place of infinity, for whole numbers: two of them can be added, and real values are less."""
+"""Used instead of infinity for whole numbers: two of them can be added, and all costs are less."""
 
 _FAR_OF: Final = {"i": FAR, "f": np.inf}
 
 _BLOCK: Final = 16
-"""Rows solved together at first: enough to hide numpy's cost per call, few enough to stop early."""
+"""Rows in the first block: enough to hide numpy's cost per call, few enough to stop early."""
 
 _MOST_BYTES: Final = 1 << 26
-"""Of tables that are remembered: those of some hundred levels for chains of 1000 steps."""
+"""The most bytes of cached tables: those of about 100 levels for chains of 1000 steps."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """The solved recurrence on some levels, on top of nearer ones.
+    """The solution of the recurrence on some levels, in addition to nearer ones.
 
     Attributes
     ----------
@@ -64,16 +64,16 @@ class Table:
     lower : array (n)
         The cost of a chain of each length without these levels.
     move : float or int
-        To go forward over one step.
+        The cost u to go forward over one step.
     seconds : array (F, n)
-        P(n, F): x_0 in the register only. What every schedule takes to record and reverse each
-        step once is left out. Rows after the last but one are equal to it.
+        P(n, F): x_0 is only in the register. The cost to record and reverse each step once is left
+        out. Rows that would follow the last but one are equal to it.
     again : tuple of arrays (F, n), one for each level
         n u + r_k + Q(n, F, k), a term of the inner minimum.
     after_restart, after_tape : tuples of arrays of int (F), one for each level
-        The rows of F - a e_k and F - b e_k; -1, the last one, where nothing fits.
+        The rows of F - a e_k and F - b e_k; -1, the last row, if the checkpoint does not fit.
     sweeps : bool
-        Whether a sweep may go to the last step with nothing stored on the way.
+        Whether a sweep may go to the last step without storing another checkpoint.
     """
 
     spaces: tuple[Space, ...]
@@ -87,12 +87,12 @@ class Table:
 
     @property
     def empty(self) -> int:
-        """F where nothing is stored."""
+        """F if nothing is stored."""
         return len(self.after_restart[0]) - 1
 
     @property
     def finish(self) -> Costs:
-        """P where nothing is stored, for each length."""
+        """P if nothing is stored, for each length."""
         row: Costs = self.seconds[self._row(self.empty)]
         return row
 
@@ -105,7 +105,7 @@ class Table:
 
     @property
     def last(self) -> int:
-        """The greatest F of one level that makes a difference."""
+        """The last row of one level that differs from the row before."""
         return len(self.seconds) - 2
 
     def rows(self) -> Numbers:
@@ -116,7 +116,7 @@ class Table:
         return min(free, self.last)
 
     def least_free(self, length: int, free: int, /) -> int:
-        """Return the least F of one level with which so many steps take no longer."""
+        """Return the least F of one level with which `length` steps take no longer."""
         if len(self.spaces) > 1:
             return free
         row = self._row(free)
@@ -124,7 +124,7 @@ class Table:
         return int(((fresh == fresh[row]) & (again == again[row])).argmax())
 
     def fresh(self, length: int, free: int, /) -> StoreDecision:
-        """Return what to do with x_0, in the register only; of equally good things, a tape."""
+        """Return the decision about x_0 in the register only; of equal costs, a tape."""
         row = self._row(free)
         costs = {LOWER: self.lower[length]}
         for place, space in enumerate(self.spaces):
@@ -137,7 +137,7 @@ class Table:
         return min(costs, key=costs.__getitem__)
 
     def stored(self, length: int, free: int, place: int, /) -> int:
-        """Return how far to advance from x_0, which is stored, at most; 0 to discard it."""
+        """Return how far to advance from x_0, which is stored; 0 to discard it."""
         row = self._row(free)
         seconds, j = self._sweep(length, row, place)
         return 0 if self.seconds[row, length] < seconds else j
@@ -147,26 +147,26 @@ class Table:
         return to if to < 0 else self._row(to)
 
     def _sweep(self, length: int, row: int, place: int) -> tuple[Any, int]:
-        """Q0: the cost from x_0, stored and to be advanced from, and how far to advance."""
+        """Return Q0, the cost if x_0 is stored and the next action is to advance, and its j."""
         end = length if self.sweeps else length - 1
         if end < 2:
             return _FAR_OF[self.seconds.dtype.kind], 0
         inner = self.seconds[self._after(self.after_restart, place, row)]
         costs = inner[length - 1 : length - end : -1] + self.again[place][row, 1:end]
-        best = int(costs.argmin())  # of equally good ways the shortest
+        best = int(costs.argmin())  # of equal costs, the smallest j
         return costs[best], best + 1
 
 
 def rows(spaces: Sequence[Space]) -> int:
-    """Return how many rows a table of these levels has at most."""
+    """Return the most rows that a table of these levels can have."""
     return 1 + prod(space.empty + 1 for space in spaces)
 
 
 def solve(spaces: Sequence[Space], lower: Costs, /, *, move: float, sweeps: bool = True) -> Table:
-    """Solve the recurrence up to the last length of `lower`; moving takes `move` a step.
+    """Solve the recurrence up to the last length of `lower`; going forward a step costs `move`.
 
-    Costs are whole numbers if `lower` has them. If not `sweeps`, no sweep goes to the last step
-    with nothing stored on the way.
+    Costs are whole numbers if those of `lower` are. If not `sweeps`, no sweep goes to the last step
+    without storing another checkpoint.
     """
     solving = _Solving(tuple(spaces), lower, move, sweeps)
     if len(spaces) > 1:
@@ -184,7 +184,7 @@ def solve(spaces: Sequence[Space], lower: Costs, /, *, move: float, sweeps: bool
 
 
 class _Solving:
-    """The rows of a table so far, and the last one, of what does not fit."""
+    """The rows of a table solved so far, and the last row, for checkpoints that do not fit."""
 
     def __init__(self, spaces: tuple[Space, ...], lower: Costs, move: float, sweeps: bool) -> None:
         self.spaces, self.lower, self.move, self.sweeps = spaces, lower, move, sweeps
@@ -195,7 +195,7 @@ class _Solving:
         self.settled = False
 
     def key(self) -> tuple[object, ...] | None:
-        """All that the rows are a function of, for levels that differ by their slots alone."""
+        """Return a key of all inputs but the number of slots; None if sizes differ."""
         (space,) = self.spaces
         if not space.slots:
             return None
@@ -208,7 +208,7 @@ class _Solving:
         return self.with_rows(self.seconds, *self.again)
 
     def with_rows(self, seconds: Costs, *again: Costs) -> Table:
-        """Return the table of as many of these rows as the levels have free space for."""
+        """Return the table of these rows, up to the free space of the levels."""
         most = len(self.after_restart[0])
         if len(seconds) > most + 1:
             seconds, again = (
@@ -221,7 +221,7 @@ class _Solving:
         )  # fmt: skip
 
     def by_blocks(self) -> None:
-        """Solve rows with ever more free space, until more is of no use."""
+        """Solve rows with more and more free space, until more is of no use."""
         (space,) = self.spaces
         reach, equal, count = max(1, space.reach), 0, 0
         while count <= space.empty and not self.settled:
@@ -239,9 +239,9 @@ class _Solving:
             count = len(self.seconds) - 1
 
     def block(self, count: int) -> None:
-        """Solve so many rows more."""
+        """Solve `count` more rows."""
         begin, longest = len(self.seconds) - 1, len(self.lower) - 1
-        # What is added and compared at a time lies together in memory: lengths, or many rows.
+        # Numbers that are added and compared together are adjacent in memory.
         by_row = count <= 2 * longest
         self.seconds, *self.again = (
             self._longer(each, count, by_row) for each in (self.seconds, *self.again)
@@ -252,8 +252,8 @@ class _Solving:
         tapes = [after[here] for after in self.after_tape]
         taped = [bool((after >= 0).any()) for after in tapes]
         rows, agains = seconds[here], [again[here] for again in self.again]
-        # What is left to the rest of the levels, from the longest length on, so that the two terms
-        # of a minimum lie in memory in the same order.
+        # P of the rest of the space, in descending order of length, so that the two terms of a
+        # minimum have the same order in memory.
         inner = [np.array(seconds[after, ::-1], order="C" if by_row else "F") for after in restarts]
         space = np.empty(count * longest, seconds.dtype)
         for n in range(1, longest + 1):
@@ -279,7 +279,7 @@ class _Solving:
                 inner[k][:, longest - n] = seconds[restarts[k], n]
 
     def _longer(self, known: Costs, count: int, by_row: bool) -> Costs:
-        """The rows, and so many more of which nothing is known, before the last one."""
+        """Return the rows, with `count` unsolved rows inserted before the last one."""
         shape = len(known) + count, known.shape[1]
         longer = np.full(shape, self.far, known.dtype, order="C" if by_row else "F")
         longer[: len(known) - 1] = known[:-1]
@@ -287,7 +287,7 @@ class _Solving:
 
 
 def _after(spaces: Sequence[Space]) -> tuple[list[Numbers], list[Numbers]]:
-    """The rows that storing a restart checkpoint, or a tape, on each level leads to."""
+    """Return the rows after a restart checkpoint, and after a tape, is stored on each level."""
     shape = [space.empty + 1 for space in spaces]
     numbers = np.indices(shape).reshape(len(shape), -1)
     here = np.arange(numbers.shape[1])
@@ -303,9 +303,9 @@ def _after(spaces: Sequence[Space]) -> tuple[list[Numbers], list[Numbers]]:
 
 
 class Remembered:
-    """The rows of levels that were asked for last, within so many bytes.
+    """A cache of the rows of levels, with at most `most` bytes.
 
-    Who asks about many machines, as a sweep does, asks about most of their levels again.
+    A parameter sweep over many platforms needs most of their levels again.
     """
 
     def __init__(self, most: int, /) -> None:
@@ -314,14 +314,14 @@ class Remembered:
         self._lock = threading.Lock()
 
     def find(self, key: object, /) -> tuple[Costs, Costs, bool] | None:
-        """Return P, n u + r + Q, and whether more rows are of no use."""
+        """Return P, n u + r + Q, and whether more rows are of no use; None if not cached."""
         with self._lock:
             if key in self._known:
                 self._known.move_to_end(key)
             return self._known.get(key)
 
     def put(self, key: object, rows: tuple[Costs, Costs, bool], /) -> None:
-        """Remember these, instead of what was not asked for longest."""
+        """Cache these rows; remove those that were not used for the longest time."""
         size = rows[0].nbytes + rows[1].nbytes
         if size > self._most:
             return

@@ -1,10 +1,11 @@
 """From the decisions of a solved recurrence to the actions of a schedule.
 
-A stage is a recurrence solved on some levels, on top of the stages before it. What is left to do is
-a stack of parts: so many steps, with so much free on the levels of a stage, whose first state is in
-the register, or has to be read from a level. Parts of the same length with the same free space come
-again and again; where they are neither short nor very long, their actions are made once, as a tile,
-and laid wherever they are due. So a schedule of a million steps takes about a second.
+A stage is the solution of a recurrence on some levels, in addition to the levels of the stages
+before it. The work that remains is a stack of parts. A part is a number of steps, with some free
+space on the levels of a stage; its first state is in the register, or must be read from a level.
+Parts of the same length with the same free space occur many times. Unless they are short or very
+long, their actions are computed once, as a tile, and the tile is copied to each place where it
+occurs. Therefore a schedule of a million steps takes about a second.
 """
 
 from collections.abc import Sequence
@@ -17,25 +18,25 @@ from ckio.planners.dp.spaces import Numbers, Space
 from ckio.planners.draft import Draft
 
 _TILES: Final = range(4, 1 << 13)
-"""Lengths of the parts whose actions are made once."""
+"""Lengths of the parts whose actions are computed once."""
 
 _MOST_TILED: Final = 1 << 21
-"""Actions of all tiles together: forty megabytes."""
+"""The most actions in all tiles together: forty megabytes."""
 
 _DEEPEST: Final = 20
-"""Tiles that are made of tiles that are made of tiles, at most."""
+"""The most levels of tiles that consist of other tiles."""
 
 
 class StoreDecision(NamedTuple):
-    """A decision about x_0 where it is in the register only.
+    """A decision about x_0 if it is only in the register.
 
     Attributes
     ----------
     kind : Kind or None
-        RESTART writes it, TAPE records the first step and writes its tape; None does without the
-        levels of this stage.
+        RESTART writes x_0; TAPE records the first step and writes its tape; None uses only the
+        levels of earlier stages.
     place : int
-        Of the level, among those of the stage.
+        The index of the level among those of the stage.
     """
 
     kind: Kind | None
@@ -46,10 +47,11 @@ LOWER: Final = StoreDecision(None, 0)
 
 
 class Segment(NamedTuple):
-    """Steps that begin with a checkpoint of the first sweep; so many, one after the other.
+    """`copies` equal segments of the first sweep, one after the other.
 
-    `free` numbers what is free on the level of that stage while they are reversed, what their own
-    checkpoint takes included. A tape is that of one step.
+    Each has `steps` steps and begins with a checkpoint of this kind on the level of the stage. If
+    the kind is a tape, it has one step. `free` is the number of the free space on the level while
+    the segment is reversed, including the space of its own checkpoint.
     """
 
     kind: Kind
@@ -60,11 +62,11 @@ class Segment(NamedTuple):
 
 
 class Stage(Protocol):
-    """A solved recurrence on some of the levels, on top of the stages before it.
+    """The solution of a recurrence on some levels, in addition to those of the stages before it.
 
-    `free` numbers what is free on its levels; `empty` is that number where nothing is stored. By
-    the place of a level, `after_restart` and `after_tape` lead from `free` to what is left when a
-    checkpoint more is stored there.
+    `free` is a number for the free space on its levels; `empty` is this number if nothing is
+    stored. For each level, `after_restart` and `after_tape` map `free` to the number after one more
+    checkpoint is stored there.
     """
 
     @property
@@ -77,25 +79,25 @@ class Stage(Protocol):
     def after_tape(self) -> Sequence[Numbers]: ...
 
     def fresh(self, length: int, free: int, /) -> StoreDecision:
-        """Return what to do with x_0, in the register only."""
+        """Return the decision about x_0 if it is only in the register."""
         ...
 
     def stored(self, length: int, free: int, place: int, /) -> int:
-        """Return how far to advance from x_0, in the register and on a level; 0 discards it there.
+        """Return how far to advance if x_0 is in the register and on a level; 0 discards it there.
 
-        `free` counts the space that it takes there.
+        `free` includes the space of x_0 on the level.
         """
         ...
 
     def least_free(self, length: int, free: int, /) -> int:
-        """Return a lesser `free` with which so many steps take no longer, or `free` itself."""
+        """Return the least known `free` with which `length` steps take no longer."""
         ...
 
 
 class _StepsLeft(NamedTuple):
-    """The `length` steps from `at` on, which are left to be reversed by the decisions of a stage.
+    """The `length` steps from `at`, to be reversed with the decisions of a stage.
 
-    With a `place`, x_at has to be read from that level; without, it is in the register.
+    With a `place`, x_at must be read from that level; without, it is in the register.
     """
 
     at: int
@@ -106,17 +108,17 @@ class _StepsLeft(NamedTuple):
 
 
 class _Spend(NamedTuple):
-    """A step that is left to be reversed, whose tape is on a level."""
+    """A step to be reversed from its tape, which is stored on a level."""
 
     step: int
     level: int
 
 
 class Walk:
-    """The actions that the decisions of some stages describe.
+    """Turns the decisions of stages into actions.
 
-    The working memory holds the tapes of `held` steps. Moves are advanced, or, if it is `recording`
-    (which is done where recording is priced lower), recorded.
+    The working memory holds the tapes of `held` steps. To go forward, the schedule advances, or
+    records if it is `recording` (because recording costs less).
     """
 
     def __init__(self, stages: Sequence[Stage], *, held: int, recording: bool = False) -> None:
@@ -135,7 +137,8 @@ class Walk:
     def draft(self, length: int, first: Sequence[Segment] = ()) -> Draft:
         """Return the actions of a whole chain.
 
-        Where a first sweep is given, only its segments are left to the stages, each of one level.
+        If the segments of the first sweep are given, the stages plan only the reversal of each
+        segment; each stage then has one level.
         """
         at, begins = 0, list[int]()
         for segment in first:
@@ -151,18 +154,18 @@ class Walk:
         return self._draft
 
     def apart(self, segment: Segment) -> tuple[Draft, Actions]:
-        """Return the actions of a segment at step 0: up to its end, and those that reverse it."""
+        """Return the actions of a segment at step 0: its forward sweep, and its reversal."""
         self._draft = ahead = Draft()
         self._begin(0, segment)
         return ahead, self._back(segment)
 
     def _top(self) -> tuple[int, int]:
-        """The last stage, and its number of the empty level."""
+        """Return the last stage, and its number for empty levels."""
         last = len(self.stages) - 1
         return last, self.stages[last].empty if self.stages else 0
 
     def _begin(self, at: int, segment: Segment) -> None:
-        """Store the beginning of a segment, and go to its end."""
+        """Write the checkpoint of a segment, and go to the end of the segment."""
         level = self._numbers[segment.stage][0]
         if segment.kind is Kind.TAPE:
             self._draft.record(at, at + 1)
@@ -172,13 +175,13 @@ class Walk:
             self._move(at, at + segment.steps)
 
     def _back(self, segment: Segment) -> Actions:
-        """The actions that reverse a segment at step 0."""
+        """Return the actions that reverse a segment at step 0."""
         if segment.kind is Kind.TAPE:
             return self._made(_Spend(0, self._numbers[segment.stage][0]))
         return self._made(_StepsLeft(0, segment.steps, segment.stage, segment.free, 0))
 
     def _made(self, left: _StepsLeft | _Spend) -> Actions:
-        """The actions of a part, or of a step, by itself."""
+        """Return the actions that reverse one part or one step."""
         outer = self._todo, self._draft
         self._todo, self._draft, self._depth = [], Draft(), self._depth + 1
         self._reverse(left)
@@ -187,7 +190,7 @@ class Walk:
         return actions
 
     def _reverse(self, left: _StepsLeft | _Spend) -> None:
-        """Reverse a part, and all that is left to do then."""
+        """Reverse a part, and all parts that this leaves on the stack."""
         self._todo.append(left)
         while self._todo:
             match self._todo.pop():
@@ -201,7 +204,7 @@ class Walk:
                     self._finish(part)
 
     def _lay(self, part: _StepsLeft) -> None:
-        """Reverse a part by its tile, which is made when it is first asked for."""
+        """Reverse a part by its tile, which is computed when it is first needed."""
         at, length, stage, free, place = part
         key = _StepsLeft(0, length, stage, self._least[stage](length, free), place)
         if key not in self._tiles:
@@ -213,7 +216,7 @@ class Walk:
         self._draft.lay(self._tiles[key], (at,))
 
     def _finish(self, part: _StepsLeft) -> None:
-        """Do a part up to its first Reverse, and leave the others to be done."""
+        """Add the actions of a part up to its first Reverse; push its other parts on the stack."""
         if part.place is not None:
             self._draft.read(part.at, level=self._numbers[part.stage][part.place])
         while part.length > self.held:
@@ -225,7 +228,7 @@ class Walk:
         self._draft.reverse(at, at + length)
 
     def _store(self, part: _StepsLeft) -> _StepsLeft:
-        """Store something of a state in the register only; what is left to do first."""
+        """Store a checkpoint when x is only in the register; return the part to do next."""
         at, length, stage, free, _ = part
         match self._fresh[stage](length, free):
             case StoreDecision(Kind.TAPE, place):
@@ -242,7 +245,7 @@ class Walk:
                 return _StepsLeft(at, length, stage - 1, self.stages[stage - 1].empty, None)
 
     def _sweep(self, part: _StepsLeft, place: int) -> _StepsLeft:
-        """Go on from a state in the register and on a level; what is left to do first."""
+        """Advance when x is in the register and on a level; return the part to do next."""
         at, length, stage, free, _ = part
         j = self._stored[stage](length, free, place)
         if j == 0:
@@ -253,7 +256,7 @@ class Walk:
         return _StepsLeft(at + j, length - j, stage, self._after_restart[stage][place][free], None)
 
     def _move(self, begin: int, end: int) -> None:
-        """Move forward, no longer at a time than the register has space for if it is recorded."""
+        """Go forward; a Record has at most as many steps as the working memory has space for."""
         if not self.recording:
             self._draft.advance(begin, end)
             return

@@ -1,4 +1,4 @@
-"""Costs as whole numbers, so that a planner compares exactly and does not depend on their unit."""
+"""Costs as whole numbers, so that planners compare them exactly, whatever the unit of time."""
 
 import math
 from collections.abc import Sequence
@@ -7,16 +7,16 @@ from fractions import Fraction
 from typing import Final
 
 _MOST_PARTS: Final = 10**4
-"""Costs are exact if they are multiples of one part in so many, at most, of a step."""
+"""Costs are exact if they are multiples of a step divided by a whole number up to this."""
 
 _CLOSE: Final = Fraction(1, 10**12)
-"""How far from such a multiple a number may be that was written in decimals, relatively."""
+"""The relative error that a decimal number may have as such a multiple."""
 
 _ROUNDED: Final = (1000, 100)
-"""Else they are rounded to one part in so many: the first for which sums are not too large."""
+"""Otherwise costs are rounded to a step divided by the first of these with small enough sums."""
 
 _LIMIT: Final = 1 << 59
-"""Sums stay below it: two of them, and a choice that is none (`runs.FAR`), fit into 64 bits."""
+"""Sums stay below this, so that two of them, or one and `tables.FAR`, fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Whole:
     Attributes
     ----------
     advance : int
-        One step forward.
+        The cost to advance one step.
     others : tuple of int
-        The other costs, in the order given.
+        The other costs, in the given order.
     unit : Fraction
-        In seconds.
+        The unit in seconds.
     rounded : int
-        0 where costs are exact; else into how many units a step was divided, and any cost may be
-        off by half a unit.
+        0 if costs are exact. Otherwise the number of units in a step; each cost may be wrong by
+        half a unit.
     """
 
     advance: int
@@ -43,20 +43,21 @@ class Whole:
 
     @property
     def above(self) -> float:
-        """How much the best makespan for these costs can be above the best one, as a part of it.
+        """A bound of the relative loss by rounding: the best schedule for these costs may be worse.
 
         A schedule that stores restart checkpoints for l + 1 steps advances at least l steps, reads
-        at most l times, and needs no more writes than reads. So, for the unit u, its makespan is
-        off by l u at most, and the best one for the rounded costs is at most 2 l u above the best
-        one, which is at least l times `advance`. Where `advance` is 0, each cost is off by a
-        2000th of itself (a 200th) at most.
+        at most l times, and needs at most as many writes as reads. Therefore, with the unit u, its
+        makespan is wrong by at most l u, and the best schedule for the rounded costs is at most
+        2 l u above the best one, which takes at least l times `advance`. For example, with 1000
+        units in a step the loss is at most 0.002. If `advance` is 0, each cost is wrong by at most
+        a 2000th (or a 200th) of itself.
         """
         return 2 / self.rounded if self.rounded else 0.0
 
     def seconds(self, units: int, /) -> float:
-        """A sum of costs in seconds; exact as long as the sum of the given costs would be.
+        """Return a sum of costs in seconds, exact as long as the sum of the given costs would be.
 
-        Infinite where it is too large for a float.
+        The result is infinite if it is too large for a float.
         """
         try:
             return float(units * self.unit)
@@ -65,13 +66,13 @@ class Whole:
 
 
 def whole(advance: float, others: Sequence[float], /, *, length: int) -> Whole | None:
-    """The costs of a chain of `length` + 1 steps as whole numbers.
+    """Return the costs of a chain of `length` + 1 steps as whole numbers.
 
-    The unit is a part of `advance`, or of the smallest positive cost where that is 0. If all costs
-    are multiples of a 10,000th or more of it, the common one is found, and they are exact: 0.05
-    is 1/20 of 1. If not, they are rounded to a 1000th, or, if sums get too large with that, to a
-    100th. None where they are too large still, or infinite: a schedule of l + 1 steps may take some
-    5 * 10**15 of the steps in all, were it the worst one.
+    The unit is `advance` divided by a whole number; or, if `advance` is 0, the smallest positive
+    cost divided by one. If all costs are multiples of the unit for a number up to 10,000, they are
+    exact: for example, 0.05 is 1/20 of 1. Otherwise they are rounded to a 1000th, or, if sums would
+    be too large, to a 100th. Return None if sums are still too large or infinite: the worst
+    schedule of l + 1 steps may cost about 5 * 10**15 steps in total.
     """
     if math.inf in others:
         return None
@@ -93,5 +94,5 @@ def whole(advance: float, others: Sequence[float], /, *, length: int) -> Whole |
 
 
 def _sums(costs: Sequence[int], length: int) -> int:
-    """More than any schedule or part of one costs that a recurrence considers."""
+    """Return more than the cost of any schedule, or part of one, in a recurrence."""
     return (length + 2) * ((length + 2) * costs[0] + 2 * max(costs)) + sum(costs)

@@ -1,31 +1,33 @@
 """Plans for overlap from synchronous ones: a Lagrangian dual in two phases, and its lower bound.
 
-Of a run with overlap let phase f last until the last step is first reached, and phase b be the
-rest. A phase takes at least C seconds, those in which the program itself is busy (steps, accesses
-to memory, copies to and from staging), and at least B_k, those of the transfers of channel k. So
-for prices a, b >= 0 with sum a = sum b = 1
+Phase f of a run with overlap lasts until the last step is first reached; phase b is the rest. A
+phase takes at least C seconds, in which the program itself is busy (steps, accesses to memory,
+copies to and from staging), and at least B_k seconds, in which channel k is busy with transfers.
+Therefore the makespan T satisfies, for all prices a, b >= 0 with sum a = sum b = 1,
 
-    T >= min over schedules of  a_0 C_f + sum_k a_k B_fk + b_0 C_b + sum_k b_k B_bk  -  zeta S,
+    T >= min over schedules of  a_0 C_f + sum_k a_k B_fk + b_0 C_b + sum_k b_k B_bk  -  zeta S.
 
-where a write that is staged at the turn may be moved in phase b although it belongs to phase f, and
-a read made ahead in phase f although it belongs to b. Both lie in memory then, so that S is what
-memory holds less the checkpoints that lie there at the turn, and zeta the most that a byte is
-worth,
+The last term is necessary because transfers may change the phase. A write of phase f that is staged
+at the end of phase f may be transferred in phase b, and a read of phase b may be made ahead in
+phase f. Both then occupy memory at that time. S is the capacity of memory minus the checkpoints
+stored there at the end of phase f, in bytes. zeta is the most that a byte can save,
 
-    zeta = max(0, max_k (a_k - b_k) w_k, max_k (b_k - a_k) r_k)
+    zeta = max(0, max_k (a_k - b_k) w_k, max_k (b_k - a_k) r_k),
 
-for w_k and r_k seconds to move a byte. The minimum is a synchronous problem, in which far access
-costs its copy and mu_k = a_k / a_0 (or b_k / b_0) times its transfer: what `mixed` solves. Its
-tables have the prices of phase b; `first_sweep` takes those of both phases.
+where w_k and r_k are the seconds to write and read a byte on channel k. The minimum is a
+synchronous problem, which `mixed` solves: far access costs its copy and mu_k = a_k / a_0 (in phase
+b, b_k / b_0) times its transfer. The tables have the prices of phase b; `first_sweep` uses those of
+both phases.
 
-The bound is a concave function of the prices. Kelley's cutting planes (1960) find its top, by a
-linear program for each: every plan on the way is a cut, and those with weight at the top are what
-the best plan is a mixture of.
+The bound is a concave function of the prices. Cutting planes (Kelley 1960) find its maximum, with
+one linear program for each plane. Each plan that is computed gives a plane (a cut). The cuts with
+positive weight at the maximum form the mixture of plans that is optimal.
 
-For example, let 10 steps take 1 s to advance, record or reverse, a tape 2 s to write to the only
-level and 1 s to read, and h be 1. Storing nine tapes has C_f = 10, B_f = 18, C_b = 10, B_b = 9 s.
-With a = b = (1, 0) it costs 20 s; with a = (1/3, 2/3) it costs 10/3 + 36/3 + 10 = 25.3 s, and to
-store a state in the place of two tapes costs 3 - 4/3 s more: no schedule takes less than 25.3 s.
+For example, take 10 steps of 1 s to advance, record or reverse, a tape of 2 s to write to the only
+level and 1 s to read, and h = 1. The schedule that stores nine tapes has C_f = 10, B_f = 18,
+C_b = 10 and B_b = 9 s. With a = b = (1, 0) it costs 20 s. With a = (1/3, 2/3) it costs
+10/3 + 36/3 + 10 = 25.3 s, and a state instead of two tapes would cost 3 - 4/3 s more. Therefore no
+schedule takes less than 25.3 s.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -65,37 +67,37 @@ from ckio.platform.profile import Profile
 from ckio.schedule import Schedule
 
 _PARTS: Final = 1000
-"""Costs in the tables are multiples of one part in so many of a step, rounded down."""
+"""Costs in the tables are rounded down to multiples of a step divided by this."""
 
 _SHORTEST: Final = 512
-"""Steps of the longest segment in the first tables; they are doubled as long as it is taken."""
+"""The longest segment, in steps, of the first tables; doubled if the best plan needs more."""
 
 _LARGEST: Final = 1 << 21
-"""Numbers that all tables of one plan may hold: 16 MB."""
+"""The most numbers in all tables of one plan: 16 MB."""
 
 _KEPT: Final = 4
-"""SegmentTables that are kept for other plans with the same prices of phase b."""
+"""The number of SegmentTables that are cached for plans with the same prices of phase b."""
 
 _MOST_SUMS: Final = 4000
-"""Sums of checkpoints that are told apart on a level; with more, sizes are rounded."""
+"""The most sums of sizes that are distinguished on a level; with more, sizes are rounded."""
 
 _FROM: Final = (0.01, 0.3)
-"""Seconds of the program that one of a channel is worth in the first two plans."""
+"""Prices in the first two plans: program seconds for one second of a channel."""
 
 _JOINT: Final = 2e7
-"""Numbers that a bound compares at most to look at all levels at once."""
+"""The most comparisons in a bound on all levels together."""
 
 _MOST_ORDERS: Final = 6
-"""Orders of the levels that a bound looks at; a plan takes the first."""
+"""The most orders of the levels for a bound; a plan uses the first order."""
 
 _CLOSE: Final = 1.001
-"""Prices are not looked for any more where cuts leave the bound no more room than this."""
+"""The search for prices ends if the cuts limit the bound to this factor of the best one."""
 
 _PROGRAM, _CHANNEL = 0.1, 1e-4
-"""The least price of the program and of a channel: at 0 there would be no end of transfers."""
+"""The least price of the program and of a channel: with 0, transfers would be unlimited."""
 
 _LIMIT: Final = float(1 << 58)
-"""Sums of whole units stay below it."""
+"""Sums of whole units stay below this."""
 
 _WRITE, _READ, _DISCARD = range(3)
 _TAPE_CODE: Final = KIND_CODE[Kind.TAPE]
@@ -108,9 +110,9 @@ class Accesses:
     Attributes
     ----------
     own : float64 array
-        Of the program itself.
+        Seconds of the program itself.
     moved : float64 array
-        Of the channel; 0 on the memory level.
+        Seconds of the channel; 0 on the memory level.
     """
 
     own: Seconds
@@ -119,16 +121,16 @@ class Accesses:
 
 @dataclass(frozen=True)
 class Choice:
-    """Limits that a plan has to keep, beside its prices.
+    """The limits of a plan, in addition to its prices.
 
     Attributes
     ----------
     reserve : int
-        Bytes of the memory level that no checkpoint may take.
+        Bytes of the memory level that no checkpoint may use.
     quotas : tuple of int or None
-        Bytes of each level that the first sweep may fill at most.
+        The most bytes that the first sweep may store on each level.
     longest : int or None
-        Steps of a segment of the first sweep at most: short ones need a channel more evenly.
+        The most steps in a segment of the first sweep. Short segments use a channel more evenly.
     """
 
     reserve: int = 0
@@ -145,11 +147,11 @@ class Cut:
     load : float64 array (2, 1 + channels)
         C, B_1, B_2, ... of both phases.
     held : int
-        Bytes of the memory level at the turn.
+        Bytes stored on the memory level at the end of phase f.
     prices : float64 array (2, 1 + channels)
         a and b, at which the plan is the best.
     value : float
-        The least that any schedule costs at these prices.
+        The least cost of any schedule at these prices.
     """
 
     load: Seconds
@@ -160,7 +162,7 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class DualPlan:
-    """A schedule that is the best at some prices, and what it was made of."""
+    """A schedule that is the best at some prices, with its cut, tables, first sweep and limits."""
 
     schedule: Schedule
     cut: Cut
@@ -170,17 +172,17 @@ class DualPlan:
 
     @property
     def least(self) -> float:
-        """Seconds that it takes at least."""
+        """A lower bound, in seconds, of its makespan with overlap."""
         return float(self.cut.load.max(axis=1).sum())
 
 
 class Problem:
-    """A chain and a platform: what is the best at given prices, and what is known of that already.
+    """The problem of the best schedule at given prices, for a chain and a platform.
 
     Parameters
     ----------
     chain, platform
-        Steps are alike, and there is a far level.
+        All steps must be equal, and the platform must have a far level.
     tapes : bool
         Whether tapes may be stored.
     """
@@ -207,7 +209,7 @@ class Problem:
 
     @cached_property
     def per_byte(self) -> Seconds:
-        """The seconds that each channel takes for a byte at most: (writing/reading, channels)."""
+        """The most seconds that each channel needs for a byte: (writing/reading, channels)."""
         found = np.zeros((2, len(self.channels)))
         for level, channel in enumerate(self.of_level):
             if channel >= 0:
@@ -218,7 +220,7 @@ class Problem:
         return found
 
     def plan(self, prices: Seconds, choice: Choice = Choice(), /) -> DualPlan | None:
-        """Return the plan that costs least at these prices; None if there is none within reach."""
+        """Return the plan of least cost at these prices; None if none is within the limits."""
         prices = prices / prices.sum(axis=1, keepdims=True)
         found = next(self._sweeps(self.costs, prices, choice), None)
         if found is None:
@@ -233,14 +235,14 @@ class Problem:
         return DualPlan(schedule, cut, tables, sweep, choice)
 
     def schedule(self, tables: SegmentTables, sweep: Sweep, /) -> Schedule:
-        """Return the schedule of a first sweep."""
+        """Return the schedule that begins with this first sweep."""
         return Schedule(self.chain, actions(tables, sweep.segments, sweep.rest))
 
     def bound(self, prices: Seconds, /) -> float:
-        """Return a lower bound: the least that any schedule costs at these prices.
+        """Return a lower bound in seconds: the least cost of any schedule at these prices.
 
-        Of plans on all levels at once where these are few, else of plans on one level after the
-        other, in any order: then it is an estimate.
+        The bound is for plans on all levels together if the problem is small enough (`exact`).
+        Otherwise it is for plans on one level after the other, and is an estimate.
         """
         prices = prices / prices.sum(axis=1, keepdims=True)
         if self.exact:
@@ -250,14 +252,17 @@ class Problem:
 
     @cached_property
     def exact(self) -> bool:
-        """Whether the bound is of plans on all levels at once."""
+        """Whether the bound is for plans on all levels together."""
         back = _priced(self.least_costs, self.of_level, np.ones(1 + len(self.channels)))
         given = next(self._orders(back, 0, generous=True), ())
         cells = dp_tables.rows(given) * (self.chain.length + 1) * (1 + 2 * len(given))
         return cells * self.chain.length <= _JOINT and all(space.exact for space in given)
 
     def _jointly(self, prices: Seconds) -> float:
-        """The first sweep on all levels at once: P_f(n, F), as `mixed` has P(n, F)."""
+        """Return the cost of the best first sweep on all levels together.
+
+        It solves the recurrence of `mixed` for P with the prices of phase f.
+        """
         back, length = _priced(self.least_costs, self.of_level, prices[1]), self.chain.length
         given = next(self._orders(back, 0, generous=True))
         swept = self._swept(self.least_costs, prices, given)
@@ -280,7 +285,7 @@ class Problem:
         return float(found[tables.empty, length])
 
     def zeta(self, prices: Seconds, /) -> float:
-        """Return the most seconds that a byte in memory is worth at the turn."""
+        """Return the most seconds that a byte of memory can save at the end of phase f."""
         ahead, back = prices[:, 1:]
         worth = np.concatenate(
             ((ahead - back) * self.per_byte[0], (back - ahead) * self.per_byte[1])
@@ -288,7 +293,7 @@ class Problem:
         return float(worth.max(initial=0.0))
 
     def load(self, schedule: Schedule, /) -> Seconds:
-        """Return C and all B_k of both phases."""
+        """Return C and all B_k of both phases, in seconds."""
         a, length = schedule.actions, self.chain.length
         turn = int(np.argmax((a.op <= RECORD) & (a.end == length)))
         phase = (np.arange(len(a)) > turn).astype(np.intp)
@@ -313,7 +318,7 @@ class Problem:
     def _sweeps(
         self, costs: Accesses, prices: Seconds, choice: Choice
     ) -> Iterator[tuple[SegmentTables, Sweep]]:
-        """The best first sweep by order of the levels, in seconds of the program in phase b."""
+        """Yield the best first sweep for each order of levels, in program seconds of phase b."""
         back, generous = _priced(costs, self.of_level, prices[1]), costs is self.least_costs
         for order in self._orders(back, choice.reserve, generous=generous):
             while True:
@@ -331,7 +336,7 @@ class Problem:
                 yield tables, sweep
 
     def _swept(self, costs: Accesses, prices: Seconds, order: Sequence[Space]) -> SweepCosts:
-        """Return the costs of the first sweep: the tables know the prices of phase b alone."""
+        """Return the costs of the first sweep, because the tables have only prices of phase b."""
         ahead, back = (_priced(costs, self.of_level, row) for row in prices)
         ratio, zeta = prices[0, 0] / prices[1, 0], self.zeta(prices) / prices[1, 0]
         again = (ratio - 1) * self.chain.record
@@ -345,7 +350,7 @@ class Problem:
         return SweepCosts(np.array(restart), tapes, ratio * self.move, again)
 
     def _lengthen(self, tables: SegmentTables) -> bool:
-        """Have longer tables from now on, if they are not too large."""
+        """Double the length of the tables if they stay small enough; return whether."""
         longest = min(self.chain.length, 2 * self._longest)
         if sum(len(stage.layers) for stage in tables.stages) * longest > _LARGEST:
             return False
@@ -356,7 +361,7 @@ class Problem:
     def _orders(
         self, back: Seconds, reserve: int, *, generous: bool
     ) -> Iterator[tuple[Space, ...]]:
-        """The levels with the prices of phase b, in every order that may be the best."""
+        """Yield the levels with the prices of phase b, in every order that may be the best."""
         if (reserve, generous) not in self._spaces:
             self._spaces[reserve, generous] = self._with_reserve(reserve, generous)
         priced = [
@@ -371,7 +376,7 @@ class Problem:
         return islice(orders(priced), _MOST_ORDERS)
 
     def _solved(self, order: Sequence[Space], of: tuple[object, ...]) -> SegmentTables:
-        """The tables of an order, made once."""
+        """Return the tables of an order, from a cache if possible."""
         key = (*of, *((it.number, it.costs) for it in order))
         if key not in self._tables:
             while len(self._tables) >= _KEPT:
@@ -400,14 +405,14 @@ class Problem:
         return [replace(it, after_tape=np.full_like(it.after_tape, -1)) for it in given]
 
     def _filling(self, space: Space, quotas: tuple[int | None, ...]) -> Filling:
-        """Return the room of a level for the first sweep: all of it, or a quota."""
+        """Return the free space of a level for the first sweep: all of it, or a quota."""
         level, whole = self.platform.levels[space.number], filling(space)
         quota = quotas[space.number] if quotas else None
         if quota is None or (level.capacity is not None and quota >= level.capacity):
             return whole
         restart = level.stored(self.chain.restart)
         tape = level.stored(self.chain.tape) if self.tapes else 0
-        quota = min(quota, (self.chain.length + 1) * max(restart, tape))  # more is never read
+        quota = min(quota, (self.chain.length + 1) * max(restart, tape))  # more is never used
         sizes, unit = (restart, tape), 1
         if not few_sums(*sizes, quota, _MOST_SUMS):
             r, t, units = in_units(*sizes, quota, _MOST_SUMS, generous=False)
@@ -419,7 +424,7 @@ class Problem:
             after[1] = np.full(len(within), -1)
         if True in whole.endless or level.capacity is None:
             layer = np.full(len(within), len(whole.layer) - 1)
-        else:  # what it leaves of the capacity is free, too
+        else:  # the capacity above the quota is free within segments
             part = (level.capacity - within[-1] + within) / max(level.capacity, 1)
             layer = np.floor(part * (len(whole.layer) - 1)).astype(np.intp)
             full = sums(restart, tape, level.capacity) if space.exact else within[:0]
@@ -430,14 +435,14 @@ class Problem:
 
 
 def _priced(costs: Accesses, of_level: NDArray[np.int64], prices: Seconds) -> Seconds:
-    """Return the price of each access in seconds of the program."""
+    """Return the price of each access in program seconds."""
     mu = np.append(prices[1:] / prices[0], 0.0)[of_level]
     priced: Seconds = costs.own + costs.moved * mu[:, np.newaxis, np.newaxis]
     return priced
 
 
 def _rounded_down(move: float, costs: list[float], length: int) -> Whole:
-    """Costs in whole units, none of them more than it is."""
+    """Return the costs in whole units, rounded down."""
     most = max(move, *costs)
     unit = (move or min((it for it in costs if it), default=1.0)) / _PARTS
     unit = max(unit, most * (length + 2) * 4 / _LIMIT, move * (length + 2.0) ** 2 / _LIMIT)
@@ -446,7 +451,7 @@ def _rounded_down(move: float, costs: list[float], length: int) -> Whole:
 
 
 def _accesses(problem: Problem, *, least: bool) -> Accesses:
-    """The costs of all accesses where they overlap: as expected, or the least that they can be."""
+    """Return the costs of all accesses with overlap: the expected ones, or the `least` possible."""
     chain, levels, near = problem.chain, problem.platform.levels, problem.near
     own, moved = np.zeros((2, len(levels), 3, 2))
     for at, level in enumerate(levels):
@@ -455,7 +460,7 @@ def _accesses(problem: Problem, *, least: bool) -> Accesses:
             direct = [level.write(nbytes), level.read(nbytes), level.discard(nbytes)]
             if at == near:
                 moves = nbytes * copied_by(chain, problem.platform, at, named)
-                # What is staged serves as memory, too, and nobody has to discard it.
+                # A staged checkpoint can serve as one in memory, and needs no discard.
                 drop = 0.0 if least else direct[_DISCARD]
                 own[at, :, kind] = level.write(moves), level.read(moves), drop
                 continue
@@ -478,7 +483,7 @@ def _accesses(problem: Problem, *, least: bool) -> Accesses:
             if least:
                 own[at, :, kind] = np.minimum(copies, direct)
                 moved[at, :, kind] = np.minimum(beside, direct)
-                if kind == 0:  # it may be read while it is staged: then this is a near write's copy
+                if kind == 0:  # it may be read while staged, so that the copy counts as a near one
                     own[at, _WRITE, kind] = 0.0
             else:
                 own[at, :, kind] = np.add(copies, [it(nbytes) for it in lost])
@@ -488,18 +493,18 @@ def _accesses(problem: Problem, *, least: bool) -> Accesses:
 
 @dataclass(frozen=True, eq=False)
 class Dual:
-    """The best prices, the bound there, and the cuts that led to them.
+    """The best prices that were found, their lower bound, and the cuts.
 
     Attributes
     ----------
     cuts : tuple of Cut
-        In the order in which they were made.
+        All cuts, in the order of computation.
     weights : float64 array
-        Of each, in the mixture that is the best.
+        The weight of each cut in the best mixture.
     prices : float64 array (2, 1 + channels)
-        The best ones known.
+        The best prices.
     bound : float
-        Seconds.
+        The lower bound at these prices, in seconds.
     """
 
     cuts: tuple[Cut, ...]
@@ -509,15 +514,15 @@ class Dual:
 
     @property
     def load(self) -> Seconds:
-        """C, B_1, B_2, ... of both phases, of the mixture."""
+        """C, B_1, B_2, ... of both phases, for the mixture."""
         loads = np.array([cut.load for cut in self.cuts])
         return np.tensordot(self.weights / max(self.weights.sum(), 1e-12), loads, 1)
 
 
 def dual(problem: Problem, most: int, look: Callable[[DualPlan], object] | None = None, /) -> Dual:
-    """Look for the prices of the greatest bound, with so many plans at most.
+    """Search the prices of the greatest lower bound, with at most `most` plans.
 
-    `look` is called with every plan; it is not kept.
+    `look` is called with each plan. Raises NoSchedule if the levels are too small.
     """
     count = len(problem.channels)
     start = [np.array([[1.0] + [mu / count] * count] * 2) for mu in _FROM]
@@ -542,10 +547,11 @@ def dual(problem: Problem, most: int, look: Callable[[DualPlan], object] | None 
 
 
 def _master(problem: Problem, cuts: list[Cut]) -> tuple[Seconds, Seconds, float]:
-    """The prices at which the least of all cuts is greatest, the cuts' weights, and that value.
+    """Return the prices at which the least of all cuts is greatest, the weights, and that value.
 
-    A linear program in a, b, the value v and z, what all of memory is worth at the turn. Without an
-    end of memory there is no end of what is staged at the turn: then a = b, and z is 0.
+    This is a linear program in a, b, the value v and z, the seconds that the whole memory can save
+    at the end of phase f. If memory has no capacity limit, any number of transfers can be staged.
+    Then a = b and z = 0.
     """
     count, room = len(problem.channels), problem.room
     width = 2 * (count + 1)

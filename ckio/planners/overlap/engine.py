@@ -1,13 +1,13 @@
-"""Makespans with overlap in compiled code: the rules of `ckio.overlap`, for planners. Needs numba.
+"""Makespans with overlap in compiled code: the rules of `ckio.overlap`, for planners.
 
-A planner asks for the makespans of thousands of schedules, so everything that happens is kept in a
-few arrays that are used again. What is found equals what `ckio.sim` finds to the last bit, measured
-profiles included; tests compare them. Without numba the same functions run in Python, which short
-schedules can bear.
+A planner needs the makespans of thousands of schedules. Therefore the simulation uses a few arrays
+again and again. Its results equal those of `ckio.sim` to the last bit, also with measured profiles;
+tests compare them. Without numba the same functions run in Python, which is fast enough for short
+schedules.
 
-A program is a schedule in columns (`TransferProgram`). Its state (`State`) says how far the program
-is, what each channel does and what waits for it, and what the pool holds; `ckio.overlap` explains
-these words and the rules.
+A program is a schedule in columns (`TransferProgram`). Its state (`State`) has the current row of
+the program, the transfer and the queue of each channel, and the content of the pool. `ckio.overlap`
+explains these words and the rules.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def kernel(function: _Function, /) -> _Function:
-    """Compile a function where numba is installed; leave it in Python otherwise."""
+    """Return the function compiled if numba is installed, otherwise unchanged."""
     return compiled.kernel(function) if compiled.available() else function
 
 
@@ -40,10 +40,10 @@ COMPUTE, NEAR_READ, NEAR_WRITE, NEAR_DISCARD, FAR_WRITE, FAR_READ, FAR_DISCARD =
 """Codes of a row of the program; near is the memory level."""
 
 NONE: Final = -1
-"""Stands for no row."""
+"""Means no row."""
 
 ALL: Final = 1 << 60
-"""Stands for no limit, in bytes or in number."""
+"""Means no limit, in bytes or in number."""
 
 WAYS: Final = np.array(
     [
@@ -52,54 +52,56 @@ WAYS: Final = np.array(
         [COMPUTE] * 3 + [FAR_WRITE, FAR_READ, FAR_DISCARD],
     ]
 )
-"""By where the action takes place (nowhere, near, far) and its code in `columns`."""
+"""The code of a row, by the level of an action (none, near, far) and its code in `columns`."""
 
 _LATER, _COPIED, _QUEUED, _MOVING, _DROPPED, _DONE, _CANCELLED = range(7)
-"""A staged write: not yet, being copied, waits, moves, moves in vain, was moved, was cancelled."""
+"""Status of a staged write: not reached, being copied, queued, in transfer, in transfer but already
+discarded, finished, cancelled."""
 
 _BEGUN, _THERE, _USED = range(1, 4)
-"""A read that is made ahead."""
+"""Status of a read ahead: in transfer, in the pool, used."""
 
 _ROW, _PHASE, _ROOM, _STAGED, _AHEAD, _LYING, _COPYING, _DIRECT, _WRITING, _WAITED = range(10)
-"""Elements of `State.tally`: the program's row, and its phase; bytes that are free in the pool;
-writes staged, reads ahead, and the bytes of these; the staged write that is being copied from; the
-row whose transfer the program waits for, and whether that is a write that has not begun; whether
-the program has waited in this row."""
+"""Elements of `State.tally`: the current row of the program; its phase; the free bytes of the pool;
+the number of staged writes; the number of reads ahead, and their bytes; the staged write from which
+the program copies; the row whose transfer the program waits for; whether that is a write that has
+not started; whether the program has waited in the current row."""
 
 _READY, _BUSY, _STUCK, _WAITS, _OVER = range(5)
 """Phases of the program."""
 
 _NOW, _UNTIL, _LOST = range(3)
-"""Elements of `State.time`: now; until when the program is busy; seconds that this is put off."""
+"""Elements of `State.time`: now; the end of the current action; seconds by which it is delayed."""
 
 _NOT_YET: Final = -1.0
-"""Stands for the seconds of an action that has to wait."""
+"""Replaces the seconds of an action that must wait."""
 
 
 class TransferProgram(NamedTuple):
-    """A schedule, one row for each action; the last six columns are made by `link`.
+    """A schedule with one row for each action; `link` fills the last six columns.
 
     Attributes
     ----------
     way : int64 array
         COMPUTE, NEAR_READ, ...
     own, direct, beside : float64 arrays
-        Seconds of the program for an action of its own, or for the copy of a far access; of a
-        transfer that the program waits for; of one that it does not wait for.
+        Seconds of the program for a step or near access, or for the copy of a far access; seconds
+        of a transfer for which the program waits; seconds of a transfer in the background.
     hinders, handoff : float64 arrays
-        Seconds that the program loses by such a transfer, and where it waited for one.
+        Seconds that the program loses by a transfer in the background, and after a wait for one.
     nbytes, channel, place : int64 arrays
         Bytes of the pool; the channel of a far level; a number for the key and its level.
     late, moved : int64 arrays
         The number of a level whose writes may have to wait for the device, or NONE; stored bytes.
     clock : float64 array, one longer
-        Seconds computed before.
+        Seconds of computing before the row.
     source : int64 array
-        Of a far read or discard: the row of what it reads, or NONE.
+        For a far read or discard: the row of the write of its key, or NONE.
     peak : int64 array
-        Most bytes of near checkpoints from here to the next far read.
+        The most bytes of near checkpoints from this row to the next far read.
     use, follows, first : int64 arrays
-        The first far read from here on; the next one on the same channel; the first by channel.
+        The first far read at or after the row; the next one on the same channel; the first of each
+        channel.
     """
 
     way: Ints
@@ -122,7 +124,7 @@ class TransferProgram(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """Bytes of the pool, writes staged and reads ahead at most, and seconds of computing."""
+    """Bytes of the pool, the most staged writes and reads ahead, and the horizon in seconds."""
 
     room: int
     write_behind: int
@@ -131,7 +133,7 @@ class Policy(NamedTuple):
 
 
 class Device(NamedTuple):
-    """By level: bytes that wait for a device, since when; how many may, and bytes a second."""
+    """By level: bytes that wait for the device at time `since`, their limit, and bytes a second."""
 
     waiting: Seconds
     since: Seconds
@@ -140,7 +142,7 @@ class Device(NamedTuple):
 
 
 class State(NamedTuple):
-    """Where a program is: by row, by channel, by level, in all, and by place."""
+    """The state of a program: columns by row, by channel, by level, totals, and by place."""
 
     status: Ints
     behind: Ints
@@ -157,7 +159,7 @@ class State(NamedTuple):
 
 
 def program(rows: int, channels: int, /) -> TransferProgram:
-    """Return a program with room for so many rows, still empty."""
+    """Return an empty program for at most `rows` rows."""
     way, nbytes, channel, place, moved, source, peak, use, follows = (
         np.zeros(rows + 1, np.int64) for _ in range(9)
     )
@@ -170,7 +172,7 @@ def program(rows: int, channels: int, /) -> TransferProgram:
 
 
 def state(rows: int, channels: int, places: int, /, levels: int = 1) -> State:
-    """Return a state for programs of so many rows, channels and places at most."""
+    """Return a state for programs of at most this many rows, channels, places and levels."""
     status, behind = (np.zeros(rows + 1, np.int64) for _ in range(2))
     head, tail, now, wanted, reads = (np.zeros(channels, np.int64) for _ in range(5))
     device = Device(*(np.zeros(levels) for _ in range(4)))
@@ -180,10 +182,10 @@ def state(rows: int, channels: int, places: int, /, levels: int = 1) -> State:
 
 
 class Replayed:
-    """A legal schedule on a platform, whose makespan can be asked for with any policy.
+    """A legal schedule on a platform; `seconds` returns its makespan with any policy.
 
-    The schedule begins with nothing stored. Raises BadInput for a level that the platform does not
-    have.
+    Nothing may be stored at the start of the schedule. Raises BadInput for a level that the
+    platform does not have.
     """
 
     def __init__(self, schedule: Schedule, platform: Platform, /) -> None:
@@ -201,7 +203,7 @@ class Replayed:
                 self._state.device.drained[number] = level.profile.drained
 
     def seconds(self, overlap: Overlap, /) -> float:
-        """Return the makespan with a policy, in seconds; infinite if the program waits for ever."""
+        """Return the makespan with a policy, in seconds; infinite if the program never ends."""
         if not overlap:
             return float(in_turn(self._synchronous, self._program, self._state.device))
         counts = _limit(overlap.write_behind), _limit(overlap.read_ahead)
@@ -212,7 +214,10 @@ class Replayed:
 def simulated(
     schedule: Schedule, platform: Platform, overlaps: Sequence[Overlap], /
 ) -> list[float]:
-    """Return the makespans of a legal schedule that begins with nothing stored, by policy."""
+    """Return the makespans, in seconds, of a legal schedule with each of the policies.
+
+    Nothing may be stored at the start of the schedule.
+    """
     replayed = Replayed(schedule, platform)
     return [replayed.seconds(overlap) for overlap in overlaps]
 
@@ -224,7 +229,7 @@ def _limit(count: int | None) -> int:
 def _program_of(
     schedule: Schedule, platform: Platform, near: int | None, /
 ) -> tuple[TransferProgram, int]:
-    """Return the program of a schedule that begins with nothing stored, and its count of places."""
+    """Return the program of a schedule and its number of places; nothing is stored at its start."""
     actions, levels = schedule.actions, platform.levels
     channels = {
         name: number
@@ -261,7 +266,7 @@ def _program_of(
 
 @kernel
 def link(program: TransferProgram, length: int, computing: Seconds, last: Ints) -> None:
-    """Fill in the last six columns; `last` has an element NONE for each place."""
+    """Fill the last six columns; `last` has an element NONE for each place."""
     way, first = program.way, program.first
     held, program.clock[0] = 0, 0.0
     for row in range(length):
@@ -294,7 +299,7 @@ def link(program: TransferProgram, length: int, computing: Seconds, last: Ints) 
 
 @kernel
 def in_turn(seconds: Seconds, program: TransferProgram, device: Device) -> float:
-    """Return the seconds without overlap, with what writes wait for their device."""
+    """Return the seconds without overlap, including the time that writes wait for their device."""
     now = 0.0
     _forget(device)
     for row in range(len(seconds)):
@@ -305,9 +310,10 @@ def in_turn(seconds: Seconds, program: TransferProgram, device: Device) -> float
 
 @kernel
 def perform(program: TransferProgram, length: int, policy: Policy, state: State) -> float:
-    """Return the seconds of a program of so many rows, with the transfers that end after it.
+    """Return the seconds of a program of `length` rows, including transfers that end after it.
 
-    Infinite if it waits for ever: for room that a near checkpoint never leaves.
+    The result is infinite if the program never ends, because it waits for space that a near
+    checkpoint never leaves.
     """
     _start(program, length, policy, state)
     while True:
@@ -340,7 +346,7 @@ def _start(program: TransferProgram, length: int, policy: Policy, state: State) 
 
 @kernel
 def _pass_time(state: State) -> bool:
-    """Go on to the next instant at which anything ends; return whether there is one."""
+    """Advance the time to the next instant at which anything ends; return whether there is one."""
     soonest = state.time[_UNTIL] if state.tally[_PHASE] == _BUSY else np.inf
     for number in range(len(state.now)):
         if state.now[number] != NONE:
@@ -351,7 +357,7 @@ def _pass_time(state: State) -> bool:
     return True
 
 
-# What writes wait for the device
+# The time that writes wait for the device
 
 
 @kernel
@@ -368,7 +374,7 @@ def _waiting(device: Device, number: int, now: float) -> float:
 
 @kernel
 def _longer(program: TransferProgram, device: Device, row: int, now: float) -> float:
-    """Return the seconds that a write which begins now takes longer."""
+    """Return the additional seconds of a write that begins now."""
     number = program.late[row]
     if number == NONE:
         return 0.0
@@ -378,7 +384,7 @@ def _longer(program: TransferProgram, device: Device, row: int, now: float) -> f
 
 @kernel
 def _add(program: TransferProgram, device: Device, row: int, now: float) -> None:
-    """Count a write that ends now."""
+    """Add the bytes of a write that ends now."""
     number = program.late[row]
     if number != NONE:
         device.waiting[number] = _waiting(device, number, now) + program.moved[row]
@@ -390,7 +396,7 @@ def _add(program: TransferProgram, device: Device, row: int, now: float) -> None
 
 @kernel
 def _go_on(program: TransferProgram, length: int, policy: Policy, state: State) -> None:
-    """Let the program go on as far as it can while no time passes."""
+    """Advance the program as far as possible at the current time."""
     tally, time = state.tally, state.time
     if tally[_PHASE] == _BUSY:
         while time[_UNTIL] <= time[_NOW] and time[_LOST] > 0.0:
@@ -419,7 +425,7 @@ def _go_on(program: TransferProgram, length: int, policy: Policy, state: State) 
 
 @kernel
 def _work(program: TransferProgram, state: State, seconds: float) -> None:
-    """Begin the seconds of the current action; leave it at once if no time passes."""
+    """Start the current action; finish it immediately if it takes no time."""
     time = state.time
     if time[_NOW] + seconds > time[_NOW]:
         state.tally[_PHASE], time[_UNTIL] = _BUSY, time[_NOW] + seconds
@@ -448,7 +454,7 @@ def _enter(program: TransferProgram, policy: Policy, state: State) -> float:
 
 @kernel
 def _copy(program: TransferProgram, state: State, row: int) -> float:
-    """Return the seconds of a copy, with what it costs to have waited before."""
+    """Return the seconds of a copy, including the cost of a wait before it."""
     return program.own[row] + (program.handoff[row] if state.tally[_WAITED] else 0.0)
 
 
@@ -483,7 +489,7 @@ def _enter_read(program: TransferProgram, state: State, row: int) -> float:
 
 @kernel
 def _discard(program: TransferProgram, state: State, row: int) -> None:
-    """Cancel a staged write that has not begun, or leave a discard to the channel."""
+    """Cancel a staged write that has not started; otherwise queue the discard on the channel."""
     source = program.source[row]
     if source != NONE and state.status[source] == _QUEUED:
         state.status[source] = _CANCELLED
@@ -496,7 +502,7 @@ def _discard(program: TransferProgram, state: State, row: int) -> None:
 
 @kernel
 def _leave(program: TransferProgram, state: State) -> None:
-    """The current action has been done."""
+    """Finish the current action."""
     tally, row = state.tally, state.tally[_ROW]
     way = program.way[row]
     if way == NEAR_WRITE:
@@ -509,7 +515,7 @@ def _leave(program: TransferProgram, state: State) -> None:
     elif way == FAR_READ:
         copied = tally[_COPYING]
         tally[_COPYING] = NONE
-        if copied != NONE and state.status[copied] == _DONE:  # it was written meanwhile
+        if copied != NONE and state.status[copied] == _DONE:  # it ended during the copy
             tally[_ROOM] += program.nbytes[copied]
         elif state.status[row] == _THERE:
             tally[_AHEAD] -= 1
@@ -527,7 +533,7 @@ def _leave(program: TransferProgram, state: State) -> None:
 def _begin(
     program: TransferProgram, length: int, policy: Policy, state: State, number: int
 ) -> None:
-    """Let an idle channel begin what it can."""
+    """Start the next transfer of an idle channel, if there is one."""
     tally, row = state.tally, state.wanted[number]
     if row != NONE:
         state.wanted[number] = NONE
@@ -554,7 +560,7 @@ def _begin(
 
 @kernel
 def _end(program: TransferProgram, state: State, number: int) -> None:
-    """A channel's transfer has ended."""
+    """Finish the transfer of a channel."""
     tally, row = state.tally, state.now[number]
     state.now[number] = NONE
     _add(program, state.device, row, state.time[_NOW])
@@ -569,7 +575,7 @@ def _end(program: TransferProgram, state: State, number: int) -> None:
 
 @kernel
 def _queue(state: State, number: int, row: int) -> None:
-    """Put a write or discard behind all others of a channel."""
+    """Append a write or discard to the queue of a channel."""
     state.behind[row] = NONE
     if state.head[number] == NONE:
         state.head[number] = row
@@ -580,7 +586,10 @@ def _queue(state: State, number: int, row: int) -> None:
 
 @kernel
 def _oldest(state: State, number: int) -> int:
-    """Take the oldest write or discard that was not cancelled from the queue; NONE if none."""
+    """Remove the oldest write or discard that is not cancelled from the queue, and return it.
+
+    Return NONE if there is none.
+    """
     row = state.head[number]
     while row != NONE and state.status[row] == _CANCELLED:
         row = state.behind[row]
@@ -597,7 +606,7 @@ def _oldest(state: State, number: int) -> int:
 
 @kernel
 def _pass_by(program: TransferProgram, state: State, row: int) -> None:
-    """A read, if it is the next, needs not to be begun any more."""
+    """Go to the following read of the channel if `row` is its next one."""
     number = program.channel[row]
     if state.reads[number] == row:
         state.reads[number] = program.follows[row]
@@ -605,7 +614,7 @@ def _pass_by(program: TransferProgram, state: State, row: int) -> None:
 
 @kernel
 def _give_back(program: TransferProgram, state: State, row: int) -> None:
-    """A staged write leaves the pool, unless the program copies from it now."""
+    """Free the pool space of a staged write, unless the program copies from it now."""
     state.tally[_STAGED] -= 1
     if state.tally[_COPYING] != row:
         state.tally[_ROOM] += program.nbytes[row]
@@ -615,7 +624,7 @@ def _give_back(program: TransferProgram, state: State, row: int) -> None:
 def _may_begin(
     program: TransferProgram, policy: Policy, state: State, number: int, row: int
 ) -> bool:
-    """Whether a read may begin before the program needs it."""
+    """Return whether a read may start before the program needs it."""
     tally = state.tally
     here, source = tally[_ROW], program.source[row]
     if tally[_AHEAD] >= policy.read_ahead or source >= here:
@@ -631,7 +640,7 @@ def _may_begin(
 
 @kernel
 def _fits(program: TransferProgram, policy: Policy, state: State, row: int) -> bool:
-    """Whether the pool has room for a read, now and as long as it is going to lie there."""
+    """Return whether the pool has space for a read, now and until the program uses it."""
     at, nbytes = state.tally[_ROW], program.nbytes[row]
     if nbytes > state.tally[_ROOM]:
         return False

@@ -1,4 +1,4 @@
-"""A race of schedules: each is simulated with several policies, and the best is kept."""
+"""A race of schedules: simulate each with several policies, and keep the best."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ from ckio.schedule import Schedule, makespan
 from ckio.schedule.policy import Overlap
 
 _HORIZONS: Final = (2.0, 5.0, 10.0, 20.0)
-"""How far ahead to read, in slowest transfers."""
+"""Horizons of reads ahead, in units of the slowest transfer."""
 
 _SCREENED: Final = 1.03
-"""A schedule that takes so many times the best with the usual policies is not tried with others."""
+"""A schedule is tried with more policies only if it is within this factor of the best."""
 
 _USUAL: Final = 2
-"""Policies that every schedule is tried with."""
+"""Number of policies that are tried with every schedule."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A schedule, the best policy for it, what it takes so in seconds, and how it was made."""
+    """A schedule, the best policy for it, its seconds with this policy, and how it was planned."""
 
     schedule: Schedule
     overlap: Overlap
@@ -32,7 +32,11 @@ class Candidate:
 
 
 def policies(platform: Platform, sizes: Sequence[int], /) -> list[Overlap]:
-    """Return the policies that are tried: none, all overlap with some horizons, one direction."""
+    """Return the policies that are tried, for checkpoints of these sizes in bytes.
+
+    They are: no overlap, overlap of reads and writes with several horizons, and overlap of writes
+    or reads only.
+    """
     near = memory_level(platform)
     far = [level for at, level in enumerate(platform.levels) if at != near]
     slowest = max((max(it.write(b), it.read(b)) for it in far for b in sizes), default=0.0)
@@ -57,13 +61,15 @@ class Race:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the best; infinite if there is none."""
+        """The seconds of the best schedule; infinite if there is none."""
         return self.best.seconds if self.best else inf
 
     def enter(self, schedule: Schedule, how: str, *, thoroughly: bool = False) -> float:
-        """Simulate a schedule with the policies that won before, and others if it is close.
+        """Simulate a schedule and return its least seconds over the policies.
 
-        Thoroughly, with all policies. Its chain may be another one with as many steps.
+        First the policies that have won most often are tried, and others only if the schedule is
+        close to the best, or `thoroughly` is true. `how` is the name for the note. The chain of the
+        schedule may be another one with the same number of steps.
         """
         if schedule.chain is not self._chain:
             schedule = Schedule(self._chain, schedule.actions)
@@ -82,7 +88,7 @@ class Race:
         return self._keep(Candidate(schedule, self._tried[chosen], seconds, how))
 
     def enter_synchronous(self, schedule: Schedule, how: str) -> float:
-        """Look at a schedule without overlap only."""
+        """Enter a schedule without overlap only; return its makespan in seconds."""
         seconds = makespan(schedule, self._platform)
         self.synchronous = min(self.synchronous, seconds)
         return self._keep(Candidate(schedule, Overlap(), seconds, how))

@@ -1,9 +1,13 @@
-"""The best plan with overlap that is found: candidates, policies, and small changes.
+"""The search for the best plan with overlap: plans of the dual, small changes, and simulation.
 
-The dual says how much is to be stored where, but not when things happen. So plans are also made
-with some bytes of memory kept free for what is staged, with quotas (between two prices plans jump:
-no price gives those in between), and with the far segments of the first sweep put between the
-others, such that channels are evenly busy. All of them are simulated with several policies.
+The dual determines how much to store on each level, but not when. Therefore the search also tries
+plans that
+
+* keep some bytes of memory free for staged checkpoints;
+* limit the bytes on a level by quotas, because some plans are the best at no prices;
+* distribute the far segments of the first sweep among the others, so that channels are evenly busy.
+
+All of them are simulated with several policies.
 """
 
 from collections.abc import Callable
@@ -20,38 +24,38 @@ from ckio.planners.overlap.dual import Choice, Dual, DualPlan, Problem
 from ckio.planners.overlap.race import Race
 
 _CLOSE: Final = 1.002
-"""A plan that takes no more than so many times the bound is not made better."""
+"""The search ends if the best plan is within this factor of the lower bound."""
 
 _POWERS: Final = (1.0, 1.5)
-"""How segments are spread over the first sweep: evenly, or more of them early."""
+"""Exponents for the positions of segments in the first sweep: evenly, or more of them early."""
 
 _QUOTAS: Final = (1.0, 0.8)
-"""Parts of the phases' seconds that channels may be busy in."""
+"""Fractions of a phase's seconds in which channels may be busy."""
 
 _RESERVES: Final = (0.1, 0.25, 0.5)
-"""Parts of memory that are kept free of checkpoints."""
+"""Fractions of memory that are kept free of checkpoints."""
 
 _BACK: Final = (0.02, 0.1)
-"""Seconds of the program that one of a channel is worth in phase b, beside those of the dual."""
+"""Prices in phase b, in addition to those of the dual: program seconds for a channel second."""
 
 _AHEAD, _LEAST = 0.005, 0.01
-"""Such a price in phase f, where quotas limit the writes; and the least of those of the dual."""
+"""The price in phase f, where quotas limit the writes; the least price taken from the dual."""
 
 _LONGEST: Final = (None, 2, 6, 20)
-"""Limits of the steps of a segment."""
+"""Upper limits for the steps of a segment; None is no limit."""
 
 _FACTORS: Final = (4.0, 1.6, 1.2)
-"""By how much a price is changed at a time."""
+"""Factors by which a price is changed in one step of the search."""
 
 
 Asked: TypeAlias = tuple[Seconds, Choice]
-"""The prices and the choice of a plan."""
+"""The prices of a plan, and its limits."""
 
 Change: TypeAlias = Callable[[DualPlan], Asked | None]
 
 
 class OverlapSearch:
-    """Plans of the dual and their neighbours, in a race."""
+    """The search over plans of the dual and their neighbours; a race simulates all of them."""
 
     def __init__(
         self,
@@ -71,7 +75,7 @@ class OverlapSearch:
         self.reserves = [0, *sorted(it for it in reserves if 0 < it < room)]
 
     def run(self, dual: Dual) -> None:
-        """Look at plans until one is close to the bound, or the turns are used up."""
+        """Try plans until one is close to the lower bound, or the number of turns is reached."""
         self._bound, count = dual.bound, len(self.problem.channels)
         phases = dual.load.max(axis=1)
         ahead = np.array([1.0] + [_AHEAD] * count)
@@ -93,7 +97,7 @@ class OverlapSearch:
                 self._descend(plan, len(self._known) + left // (len(starts) - number))
 
     def look(self, plan: DualPlan) -> float:
-        """Return the seconds of a plan, as it is or spread; of one that is known, at once."""
+        """Return the least seconds of a plan, with its segments unchanged or spread."""
         key = plan.sweep.segments, plan.tables.costs
         if key not in self._seconds:
             self._seconds[key] = self._seconds_of(plan)
@@ -128,7 +132,7 @@ class OverlapSearch:
         return seconds, plan
 
     def _descend(self, start: DualPlan, limit: int) -> None:
-        """Follow each kind of change as far as it is for the better, in ever smaller steps."""
+        """Repeat each kind of change while the plan improves, with smaller and smaller factors."""
         now, seconds = start, self.look(start)
         for factor in _FACTORS:
             moved = True
@@ -144,7 +148,7 @@ class OverlapSearch:
                         now, seconds, moved = plan, taken, True
 
     def _changes(self, plan: DualPlan, factor: float) -> list[Change]:
-        """Return the changes to try: of the longest segment, a quota, the reserve, a price."""
+        """Return the changes to try: to the longest segment, a quota, the reserve or a price."""
         left = _left(self.problem, plan)
         far = [at for at, channel in enumerate(self.problem.of_level) if channel >= 0 and left[at]]
         changes: list[Change] = []
@@ -187,9 +191,10 @@ def _price(rows: list[int], channel: int, by: float, plan: DualPlan) -> Asked | 
 
 
 def _quotas(problem: Problem, phases: Seconds, part: float) -> tuple[int | None, ...]:
-    """Bytes that each far level can be written with, and read, in a part of the phases' seconds.
+    """Return the bytes that can be written to and read from each far level in part of the phases.
 
-    A channel's time is given to its nearest level first.
+    `phases` are the seconds of both phases; `part` is the fraction of them in which channels may be
+    busy. A channel's time is given to its nearest level first.
     """
     kinds, quotas = len(problem.kinds), list[int | None]()
     left = {channel: np.array(part * phases) for channel in range(len(problem.channels))}
@@ -208,7 +213,7 @@ def _quotas(problem: Problem, phases: Seconds, part: float) -> tuple[int | None,
 
 
 def _left(problem: Problem, plan: DualPlan) -> list[int]:
-    """Bytes of each level at the turn."""
+    """Return the bytes stored on each level at the end of the first sweep."""
     left = [0] * len(problem.platform.levels)
     for it in plan.sweep.segments:
         at = plan.tables.level(it)
@@ -219,7 +224,7 @@ def _left(problem: Problem, plan: DualPlan) -> list[int]:
 
 @dataclass(frozen=True)
 class _Use:
-    """Bytes of each level that a segment leaves in the first sweep, its peak, and its seconds."""
+    """Bytes on each level that a segment adds in the first sweep, its peak, and its seconds."""
 
     left: Seconds
     peak: Seconds
@@ -246,7 +251,7 @@ def _use(problem: Problem, plan: DualPlan, segment: Stretch) -> _Use:
 
 
 def _spread(problem: Problem, plan: DualPlan, power: float) -> tuple[Stretch, ...] | None:
-    """Put the far segments that need no memory evenly among the others; None if nothing changes."""
+    """Return the segments with those that need no memory spread evenly; None if none can move."""
     segments, near = plan.sweep.segments, problem.near
     uses = {it: _use(problem, plan, it) for it in dict.fromkeys(segments)}
     light = np.array([near is None or uses[it].peak[near] == 0 for it in segments], bool)

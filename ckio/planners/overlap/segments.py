@@ -1,9 +1,10 @@
-"""Plans of restart checkpoints on memory and one far level, a segment at a time. Needs numba.
+"""Plans of restart checkpoints in memory and on one far level, one segment at a time.
 
-Where memory has few slots and a chain is long, segments recompute on the far level again, and what
-a segment takes depends on when it writes. So there segments are planned and simulated one by one,
-for every length and number of far slots on a grid and by several rules, and the best chain of them
-is put together. On two levels, with m far slots and writes that must not come too close,
+The module needs numba. If memory has few slots and a chain is long, the reverse sweep of a segment
+writes to the far level again, and the time of the segment depends on when it writes. Therefore each
+segment is planned and simulated by itself, for the lengths and numbers of far slots of a grid and
+with several rules. Then the best sequence of segments is chosen. For two levels, c near slots, m
+far slots and a least gap between writes, the recurrence is
 
     near:  S_c(l) = min_{1<=j<=l} j u_f + F_c-1(l-j) + r_1 + S_c(j-1),    F_c(l) = w_1 + S_c(l)
     last:  E_c(l) = min(S_c-1(l) + max(0, h - t_c-1(l)),
@@ -11,24 +12,27 @@ is put together. On two levels, with m far slots and writes that must not come t
     far:   D_m(l) = min(G(l), min_j rho r_2 + D_m(j-1) + min(j u_f + G(l-j),
                                       max(j u_f, g) + rho w_2 + D_m-1(l-j)))
 
-is what a segment of l + 1 steps takes without its Records and Reverses, if its first state is in
-the register and, for S, E and D, on the level too. Far access overlaps with computing, so it counts
-with a part rho of its cost; the number of slots m and the gap g between two writes of a sweep keep
-it from being used without end. A read made ahead takes a near slot as long as it lasts. So before
-each far read E leaves one of the c slots free for the last h seconds: the steps that are left then
-are reversed with c - 1 slots, which takes t_c-1 with Records and Reverses, and if that is less than
-h, the program waits for the rest.
+Each value is the time of a segment of l + 1 steps without its Records and Reverses. Its first state
+is in the register and, for S, E and D, also on the level. u_f is the time to advance one step; w_1,
+r_1 and w_2, r_2 are the times to write and read on the near and the far level. Far access overlaps
+with computing, so that only a fraction rho of its cost counts. The number of slots m and the gap g
+between two writes of a sweep limit its use. A read ahead occupies a near slot during its transfer.
+Therefore E leaves one of the c slots free for the last h seconds before each far read. The steps in
+this time are reversed with c - 1 slots. They take t_c-1 seconds with Records and Reverses; if this
+is less than h, the program waits for the rest.
 
-For example, with one slot, u_f = 1 and r_1 = 0, S_1(2) = 2 + F_0(0) + S_1(1) = 3: two steps to the
-last one, and one to that before. Let w_1 = 0, a step be reversed in a second and h be 5: with two
-slots, S_2(2) = 2 and E_2(2) = S_1(2) = 3, as t_1(2) = 6 s.
+For example, with one slot, u_f = 1 and r_1 = 0, S_1(2) = 2 + F_0(0) + S_1(1) = 3: two steps lead to
+the last one, and one step leads to the one before. Let w_1 = 0, let recording and reversing a step
+take one second together, and h = 5. With two slots, S_2(2) = 2, and E_2(2) = S_1(2) = 3, because
+t_1(2) = 6 s is more than h.
 
-With T(p, m) for what the engine says that a segment of p steps takes with m far slots,
+Let T(p, m) be the time that the engine computes for a segment of p steps with m far slots. Then
 
     C_i(x) = min_p C_i-1(x - p) + T(p, c - i + 1),    C_0(0) = 0
 
-is what i segments of x steps take by themselves, as i - 1 of the c far slots hold the states
-before; the steps after x are left to memory. Some of the best chains are simulated as a whole.
+is the time of i segments with x steps in total, where c is the number of far slots: i - 1 of them
+store the first states of earlier segments. The steps after x use memory only. Some of the best
+sequences are simulated as a whole.
 """
 
 from collections.abc import Iterator
@@ -63,30 +67,30 @@ Table = NDArray[np.float64]
 Splits = NDArray[np.int32]
 
 _PRICES: Final = (0.0, 0.05, 0.3)
-"""Parts of its cost with which far access counts: it is not free where near slots are few."""
+"""Fractions rho of the cost of far access; if near slots are few, far access is not free."""
 
 _GAPS: Final = (0.0, 0.75, 1.0)
-"""Gaps between writes, in writes."""
+"""Least gaps between writes, in units of the time of a write."""
 
 _AHEAD: Final = (1.0, 0.5, 1.5, 0.0)
-"""Seconds for which a near slot is left to a read that is made ahead, in reads."""
+"""Times h in which a near slot is free for a read ahead, in units of the time of a read."""
 
 _CUTS: Final = 12
-"""Chains that are simulated, for each least length: what the sum of segments says is not exact."""
+"""Sequences that are simulated for each least length, as the sum over segments is not exact."""
 
 _LONGEST: Final = 1200
-"""Steps of a segment that are planned for at the most."""
+"""The most steps in a segment."""
 
 _MOST_WORK: Final = 6 * 10**9
-"""Sums that are compared to cut a chain: some ten seconds."""
+"""The most sums that are compared to divide a chain: about ten seconds."""
 
 
 LOW = 0
-"""In place of a split: the segment is left to the near level, or to one slot less of it."""
+"""Instead of a split: the segment uses the near level only, or one near slot less."""
 
 
 class Costs(NamedTuple):
-    """Seconds of each action, one step or one checkpoint of it, in the order of `columns`."""
+    """Seconds of each action, for one step or one checkpoint, in the order of `columns`."""
 
     advance: float
     record: float
@@ -100,10 +104,11 @@ class Costs(NamedTuple):
 
 
 class Values(NamedTuple):
-    """A solved recurrence by slots and length, and the j that gives it.
+    """The solution of a recurrence by slots and length, and its j.
 
-    Of the near level, row c is S_c, and the last row is E for all slots. Of the far level, row m is
-    D_m, and j is LOW, or j where the near level goes on, or -j where a write does.
+    For the near level, row c is S_c, and the last row is E for all slots. For the far level, row m
+    is D_m. Its j is LOW; or j if the rest uses the near level; or -j if the rest begins with a far
+    write.
     """
 
     seconds: Table
@@ -111,7 +116,7 @@ class Values(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Costs of far access in the recurrence, and the least gap between writes."""
+    """Costs of far access in the recurrence, and the least gap between writes, in seconds."""
 
     write: float
     read: float
@@ -130,7 +135,7 @@ def near_values(slots: int, length: int, costs: Costs) -> Values:
 
 
 def with_last(near: Values, slots: int, ahead: float, costs: Costs) -> Values:
-    """Return S for so many slots, and E, where h is `ahead`."""
+    """Return S for up to `slots` slots, and E; h is `ahead`, in seconds."""
     less = near.seconds[slots - 1].copy()
     less[0] = 0.0
     steps = np.arange(1, len(less) + 1)
@@ -145,7 +150,7 @@ def with_last(near: Values, slots: int, ahead: float, costs: Costs) -> Values:
 
 @kernel
 def _solve_row(near: Values, row: int, less: int, costs: Costs) -> None:
-    """Make a row as small as it can be with checkpoints, of which one leaves row `less`."""
+    """Minimise a row over checkpoints; with one of them stored, the rest uses row `less`."""
     seconds, split = near
     for length in range(1, seconds.shape[1]):
         for j in range(1, length + 1):
@@ -157,7 +162,7 @@ def _solve_row(near: Values, row: int, less: int, costs: Costs) -> None:
 
 
 def far_values(low: Seconds, slots: int, advance: float, rules: Rules) -> Values:
-    """Return D for all lengths that `low`, which is G, is for."""
+    """Return D for all lengths of `low`, which is G."""
     far = Values(np.full((slots + 1, len(low)), inf), np.zeros((slots + 1, len(low)), np.int32))
     far.seconds[1:, 0] = 0.0
     _solve_far(far, low, advance, rules)
@@ -184,7 +189,7 @@ def _solve_far(far: Values, low: Seconds, advance: float, rules: Rules) -> None:
 
 
 class Levels(NamedTuple):
-    """The near level, how many of its slots are counted on, and the far level."""
+    """The solution for the near level, the number of its slots, and that for the far level."""
 
     near: Values
     slots: int
@@ -194,7 +199,7 @@ class Levels(NamedTuple):
 class Rows(NamedTuple):
     """Columns of `Actions` for restart checkpoints: near is level 0, far level 1.
 
-    `todo` are tasks that are left to do.
+    `todo` is a stack of tasks.
     """
 
     op: Ints
@@ -205,16 +210,17 @@ class Rows(NamedTuple):
 
 
 FRESH, NEAR, FAR, READ_NEAR, READ_FAR = range(5)
-"""A task: reverse from a state in the register, also near, also far; or read it first."""
+"""Kinds of task: reverse from a state that is only in the register, or also on the near level, or
+also on the far level; or first read it from the near or the far level."""
 
 _MARGIN = 8
 
 
 @kernel
 def unroll(levels: Levels, task: tuple[int, int, int, int], rows: Rows, count: int) -> int:
-    """Append the actions of a task (which, first step, length, free slots); how many rows are full.
+    """Append the actions of a task (kind, first step, length, free slots) after `count` rows.
 
-    More than there are where they do not fit.
+    Return the number of rows in use; more than the number of rows if the actions do not fit.
     """
     near, slots, far = levels
     todo = rows.todo
@@ -259,27 +265,27 @@ def unroll(levels: Levels, task: tuple[int, int, int, int], rows: Rows, count: i
 
 @kernel
 def push(todo: Ints, left: int, task: tuple[int, int, int, int]) -> int:
-    """Put a task on the pile."""
+    """Put a task on the stack of `left` tasks; return their number."""
     todo[left, 0], todo[left, 1], todo[left, 2], todo[left, 3] = task
     return left + 1
 
 
 @kernel
 def access(rows: Rows, count: int, op: int, level: int, at: int) -> int:
-    """Append a write, read or discard."""
+    """Append a write, read or discard; return the number of rows."""
     rows.op[count], rows.level[count], rows.begin[count], rows.end[count] = op, level, at, 0
     return count + 1
 
 
 @kernel
 def move(rows: Rows, count: int, op: int, begin: int, end: int) -> int:
-    """Append an advance, record or reverse."""
+    """Append an advance, record or reverse; return the number of rows."""
     rows.op[count], rows.level[count], rows.begin[count], rows.end[count] = op, 0, begin, end
     return count + 1
 
 
 ROWS = 64
-"""Of a plan for each of its steps, at the most: those that need more are left out."""
+"""The most rows of a plan for each of its steps; plans with more are left out."""
 
 
 @dataclass(frozen=True)
@@ -289,9 +295,9 @@ class OverlapMachine:
     Attributes
     ----------
     length : int
-        Steps, but one.
+        The number of steps minus one.
     near, far : int
-        Slots.
+        Slots of each level.
     costs : Costs
     """
 
@@ -302,25 +308,25 @@ class OverlapMachine:
 
     @property
     def written(self) -> float:
-        """Seconds that the channel needs for a checkpoint, until it is gone."""
+        """Seconds of the channel to write a checkpoint and to discard it."""
         return self.costs.far_write + self.costs.far_discard
 
     @property
     def terms(self) -> "Terms":
-        """The costs, and the policy that overlaps all that the pool has slots for."""
+        """The costs, and the policy that overlaps as much as the pool has slots for."""
         horizon = 10 * max(self.costs.far_write, self.costs.far_read)
         return Terms(self.costs, Policy(self.near, ALL, ALL, horizon))
 
 
 class Terms(NamedTuple):
-    """Costs of actions, and the policy of overlap, where each checkpoint is of one byte."""
+    """Costs of actions, and the policy of overlap, if each checkpoint has one byte."""
 
     costs: Costs
     policy: Policy
 
 
 class Grid(NamedTuple):
-    """Steps of segments, and their far slots."""
+    """The lengths of segments in steps, and their numbers of far slots."""
 
     lengths: Ints
     slots: Ints
@@ -328,17 +334,17 @@ class Grid(NamedTuple):
 
 @dataclass(frozen=True)
 class OverlapSegments:
-    """The best plans found.
+    """The best plan for each segment of the grid.
 
     Attributes
     ----------
     variants : tuple of Levels
-        The tables of each way to plan.
+        The tables for each set of rules.
     grid : Grid
     seconds : float64 array (slots, lengths)
-        For at most m slots.
+        The seconds with at most m slots.
     chosen : int64 array (2, slots, lengths)
-        The variant, and how many slots it is planned for.
+        The variant, and the number of slots for which it was planned.
     """
 
     variants: tuple[Levels, ...]
@@ -348,7 +354,7 @@ class OverlapSegments:
 
 
 class SlotsFree(NamedTuple):
-    """Where programs are written down and simulated; used again and again."""
+    """Arrays for the rows, the program and the state of a simulation, which are reused."""
 
     rows: Rows
     program: TransferProgram
@@ -356,7 +362,7 @@ class SlotsFree(NamedTuple):
 
 
 def _room(count: int, slots: int, steps: int, /) -> SlotsFree:
-    """For programs of so many rows and steps, from tables with so many slots on both levels."""
+    """Return arrays for programs of `count` rows and `steps` steps; `slots` are of both levels."""
     op, level, begin, end = (np.zeros(count, np.int64) for _ in range(4))
     rows = Rows(op, level, begin, end, np.zeros((3 * slots + 8, 4), np.int64))
     room = SlotsFree(rows, program(count, 1), state(count, 1, steps + 1))
@@ -365,7 +371,7 @@ def _room(count: int, slots: int, steps: int, /) -> SlotsFree:
 
 
 def solve(machine: OverlapMachine, near: Values, grid: Grid) -> OverlapSegments:
-    """Plan and simulate all segments of the grid, by all rules and with some near slots kept."""
+    """Plan and simulate all segments of the grid, with all rules; some variants use fewer slots."""
     longest, most, costs = int(grid.lengths[-1]), int(grid.slots[-1]), machine.costs
     place = _room(ROWS * (longest + 1), most + machine.near, longest + 1)
     kept = ceil(machine.near / 20)
@@ -384,7 +390,7 @@ def solve(machine: OverlapMachine, near: Values, grid: Grid) -> OverlapSegments:
 
 
 def _best(variants: list[Levels], grid: Grid, found: Table) -> OverlapSegments:
-    """The best variant for each length, with a number of slots or any less."""
+    """Return the best variant for each length with each number of slots or fewer."""
     variant = found.argmin(axis=0)
     seconds = found.min(axis=0)
     planned = np.broadcast_to(grid.slots[:, np.newaxis], seconds.shape).copy()
@@ -397,7 +403,7 @@ def _best(variants: list[Levels], grid: Grid, found: Table) -> OverlapSegments:
 
 @kernel
 def _simulate(levels: Levels, grid: Grid, terms: Terms, room: SlotsFree, seconds: Table) -> None:
-    """Simulate every segment by itself; infinite where its plan needs too many rows."""
+    """Simulate every segment by itself; its seconds stay infinite if it needs too many rows."""
     costs, rows = terms.costs, room.rows
     rate = costs.advance / max(costs.far_write + costs.far_discard, 1e-300)
     for at in range(len(grid.lengths)):
@@ -415,7 +421,7 @@ def _simulate(levels: Levels, grid: Grid, terms: Terms, room: SlotsFree, seconds
 
 @kernel
 def took(room: SlotsFree, count: int, terms: Terms) -> float:
-    """The seconds of so many rows."""
+    """Return the makespan, in seconds, of the first `count` rows."""
     rows, program = room.rows, room.program
     for row in range(count):
         op, far = rows.op[row], rows.level[row]
@@ -431,9 +437,9 @@ def took(room: SlotsFree, count: int, terms: Terms) -> float:
 def _cuts(
     machine: OverlapMachine, segments: OverlapSegments, shortest: int
 ) -> list[tuple[int, ...]]:
-    """Return the most promising cuts into segments of at least `shortest` steps.
+    """Return the best divisions of the chain into segments of at least `shortest` steps.
 
-    A cut is the places of its segments in the grid, first to last.
+    A division is a tuple of indices into the lengths of the grid, the first segment first.
     """
     length, costs, grid = machine.length, machine.costs, segments.grid
     count = min(machine.far, length // shortest)
@@ -460,7 +466,7 @@ def _cuts(
 
 
 def _free_rows(machine: OverlapMachine, segments: OverlapSegments, count: int) -> Ints:
-    """The row of the grid for the slots that are left to each of the first segments."""
+    """Return the row of the grid for the free far slots of each of the first segments."""
     free = machine.far - np.arange(count)
     return np.searchsorted(segments.grid.slots, free, side="right") - 1
 
@@ -474,7 +480,7 @@ def _walk(lengths: Ints, split: Ints, i: int, x: int) -> tuple[int, ...]:
 
 
 class _Table(NamedTuple):
-    """C_i for i and i + 1; C_i for the last x, in row i; the segment that gives it, for all x."""
+    """C_i for i and i + 1; C_i for the last values of x, in row i; the last segment, for all x."""
 
     seconds: Table
     ends: Table
@@ -510,7 +516,7 @@ def _cut(table: _Table, lengths: Ints, seconds: Table, row: Ints, first: int) ->
 def _written(
     machine: OverlapMachine, segments: OverlapSegments, cut: tuple[int, ...], place: SlotsFree
 ) -> int:
-    """Write down the actions of a whole chain that is cut so; return how many there are."""
+    """Write the actions of a whole chain with this division; return their number."""
     out, lengths = place.rows, segments.grid.lengths[list(cut)].tolist()
     count, at, begins = 0, 0, []
     for steps in lengths:
@@ -531,9 +537,9 @@ def _written(
 
 
 def segmented(machine: OverlapMachine, /) -> Iterator[Rows]:
-    """Yield the most promising plans, as columns of actions; none if the chain is too long.
+    """Yield the best plans as columns of actions; none if the chain is too long.
 
-    The first level is 0, the far one 1.
+    The near level is 0, the far level is 1.
     """
     scale = _scale(machine)
     if scale is None:
@@ -550,7 +556,7 @@ def segmented(machine: OverlapMachine, /) -> Iterator[Rows]:
 
 
 class _Scale(NamedTuple):
-    """The grid of segments, how many steps the near level may be left with, and least lengths."""
+    """The grid of segments, the most steps that use memory only, and the least segment lengths."""
 
     grid: Grid
     tail: int
@@ -558,9 +564,9 @@ class _Scale(NamedTuple):
 
 
 def _scale(machine: OverlapMachine) -> _Scale | None:
-    """Return the scale for a machine; None if the chain is too long for so few slots."""
+    """Return the scale for a machine; None if the chain is too long for its slots."""
     length, near, far = machine.length, machine.near, machine.far
-    steps = machine.written / machine.costs.advance  # that are advanced while one is written
+    steps = machine.written / machine.costs.advance  # the steps advanced during one far write
     count = min(far, near + length / steps if steps else inf)
     longest = min(length, ceil(max(2.5 * length / count, 3 * near, 60)))
     if length / count > _LONGEST:
@@ -575,7 +581,7 @@ def _scale(machine: OverlapMachine) -> _Scale | None:
 
 
 def _grid(last: int, dense: int, ratio: float) -> Ints:
-    """1, 2, ... up to `dense`, and on by a ratio to `last`."""
+    """Return 1, 2, ... up to `dense`, then values that grow by `ratio`, up to `last`."""
     values = list(range(1, min(last, dense) + 1))
     while values[-1] < last:
         values.append(min(last, max(values[-1] + 1, int(values[-1] * ratio))))

@@ -1,8 +1,9 @@
-"""Recovery is a planner: it plans from what a killed run left on durable levels.
+"""Recovery: plan the rest of a killed run from the checkpoints that it left on durable levels.
 
-`aside` is the platform to plan an adjoint run for, `with_adjoint_checkpoints` puts its own
-checkpoints into the plan, `every` says how often; `recover` makes the schedule for the rest, which
-may itself be killed and recovered, and `redone_at_most` bounds what a kill costs.
+A run that can be recovered also stores its adjoint. `aside` returns the platform for which such a
+run is planned, `with_adjoint_checkpoints` adds the adjoint checkpoints to the plan, and `every`
+returns the best interval between them. `recover` returns the schedule for the rest after a kill; a
+run of this schedule can be killed and recovered again. `redone_at_most` bounds the cost of a kill.
 """
 
 from bisect import bisect_left
@@ -52,22 +53,22 @@ def recover(
     tapes: bool = False,
     killed: Killed | None = None,
 ) -> Schedule:
-    """Return the schedule of a fresh process for the rest, from what is stored on each level.
+    """Return the schedule with which a fresh process finishes a chain, from the surviving keys.
 
-    `survivors` may be restart data, tapes and adjoints, without those that are corrupt. The adjoint
-    of the smallest step is read, and the rest is planned by `planners.resume`, which stores
-    tapes too only where `tapes` says so; then the adjoint is stored on `level` about `every`
-    seconds (see `with_adjoint_checkpoints`). Space for two adjoints is set aside there: where
-    survivors lie in it, those that are cheapest to lose are discarded. At the end nothing is left.
+    `survivors` are the keys on each level: restart data, tapes and adjoints, without corrupt ones.
+    The schedule reads the adjoint of the smallest step. `planners.resume` plans the rest, with new
+    tapes only if `tapes` is true. The adjoint is stored on `level` about `every` seconds apart (see
+    `with_adjoint_checkpoints`). Space for two adjoints is reserved there; if survivors occupy it,
+    those whose loss costs least are discarded. At the end nothing is stored.
 
-    Where it is known what was `killed`, that is taken up again if it takes less time: then a kill
-    costs no more than `redone_at_most` says of it.
+    If `killed` is given, the killed schedule is resumed if that takes less time. Then the kill
+    costs at most the seconds that `redone_at_most` returns for this schedule.
 
-    With None for `level` no adjoint is stored, nor is space set aside. The one that is read stays
-    where it is until the end, so that it can be read again.
+    With None for `level` no adjoint is stored, and no space is reserved. The adjoint that is read
+    stays stored until the end, so that it can be read again after another kill.
 
-    Raises BadInput for keys that this chain and platform cannot have; NoSchedule where the level
-    has no space for two adjoints, or the steps that are left cannot be reached.
+    Raises BadInput for keys that this chain and platform cannot have; NoSchedule if the level has
+    no space for two adjoints, or some of the remaining steps cannot be reached.
     """
     stored = checked(chain, platform, survivors, 0)
     adjoint = furthest(stored, level)
@@ -82,7 +83,7 @@ def recover(
 
 
 def _is_legal(schedule: Schedule, platform: Platform) -> bool:
-    """Whether what was planned for more space, or for other levels, fits on these."""
+    """Return whether a schedule that was planned for another platform is legal on this one."""
     with suppress(IllegalAction):
         validate(schedule, platform)
         return True
@@ -98,20 +99,20 @@ def _from_stored(
     level: int | None,
     tapes: bool,
 ) -> Schedule:
-    """Plan from what is stored, with space set aside for the adjoints."""
+    """Return the plan from the stored keys, with space reserved for the adjoints."""
     held = None if adjoint is None else Read(*adjoint)
     smaller = platform if level is None else aside(platform, chain, level)
     for older in [] if held is None else [held, *spares(stored, held, level)]:
-        if older.level != level:  # it stays there until the next one is written
+        if older.level != level:  # it stays stored until the next one is written
             smaller = without(smaller, chain, older.key, older.level)
     kept, dropped = fitting(chain, smaller, stored, adjoint)
-    # Adjoints have space of their own: to a planner they are of no size.
+    # Adjoints have reserved space: for the planner their size is 0.
     planned = resume(replace(chain, adjoint=0), smaller, kept, tapes=tapes)
     return Schedule(chain, Actions.of(dropped) + planned.actions, stored, planned.note)
 
 
 def furthest(survivors: Stored, level: int | None, /) -> Place | None:
-    """Return the adjoint that has come furthest, if any; of several copies the one on `level`."""
+    """Return the adjoint of the smallest step, if any; of several copies the one on `level`."""
     adjoints = (
         (key.step, number != level, number, key)
         for number, keys in enumerate(survivors)
@@ -125,10 +126,10 @@ def furthest(survivors: Stored, level: int | None, /) -> Place | None:
 def fitting(
     chain: Chain, platform: Platform, survivors: Stored, adjoint: Place | None, /
 ) -> tuple[Stored, list[Discard]]:
-    """Return what is kept, of adjoints only this one, and the Discards of what does not fit.
+    """Return the keys that are kept, with this adjoint only, and Discards of keys that do not fit.
 
-    Where a level of this platform holds less than what lies there without the adjoints, what is
-    cheapest to lose goes first: what saves the fewest seconds for each of its bytes.
+    If the keys on a level, without adjoints, exceed its capacity, the keys that save the fewest
+    seconds for each of their bytes are discarded first.
     """
     kept = [{key for key in keys if key.kind is not Kind.ADJOINT} for keys in survivors]
     left = chain.length if adjoint is None else adjoint[0].step
@@ -141,7 +142,7 @@ def fitting(
 def _dropped(
     chain: Chain, platform: Platform, kept: Sequence[set[Key]], left: int
 ) -> Iterator[Discard]:
-    """Take from each set what does not fit on its level, one key after the other."""
+    """Remove from each set the keys that do not fit on its level, and yield their Discards."""
     for number, (level, keys) in enumerate(zip(platform.levels, kept, strict=False)):
         used = sum(level.stored(chain.nbytes(key)) for key in keys)
         while level.capacity is not None and used > level.capacity:
@@ -156,16 +157,16 @@ def _dropped(
 class _Worth:
     """The order in which keys are dropped.
 
-    What a key saves at the least is the way to it from the next restart key below, once.
+    The least that a key saves is one forward sweep to it from the restart key before it.
 
     Attributes
     ----------
     left : int
         The steps [0, left) are to be reversed.
     copies : Counter of Key
-        On how many levels each key lies.
+        The number of levels on which each key is stored.
     restarts : list of int
-        The steps of all restart keys, ascending.
+        The steps of all restart keys, in ascending order.
     """
 
     chain: Chain
@@ -183,7 +184,7 @@ class _Worth:
         return self._seconds(key) / self.chain.nbytes(key), key.kind.value, -key.step
 
     def _is_next(self, key: Key) -> bool:
-        """Whether the next step is reversed from this restart key."""
+        """Return whether the next step is reversed from this restart key."""
         if key.kind is not Kind.RESTART or self.copies[Key(Kind.TAPE, self.left - 1)]:
             return False
         return key.step == self.restarts[bisect_left(self.restarts, self.left) - 1]
@@ -192,9 +193,9 @@ class _Worth:
         if key.step >= self.left or self.copies[key] > 1:
             return 0.0
         if key == Key(Kind.RESTART, 0):
-            return inf  # everything may be had from it, and it from nothing
+            return inf  # all states can be computed from it, and it from no other key
         if self._is_next(key):
-            return inf  # or a run that is stopped again and again would come no further than there
+            return inf  # without it, a run that is killed repeatedly would make no progress
         tape = key.kind is Kind.TAPE
         lower = bisect_left(self.restarts, key.step + tape) - 1
         below = self.restarts[lower] if lower >= 0 else 0

@@ -1,20 +1,20 @@
-"""Adjoint checkpoints: how often, in which space, and the pass that puts them into a schedule.
+"""Adjoint checkpoints: their interval, their space, and the function that adds them to a schedule.
 
     ..., Reverse[m, e), Write(a_m), Discard(a_older), Reverse[b, m), ..., Discard(a_last)
 
-The next one is complete before the older one goes, so that from the first on there is always one to
-come back to, and never more than two: `aside` sets their space aside. How long to work between two
-of them follows from what one costs against what a failure costs. With C the seconds of one
-checkpoint and M the mean seconds between failures, Young takes
+A new adjoint checkpoint is complete before the older one is discarded. Therefore, after the first,
+there is always at least one to resume from, and never more than two; `aside` reserves space for
+two. The best interval of work between two checkpoints depends on the time C to write one (seconds)
+and on the mean time M between failures (seconds). Young (1974) uses
 
     sqrt(2 C M)
 
-which is the first term of an expansion for C much smaller than M. `every` is Daly's higher order
-estimate (2006, eq. 37), which holds further out:
+which is the first term of an expansion for C much smaller than M. `every` returns the higher-order
+estimate of Daly (2006, eq. 37), which is also good for larger C:
 
-    sqrt(2 C M) [1 + sqrt(C / 2M) / 3 + (C / 2M) / 9] - C    where C < 2M, else M
+    sqrt(2 C M) [1 + sqrt(C / 2M) / 3 + (C / 2M) / 9] - C    if C < 2M, else M
 
-For example, a checkpoint of 10 s and a failure a day make 1307.9 s of work.
+For example, with checkpoints of 10 s and one failure a day the interval is 1307.9 s.
 """
 
 from collections.abc import Collection, Sequence
@@ -41,22 +41,23 @@ _Ints = NDArray[np.int64]
 def with_adjoint_checkpoints(
     schedule: Schedule, platform: Platform, every: float, /, *, level: int
 ) -> Schedule:
-    """Return the schedule that also stores its adjoint, on this level, from time to time.
+    """Return the schedule with adjoint checkpoints on this level, about `every` seconds apart.
 
-    `every` is in seconds of the schedule as it is given, one action after the other: what the pass
-    puts in does not count. They are counted from the first Reverse, as before it there is nothing
-    to store, and then from each checkpoint, which comes after the first reversed step that is at
-    least so late. A Reverse of many steps is split there. With 0 every step is followed by one;
-    with infinity there are none. The last step is followed by none: a_0 is the result.
+    `every` is in seconds of the given schedule, with one action after the other; the added actions
+    do not count. The time starts at the first Reverse, because before it there is no adjoint, and
+    again at each checkpoint. A checkpoint follows the first reversed step after the interval. A
+    Reverse of several steps is split there. With 0 a checkpoint follows every step; with infinity
+    there are none. No checkpoint follows the last step, because a_0 is the result.
 
-    A schedule that starts from a stored adjoint reads it first of all. It is discarded after the
-    next one is written, or at the end; so is, where it lies on another level, the furthest one of
-    each of the others, as where it lies may be lost with the process. Any more that lie there from
-    the start go directly after the Read. Legal where the schedule is legal on `aside` of this
-    platform and level, less the space of those that lie on other levels.
+    A schedule that starts from a stored adjoint reads it first. This adjoint is discarded after the
+    next one is written, or at the end. If it is stored on another level than `level`, it may be
+    lost together with the process. Therefore the adjoint of the smallest step on each other level
+    is also kept until then. All other stored adjoints are discarded directly after the Read. The
+    result is legal if the given schedule is legal on `aside` of this platform and level, without
+    the space of the adjoints that are kept on other levels.
 
-    Raises BadInput for a level that there is not, for an interval below 0, and for schedules that
-    do not reach a_0, or that write adjoints already.
+    Raises BadInput if the platform has no such level, if the interval is below 0, and for schedules
+    that do not reach a_0 or already write adjoints.
     """
     _numbered(platform, level)
     seconds = as_float(every)
@@ -82,7 +83,7 @@ def _adjoint(step: int) -> Key:
 
 
 def _read_at_start(schedule: Schedule) -> Read | None:
-    """Return the Read of the adjoint that the schedule begins with; of several, the last."""
+    """Return the Read of the adjoint from which the schedule starts; the last, if several."""
     actions = schedule.actions
     reads = np.flatnonzero((actions.op == READ) & (actions.kind == _ADJOINT))
     if not len(reads):
@@ -95,9 +96,10 @@ def _read_at_start(schedule: Schedule) -> Read | None:
 def spares(
     stored: Sequence[Collection[Key]], held: Read | None, level: int | None, /
 ) -> list[Read]:
-    """Return the furthest adjoint of each other level, should the one that is read be lost.
+    """Return Reads of the adjoint of the smallest step on each level other than that of `held`.
 
-    One that is read from `level`, where adjoints are to be stored, is not lost.
+    They are needed if `held`, the adjoint that is read, is lost. There are none if `held` is on
+    `level`, where adjoints are stored, because it cannot be lost there.
     """
     if held is None or held.level == level:
         return []
@@ -110,7 +112,7 @@ def spares(
 
 
 def _lead(schedule: Schedule, held: Read | None, older: Collection[Read]) -> Actions:
-    """Return the Read of its adjoint, and the Discards of all adjoints but these."""
+    """Return the Read of the adjoint `held`, and Discards of all adjoints except `older`."""
     others = (
         Discard(key, number)
         for number, keys in enumerate(schedule.stored)
@@ -121,14 +123,14 @@ def _lead(schedule: Schedule, held: Read | None, older: Collection[Read]) -> Act
 
 
 def _without_adjoints(schedule: Schedule) -> Schedule:
-    """Return the schedule without accesses of adjoints; raises BadInput where it writes one."""
+    """Return the schedule without accesses of adjoints; raises BadInput if it writes one."""
     actions = schedule.actions
     on_adjoints = (actions.op >= WRITE) & (actions.kind == _ADJOINT)
     written = on_adjoints & (actions.op == WRITE)
     if written.any():
         raise BadInput(
-            f"the schedule stores adjoints already: {actions[int(written.argmax())]}; give one as"
-            " a planner makes it"
+            f"the schedule already writes adjoints ({actions[int(written.argmax())]}); give the"
+            " schedule of a planner, which writes none"
         )
     kept = actions.take(~on_adjoints) if on_adjoints.any() else actions
     return Schedule(schedule.chain, kept, schedule.stored)
@@ -140,14 +142,14 @@ def _check_complete(schedule: Schedule, body: Schedule, held: Read | None) -> No
     end = int(begins[-1]) if len(begins) else start
     if end != 0:
         raise BadInput(
-            f"the schedule leaves the adjoint at {end}; only a complete one, which ends at 0, can"
-            " store its adjoint on the way"
+            f"the schedule ends with the adjoint at step {end}; adjoint checkpoints need a complete"
+            " schedule, which ends at step 0"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Points:
-    """Where the adjoint is stored: at the number of a Reverse, once it has come down to a step."""
+    """The points where the adjoint is stored: `at` is the number of a Reverse, `step` its step."""
 
     at: _Ints
     step: _Ints
@@ -162,7 +164,7 @@ def _points(schedule: Schedule, platform: Platform, every: float) -> _Points:
     costs = seconds_of(schedule, platform)
     start = np.concatenate(([0.0], np.cumsum(costs)[:-1]))
 
-    # Every step by itself: the Reverse that it is part of, and when it is done.
+    # For each single step: the number of its Reverse, and the time when it is finished.
     length = actions.end[back] - actions.begin[back]
     at = np.repeat(back, length)
     first = np.repeat(np.cumsum(length) - length, length)
@@ -175,7 +177,7 @@ def _points(schedule: Schedule, platform: Platform, every: float) -> _Points:
 
 
 def _chosen(done: NDArray[np.float64], begin: float, every: float) -> list[int]:
-    """Return the numbers of the times that are first to be so long after the one chosen before."""
+    """Return the numbers of the first times that are at least `every` after the one before."""
     following = np.searchsorted(done, done + every)
     following = np.maximum(following, np.arange(1, len(done) + 1)).tolist()
     chosen, last = list[int](), len(done) - 1
@@ -187,9 +189,9 @@ def _chosen(done: NDArray[np.float64], begin: float, every: float) -> list[int]:
 
 
 def _with_points(actions: Actions, points: _Points, first: Actions, level: int) -> Actions:
-    """Return the actions with more at each point: the Reverse up to there, a Write, and a Discard.
+    """Return the actions with a Reverse up to each point, a Write and a Discard added.
 
-    At the first point it is these Discards, of what was there before.
+    At the first point the Discards are `first`, those of older adjoints.
     """
     count, at, step = len(points.step), points.at, points.step
     if not count:
@@ -211,7 +213,7 @@ def _with_points(actions: Actions, points: _Points, first: Actions, level: int) 
         kind=np.tile(np.array([0, _ADJOINT, _ADJOINT], np.uint8), count)[there],
         level=np.stack((zeros, here, here), 1).ravel()[there].astype(np.int16),
     )
-    # What is left of a Reverse that is split comes after all its points.
+    # The rest of a Reverse that is split comes after all its points.
     places = 2 * at + np.where(split, 0, 2)
     place = np.repeat(places, 3)[there]
     begun = int(needed[0].sum())
@@ -222,7 +224,7 @@ def _with_points(actions: Actions, points: _Points, first: Actions, level: int) 
 
 
 def _shortened(actions: Actions, points: _Points, split: NDArray[np.bool_]) -> Actions:
-    """Return the actions, of which a Reverse that is split ends at the last of its points."""
+    """Return the actions; a Reverse that is split keeps only the steps after its last point."""
     end = actions.end.copy()
     np.minimum.at(end, points.at[split], points.step[split])
     return Actions(
@@ -239,9 +241,12 @@ def _shortened(actions: Actions, points: _Points, split: NDArray[np.bool_]) -> A
 def every(write_seconds: float, mtbf: float, /) -> float:
     """Return the seconds of work between two checkpoints of `write_seconds`, by Daly's estimate.
 
-    `mtbf` is the mean time between failures, in seconds: infinite where there are none, and then
-    so is the interval. What costs nothing is to be written all the time. Raises BadInput for
-    seconds below 0 or without end, and for a mean time that is not above 0.
+    `mtbf` is the mean time between failures, in seconds. If it is infinite, so is the interval. If
+    a checkpoint costs nothing, the interval is 0. Raises BadInput if `write_seconds` is negative or
+    infinite, or `mtbf` is not above 0. Source: Daly (2006), equation 37.
+
+    >>> round(every(10, 86_400), 1)
+    1307.9
     """
     cost, mean = as_float(write_seconds), as_float(mtbf)
     if cost is None or not 0 <= cost < inf:
@@ -263,32 +268,33 @@ def adjoint_seconds(chain: Chain, platform: Platform, level: int, /) -> float:
 
 
 _HELD = 2
-"""Adjoints that lie on the level at a time: the older one goes once the next one is complete."""
+"""The most adjoints on the level at a time; the older is discarded after the next is complete."""
 
 
 def aside(platform: Platform, chain: Chain, level: int, /) -> Platform:
-    """Return the platform to plan for: this level's capacity, in bytes, is less by two adjoints.
+    """Return the platform to plan for: the capacity of this level is reduced by two adjoints.
 
-    The largest ones of the chain count, as they are stored. A level that never fills stays as it
-    is. Raises BadInput where the platform has no such level, NoSchedule where it is too small.
+    The reduction is twice the stored bytes of the largest adjoint of the chain. A level without a
+    capacity is not changed. Raises BadInput if the platform has no such level, and NoSchedule if
+    the level is too small.
     """
     here = _numbered(platform, level)
     needed = _HELD * here.stored(chain.largest("adjoint"))
     if here.capacity is not None and here.capacity < needed:
         raise NoSchedule(
-            f"two adjoints take {needed} bytes of level {here.name}, which offers {here.capacity}:"
-            " give it more capacity, or keep the adjoint on another level"
+            f"two adjoints need {needed} bytes on level {here.name}, which has {here.capacity}:"
+            " give it more capacity, or store the adjoint on another level"
         )
     return _less(platform, level, needed)
 
 
 def without(platform: Platform, chain: Chain, key: Key, level: int, /) -> Platform:
-    """Return the platform without the space that one checkpoint takes of a level."""
+    """Return the platform without the space that one checkpoint occupies on a level."""
     return _less(platform, level, platform.levels[level].stored(chain.nbytes(key)))
 
 
 def _less(platform: Platform, level: int, nbytes: int, /) -> Platform:
-    """Return the platform with a level that holds so many bytes less, at worst none."""
+    """Return the platform with the capacity of a level reduced by `nbytes`, at least to 0."""
     levels, here = list(platform.levels), platform.levels[level]
     if here.capacity is not None:
         levels[level] = replace(here, capacity=max(0, here.capacity - nbytes))
@@ -296,9 +302,10 @@ def _less(platform: Platform, level: int, nbytes: int, /) -> Platform:
 
 
 def _numbered(platform: Platform, level: int, /) -> Level:
-    """Return the level of this number; raises BadInput where there is none."""
+    """Return the level of this number; raises BadInput if there is none."""
     if not 0 <= level < len(platform.levels):
         raise BadInput(
-            f"level = {level}: the platform has {len(platform.levels)} levels, numbered from 0"
+            f"level = {level}; the platform has {len(platform.levels)} levels, numbered from 0:"
+            " give one of these numbers"
         )
     return platform.levels[level]

@@ -1,32 +1,40 @@
-"""The schedule that was killed, taken up again, and a bound on what any kill of it costs.
+"""Resume a killed schedule, and bound the cost of any kill of it.
 
-A kill after k actions leaves the keys on durable levels. Let m be the step of the furthest adjoint
-among them, or n, and let b <= k be an instant with the adjoint at m. Then this is a way to resume,
-which `taken_up` writes down, in no more space than the schedule itself takes:
+A kill after k actions leaves only the keys on durable levels. Let m be the smallest step of an
+adjoint among them (n if there is none), and let b <= k be an instant at which the adjoint was at m.
+Then the schedule can be resumed as follows. `taken_up` returns these actions; they need no more
+space than the schedule itself:
 
-    read a_m; discard what was written to durable levels since b; restore what the machine held
-    at b, in one forward sweep from the nearest durable restart key (or from x_0, which a fresh
-    model holds) that writes every key which is missing on its way; continue from b as scheduled.
+1. Read a_m.
+2. Discard the keys that were written to durable levels since b.
+3. Restore the registers and the keys of instant b, in one forward sweep that writes every missing
+   key when it reaches its step. The sweep starts from the nearest durable restart key, or from x_0
+   of a fresh model.
+4. Continue from b as scheduled.
 
-The makespan of that, added to what was done until k, is the makespan of the schedule and
+The makespan of these actions, added to the seconds until k, is the makespan of the schedule plus
 
-    (done until k) - (done until b)     lost: redone from b on
+    (seconds until k) - (seconds until b)     work that is done again
     + read(a_m)
-    + discards of what was written since b
-    + the sweep: read(x_d), advances from d to the highest step that is needed, and where the tape
-      of a step is missing or held, what recording takes longer than advancing
-    + writes of what is missing: on levels that are not durable, or discarded since b
+    + discards of the keys written since b
+    + the sweep: read(x_d), the advances from d to the highest step that is needed, and, for steps
+      whose tape is missing or in the register, the time by which recording exceeds advancing
+    + writes of the missing keys: those on levels that are not durable, or discarded since b
 
-As b, the last instant before the next Reverse is taken from which one sweep is enough: the
-registers hold nothing that is still used, or what they hold is at or above all keys to be written.
-`_KillCosts` finds b and this sum for every k in one walk over the schedule.
+For example, take two steps whose actions take 1 s each, x_0 in memory, which is not durable, and no
+cost of access. A kill directly before the first Reverse costs 2 s: b is this instant, and the sweep
+from x_0 of a fresh model writes x_0, advances one step and records the second one.
 
-A recovery stores its adjoint every so many seconds of its own. That may be more often than what is
-left of the schedule does; at most, it is once for every `every` seconds of it and once for every
-step. Last, it discards what the schedule would have left on the levels.
+b is the last instant before the next Reverse from which one sweep suffices. This means that the
+registers have no content that is still used, or that their step is at or after all keys to be
+written. `_KillCosts` finds b and the sum for every k in one pass over the schedule.
 
-A plan from what is stored (`recover`) is mostly better than the killed schedule. Not always: with
-several tapes in the working memory, the planners that start from stored keys know fewer ways.
+A recovery also stores its adjoint in intervals of its own seconds. This may be more often than in
+the rest of the schedule: at most once for each interval `every` of it, and at most once for each
+step. At the end, the recovery discards the keys that the schedule would have left on the levels.
+
+A plan from the stored keys (`recover`) is usually better than the killed schedule, but not always.
+With several tapes in the working memory, planners that start from stored keys try fewer ways.
 """
 
 from bisect import bisect_left, bisect_right, insort
@@ -55,7 +63,7 @@ Stored: TypeAlias = tuple[frozenset[Key], ...]
 """The keys on each level."""
 
 Place: TypeAlias = tuple[Key, int]
-"""A key and the number of the level on which it lies."""
+"""A key and the number of the level on which it is stored."""
 
 
 def redone_at_most(
@@ -67,24 +75,25 @@ def redone_at_most(
     level: int,
     every: float,
 ) -> float:
-    """Bound the seconds that a kill before the last action is done costs.
+    """Return an upper bound, in seconds, of the cost of one kill during a schedule.
 
-    That is: what was done until the last action that was complete, and the makespan of the recovery
-    together exceed the makespan of the schedule by no more. So all counts that the recovery does,
-    spans, writes, reads and discards, also of adjoint checkpoints that it stores more often than
-    the schedule would have; planning, opening and verifying, which nobody has priced, do not, nor
-    does the part of an action that was under way. Each kill is one: of the recovery, which is again
-    a schedule, this says anew what a kill of it costs.
+    The cost is the time until the last complete action, plus the makespan of the recovery, minus
+    the makespan of the schedule. It includes all actions of the recovery: steps, writes, reads and
+    discards, also those of additional adjoint checkpoints. It does not include planning, opening
+    and verifying, which have no price in the platform, nor the part of an action that was
+    interrupted. The bound is for a single kill. A recovery is a schedule, too; call the function
+    again for a kill of the recovery.
 
-    `durable` are the numbers of the levels whose keys survive; the recovery stores its adjoint on
-    `level` every so many seconds. It holds for `recover` that is told what was `killed`, on this
-    platform, with all that was durable still there, of any planner's schedule. A recovery that is
-    not told plans from what is stored alone, which is mostly as good, and may cost more: it does
-    not record several steps at once from stored keys, and for long chains it does not find the best
-    of all ways.
+    `durable` are the numbers of the levels whose keys survive. The recovery stores its adjoint on
+    `level` about `every` seconds apart. The bound is true for `recover` with the argument `killed`,
+    for a schedule of any planner, on the same platform, if all durable keys are still stored.
+    Without `killed`, `recover` plans from the stored keys only. This is usually as good, but may
+    cost more: such a plan does not record several steps together from stored keys, and for long
+    chains it is not always the best one.
 
-    Infinite where one sweep is not enough to restore what a kill takes: where a state waits below
-    the stored tapes from which steps are reversed. Raises IllegalAction for an illegal schedule.
+    Return infinity if one sweep is not enough to restore what a kill destroys, because the state in
+    the register is at a smaller step than stored tapes from which steps are reversed. Raises
+    IllegalAction for an illegal schedule.
     """
     end = validate(schedule, platform)
     left_over = sum(
@@ -112,7 +121,7 @@ class Killed(NamedTuple):
     Attributes
     ----------
     schedule : Schedule
-        Its plan, as it was begun.
+        The schedule that it was performing.
     durable : collection of int
         The numbers of the levels whose keys survive.
     """
@@ -124,11 +133,12 @@ class Killed(NamedTuple):
 def taken_up(
     killed: Killed, platform: Platform, stored: Stored, adjoint: Place | None, /
 ) -> Schedule | None:
-    """Return the rest of what was killed, for a fresh process, from what is stored on each level.
+    """Return the rest of a killed schedule for a fresh process, from the keys stored on each level.
 
-    It reads the adjoint at this place, stores none, and leaves nothing but adjoints. None where the
-    schedule is never in a state of which just this survives, as when a checkpoint is corrupt; where
-    one sweep is not enough; and where the platform is not what it was and the rest does not fit.
+    It reads `adjoint`, a key and its level, writes no adjoints, and leaves only adjoints stored.
+    Return None in three cases: at no instant of the schedule would exactly these keys survive (for
+    example, because a checkpoint is corrupt); one sweep is not enough; or the platform has changed
+    and the rest does not fit.
     """
     plan = killed.schedule
     try:
@@ -144,7 +154,7 @@ def taken_up(
         back = Actions.of((*held, *_way_back(plan, platform, base, stored, fresh=not held)))
         rest = plan.actions[base:]
         on_adjoint = (rest.op >= WRITE) & (rest.kind == _ADJOINT)
-        note = "what was killed, taken up again"
+        note = "the killed schedule, resumed"
         whole = Schedule(plan.chain, back + rest.take(~on_adjoint), stored, note)
         left = Actions.of(_discards(validate(whole, platform).stored, ()))
     except IllegalAction:
@@ -153,9 +163,9 @@ def taken_up(
 
 
 def _last_with(schedule: Schedule, stored: Stored, durable: frozenset[int]) -> int | None:
-    """Return the last instant before an action at which just this lies on the durable levels.
+    """Return the last instant before an action at which exactly these keys are on durable levels.
 
-    The last one is where a kill loses most of all that leave the same.
+    Of all instants with the same keys, a kill at the last one loses most.
     """
     there = {
         (key, number)
@@ -183,9 +193,9 @@ def _last_with(schedule: Schedule, stored: Stored, durable: frozenset[int]) -> i
 def _way_back(
     schedule: Schedule, platform: Platform, base: int, stored: Stored, *, fresh: bool
 ) -> Iterator[Action]:
-    """Lead a fresh process, with what survives, to what the machine held at an instant.
+    """Yield actions that lead a fresh process with the surviving keys to the instant `base`.
 
-    `fresh` says that no adjoint is read: then the end has to be reached again, if it had been.
+    `fresh` means that no adjoint is read. Then x_n must be reached again if it had been reached.
     """
     machine = validate(replace(schedule, actions=schedule.actions[:base]), platform)
     state, tape = _held(schedule, machine, base)
@@ -212,7 +222,7 @@ def _way_back(
 def _held(
     schedule: Schedule, machine: Machine, base: int
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """Return what the registers hold that is used before they are given something else."""
+    """Return the state and the tape in the registers that are used before they are overwritten."""
     states, tapes = _dead(schedule.actions)
     state = None if states[base] else machine.state
     tape = None if tapes[base] or machine.tape is None else machine.tape
@@ -220,7 +230,7 @@ def _held(
 
 
 def _missing(machine: Machine, stored: Stored) -> list[Place]:
-    """Return what lay on the levels, but for adjoints, and is gone, in the order of a sweep."""
+    """Return the keys, except adjoints, that were stored and are lost, in the order of a sweep."""
     there = [
         (key, number)
         for number, keys in enumerate(machine.stored)
@@ -231,7 +241,7 @@ def _missing(machine: Machine, stored: Stored) -> list[Place]:
 
 
 def _discards(stored: Sequence[Collection[Key]], kept: Sequence[Collection[Key]]) -> list[Discard]:
-    """Return the Discards of all that is stored and not kept, but for adjoints."""
+    """Return Discards of all stored keys, except adjoints, that are not in `kept`."""
     return [
         Discard(key, number)
         for number, keys in enumerate(stored)
@@ -243,9 +253,9 @@ def _discards(stored: Sequence[Collection[Key]], kept: Sequence[Collection[Key]]
 def _nearest(
     schedule: Schedule, platform: Platform, stored: Stored, low: int, high: int
 ) -> Iterator[Read]:
-    """Return the Read that a sweep over these steps begins with, unless x_0 is nearer in time.
+    """Return the Read with which a sweep over these steps begins; none if x_0 is faster.
 
-    `high` is where it ends: to that step it has to advance in any case.
+    The sweep writes from step `low` and advances to step `high`.
     """
     chain = schedule.chain
     restarts = sorted(
@@ -262,7 +272,7 @@ def _nearest(
 
 
 def _sweep(missing: Sequence[Place], at: int, target: int | None) -> Iterator[Action]:
-    """Sweep forward from x_at, writing what is missing, to the target where there is one."""
+    """Yield a forward sweep from x_at that writes the missing keys and ends at `target`, if any."""
     for key, level in missing:
         if at < key.step:
             yield Advance(at, key.step)
@@ -277,21 +287,21 @@ def _sweep(missing: Sequence[Place], at: int, target: int | None) -> Iterator[Ac
 
 @dataclass(frozen=True, slots=True)
 class _Instants:
-    """One value for each instant, that before the first action the first.
+    """One value for each instant; the first instant is before the first action.
 
     Attributes
     ----------
     redone : float64 array
-        Seconds that a kill costs there, as far as the schedule has as many adjoint checkpoints as
-        its recovery.
+        Seconds that a kill costs there, if the recovery has no more adjoint checkpoints than the
+        schedule.
     left : float64 array
-        Seconds of what is left of the schedule, without its adjoint checkpoints.
+        Seconds of the rest of the schedule, without its adjoint checkpoints.
     stored : int64 array
-        Adjoint checkpoints that are still to be written.
+        Number of adjoint checkpoints that are still to be written.
     adjoint : int64 array
-        The step of the adjoint that survives; n where none does.
+        The step of the adjoint that survives; n if none does.
     base : int64 array
-        The number of the action before which all is redone; -1 where there is no such instant.
+        The number of the action from which the schedule is repeated; -1 if there is none.
     """
 
     redone: NDArray[np.float64]
@@ -302,7 +312,7 @@ class _Instants:
 
 
 class _Lying(NamedTuple):
-    """A restart key (sort 0) or a tape (sort 1) on a level: in order of what a sweep reaches."""
+    """A restart key (sort 0) or a tape (sort 1) on a level, in the order of a sweep."""
 
     step: int
     sort: int
@@ -310,12 +320,12 @@ class _Lying(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Return the step to which a sweep comes that writes it."""
+        """Return the step that a sweep has reached after writing it."""
         return self.step + self.sort
 
 
 class _Prices:
-    """Seconds of accesses, and of the forward in sums from the left."""
+    """Seconds of accesses, and cumulative seconds of advancing and recording."""
 
     def __init__(self, chain: Chain, platform: Platform) -> None:
         self.levels, self._platform, self._chain = platform.levels, platform, chain
@@ -332,7 +342,7 @@ class _Prices:
         return self.levels[here.level].discard(self.sizes[here.sort][here.step])
 
     def again(self, here: _Lying) -> float:
-        """Return the seconds to write it while a sweep passes, which records where it is a tape."""
+        """Return the seconds to write it in a sweep; for a tape, also the extra time to record."""
         write = self.levels[here.level].write(self._moved(here))
         return write + (self.instead[here.step] if here.sort else 0.0)
 
@@ -343,22 +353,22 @@ class _Prices:
 
 
 class _Base:
-    """An instant from which all is redone, and what is missing there since it has passed.
+    """An instant from which the schedule is repeated, and the keys that are missing for it.
 
     Attributes
     ----------
     number : int
-        Of the action before which it is.
+        The number of the action after this instant.
     until : float
-        Seconds of the schedule until then.
+        Seconds of the schedule before this instant.
     target : int or None
-        The step at which the sweep has to end, for what the registers hold.
+        The step at which the sweep must end, because of the content of the registers.
     low, high : float
-        From which step, and to which, the sweep writes; low > high where nothing is missing.
+        The first and the last step at which the sweep writes; low > high if nothing is missing.
     seconds : float
-        Of what is written again, recorded again, and discarded.
+        Seconds to write, record and discard again.
     written : set of _Lying
-        What was written to durable levels since, and lies there.
+        The keys that were written to durable levels since this instant and are still stored.
     """
 
     def __init__(self, number: int, until: float, target: int | None, seconds: float) -> None:
@@ -372,9 +382,9 @@ class _Base:
 
 
 class _KillCosts:
-    """The machine as far as a kill is concerned: the registers, what lies where, what survives.
+    """The part of the machine's state that matters for a kill: registers, keys, surviving adjoint.
 
-    `instants` walks over the schedule once.
+    `instants` goes through the schedule once.
     """
 
     def __init__(self, schedule: Schedule, platform: Platform, durable: frozenset[int], /) -> None:
@@ -382,14 +392,14 @@ class _KillCosts:
         self._durable = durable
         self._prices = _Prices(schedule.chain, platform)
         self._state, self._tape, self._turned = 0, (0, 0), False
-        # The adjoint that survives, if any, and seconds to read it.
+        # The adjoint that survives, if any, and the seconds to read it.
         self._adjoint, self._fresh, self._to_read = self._chain.length, True, 0.0
-        # From where all is redone; fixed once something was reversed since that adjoint.
+        # The instant from which the schedule is repeated; fixed after the next Reverse.
         self._base: _Base | None = None
         self._fixed = False
-        # The way back to there, until what survives is another.
+        # The seconds to return to that instant; None if the surviving keys have changed.
         self._back: float | None = None
-        # What lies on levels that are not durable, in order, and seconds to write all of it again.
+        # The keys on levels that are not durable, in order, and the seconds to write all of them.
         self._volatile, self._again = list[_Lying](), 0.0
         # The restart keys on durable levels, in order.
         self._kept = list[_Lying]()
@@ -402,7 +412,7 @@ class _KillCosts:
                     self._write(_Lying(key.step, KIND_CODE[key.kind], level))
                 elif level in self._durable and key.step <= self._adjoint:
                     seconds = self._platform.levels[level].read(self._chain.nbytes(key))
-                    # Which of several copies is read is for the recovery to choose.
+                    # The recovery chooses the copy to read; the slowest one gives a bound.
                     dearer = max(seconds, self._to_read) if key.step == self._adjoint else seconds
                     self._survives(key.step, dearer)
 
@@ -429,9 +439,9 @@ class _KillCosts:
         return _Instants(redone, left, _from_here(writes.astype(np.int64)), adjoint, bases)
 
     def _rebase(self, number: int, until: float, *, state_dead: bool, tape_dead: bool) -> None:
-        """Redo from this instant on, if one sweep is enough to restore what is held now."""
+        """Make this instant the base if one sweep suffices to restore the registers and keys."""
         state = None if state_dead else self._state
-        if self._turned and self._fresh:  # another process has to reach x_n again
+        if self._turned and self._fresh:  # a fresh process must reach x_n again
             if state not in (None, self._chain.length):
                 return
             state = self._chain.length
@@ -450,7 +460,7 @@ class _KillCosts:
             base.low, base.high = self._volatile[0].step, self._volatile[-1].end
 
     def _redone(self, until: float) -> float:
-        """Return what a kill costs now."""
+        """Return the seconds that a kill costs now."""
         if self._base is None:
             return inf
         if self._back is None:
@@ -458,7 +468,7 @@ class _KillCosts:
         return until - self._base.until + self._back
 
     def _way_back(self, base: _Base) -> float:
-        """Return the seconds to the base, with all that the machine held there."""
+        """Return the seconds to restore the registers and keys of the base."""
         low, high = base.low, base.high
         if base.target is not None:
             if high > base.target:
@@ -503,7 +513,7 @@ class _KillCosts:
         if level in self._durable and op == WRITE:
             self._survives(step, self._platform.levels[level].read(size))
         elif level not in self._durable and op == READ:
-            # What it begins with does not survive: nothing is known until it is stored.
+            # The adjoint that is read does not survive: there is no base until one is stored.
             self._base, self._fixed = None, True
 
     def _survives(self, step: int, to_read: float) -> None:
@@ -526,7 +536,7 @@ class _KillCosts:
         if here.level not in self._durable:
             del self._volatile[bisect_left(self._volatile, here)]
             self._again -= self._prices.again(here)
-            self._again *= bool(self._volatile)  # nothing is exactly nothing, whatever was rounded
+            self._again *= bool(self._volatile)  # exactly 0 without keys, in spite of rounding
             return
         self._back = None
         if here.sort == _RESTART:
@@ -541,7 +551,7 @@ class _KillCosts:
 
 
 def _dead(actions: Actions) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Tell before each action whether what state and tape hold is not used any more."""
+    """Return for each action whether the state, and the tape, before it are not used any more."""
     op, kind = actions.op, actions.kind
     restart, tape = (op >= WRITE) & (kind == _RESTART), (op >= WRITE) & (kind == _TAPE)
     state = _gives_first((restart & (op == READ)), (op <= RECORD) | (restart & (op == WRITE)))
@@ -550,7 +560,7 @@ def _dead(actions: Actions) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
 
 
 def _gives_first(gives: NDArray[np.bool_], uses: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Tell from each row on whether the register is given something before it is used, if ever."""
+    """Return for each row whether the register is overwritten before its next use, if any."""
     size = len(gives)
     following = np.where(gives | uses, np.arange(size), size)
     following = np.minimum.accumulate(following[::-1])[::-1]

@@ -1,10 +1,11 @@
 """The seconds to reverse equal steps, by their number and by the free space on the levels.
 
 P(n, F) and n u + r_k + Q(n, F, k) of `mixed` are solved once, on all levels together, for every
-combination F of what kept checkpoints may leave free. Of a long chain they are known up to 256
-steps, and then for lengths that grow by a 32nd each, and are taken to be straight in between, which
-is enough to choose what to keep. Where a length is solved for, those just below it lie between it
-and the last one known; so a part that is shorter than this gap is split off several times at once.
+combination F of free space that kept checkpoints may leave. For a long chain they are solved for
+each length up to 256 steps, and then for lengths that increase by a 32nd each. Lengths in between
+are interpolated linearly, which is precise enough to choose the checkpoints to keep. When the next
+length is solved, the lengths just below it are not known. Therefore a part that is shorter than the
+gap between two lengths is split off several times in one step.
 """
 
 from collections.abc import Sequence
@@ -27,26 +28,27 @@ from ckio.platform.chain import Chain
 Seconds = NDArray[np.float64]
 
 MOST_COMPARED, _MOST_NUMBERS = 2e7, 1 << 26
-"""Sums of two numbers that tables may compare, some 0.1 s, and the numbers that they may hold."""
+"""The most sums that are compared for the tables (about 0.1 s), and the most numbers in them."""
 
 _SHORT, _TRIED = 256, 64
-"""Of a longer chain, up to these lengths all are solved for, and all are tried as parts."""
+"""For a longer chain, all lengths up to the first number are solved, and all parts up to the
+second are tried."""
 
 _MOST_COLUMNS, _MOST_SUMS = 768, (1 << 14, 128)
-"""Combinations of free room that are told apart; on a level alone, without tapes and with."""
+"""The most combinations of free space; the most values on one level, without and with tapes."""
 
 _FEWEST = 14
-"""Slots that are counted of a far level, before fewer are of a nearer one."""
+"""The levels that are slower to read are reduced to this many slots before nearer ones are."""
 
 FOREVER = 1e300
-"""Instead of infinity, which cannot be interpolated."""
+"""A number of seconds used instead of infinity, which cannot be interpolated."""
 
 
 def spaces(chain: Chain, platform: Platform, /, *, held: int, new_tapes: bool) -> list[Space]:
-    """Return the free space of each level that can hold a checkpoint, new or kept.
+    """Return the free space of each level that can store a checkpoint, new or kept.
 
-    Of a level with very many slots only some are counted. One that is read-only takes for ever to
-    be written to, and is not filled by what is kept on it.
+    Only some slots of a level with very many slots are counted. A write to a read-only level takes
+    infinitely long, and kept checkpoints do not fill it.
     """
     read_only = [
         slots_of(level.name, number, 0, write=FOREVER, read=level.read(chain.restart), endless=True)
@@ -74,7 +76,7 @@ def spaces(chain: Chain, platform: Platform, /, *, held: int, new_tapes: bool) -
 
 
 class ResumeTables:
-    """P and Q by length (rows) and free room (columns; the last is room that there is not).
+    """P and Q by length (rows) and free space (columns; the last means "does not fit").
 
     Attributes
     ----------
@@ -85,9 +87,9 @@ class ResumeTables:
     again : list of float64 arrays
         n u + r_k + Q by level.
     after_restart : tuple of arrays of int
-        By level, the column that a restart checkpoint there leads to.
+        By level, the column after a restart checkpoint is stored there.
     complete : bool
-        Whether every length and every slot is in the tables, nothing rounded.
+        Whether the tables have every length and every slot, without rounding.
     """
 
     def __init__(
@@ -124,7 +126,7 @@ class ResumeTables:
 
     @staticmethod
     def _left(solved: Table, after: Numbers) -> Seconds:
-        """P where a checkpoint more is stored."""
+        """Return P if one more checkpoint is stored."""
         rows = np.append(np.where(after < 0, -1, np.minimum(after, solved.last)), -1)
         left: Seconds = solved.seconds[rows].T
         return left
@@ -134,7 +136,7 @@ class ResumeTables:
         return np.vstack((np.minimum(known, FOREVER), rows))
 
     def slots(self, place: int, /) -> int:
-        """How many restart checkpoints fit on a level as it is counted here."""
+        """Return how many restart checkpoints fit on a level in these tables."""
         if not (room := self.empty):
             return 0
         after, count = self.after_restart[place], 0
@@ -142,10 +144,10 @@ class ResumeTables:
             room, count = then, count + 1
         return count
 
-    # What lengths between those of the rows take
+    # The values for lengths between the rows
 
     def between(self, values: Seconds, lengths: Numbers, columns: Numbers, /) -> Seconds:
-        """The values at any lengths, for one column each, or a row of columns for each length."""
+        """Return the values at any lengths, for one column each, or a row of columns for each."""
         if self._last == self.lengths[-1]:
             exact: Seconds = values[lengths, columns]
             return exact
@@ -159,7 +161,7 @@ class ResumeTables:
         return between
 
     def stored_seconds(self, place: int, lengths: Numbers, columns: Numbers, /) -> Seconds:
-        """Q for lengths and columns, to which r is added."""
+        """Return r + Q for lengths and columns."""
         again = self.between(self.again[place], lengths, columns)
         seconds: Seconds = again - lengths * self.move
         return seconds
@@ -181,7 +183,7 @@ class ResumeTables:
             self.again[place][row, :-1] = np.minimum(again, FOREVER)
 
     def _sweep(self, place: int, n: int, columns: Numbers) -> Seconds:
-        """Q0: the seconds from x_0, stored and to be advanced from."""
+        """Return Q0: the seconds if x_0 is stored and the next action is to advance from it."""
         rows = self._tried[: np.searchsorted(self.lengths[self._tried], n)]
         parts, inner, again = self.lengths[rows], self._inner[place], self.again[place]
         short = int(np.searchsorted(parts, n - self.lengths[self._last]))
@@ -197,10 +199,11 @@ class ResumeTables:
     def _several(
         self, place: int, n: int, rows: Numbers, columns: Numbers
     ) -> tuple[Seconds, Seconds]:
-        """Q0 where as many short parts are split off as leave a length that is known.
+        """Return Q0 if several short parts are split off, until a known length remains.
 
-        Each of several first parts is written anew; after each of several second ones, x_0 is
-        gone on from. All first parts count as if there were only the room of the last of them.
+        First result: the parts are split off at the beginning, and each has a new checkpoint. All
+        of them are assumed to have only the free space of the last one. Second result: the parts
+        are split off at the end, each after an advance from x_0.
         """
         space, parts, inner = self.spaces[place], self.lengths[rows], self._inner[place]
         many = -(-(n - self.lengths[self._last]) // np.maximum(parts, 1))
@@ -219,7 +222,7 @@ class ResumeTables:
         return first, second + moves[:, None] * self.move
 
     def _taped(self, place: int, n: int, columns: Numbers) -> Seconds:
-        """P where the tape of the first step is written, and those of others up to a known P."""
+        """Return P if the tape of the first step is written, and of more up to a known length."""
         cost, after = self.spaces[place].tape, columns
         if cost == np.inf:
             return np.full(len(columns), FOREVER)
@@ -231,7 +234,7 @@ class ResumeTables:
 
 
 def _growing(first: int, steps: int, *, part: int) -> Numbers:
-    """0 to `first`, and then each by a part larger than the one before, up to the last."""
+    """Return lengths 0 to `first`, then each larger than the one before by 1 / `part`."""
     lengths = list(range(min(first, steps) + 1))
     while lengths[-1] < steps:
         lengths.append(min(steps, lengths[-1] + max(1, lengths[-1] // part)))
