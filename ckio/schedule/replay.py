@@ -112,7 +112,7 @@ class StepRows:
 
     @staticmethod
     def are_few(actions: Actions, length: int, /) -> bool:
-        """Return whether there are not too many rows, because few steps are recorded several times."""
+        """Return whether there are not too many rows: few steps are recorded several times."""
         within = (actions.op < WRITE) & (actions.end <= length) & (actions.op != ADVANCE)
         count = np.where(within, actions.end - actions.begin, 1)
         return bool(count.sum(dtype=float) <= _AGAIN * (len(count) + length))
@@ -232,7 +232,7 @@ class VariableColumns:
         return unknown
 
     def tapes(self) -> Bools:
-        """Return the Reverses of one step for which all variables of the tape were read one by one."""
+        """Return the Reverses of one step for which all variables of the tape were read."""
         actions, taped = self.actions, self.variables.taped
         complete: Bools = (actions.op == REVERSE) & (actions.end - actions.begin == 1)
         complete &= bool(taped) & (actions.end <= self.steps.length)
@@ -286,7 +286,7 @@ class VariableColumns:
         }
 
     def _stands(self) -> int | None:
-        """Return the step that the forward sweep reached, or None if a variable has changed since."""
+        """Return the step that the forward sweep reached; None if a variable has changed since."""
         forward = np.flatnonzero(self.actions.op <= RECORD)
         since = int(forward[-1]) if len(forward) else -1
         for column in self._columns.values():
