@@ -38,8 +38,7 @@ class Kind(Enum):
 
 
 def _whole(what: str, number: object) -> int:
-    """Return a whole number of any type (for example numpy's) as an int; raise BadInput for others.
-    """
+    """Return a whole number of any type (for example numpy's) as an int; raise BadInput otherwise."""
     try:
         return index(number)  # type: ignore[arg-type]
     except TypeError:
@@ -48,7 +47,7 @@ def _whole(what: str, number: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The name of a checkpoint. Within one run, its key determines the bytes of a checkpoint.
+    """The name of a checkpoint. Within one run, the key determines the bytes of its checkpoint.
 
     `name` is one variable of the checkpoint, or "" for the whole checkpoint.
     """

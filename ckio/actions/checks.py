@@ -30,8 +30,7 @@ def check_size(what: str, nbytes: object, /) -> int:
 
 
 def check_line(what: str, text: str, /) -> str:
-    """Return `text`; raise BadInput if it has control characters, which could control a terminal.
-    """
+    """Return `text`; raise BadInput if it has control characters, which may control a terminal."""
     if _CONTROL.search(text):
         raise BadInput(f"{what} = {text[:80]!r}; it must have no control characters")
     return text
@@ -51,8 +50,7 @@ def as_float(value: object, /) -> float | None:
 
 
 def told(value: object, /) -> str:
-    """Return a rejected value as words for a message: a number, the shape of an array, or a type.
-    """
+    """Return a rejected value as words for a message: a number, an array's shape, or a type."""
     match value:
         case np.ndarray():
             return f"an array of shape {value.shape}"
