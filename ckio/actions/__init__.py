@@ -38,7 +38,7 @@ class Kind(Enum):
 
 
 def _whole(what: str, number: object) -> int:
-    """Return a whole number of any type (for example numpy's) as an int; raise BadInput otherwise."""
+    """Return a whole number of any type (for example numpy's) as an int, or raise BadInput."""
     try:
         return index(number)  # type: ignore[arg-type]
     except TypeError:
