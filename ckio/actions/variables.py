@@ -235,7 +235,10 @@ class ChainFlows:
         yield begin, end
 
     def has(self, variable: str, flow: str, names: str, /) -> Bools:
-        """Return whether each step has the variable among the `names` ("use", ...) of this `flow`."""
+        """Return whether each step has the variable among these names of this flow.
+
+        `flow` is "forward", "record" or "reverse", and `names` is "use", "out" or "kill".
+        """
         return self.column(lambda step: variable in getattr(getattr(step, flow), names))
 
     def restores(self, variable: str, /) -> Bools:
@@ -469,7 +472,7 @@ class Variables:
 
 
 def _before(happens: Bools, ends: Bools) -> Bools:
-    """Return, for each index, whether `happens` is true from it on, before or when `ends` is true."""
+    """Return, for each index, whether something happens from it on, and not after the next end."""
     first = following(happens)
     before: Bools = (first < len(happens)) & (first <= following(ends))
     return before
