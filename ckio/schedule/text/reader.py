@@ -393,7 +393,7 @@ class TextReader:
                 self.fail(line, _ANY)
 
     def keep(self, words: list[str]) -> bool:
-        """Read a header, or return False; raise an error if it does not have its form in `FORMS`.
+        """Read a header, or return False; raise an error if it does not have the form of `FORMS`.
         """
         match words:
             case [header, *rest] if header in _VARIABLES:
