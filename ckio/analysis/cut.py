@@ -67,13 +67,13 @@ _EXACT: Final = 60
 """The bits of the bound on the flow, in units."""
 
 _ROUNDED: Final = 1 + 2.0**-30
-"""The bound is a sum of floats. Rounding may make it too small by more than a unit for each."""
+"""The bound is a sum of floats. Rounding may make it too small by more than a unit for each term.
+"""
 
 _INFINITE: Final = 1 << 62
 
 CAPACITY: Final = 30
-"""The bits of a capacity. scipy adds the capacities of an arc and its reverse, in signed 32 bits.
-"""
+"""The bits of a capacity: scipy adds those of an arc and of its reverse, in signed 32 bits."""
 
 
 class Arcs(NamedTuple):
@@ -231,8 +231,7 @@ def _reaching(capacities: Any, sink: int) -> Bools:
 
 
 def _across(residual: Any, beyond: Bools, most: int) -> int:
-    """Return the remaining capacity of the arcs to the nodes beyond, at most `most` for each arc.
-    """
+    """Return the remaining capacity of the arcs to the nodes beyond, each at most `most`."""
     tails = np.repeat(np.arange(len(beyond)), np.diff(residual.indptr))
     crossing = ~beyond[tails] & beyond[residual.indices]
     return sum(np.minimum(residual.data[crossing], most).tolist())

@@ -393,8 +393,7 @@ class TextReader:
                 self.fail(line, _ANY)
 
     def keep(self, words: list[str]) -> bool:
-        """Read a header, or return False; raise an error if it does not have the form of `FORMS`.
-        """
+        """Read a header, or return False; raise an error if its form is not that in `FORMS`."""
         match words:
             case [header, *rest] if header in _VARIABLES:
                 self.variables.keep(header, rest)
