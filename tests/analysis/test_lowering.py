@@ -289,7 +289,7 @@ def test_a_lowered_schedule_that_does_not_fit_is_refused() -> None:
     step = Step(Flow({"a"}, {"a"}, {"a"}))
     chain = chain_of(9, 1)
     platform = Platform((Level(name="ram", capacity=3),), 1)
-    with pytest.raises(IllegalAction, match="needs 2 bytes where"):
+    with pytest.raises(IllegalAction, match="needs 2 bytes, but"):
         lower(hrevolve(chain, platform), Variables({"a": 2}, step), platform=platform)
 
 
