@@ -309,7 +309,7 @@ def test_less_to_store_is_more_checkpoints_and_whole_states_may_not_fit(place: P
 
 def test_a_model_of_another_kind_can_speak_for_itself(place: Path) -> None:
     said = complaint("analyze", "paper:Foreign", at=place)
-    assert "nothing is known of its state" in said
+    assert "its steps cannot be observed" in said
     assert "declare" in said
     found = answer("analyze", "paper:Speaking", at=place)
     assert (found["source"], found["watched"]) == ("declared", 0)
