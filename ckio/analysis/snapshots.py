@@ -96,30 +96,22 @@ class SnapshotFamily:
 
     @property
     def snp0(self) -> Names:
-        """A part of every snapshot: out(C) & (use(C̄) | (Req - out(C̄))).
-        (6).
-        """
+        """A part of every snapshot: out(C) & (use(C̄) | (Req - out(C̄))), equation (6)."""
         return self.out_c & (self.c_bar.use | (self.req - self.c_bar.out))
 
     @property
     def opt1(self) -> Names:
-        """Part of Snp in any case; restored by Sbk, or by C̄: Req & out(C̄) & use(C̄).
-        (6).
-        """
+        """In Snp in any case; restored by Sbk, or by C̄: Req & out(C̄) & use(C̄), equation (6)."""
         return self.req & self.c_bar.out & self.c_bar.use
 
     @property
     def opt2(self) -> Names:
-        """In Sbk alone, or in Snp and restored by C̄: (Req & out(C̄)) - use(C̄).
-        (6).
-        """
+        """In Sbk alone, or in Snp and restored by C̄: (Req & out(C̄)) - use(C̄), equation (6)."""
         return (self.req & self.c_bar.out) - self.c_bar.use
 
     @property
     def opt3(self) -> Names:
-        """In Snp, or restored by D̄: (out(D̄) & (use(C̄) | Req)) - out(C).
-        (6).
-        """
+        """In Snp, or restored by D̄: (out(D̄) & (use(C̄) | Req)) - out(C), equation (6)."""
         return (self.d_bar.out & (self.c_bar.use | self.req)) - self.out_c
 
     def choice(self, plus: Iterable[str], /) -> Snapshot:

@@ -260,7 +260,7 @@ def test_an_assignment_that_is_none_is_refused() -> None:
 
 
 def test_a_price_needs_seconds() -> None:
-    with pytest.raises(BadInput, match="nothing says what it takes to compute 'sin' again"):
+    with pytest.raises(BadInput, match="the seconds to compute 'sin' again are not known"):
         partition(PENDULUMS, start(), level(1.0), seconds="declared")
     unknown: Any = "guessed"
     checked: Seconds = unknown
