@@ -229,11 +229,11 @@ def test_a_graph_is_read_from_text() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("required", "no graph of values"),
-        ("value = 1", "no graph of values.*unexpected keyword argument 'value'"),
-        ("required = []", "no graph of values.*'arguments'"),
-        ("required = []\narguments = 3", "no graph of values"),
-        ("required = []\narguments = {u = 3}", "no graph of values"),
+        ("required", "not a graph of values"),
+        ("value = 1", "not a graph of values.*unexpected keyword argument 'value'"),
+        ("required = []", "not a graph of values.*'arguments'"),
+        ("required = []\narguments = 3", "not a graph of values"),
+        ("required = []\narguments = {u = 3}", "not a graph of values"),
         ("required = []\narguments = {u = []}\nnbytes = {u = -3}", "nbytes of 'u' = -3"),
         ('required = []\narguments = {u = "w"}', "'w' is one name, but several are expected"),
         ('required = ["w"]\narguments = {}', "required names 'w', which is not a value"),
