@@ -309,7 +309,7 @@ def test_less_to_store_is_more_checkpoints_and_whole_states_may_not_fit(place: P
 
 def test_a_model_of_another_kind_can_speak_for_itself(place: Path) -> None:
     said = complaint("analyze", "paper:Foreign", at=place)
-    assert "nothing is known of its state" in said
+    assert "its steps cannot be observed" in said
     assert "declare" in said
     found = answer("analyze", "paper:Speaking", at=place)
     assert (found["source"], found["watched"]) == ("declared", 0)
@@ -442,7 +442,7 @@ def test_of_one_step_nothing_is_asked_that_is_about_a_model(place: Path) -> None
         (("graph.toml", "--steps", 3), "--steps is about a model, and graph.toml is one step"),
         (("graph.toml", "--set", "a=1"), "--set is about a model"),
         (("none.toml",), "none.toml: No such file"),
-        (("wrong.toml",), "wrong.toml: it is no graph of values"),
+        (("wrong.toml",), "wrong.toml: this is not a graph of values"),
         (("paper:nothing", "--state", "paper:declared"), "has no attribute 'nothing'"),
     ):
         assert said in complaint("analyze", *words, at=place)
