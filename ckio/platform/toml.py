@@ -52,9 +52,9 @@ _DOTTED: Final = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART})++")
 _NUMBERS: Final = 2**63
 
 _HEADER: Final = """\
-# The storage of one machine for ckio. You can edit this file; it has all that ckio knows.
+# The storage of one machine, as ckio uses it. You can edit this file; ckio stores nothing else.
 # Seconds of one access = latency + per_byte * bytes of the checkpoint.
-# Bytes are plain numbers or text like "64 MiB". A level without `capacity` has no limit;
+# Bytes are plain numbers or text like "64 MiB". A level without `capacity` never fills;
 # without `working_memory` a tape of any length fits in memory.
 
 """
