@@ -312,13 +312,13 @@ class Platform(Carried, Printed):
 
     @staticmethod
     def from_hrevolve(text: str, /, *, source: str = "platform") -> "Platform":
-        """Return the platform described in H-Revolve's text form (Herrmann & Pallez, 2020).
+        r"""Return the platform described in H-Revolve's text form (Herrmann & Pallez, 2020).
 
         The text has the number of levels K, then K lines `slots write read`. A checkpoint has one
         byte in this form, so that a capacity of s slots is s bytes; the working memory holds the
         tape of one step. Raises BadInput.
 
-        >>> platform = Platform.from_hrevolve("2\\n20 1 1\\n500 5.5 5")
+        >>> platform = Platform.from_hrevolve("2\n20 1 1\n500 5.5 5")
         >>> platform.levels[1].capacity, platform.levels[1].write(1)
         (500, 5.5)
         """

@@ -27,7 +27,7 @@ def loads(
     *,
     source: str = "costs",
 ) -> Chain:
-    """Return the chain described by a table; it has as many steps as the table has data lines.
+    r"""Return the chain described by a table; it has as many steps as the table has data lines.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def loads(
     missing, and as `Chain` does.
 
     >>> costs = dict(record=0.75, reverse=1.0, restart=64, tape=128, adjoint=64)
-    >>> chain = loads("advance\\n0.5\\n0.125", costs)
+    >>> chain = loads("advance\n0.5\n0.125", costs)
     >>> chain.steps, list(chain.advance), chain.record
     (2, [0.5, 0.125], 0.75)
     """
