@@ -386,7 +386,7 @@ class LevelsLeft:
         ]
 
     def for_others(self) -> list[Backend]:
-        """Return the backends for use after this: unchanged, or full, or replaced by empty memory."""
+        """Return the backends for later use: unchanged, or full, or replaced by empty memory."""
         backends = list(self._backends)
         for number in self._full:
             full = FailoverLevel(backends[number], is_full=True)
@@ -610,7 +610,7 @@ class RunPart(Protocol):
     done: int
 
     def begin(self, parts: "RunParts", /) -> Generator[Times]:
-        """Do checks and reservations; return a generator that performs actions, with their times."""
+        """Do checks and reservations; return a generator that performs actions and yields times."""
 
     def actions(self) -> Iterator[Action]:
         """Return the actions to which the times belong."""

@@ -372,7 +372,7 @@ def _as_open(platform: Platform, memory: int, lender: Ram) -> Platform:
 
 
 def _together(kept: Sizes, wanted: Sizes, capacity: int | None) -> Sizes:
-    """Return the slots to reserve: for the level's checkpoints, then for staged ones if they fit."""
+    """Return the slots to reserve: for the level's checkpoints, then for staged ones that fit."""
     room: float = inf if capacity is None else capacity
     slots: dict[int, int] = {}
     for sizes in (kept, wanted):
