@@ -220,8 +220,7 @@ class Rank(ABC):
     # The channels
 
     def begin_all(self) -> None:
-        """Begin transfers on all idle channels, as far as possible, in the order of the platform.
-        """
+        """Begin transfers on all idle channels as far as possible, in the order of the platform."""
         for number, idle in enumerate(self.idle):
             if idle and (transfer := self.traffic.begin(number)) is not None:
                 if not transfer.direct:

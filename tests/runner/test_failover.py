@@ -143,7 +143,7 @@ def test_with_no_level_left_it_stops_and_says_why(number: int) -> None:
     with pytest.raises(StorageError, match="there is no way to continue") as caught:
         told.run(PLAN, PLATFORM, levels)
     assert isinstance(caught.value.__cause__, StorageError)
-    for words in (str(caught.value.__cause__), "'level", "is intact: resume the run"):
+    for words in (str(caught.value.__cause__), "'level", "are intact: resume the run"):
         assert words in str(caught.value)
     assert caught.value.level is not None
     asked = [level for level, _, _ in faults.raised]

@@ -640,6 +640,6 @@ def test_a_channel_that_gets_no_thread_is_named(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(threading.Thread, "start", refused)
     with pytest.raises(
-        RunFailed, match=r"^no thread can be started for channel .tape.
+        RunFailed, match=r"^no thread can be started for channel 'tape' \(can't start"
     ):
         run(Schedule(CHAIN, ()), PLATFORM, CountingModel(CHAIN), [Ram(), Ram(), Ram()], overlap=ALL)

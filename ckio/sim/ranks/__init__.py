@@ -119,8 +119,7 @@ class Ranks(Carried):
         return self.spread.draw(np.random.default_rng((self.seed, 0)), self.count)
 
     def draws(self, rank: int, steps: int, /) -> NDArray[np.float64] | None:
-        """Return factors for the steps that a rank computes, in their order; None without jitter.
-        """
+        """Return factors for the steps that a rank computes, in order; None without jitter."""
         if self.jitter is None:
             return None
         return self.jitter.draw(np.random.default_rng((self.seed, 1 + rank)), steps)
