@@ -159,7 +159,7 @@ def test_with_no_level_left_it_ends_and_goes_on_when_there_is_one(
     with monkeypatch.context() as here:
         here.setenv("HARM", "25")
         done = ckio(*RESUME, at=at, status=1)
-    assert "there is no way to go on" in done.stderr
+    assert "there is no way to continue" in done.stderr
     assert "resume the run" in done.stderr
     assert answer(*RESUME, at=at)["gradient_digest"] == known["gradient_digest"]
 

@@ -175,7 +175,7 @@ def test_the_model_must_have_the_sizes_that_were_planned_for_every_step() -> Non
 def test_a_tape_beyond_the_memory_of_the_machine_is_seen_before_the_start(tape: Any) -> None:
     chain = replace(CHAIN, tape=tape)
     schedule = Schedule(chain, [Record(0, 9), Reverse(0, 9)])
-    with pytest.raises(BadInput, match="the tape of 9 steps in memory"):
+    with pytest.raises(BadInput, match="memory for the tape of 9 steps"):
         run(schedule, Platform(()), CountingModel(chain), [])
 
 

@@ -349,7 +349,7 @@ def remove(path: Path, /) -> None:
 
 
 def _is_ours(name: str, folder: int) -> bool:
-    """Return whether this is a file of slots: it contains our magic or a live slot, or only zeros."""
+    """Return whether this is a file of slots: it has our magic or a live slot, or only zeros."""
     stride = _stride(Path(name))
     if not stride or not _is_regular(name, folder):
         return False

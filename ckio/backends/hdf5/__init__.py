@@ -401,7 +401,7 @@ class Commits:
             self._put_state(group, slot, _STORED)
 
     def give_up(self, group: Group, slot: int, /) -> None:
-        """Free a slot whose commit failed: now if the disk permits, otherwise before later writes."""
+        """Free a slot whose commit failed: now if the disk permits, or else before later writes."""
         self._stuck.append((group, slot))
         with suppress(OSError):
             self.withdraw()

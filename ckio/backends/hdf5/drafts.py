@@ -304,7 +304,7 @@ def _make_field(
 
 
 def _as_hdf5(field: Field, nbytes: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and type of a field in HDF5; if HDF5 has no such type, those of its bytes."""
+    """Return the shape and type of a field in HDF5; those of its bytes if HDF5 has no such type."""
     dtype = np.dtype(field.dtype)
     if len(field.shape) < _MOST_DIMENSIONS and _has_type(dtype):
         return field.shape, dtype

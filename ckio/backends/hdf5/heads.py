@@ -195,7 +195,7 @@ def load(files: Files, fd: int, name: str, /) -> Start:
     size = files.size(fd)  # again, because a run may have extended the file meanwhile
     if pages is None and _ends(data) > start.eof and not _is_flipped(data, size):
         raise StorageError(
-            f"{name} was changed by another program than ckio and cannot be used; use a new archive"
+            f"{name} was changed by a program other than ckio and cannot be used; use a new archive"
         )
     if start.end > size:
         raise StorageError(f"{name} was cut off: it has {size} bytes, and {start.end} are in use")
@@ -459,7 +459,7 @@ def stride(form: Form, /) -> int:
 
 
 def is_plain(layout: Layout, /) -> bool:
-    """Return whether a layout is one field of plain bytes, whose number may differ by checkpoint."""
+    """Return whether a layout is one field of plain bytes; their number differs by checkpoint."""
     return len(layout) == 1 and layout[0].dtype in _BYTES and len(layout[0].shape) == 1
 
 
