@@ -92,7 +92,7 @@ def test_what_is_run_is_shown_and_compared(place: Path) -> None:
     least = forward_minimum(ran.schedule, ran.platform)
     steps = json.loads((place / "run" / "result.json").read_text())["forward_steps"]
     assert least <= steps
-    assert f"{steps} (at least {least} with restart data in all this room)" in done.stdout
+    assert f"{steps} (at least {least} with restart data in all this space)" in done.stdout
 
     compared = answer("compare", "run/predicted.txt", "run/measured.txt", at=place)
     writes = [row["actions"] for row in compared["rows"] if row["name"].startswith("write")]
