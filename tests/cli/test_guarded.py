@@ -192,7 +192,7 @@ def test_a_run_that_is_resumed_is_guarded_if_that_is_said_again(
     with monkeypatch.context() as wrong:
         wrong.setenv("WRONG", "from the start")
         if "--by-variable" in more:  # then what is stored goes by what is declared
-            assert "declares other variables" in ckio(*resume, at=at, status=2).stderr
+            assert "declares different variables" in ckio(*resume, at=at, status=2).stderr
         else:
             assert "uses slow, which is not declared" in ckio(*resume, at=at, status=1).stderr
     killed(monkeypatch, at, "adjoint:9", "run", model, *RESUME)

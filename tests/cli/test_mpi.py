@@ -73,7 +73,7 @@ def test_a_job_that_lost_a_rank_ends_and_is_resumed(
         assert all(f"rank-{rank}/" in seen for rank in range(4))
     said = failed(2, *RESUME, at=tmp_path, status=2)
     assert "a run of 4 ranks, and this job has 2 ranks" in said
-    assert "resume it on 4 ranks" in said
+    assert "resume the run on 4 ranks" in said
     assert "a run of 4 ranks, and this job has 1 rank" in commands.complaint(*RESUME, at=tmp_path)
     assert stored(tmp_path) == left
     if what == "kill":

@@ -162,7 +162,7 @@ def test_from_another_directory_relative_levels_are_not_taken_for_lost(
     elsewhere.mkdir()
     shutil.copy(half / "ocean.py", elsewhere)
     line = complaint("run", "ocean:growth", "--resume", "--into", half / "run", at=elsewhere)
-    assert "was begun in another directory, from which its level far is ck/" in line
+    assert "was begun in another directory, to which the path ck/" in line
     assert line.endswith(f"cd {half} && ckio run ocean:growth --resume --into run\n")
     half.rename(tmp_path / "moved")  # with its levels: then they are found from there
     done = ckio(*RESUME, "--json", at=tmp_path / "moved")
@@ -242,7 +242,7 @@ def test_another_model_or_control_is_refused(half: Path, monkeypatch: pytest.Mon
     line = complaint("run", "vorticity", *words()[2:], "--resume", at=half)
     assert "the model is vorticity, that of the run ocean:growth" in line
     monkeypatch.setenv("RATE", "0.31")
-    assert "the controls of the model are others" in complaint(*RESUME, at=half)
+    assert "the controls of the model are different" in complaint(*RESUME, at=half)
 
 
 def test_costs_that_are_measured_again_change_nothing(half: Path, digest: str) -> None:

@@ -170,7 +170,7 @@ def test_a_resumed_run_has_the_controls_that_it_was_begun_with(
     assert answer(*LINE, at=at)["gradient_digest"] == whole["gradient_digest"]
     np.savez(at / "control.npz", x=np.linspace(0, 2, 64), source=np.zeros(64))
     line = complaint(*LINE, "--control", "control.npz", at=at)
-    assert "the controls of the model are others" in line
+    assert "the controls of the model are different" in line
 
 
 def test_the_gradient_goes_where_it_is_asked_to(tmp_path: Path) -> None:

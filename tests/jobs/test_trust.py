@@ -118,9 +118,9 @@ def test_a_model_is_imported_only_where_the_caller_names_it(at: Path, name: str)
 
     edited(at / "run" / MANIFEST, resigned)
     line = complaint("run", "--resume", "--into", "run", at=at)
-    assert "nothing that a file names is imported" in line
+    assert "ckio imports no model that only a file names" in line
     assert "ckio run" in line
-    with contextlib.chdir(at), pytest.raises(BadInput, match="nothing that a file names"):
+    with contextlib.chdir(at), pytest.raises(BadInput, match="no model that only a file names"):
         Job("run").run()
     assert not (at / "harmed").exists()
     assert "harm" not in sys.modules
