@@ -248,7 +248,7 @@ def test_calibrate_finds_one_codec_for_all_ranks(tmp_path: Path) -> None:
         (2, ("run", *WAVE, "--platform", "nowhere.toml", "--into", "x"), "nowhere.toml: No such"),
         (2, ("RUN", "--by-variable"), "--by-variable needs a job of one rank, and this job has 2"),
         (2, ("RUN", "--set", "grid=4"), "grid"),
-        (3, ("RUN", *OVERLAP), "--overlap is for parts of one size"),
+        (3, ("RUN", *OVERLAP), "--overlap needs parts of the model of equal size"),
     ],
 )
 def test_bad_input_is_said_once(
