@@ -119,6 +119,6 @@ def test_what_has_no_variables_is_refused(place: Path) -> None:
         (("simulate", *PARTS, "--planner", "overlapped"), "--planner overlapped plans with whole"),
         (no_model, "--by-variable is about the arrays of a model: give --model as well"),
         (("simulate", "whole.sched", "--by-variable"), "whole.sched is planned already; leave out"),
-        ((*unsaid, "--by-variable"), "model 'ocean:growth' does not say what its steps use"),
+        ((*unsaid, "--by-variable"), "model 'ocean:growth' does not declare which arrays"),
     ):
         assert message in complaint(*line, at=place)

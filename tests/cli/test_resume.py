@@ -109,7 +109,7 @@ def test_without_any_checkpoint_it_starts_again(half: Path, digest: str) -> None
     assert ended["gradient_digest"] == digest
     assert ended["verified"] is True
     assert ended["forward_steps"] > STEPS
-    assert "is not there, nor what it held" in done.stderr
+    assert "and its checkpoints are missing" in done.stderr
     assert answer(*RESUME, "--check-gradient", at=half) == ended
 
 
@@ -212,7 +212,7 @@ def test_a_level_that_cannot_be_removed_after_the_end_is_a_warning(
     (at / "ocean.py").write_text(text)
     done = ckio(*words("--json"), at=at)
     assert json.loads(done.stdout)["gradient_digest"] == digest
-    assert done.stderr.startswith("ckio: what is on level far stays there (")
+    assert done.stderr.startswith("ckio: the files of level far remain (")
     (at / "away").rename(at / "ck")
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
     assert left(at) == []
