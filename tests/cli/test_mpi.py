@@ -73,7 +73,7 @@ def test_a_job_that_lost_a_rank_ends_and_is_resumed(
         assert all(f"rank-{rank}/" in seen for rank in range(4))
     said = failed(2, *RESUME, at=tmp_path, status=2)
     assert "a run of 4 ranks, and this job has 2 ranks" in said
-    assert "resume it on 4 ranks" in said
+    assert "resume the run on 4 ranks" in said
     assert "a run of 4 ranks, and this job has 1 rank" in commands.complaint(*RESUME, at=tmp_path)
     assert stored(tmp_path) == left
     if what == "kill":
@@ -248,7 +248,7 @@ def test_calibrate_finds_one_codec_for_all_ranks(tmp_path: Path) -> None:
         (2, ("run", *WAVE, "--platform", "nowhere.toml", "--into", "x"), "nowhere.toml: No such"),
         (2, ("RUN", "--by-variable"), "--by-variable needs a job of one rank, and this job has 2"),
         (2, ("RUN", "--set", "grid=4"), "grid"),
-        (3, ("RUN", *OVERLAP), "--overlap is for parts of one size"),
+        (3, ("RUN", *OVERLAP), "--overlap needs parts of the model of equal size"),
     ],
 )
 def test_bad_input_is_said_once(

@@ -173,7 +173,7 @@ REFUSED: list[tuple[Callable[..., ArrayModel], dict[str, Any], str]] = [
     (Wave, {"dt": 0.01}, r"dt = 0\.01 s.*up to 0\.002449 s"),
     (Ocean, {"grid": 3}, "grid = 3.*>= 4"),
     (Ocean, {"recompute": "psi"}, "recompute = 'psi'.*everything is stored"),
-    (Ocean, {"dt": 1e6}, r"dt = 1e\+06 s; damping and Rossby waves"),
+    (Ocean, {"dt": 1e6}, r"dt = 1e\+06 s; for damping and Rossby waves"),
     (Permafrost, {"grid": 2}, "grid = 2.*>= 3"),
     (Permafrost, {"steps": 0}, "steps = 0.*>= 1"),
     (Permafrost, {"change": -1}, "change = -1.*>= 0"),
