@@ -296,7 +296,7 @@ def legal_schedules() -> st.SearchStrategy[Case]:
 
 
 def complete_schedules(*, most_steps: int = 8, most_levels: int = 3) -> st.SearchStrategy[Case]:
-    """Return a strategy of legal cases that start without checkpoints and reverse each step once."""
+    """Return a strategy of legal cases that start without checkpoints and reverse all steps."""
     return _strategy(
         lambda random: random_complete(random, most_steps=most_steps, most_levels=most_levels)
     )

@@ -257,7 +257,7 @@ def test_a_model_that_was_used_is_told(make: Make) -> None:
     model.reverse(2, 3)
     model.reverse(1, 2)
     model.record(3, 4)
-    with pytest.raises(RunFailed, match="no tape of step 0 is stored; record it, or read it"):
+    with pytest.raises(RunFailed, match="no tape of step 0 is stored; record the step, or read"):
         model.reverse(0, 1)
 
 
