@@ -241,8 +241,8 @@ class _Encoder:
         kind, size = value.dtype.kind, value.dtype.itemsize
         if kind not in _SIZES or size > _SIZES[kind]:
             raise BadInput(
-                f"{path} is a {value.dtype}, which a checkpoint cannot store; make it a number of at"
-                " most double precision"
+                f"{path} is a {value.dtype}, which a checkpoint cannot store; make it a number in"
+                " double precision"
             )
         code = self._number(path, value, holder) if kind in "fc" else value.item()
         return {"scalar": code, "dtype": value.dtype.str}
