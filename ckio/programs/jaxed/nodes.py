@@ -131,7 +131,10 @@ def is_smooth(aval: Any, /) -> bool:
 
 
 def reached(jaxpr: Any, sources: Sequence[frozenset[str]]) -> list[frozenset[str]]:
-    """Return for each output of a jaxpr the sources of the inputs on which it depends smoothly."""
+    """Return for each output of a jaxpr the names on which it depends smoothly.
+
+    `sources` has the names of each input.
+    """
     literal, nothing = jax().extend.core.Literal, frozenset[str]()
     known = dict(zip(jaxpr.invars, sources, strict=True))
 
