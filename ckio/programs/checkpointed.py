@@ -351,7 +351,7 @@ def checkpoint_vjp(
 ) -> tuple[Any, Any]:
     """Return the result of `vjp(p, x, ybar)`, in memory that grows with the logarithm of the ticks.
 
-    The program is divided into steps of `base` ticks, and a tape holds one step. For t ticks,
+    The program is divided into steps of `base` ticks, and a tape contains one step. For t ticks,
     "bisection" stores at most ceil(log2(t / base)) + 1 states at a time, and runs the program
     forward about 1 + log2(t / base) / 2 times. For example, 1024 ticks in steps of 64 are 16 steps.
     They need 5 states, and about 3 forward runs.

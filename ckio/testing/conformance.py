@@ -80,7 +80,7 @@ class BackendTests:
         yield backend
         backend.close()
 
-    # Reading what was written
+    # Writing and reading
 
     def test_it_is_a_backend(self, level: Backend) -> None:
         assert isinstance(level, Backend)
@@ -190,7 +190,7 @@ class BackendTests:
 
     def _keeping(self, level: Backend) -> Keeping:
         if not isinstance(level, Keeping):
-            pytest.skip("this level copies what it stores")
+            pytest.skip("this level copies its checkpoints")
         return level
 
     # Keys

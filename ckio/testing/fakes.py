@@ -133,8 +133,8 @@ class CountingModel:
     forward_steps : int
         Number of steps advanced or recorded so far.
     handed : frozenset of Kind
-        The kinds of checkpoints that the model passes without a copy, from its chain. Nobody may
-        change the buffers that it passed.
+        The kinds of checkpoints that the model passes without a copy, from its chain. The buffers
+        that it passed must not be changed.
     """
 
     def __init__(self, chain: Chain, clock: Clock | None = None) -> None:

@@ -56,7 +56,7 @@ class Frame:
 
 
 Now: TypeAlias = Boundary | tuple[Frame, ...]
-"""The frames are those of the function that was started, of the one that it called, and so on."""
+"""The frames are those of the started function, of the function that it called, and so on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class Traced(Value):
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise BadInput(
             "a traced value would lose its derivative as a plain array; build arrays by np.stack, "
-            "or write into one that np.zeros_like(u) or a @program created, "
+            "or write into an array that np.zeros_like(u) or a @program created, "
             "or use stop_gradient(x)"
         )
 

@@ -5,8 +5,9 @@ of the result. Its other parameters are the operands `x` and `y` and the result 
 it names are saved. For example, the pulls of r = x * y are g * y and g * x. The tape then sums a
 cotangent over axes that were broadcast, and takes its real part for a real operand.
 
-Where no derivative exists, abs, hypot and norms have the derivative 0 at 0, maximum and minimum of
-equal operands have 1/2 for each, and sqrt has an infinite derivative at 0.
+At points without a derivative, a value is defined: abs, hypot and norms have the derivative 0 at 0,
+and maximum and minimum of equal operands have 1/2 for each. The derivative of sqrt at 0 is
+infinite.
 """
 
 # ruff: noqa: PLW0108 - the names of the parameters of a lambda define the saved values
