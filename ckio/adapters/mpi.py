@@ -1,9 +1,10 @@
 """The ranks of an MPI job.
 
 While a rank waits for a message, it checks three conditions in turn: whether the message has
-arrived, whether another rank has failed and said so, and, every half second, whether the processes
-of the ranks on this host are still running. If a rank waits longer than 4 s in a collective call,
-it notifies the others. Otherwise a rank that waits for a message from it would wait forever.
+arrived, whether another rank has sent a notice of its failure, and, every half second, whether the
+processes of the ranks on this host are still running. If a rank waits longer than 4 s in a
+collective call, it notifies the others. Otherwise a rank that waits for a message from it would
+wait forever.
 """
 
 import atexit
@@ -168,9 +169,9 @@ class Mpi:
 
 
 class _RankAlarm:
-    """Messages by which a rank tells all others that it has failed, or that it waits.
+    """Messages with which a rank notifies all others that it has failed, or that it waits.
 
-    They are sent on a communicator of their own, so that the receivers need not expect them.
+    They are sent on a separate communicator, so that the receivers need not expect them.
 
     Attributes
     ----------
@@ -191,7 +192,7 @@ class _RankAlarm:
         self.met, self.unfinished = 0, list[Any]()
 
     def ring(self, why: str) -> None:
-        """Tell all others why this rank has failed. Only the first reason is sent."""
+        """Send the reason why this rank has failed to all others. Only the first reason is sent."""
         if self._since:
             return
         self._why, self._since = why, time.monotonic()
@@ -212,7 +213,7 @@ class _RankAlarm:
         self._sent += [self._mpi.Isend(word, dest=rank, tag=tag) for rank in others]
 
     def check(self) -> None:
-        """Raise RankFailed if another rank has said that it failed."""
+        """Raise RankFailed if another rank has sent a notice of its failure."""
         from mpi4py import MPI
 
         if self._heard is None and self._mpi.Iprobe(source=MPI.ANY_SOURCE, tag=_FAILED):

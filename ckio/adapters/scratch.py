@@ -90,7 +90,7 @@ class Scratch:
         """
         for name, array in (into or {}).items():
             if not array.flags.writeable:
-                raise BadInput(f"array {name!r} is read-only; give one that can be written")
+                raise BadInput(f"array {name!r} is read-only; give a writeable array")
             _check_plain(name, array)
         with self._locks[level]:
             layout = self.backends[level].layout(key)

@@ -313,7 +313,7 @@ class Translation:
 
     def _check_stored(self) -> None:
         for number in self.parked.values():
-            self._refuse(number, "only a Forward can store the state, and none begins at it here")
+            self._refuse(number, "only a Forward can store the state, and none begins at this step")
 
     def _finish(self) -> None:
         """Emit the pending Forward, and the copies that were delayed by it."""

@@ -188,7 +188,7 @@ def blocks_of(
     """Return the blocks of a loop; raises BadInput if the arguments define no loop.
 
     With "auto", a block is the longest whose states fit into `BLOCK_BYTES`. Each length is compiled
-    separately. Therefore all blocks get the same length if this makes at most half as many more.
+    separately. Therefore all blocks get the same length if this adds at most 50 % more blocks.
     """
     try:
         hash(step)
@@ -346,5 +346,5 @@ def array_of(old: Any, bits: Any, /, *, may_alias: bool = True) -> Any:
 
 
 def _strong(leaf: Any) -> Any:
-    """Return an array with a fixed dtype, not one that adapts like that of a Python number."""
+    """Return an array with a fixed dtype. JAX adapts the dtype of a Python number to others."""
     return lax.convert_element_type(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf

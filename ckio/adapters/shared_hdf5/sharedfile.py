@@ -21,8 +21,8 @@ one checksum of all bytes, and no rank has all bytes
 (test_a_part_that_is_not_what_was_written_is_named). Second, a field of all ranks is one dataset of
 any size, which HDF5 with MPI writes. In the other format fields of 4 GiB and more have no dataset,
 and bytes are written without HDF5, which a file system of several hosts may not allow
-(test_parts_of_any_size_are_one_field_for_everybody). Both formats share names in rows, datasets
-whose space is allocated at once, whole files, forms and the ledger.
+(test_parts_of_any_size_are_one_field_for_everybody). Both formats have in common the names in rows,
+datasets whose space is allocated when they are created, whole files, forms and the ledger.
 """
 
 import fcntl

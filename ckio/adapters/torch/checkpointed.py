@@ -209,7 +209,7 @@ def planned(
     planner: str | Planner,
     seconds: float | None,
 ) -> Course:
-    """Plan a loop of n steps from this state, or one that ends when `done` returns true.
+    """Plan a loop from this state, with n steps or until `done` returns true.
 
     Raises NoSchedule and BadInput, the errors of planners.
     """
