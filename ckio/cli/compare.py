@@ -52,7 +52,8 @@ def command(*, predicted: Path, measured: Path | None, as_json: bool) -> None:
         log.warning("both timelines are %s", plan.origin)
     if plan.schedule.chain != real.schedule.chain or plan.platform != real.platform:
         raise BadInput(
-            f"{predicted} and {measured} are for different chains or platforms; give those of one run"
+            f"{predicted} and {measured} are for different chains or platforms;"
+            " give those of one run"
         )
     platform = plan.platform or Platform(())
     names = [level.name for level in platform.levels]

@@ -45,8 +45,8 @@ RECOVERY_GROUP: Final = "Stopping, resuming, and failures"
 @size_option(
     "--ram",
     group=STORAGE_GROUP,
-    help="Memory for checkpoints, e.g. 2GiB.  [default: half of the available memory, if no level is"
-    " given]",
+    help="Memory for checkpoints, e.g. 2GiB.  [default: half of the available memory, if no level"
+    " is given]",
 )
 @option(
     "--disk",
