@@ -287,7 +287,7 @@ def test_the_tour_stops_and_goes_on(tmp_path: Path) -> None:
             break
         assert "--walltime is over before the first step" in done.stderr
     if done.returncode == 75:
-        assert "go on with: ckio run ocean.py --resume --into run2" in done.stderr
+        assert "resume with: ckio run ocean.py --resume --into run2" in done.stderr
         done = command(again, tmp_path)
     assert done.returncode == 0, done.stderr
     (digest,) = re.findall(r"functional +(\S+)", printed)

@@ -197,8 +197,8 @@ overlap_option = option(
     callback=read_by(policy_of),
     help="Transfer checkpoints while the model computes. POLICY is none; all; auto, the fastest"
     " (also if POLICY is left out); or write_behind=N,read_ahead=N[,horizon=SECONDS], where N is a"
-    " number of checkpoints or all.  [default: the policy of the schedule; for a new plan, auto if"
-    " `ckio calibrate --model` measured overlap on all levels but the nearest, else none]",
+    " number of checkpoints or all.  [default: the policy of the schedule; for a new plan auto, if"
+    " `ckio calibrate --model` measured overlap, else none]",
 )  # fmt: skip
 effort_option = option(
     "--effort", type=click.IntRange(1, 3), metavar="1|2|3", group=OVERLAP_GROUP,

@@ -122,7 +122,7 @@ def command(
     if picture is not None:
         if picture == STDOUT:
             raise BadInput(
-                "--picture -: the format is chosen by the suffix of a file; name a file, e.g. sweep.svg"
+                "--picture -: the suffix of a file gives the format; name a file, e.g. sweep.svg"
             )
         _check_suffix(picture.suffix, by_matplotlib=bool(vary))
     display = console.display(quiet=as_json)

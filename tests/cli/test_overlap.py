@@ -130,8 +130,8 @@ def test_a_comparison_has_the_transfers_and_what_the_program_waits(place: Path) 
         assert row["measured"] == pytest.approx(alone[name]["predicted"])
     assert found["waiting"]["measured"] < found["waiting"]["predicted"]
     said = ckio("compare", "plain.txt", "over.txt", at=place).stdout
-    assert "transfers behind it" in said
-    assert re.search(r"at storage for .* predicted, .* measured", said)
+    assert "transfers in the background" in said
+    assert re.search(r"waits for storage: .* predicted, .* measured", said)
     said = ckio("compare", "plain.txt", "plain.txt", at=place).stdout
     assert "the prediction is as long as the measured makespan" in said
 

@@ -50,7 +50,7 @@ def test_a_signal_on_the_way_forward_stops_a_run_where_it_stands(
     reached = work(at)
     assert 17 <= reached < STEPS
     assert f"stopped by {signal.Signals(number).name}: x_{reached} is stored on far;" in said
-    assert said.endswith(" go on with: ckio run ocean:growth --resume --into run\n")
+    assert said.endswith(" resume with: ckio run ocean:growth --resume --into run\n")
     ended = answer(*RESUME, at=at)
     assert ended["gradient_digest"] == digest
     assert work(at) == reached + ended["forward_steps"] + STEPS
@@ -265,4 +265,4 @@ def test_a_stopped_run_that_is_told_again_still_says_how_to_go_on(
 
     monkeypatch.setattr(run, "_show_halted", told_again)
     said = stopped(place(tmp_path / "at"), f"step:17:{TERM}", *words(), patch=monkeypatch)
-    assert "go on with: ckio run ocean:growth --resume --into run" in said
+    assert "resume with: ckio run ocean:growth --resume --into run" in said

@@ -56,7 +56,7 @@ def test_a_run_with_overlap_computes_the_same(tmp_path: Path, far: str) -> None:
         ]
     assert policy(at, "measured") == POLICY
     told = ckio("compare", "run/predicted.txt", "run/measured.txt", at=at).stdout
-    assert "transfers behind it" in told
+    assert "transfers in the background" in told
     first, *lines = map(json.loads, (at / "log.jsonl").read_text().splitlines())
     assert first["planner"] == "hrevolve"
     assert len(lines) == len(loads((at / "run" / "schedule.txt").read_text()).schedule.actions)
