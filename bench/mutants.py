@@ -35,8 +35,8 @@ ROOT = Path(__file__).parent.parent
 CORE = ("planners", "schedule", "runner", "backends", "jobs")
 FOLDER = ROOT / ".mutants"
 TIERS = {"quick": "not slow", "slow": "slow"}
-PATIENCE = {"quick": 240, "slow": 900}
-"""Seconds after which a mutant counts as one that does not end."""
+PATIENCE = 120, 5
+"""A mutant does not end if its tests take so many seconds, and so many times as long as usual."""
 
 SKIPPED = ("core/VariableReplacer", "core/VariableInserter", "core/RemoveDecorator")
 """Operators of cosmic-ray that need parameters, or change no behaviour."""
@@ -163,8 +163,8 @@ def chosen_tests(mutant: Mutant, tests: set[str], taken: Counter[str]) -> list[s
     return nodes or [it for it in (f"tests/{package}", "tests/cli") if (ROOT / it).exists()]
 
 
-def finds(copy: Path, tier: str, nodes: list[str]) -> str:
-    """Return how the tests end: "survives", "found", or "no end"."""
+def finds(copy: Path, tier: str, nodes: list[str], usual: float) -> str:
+    """Return how tests that usually take some seconds end: "survives", "found", or "no end"."""
     words = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider"]
     own = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
@@ -172,7 +172,7 @@ def finds(copy: Path, tier: str, nodes: list[str]) -> str:
             [*words, "--no-header", "-m", TIERS[tier], *nodes],
             cwd=copy,
             env=own,
-            timeout=PATIENCE[tier],
+            timeout=PATIENCE[0] + PATIENCE[1] * usual,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             check=False,
@@ -204,7 +204,8 @@ def run(count: int, seed: int, into: Path) -> None:
             for tier, seconds in taken.items():
                 through = tests[tier].get((mutant.path, mutant.line), set())
                 nodes = chosen_tests(mutant, through, seconds)
-                result[tier] = finds(copy, tier, nodes)
+                usual = sum(seconds[it] for it in through) or sum(seconds.values())
+                result[tier] = finds(copy, tier, nodes, usual)
                 if result[tier] != "survives":
                     break
             (copy / mutant.path).write_text(original)

@@ -1,6 +1,10 @@
-"""ckio: checkpoint I/O for adjoint computation. Measure, plan, simulate, run, compare."""
+"""ckio: checkpoint I/O for adjoint computation.
 
-from ckio import cli  # noqa: F401 (before all else: it listens to Ctrl-C)
+ckio measures storage levels and a model, plans a schedule of its steps and checkpoints, simulates
+the schedule, runs it, and compares the simulation with the run.
+"""
+
+from ckio import cli  # noqa: F401 (imported first, because it handles Ctrl-C from then on)
 
 # isort: split
 
@@ -150,11 +154,14 @@ _LATER = {each.function: each.module for each in PLANNERS} | {
     "run_to_end": "ckio.runner.unknown",
     "simulate": "ckio.sim.engine",
 }
-"""What needs more than numpy, or is one of many, is imported when it is first asked for."""
+"""Names that are imported when they are first used.
+
+These are the names whose modules need more than NumPy, and the many planners.
+"""
 
 
 def _draw(name: str, value: Any) -> str:
-    """A value as SVG, by the function of `ckio.report.pictures` of this name."""
+    """Return the value as SVG, drawn by the function `name` of `ckio.report.pictures`."""
     svg: str = getattr(importlib.import_module("ckio.report.pictures"), name)(value)
     return svg
 

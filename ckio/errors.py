@@ -1,21 +1,21 @@
-"""Everything ckio raises on purpose.
+"""The exceptions that ckio raises on purpose.
 
     CkioError
-    ├── BadInput             something that came from outside breaks a rule (also ValueError)
-    │   └── NoSchedule       no plan of this kind fits this chain and platform
+    ├── BadInput             a value from outside breaks a rule (also a ValueError)
+    │   └── NoSchedule       the planner finds no schedule for this chain and platform
     ├── IllegalAction        a schedule breaks a rule of the Machine: the schedule is wrong
-    ├── RunFailed            a run could not go on, and not because of storage
-    │   └── RankFailed           another rank of the job failed, which is named
-    ├── Stopped              a run was asked to stop, and did
-    └── StorageError         a level did not do what it was asked
-        ├── LevelFull        no room: capacity reached, or the disk under it is full
-        ├── LevelInUse       another process, or another run, owns this place
-        │   └── ForeignLevel     what lies in it was stored by another run (also BadInput)
-        ├── MissingCheckpoint   nothing complete is stored under this key (also KeyError)
-        ├── CorruptCheckpoint   what is stored fails its checksum or its header
-        └── UnsupportedKind  this backend or model cannot hold this kind of checkpoint
+    ├── RunFailed            a run had to end, and the cause is not storage
+    │   └── RankFailed           another rank of the job failed; the error has its number
+    ├── Stopped              a run was asked to stop, and stopped
+    └── StorageError         a level did not do what was asked of it
+        ├── LevelFull        the level has reached its capacity, or its disk is full
+        ├── LevelInUse       another process, or another run, owns this storage
+        │   └── ForeignLevel     another run stored the data in this storage (also a BadInput)
+        ├── MissingCheckpoint   no complete checkpoint is stored under this key (also a KeyError)
+        ├── CorruptCheckpoint   a stored checkpoint does not match its checksum or its header
+        └── UnsupportedKind  this backend or model does not support this kind of checkpoint
 
-Each message names the thing, the rule, and what to do. On the command line, BadInput ends with
+Each message names the thing, the rule, and the remedy. On the command line, BadInput ends with
 exit status 2 and all the others with 1.
 """
 
@@ -24,14 +24,16 @@ from typing import Any
 
 
 class CkioError(Exception):
-    """The root: `except CkioError` catches everything that ckio raises on purpose.
+    """The base class: `except CkioError` catches every error that ckio raises on purpose.
 
     Attributes
     ----------
     action : int or None
-        The number of the action, from 0, at which this ended a run; None outside of runs.
+        The number of the action, counted from 0, at which this error ended a run. None outside of
+        runs.
     shared : bool
-        Whether all ranks of a job raise it, at the same place, wherever it comes from.
+        Whether all ranks of a job raise this error at the same point of the program, even if its
+        cause is on one rank only.
     """
 
     action: int | None = None
@@ -43,24 +45,26 @@ class BadInput(CkioError, ValueError):
 
 
 class NoSchedule(BadInput):
-    """No plan of this kind fits this chain and platform."""
+    """The planner finds no schedule for this chain and platform."""
 
 
 class IllegalAction(CkioError):
-    """A schedule breaks a rule of the Machine: which action, which rule, what is stored."""
+    """A schedule breaks a rule of the Machine. The message names the action, the rule, and the
+    stored checkpoints.
+    """
 
 
 class RunFailed(CkioError):
-    """A run could not go on, and the cause is not storage (a model that stopped early, say)."""
+    """A run had to end, and the cause is not storage (for example, the model ended early)."""
 
 
 class RankFailed(RunFailed):
-    """Another rank of the job failed, and this one cannot go on without it.
+    """Another rank of the job failed, and this rank cannot continue without it.
 
     Attributes
     ----------
     rank : int
-        Which one.
+        The number of the rank that failed.
     """
 
     def __init__(self, message: str, /, *, rank: int) -> None:
@@ -68,21 +72,21 @@ class RankFailed(RunFailed):
         self.rank = rank
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Or no pickle of it could be read: it is not made of its message alone.
+        # By default, unpickling passes the message only, and `rank` would be missing.
         return partial(RankFailed, rank=self.rank), self.args, vars(self)
 
 
 class Stopped(CkioError):
-    """A run was asked to stop, and did, with the model between two steps.
+    """A run was asked to stop, and stopped with the model between two steps.
 
     Attributes
     ----------
     action : int
-        The number of the action that is to be done next; a part of it may have been done.
+        The number of the next action. A part of this action may already be done.
     state : int or None
-        The model stands at x_state; None where it holds no state.
+        The step of the model's state: the model holds x_state. None if it holds no state.
     adjoint : int
-        Steps from here to the end are reversed.
+        The step of the adjoint: all steps from this one to the end are reversed.
     """
 
     def __init__(self, message: str, /, *, action: int, state: int | None, adjoint: int) -> None:
@@ -92,36 +96,37 @@ class Stopped(CkioError):
         self.adjoint = adjoint
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The numbers come with its attributes.
+        # `vars` then restores the true numbers.
         return partial(Stopped, action=0, state=None, adjoint=0), self.args, vars(self)
 
 
 class StorageError(CkioError):
-    """A level did not do what it was asked; what it held before is intact.
+    """A level did not do what was asked of it. The checkpoints stored before are intact.
 
     Attributes
     ----------
     level : int or None
-        The number of the level in the platform, where this ended a run at an access to it.
+        The number of the level in the platform, if this error ended a run during an access to
+        the level.
     """
 
     level: int | None = None
 
 
 class LevelFull(StorageError):
-    """A level has no room for a checkpoint: its capacity, or the disk under it, is full."""
+    """A level has no space for a checkpoint: its capacity is reached, or its disk is full."""
 
 
 class LevelInUse(StorageError):
-    """Another process, or another run, owns this place."""
+    """Another process, or another run, owns this storage."""
 
 
 class ForeignLevel(LevelInUse, BadInput):
-    """What lies in this place was stored by another run; it is left as it is."""
+    """Another run stored the data in this storage. The data are not changed."""
 
 
 class MissingCheckpoint(StorageError, KeyError):
-    """Nothing complete is stored under this key."""
+    """No complete checkpoint is stored under this key."""
 
     def __str__(self) -> str:
         # KeyError would print the repr of the message.
@@ -129,8 +134,8 @@ class MissingCheckpoint(StorageError, KeyError):
 
 
 class CorruptCheckpoint(StorageError):
-    """What is stored under this key fails its checksum or does not match its header."""
+    """A stored checkpoint does not match its checksum or its header."""
 
 
 class UnsupportedKind(StorageError):
-    """A backend or model cannot hold this kind of checkpoint."""
+    """A backend or a model does not support this kind of checkpoint."""

@@ -130,7 +130,7 @@ def test_what_rounds_is_known_from_the_platform_alone() -> None:
     ]
     assert lossy(Platform(tuple(levels))) == {
         "rounded": "zfp(tolerance=1e-06)",
-        "foreign": "somebodys, which cannot be asked here",
+        "foreign": "somebodys, which is not available here",
     }
 
 

@@ -194,6 +194,16 @@ def test_python_on_the_pages_runs(page: str, tmp_path: Path) -> None:
         assert page != "own_model" or "the gradient is right: True" in done.stdout
 
 
+def test_the_misfit_at_the_final_time_on_the_page_has_a_right_gradient(tmp_path: Path) -> None:
+    for name, code in re.findall(
+        r"```python\n# (heat\w*\.py)\n(.*?)```", text("own_model"), re.DOTALL
+    ):
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    words = [sys.executable, "heat_target.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("verified"), done.stderr
+
+
 @pytest.mark.slow
 def test_the_model_of_the_page_runs_from_the_command_line(tmp_path: Path) -> None:
     page = text("own_model")
@@ -277,7 +287,7 @@ def test_the_tour_stops_and_goes_on(tmp_path: Path) -> None:
             break
         assert "--walltime is over before the first step" in done.stderr
     if done.returncode == 75:
-        assert "go on with: ckio run ocean.py --resume --into run2" in done.stderr
+        assert "resume with: ckio run ocean.py --resume --into run2" in done.stderr
         done = command(again, tmp_path)
     assert done.returncode == 0, done.stderr
     (digest,) = re.findall(r"functional +(\S+)", printed)

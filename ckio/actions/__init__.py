@@ -1,8 +1,8 @@
 """Keys of checkpoints, the layout of their bytes, and the six actions of a schedule.
 
-A step i takes the state x_i to x_{i+1}; every span is half-open, `[begin, end)`, and increasing,
-also in `Reverse`, which walks it backwards. Their meaning is defined in
-`schedule/machine.py`, and only there.
+Step i takes the state x_i to x_{i+1}. Every span of steps is half-open, `[begin, end)`, and
+increasing, also in `Reverse`, which visits the steps of the span backwards. `schedule/machine.py`
+is the only definition of what the actions mean.
 """
 
 import math
@@ -21,21 +21,24 @@ Buffers: TypeAlias = Sequence[memoryview]
 
 
 class Kind(Enum):
-    """The kind of data in a checkpoint; the value is its letter in texts and pictures."""
+    """The kind of data in a checkpoint. The value is its letter in texts and pictures."""
 
     RESTART = "x"
-    """Restart data x_i, from which the forward starts step i (a snapshot)."""
+    """Restart data x_i: the state from which the forward sweep starts step i (a snapshot)."""
     TAPE = "t"
-    """The tape of step i: the non-linear dependency data that the adjoint needs to reverse it."""
+    """The tape of step i: the non-linear dependency data that the adjoint needs to reverse the
+    step.
+    """
     ADJOINT = "a"
     """The adjoint at step i, from which an interrupted adjoint sweep is resumed."""
 
-    # There is one of each; that of Enum hashes their names, in python, at every look-up of a key.
+    # Each kind exists once, so that its identity is its hash. The hash of Enum is slower: it hashes
+    # the name of the kind, in Python, whenever a key is looked up.
     __hash__ = object.__hash__
 
 
 def _whole(what: str, number: object) -> int:
-    """A whole number of any sort (numpy's, say) as a plain one; raises BadInput for all others."""
+    """Return a whole number of any type (for example numpy's) as an int, or raise BadInput."""
     try:
         return index(number)  # type: ignore[arg-type]
     except TypeError:
@@ -44,9 +47,9 @@ def _whole(what: str, number: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The name of a checkpoint; within one run its bytes are a function of its key.
+    """The name of a checkpoint. Within one run, the key determines the bytes of its checkpoint.
 
-    `name` is one variable of the checkpoint, or "" for the whole of it.
+    `name` is one variable of the checkpoint, or "" for the whole checkpoint.
     """
 
     kind: Kind
@@ -67,7 +70,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One array of a checkpoint: enough to allocate it anew and to name it in a file."""
+    """One array of a checkpoint: what is needed to allocate it and to name it in a file."""
 
     name: str
     dtype: str
@@ -110,7 +113,7 @@ class _Access:
             object.__setattr__(self, "level", level)
         if self.level < 0:
             raise BadInput(
-                f"{type(self).__name__}: level {self.level} is negative; they count from 0"
+                f"{type(self).__name__}: level {self.level} is negative; levels count from 0"
             )
 
     def __str__(self) -> str:
@@ -118,31 +121,31 @@ class _Access:
 
 
 class Advance(_Span):
-    """Run the forward over the steps of the span, keeping nothing."""
+    """Run the forward model over the steps of the span, without recording."""
 
     __slots__ = ()
 
 
 class Record(_Span):
-    """Run the forward over the steps of the span, keeping their tape."""
+    """Run the forward model over the steps of the span, and record their tape."""
 
     __slots__ = ()
 
 
 class Reverse(_Span):
-    """Run the adjoint back over the steps of the span, spending their tape."""
+    """Run the adjoint backwards over the steps of the span; this consumes their tape."""
 
     __slots__ = ()
 
 
 class Write(_Access):
-    """Store a checkpoint of what the registers hold."""
+    """Store a checkpoint with the contents of its register."""
 
     __slots__ = ()
 
 
 class Read(_Access):
-    """Load a checkpoint into its register; it stays stored."""
+    """Load a checkpoint into its register; the checkpoint remains stored."""
 
     __slots__ = ()
 
@@ -157,7 +160,11 @@ Action: TypeAlias = Advance | Record | Reverse | Write | Read | Discard
 
 
 def field_nbytes(field: Field, /) -> int:
-    """Return the bytes of one array."""
+    """Return the bytes of one array.
+
+    >>> field_nbytes(Field("u", "float64", (3, 2)))
+    48
+    """
     return np.dtype(field.dtype).itemsize * math.prod(field.shape)
 
 
@@ -167,7 +174,7 @@ def nbytes_of(layout: Layout, /) -> int:
 
 
 def is_layout(value: object, /) -> TypeGuard[Layout]:
-    """Return whether a value is a layout whose dtypes and shapes exist."""
+    """Return whether a value is a layout with valid dtypes and shapes."""
     if not isinstance(value, tuple) or not all(isinstance(field, Field) for field in value):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Checks of the numbers and names that users and files give."""
+"""Checks of numbers and names from users and files."""
 
 import math
 import re
@@ -9,11 +9,11 @@ import numpy as np
 from ckio.errors import BadInput
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""The characters that end a line, steer a terminal, or turn the direction of a text."""
+"""Characters that end a line, control a terminal, or change the direction of a text."""
 
 
 def check_cost(what: str, seconds: object, /) -> float:
-    """`seconds` as a float; raises BadInput unless it is a finite number >= 0."""
+    """Return `seconds` as a float; raise BadInput unless it is a finite number >= 0."""
     number = as_float(seconds)
     if number is None:
         raise BadInput(f"{what} = {seconds!r}; it must be a number of seconds")
@@ -23,21 +23,24 @@ def check_cost(what: str, seconds: object, /) -> float:
 
 
 def check_size(what: str, nbytes: object, /) -> int:
-    """`nbytes` as a plain number; raises BadInput unless it is a whole one >= 0."""
+    """Return `nbytes` as an int; raise BadInput unless it is a whole number >= 0."""
     if not is_whole(nbytes) or nbytes < 0:
         raise BadInput(f"{what} = {nbytes!r}; it must be a whole number of bytes >= 0")
     return int(nbytes)
 
 
 def check_line(what: str, text: str, /) -> str:
-    """`text`; raises BadInput where it has control characters, which could steer a terminal."""
+    """Return `text`; raise BadInput if it has control characters, which may control a terminal."""
     if _CONTROL.search(text):
         raise BadInput(f"{what} = {text[:80]!r}; it must have no control characters")
     return text
 
 
 def as_float(value: object, /) -> float | None:
-    """A number, and not a truth value, as a float, infinite where it is too large; else None."""
+    """Return a number as a float, infinite if it is too large, or None for any other value.
+
+    A truth value is not a number here.
+    """
     if not isinstance(value, int | float | np.floating | np.integer) or isinstance(value, bool):
         return None
     try:
@@ -47,7 +50,7 @@ def as_float(value: object, /) -> float | None:
 
 
 def told(value: object, /) -> str:
-    """Return a rejected value for a message: a number itself, an array's shape, or the type."""
+    """Return a rejected value as words for a message: a number, an array's shape, or a type."""
     match value:
         case np.ndarray():
             return f"an array of shape {value.shape}"
@@ -59,5 +62,5 @@ def told(value: object, /) -> str:
 
 
 def is_whole(value: object, /) -> TypeGuard[int]:
-    """Whether `value` is a whole number, and not a truth value."""
+    """Return whether `value` is a whole number. A truth value is not a whole number here."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool)

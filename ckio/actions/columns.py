@@ -1,7 +1,8 @@
-"""Actions in columns: a schedule of ten million actions in a few hundred megabytes.
+"""Actions in columns: a schedule of ten million actions takes a few hundred megabytes.
 
-`Actions` looks like a sequence of action objects and is six numpy arrays: an object is made when it
-is asked for, and what has to be fast (makespan, validation, counts) reads the columns.
+`Actions` behaves like a sequence of action objects, but consists of six numpy arrays. An object is
+made when it is accessed. Functions that must be fast (makespan, validation, counts) use the
+columns.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,18 +44,18 @@ _UNNAMED: Final[Mapping[str, int]] = {"": 0}
 
 
 class Actions(Sequence[Action]):
-    """An immutable sequence of actions, kept in columns.
+    """An immutable sequence of actions, stored in columns.
 
     Attributes
     ----------
     op : uint8 array
-        Which action: ADVANCE, RECORD, REVERSE, WRITE, READ or DISCARD.
+        The action: ADVANCE, RECORD, REVERSE, WRITE, READ or DISCARD.
     kind : uint8 array
-        Of the key, as an index into KINDS; 0 where there is no key.
+        The kind of the key, as an index into KINDS; 0 without a key.
     level : int16 array
-        Where the key lies; 0 where there is no key.
+        The level of the key; 0 without a key.
     begin, end : int64 arrays
-        The span; of a key, `begin` is its step and `end` is 0.
+        The span. For an action with a key, `begin` is the step of the key, and `end` is 0.
     name : int32 array
         The variable of the key, as an index into `names`; `names[0]` is "".
     """
@@ -82,17 +83,19 @@ class Actions(Sequence[Action]):
         self.names = names
         for column in self._columns():
             if column.shape != (size,):
-                raise BadInput(f"Actions: a column has {len(column)} rows where `op` has {size}")
+                raise BadInput(f"Actions: a column has {len(column)} rows, but `op` has {size}")
             column.flags.writeable = False
         if names[:1] != ("",) or len(set(names)) != len(names):
-            raise BadInput(f"Actions: names = {names[:6]}; they differ, and the first is empty")
+            raise BadInput(
+                f"Actions: names = {names[:6]}; they must differ, and the first must be empty"
+            )
         self._check()
 
     def _columns(self) -> tuple[NDArray[np.generic], ...]:
         return self.op, self.kind, self.level, self.begin, self.end, self.name
 
     def _check(self) -> None:
-        """Raise BadInput for a row that no action object could be made of."""
+        """Raise BadInput for a row that is not a valid action."""
         access = self.op >= WRITE
         meant = (self.op <= DISCARD) & (self.begin >= 0)
         meant &= np.where(access, self.end == 0, self.end > self.begin)
@@ -103,17 +106,18 @@ class Actions(Sequence[Action]):
             number = int(np.argmin(meant))
             row = tuple(int(column[number]) for column in self._columns())
             raise BadInput(
-                f"Actions: row {number}, (op, kind, level, begin, end, name) = {row}, is no action"
+                f"Actions: row {number}, (op, kind, level, begin, end, name) = {row}, is not a"
+                " valid action"
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Made anew, and checked: a column that was pickled may be written to.
+        # Unpickling calls the constructor, which makes the columns read-only and checks them.
         columns = {name: getattr(self, name) for name in Actions.__slots__}
         return partial(Actions, **columns), ()
 
     @classmethod
     def of(cls, actions: Iterable[Action], /) -> "Actions":
-        """Put any iterable of actions into columns."""
+        """Return the actions of any iterable in columns."""
         if isinstance(actions, Actions):
             return actions
         names = {"": 0}
@@ -121,15 +125,15 @@ class Actions(Sequence[Action]):
 
     @classmethod
     def of_rows(cls, rows: Iterable[Row], names: Mapping[str, int] = _UNNAMED, /) -> "Actions":
-        """Put rows, as `rows()` gives them, into columns.
+        """Return rows, as `rows()` yields them, in columns.
 
-        `names` numbers the variables, "" first; `rows` may still add to it while it is read.
+        `names` maps variables to numbers, "" first. The iterator `rows` may still add to `names`.
         """
         try:
             table = np.fromiter(rows, _ROW)
         except OverflowError:
             raise BadInput(
-                "Actions: a number does not fit; steps are below 2**63 and levels below 2**15"
+                "Actions: a number is too large; steps must be below 2**63 and levels below 2**15"
             ) from None
         return cls(**{column: table[column] for column in _ROW.names or ()}, names=tuple(names))
 
@@ -146,7 +150,7 @@ class Actions(Sequence[Action]):
         return self._action(tuple(int(column[index]) for column in self._columns()))  # type: ignore[arg-type]
 
     def take(self, index: slice | NDArray[np.intp] | NDArray[np.bool_], /) -> "Actions":
-        """The actions at `index`, any numpy index of one dimension."""
+        """Return the actions at `index`, which is any numpy index of one dimension."""
         return Actions(
             op=self.op[index],
             kind=self.kind[index],
@@ -158,7 +162,7 @@ class Actions(Sequence[Action]):
         )
 
     def __add__(self, other: "Actions", /) -> "Actions":
-        """These actions, then `other`."""
+        """Return these actions, then `other`."""
         names = {name: code for code, name in enumerate(dict.fromkeys(self.names + other.names))}
         recode = np.array([names[name] for name in other.names], np.int32)
         return Actions(
@@ -172,9 +176,9 @@ class Actions(Sequence[Action]):
         )
 
     def by_key(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the order of accesses by level and key, and where in it each key begins.
+        """Return the order of accesses by level and key, and the positions where each key begins.
 
-        Accesses of one key on one level follow one another in that order as they do here.
+        In that order, accesses to one key on one level remain in the order of the schedule.
         """
         columns = (self.begin, self.name, self.kind, self.level)
         order = np.lexsort(columns)
@@ -184,7 +188,7 @@ class Actions(Sequence[Action]):
         return map(self._action, self.rows())
 
     def rows(self) -> Iterator[Row]:
-        """(op, kind, level, begin, end, name) of each action as plain integers."""
+        """Yield (op, kind, level, begin, end, name) of each action as int numbers."""
         for start in range(0, len(self), _CHUNK):
             chunk = slice(start, start + _CHUNK)
             yield from zip(*(column[chunk].tolist() for column in self._columns()), strict=True)
@@ -196,7 +200,7 @@ class Actions(Sequence[Action]):
         return ACCESSES[op - WRITE](self.key(row), level)
 
     def key(self, row: Row, /) -> Key:
-        """The key of a row of an access."""
+        """Return the key of a row of an access."""
         _, kind, _, step, _, name = row
         return Key(KINDS[kind], step, self.names[name])
 
@@ -221,7 +225,7 @@ class Actions(Sequence[Action]):
 
 
 def changes(*columns: NDArray[np.generic]) -> NDArray[np.bool_]:
-    """Return which rows differ in any column from the row before; the first one does.
+    """Return which rows differ in any column from the row before; the first row always does.
 
     >>> changes(np.array([4, 4, 5, 5]), np.array([0, 1, 1, 1])).tolist()
     [True, True, True, False]
@@ -234,21 +238,23 @@ def changes(*columns: NDArray[np.generic]) -> NDArray[np.bool_]:
 
 
 def _zeros(size: int, dtype: type[_Number], /) -> NDArray[_Number]:
-    """A column of zeros that takes no memory: one zero, seen `size` times."""
+    """Return a column of zeros that takes no memory: it is a view of a single zero."""
     return np.broadcast_to(dtype(0), (size,))
 
 
 def _column(values: NDArray[np.generic], dtype: type[_Number], /) -> NDArray[_Number]:
-    """The values in the type of their column; raises BadInput where that would change one."""
-    with np.errstate(invalid="ignore"):  # what no integer can hold is changed, and seen below
+    """Return the values in the type of their column; raise BadInput if a value would change."""
+    with np.errstate(invalid="ignore"):  # the comparison below finds values that do not fit
         column = np.ascontiguousarray(values, dtype)
     if values.dtype != dtype and not np.array_equal(column, values):
-        raise BadInput(f"Actions: a column of {values.dtype} holds what is no {column.dtype}")
+        raise BadInput(
+            f"Actions: a column of {values.dtype} has a value that is not a valid {column.dtype}"
+        )
     return column
 
 
 def row_of(action: Action, names: dict[str, int], /) -> Row:
-    """Return the row of an action; a name that is new is added to `names`."""
+    """Return the row of an action. A new name is added to `names`."""
     match action:
         case Advance(begin, end):
             return ADVANCE, 0, 0, begin, end, 0

@@ -1,12 +1,18 @@
-"""The variables of a state: how large each is, and what the steps of a chain do to it.
+"""The variables of a state: their sizes, and what the steps of a chain do to them.
 
-A checkpoint of x_i need not hold all of x_i. A variable is *live* in x_i if a later step, or the
-functional, reads it before it is overwritten: all others are dead, and not needed. One that no step
-overwrites is the same in every x_i, and stays where it is. What has to be stored is the rest.
+A checkpoint of x_i need not contain all of x_i. A variable is *live* in x_i if a later step, or the
+cost function, reads it before it is overwritten. All other variables are dead, and are not needed.
+A variable that no step overwrites is the same in every x_i, and remains in the model. Only the
+live variables that some step overwrites must be stored.
 
-The *version* of a variable in x_j is the last step's end up to j at which the forward overwrote it,
-0 if none did: a value of the forward is known by variable and version, however often it is computed
-and in however many checkpoints it lies.
+The *version* of a variable in x_j is the end of the last step up to j whose forward step overwrote
+it, or 0 if no step did. The variable and the version determine a value of the forward sweep,
+however often it is computed, and in however many checkpoints it is stored. For example, if steps 0
+and 2 overwrite u, then u has version 0 in x_0, version 1 in x_1 and x_2, and version 3 in x_3:
+
+>>> writes, reads = Step(Flow(out={"u"})), Step(Flow(use={"u"}))
+>>> ChainFlows([writes, reads, writes], 3).versions("u")
+array([0, 1, 1, 3])
 """
 
 from bisect import bisect_left, bisect_right
@@ -29,7 +35,7 @@ NOTHING: Names = frozenset()
 
 
 def as_names(what: str, given: object, /) -> Names:
-    """The set of these names; raises BadInput where it is none."""
+    """Return the set of these names; raise BadInput if they are not names."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise BadInput(f"{what} = {given!r}; it must be a set of names")
     names = tuple(given)
@@ -42,21 +48,22 @@ def as_names(what: str, given: object, /) -> Names:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The variables that a piece of code uses and overwrites, as any iterables of names.
+    """The variables that a piece of code uses and overwrites. Any iterables of names are accepted.
 
     Attributes
     ----------
     use : frozenset of str
-        Read before the code itself has overwritten them.
+        Variables that are read before the code itself has overwritten them.
     out : frozenset of str
-        Perhaps overwritten, in whole or in part.
+        Variables that may be overwritten, in whole or in part.
     kill : frozenset of str
-        Surely overwritten, and in whole: what they held before is lost. All of them are in `out`.
+        Variables that are always overwritten in whole, so that their old value is lost. All of
+        them are in `out`.
 
     Raises
     ------
     BadInput
-        Where `kill` has what `out` has not, or one of the sets is no set of names.
+        If `kill` has a name that `out` does not have, or one of the three is not a set of names.
     """
 
     use: Names = NOTHING
@@ -75,12 +82,19 @@ class Flow:
             object.__setattr__(self, which, names)
         if odd := self.kill - self.out:
             raise BadInput(
-                f"Flow: kill has {', '.join(sorted(odd))}, which out has not: what is surely"
-                " overwritten is perhaps overwritten, too"
+                f"Flow: kill has {', '.join(sorted(odd))}, but out does not: a variable that is"
+                " always overwritten must be in out, too"
             )
 
     def then(self, after: "Flow", /) -> "Flow":
-        """The flow of this code and, after it, of another: out(A; B) = out(A) | out(B)."""
+        """Return the flow of this code, then `after`.
+
+        For example, if this code overwrites u, a later use of u is no use of the value before:
+
+        >>> both = Flow(out={"u"}, kill={"u"}).then(Flow(use={"u", "v"}))
+        >>> sorted(both.use), sorted(both.out)
+        (['v'], ['u'])
+        """
         return Flow(
             use=self.use | (after.use - self.kill),
             out=self.out | after.out,
@@ -92,28 +106,30 @@ class Flow:
 class Step:
     """The flow of one step i of a chain: forward, recording, and adjoint.
 
-    Forward and recording take x_i to x_{i+1}. The adjoint step finds some values on its tape, about
-    which nothing need be said here; others it reads where they are, in the state.
+    The forward step and the recording step take x_i to x_{i+1}. The adjoint step reads some values
+    from its tape, which are not listed here, and other values from the state.
 
     Attributes
     ----------
     forward : Flow
-        Of the step under Advance.
+        The flow of the step under Advance.
     record : Flow
-        Of the step under Record; as `forward` if not given. It surely needs what it uses here, for
-        its tape. What the forward step uses beyond that, it needs only where the state that it
-        leaves is needed further on: not if it is reversed at once. What it overwrites beyond the
-        forward step holds no value of the forward from then on.
+        The flow of the step under Record; by default, that of `forward`. The variables that it uses
+        are always needed, for the tape. Further variables that the forward step uses are needed
+        only if the state after the step is needed later, and not if the step is reversed
+        immediately. Further variables that it overwrites have no value of the forward sweep after
+        it.
     reverse : Flow
-        Of the adjoint step. It finds what it uses as the recording step left it, in x_{i+1}.
+        The flow of the adjoint step. It reads variables as the recording step left them, in
+        x_{i+1}.
     restored : frozenset of str
-        What the adjoint step puts back as it was in x_i, from its tape. All else that it
-        overwrites holds no value of the forward from then on.
+        Variables that the adjoint step sets back to their value in x_i, from its tape. All others
+        that it overwrites have no value of the forward sweep after it.
 
     Raises
     ------
     BadInput
-        Where the recording step leaves out what the forward step computes.
+        If the recording step does not overwrite a variable that the forward step overwrites.
     """
 
     forward: Flow
@@ -134,21 +150,25 @@ class Step:
         object.__setattr__(self, "restored", as_names("Step: restored", restored))
         if missing := forward.out - self.record.out:
             raise BadInput(
-                f"Step: forward overwrites {', '.join(sorted(missing))}, record does not: a"
-                " recording step leaves the same state"
+                f"Step: forward overwrites {', '.join(sorted(missing))}, record does not: the"
+                " state after a recording step must be the same"
             )
 
     @property
     def variables(self) -> Names:
-        """All that the step touches."""
+        """All variables that the step uses or overwrites."""
         flows = self.forward, self.record, self.reverse
         return self.restored.union(*(flow.use | flow.out for flow in flows))
 
     @property
     def adjoint(self) -> Flow:
-        """Of the step recorded and reversed at once; as out(PUSH v; A; POP v) = out(A) - {v}."""
+        """The flow of the step if it is recorded and reversed immediately.
+
+        A variable v that the tape saves and the adjoint restores is not overwritten:
+        out(PUSH v; A; POP v) = out(A) - {v}.
+        """
         record = self.record
-        if self.reverse.use & self.forward.out:  # it reads in place what the forward computes
+        if self.reverse.use & self.forward.out:  # it reads values of the forward step in the state
             record = Flow(record.use | self.forward.use, record.out, record.kill)
         both = record.then(self.reverse)
         return Flow(both.use, both.out - self.restored, both.kill - self.restored)
@@ -158,11 +178,15 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 TOGETHER: Final = "+"
-"""Between the names of variables that are stored as one; none of them has it in its own."""
+"""The separator between the names of variables that are stored as one; no name may contain it."""
 
 
 def following(happens: Bools, /) -> Ints:
-    """For each place, the first from there on at which it happens; the length if there is none."""
+    """Return, for each index, the first index from it where `happens` is true; the length if none.
+
+    >>> following(np.array([False, True, False]))
+    array([1, 1, 3])
+    """
     size = len(happens)
     at = np.where(happens, np.arange(size), size)
     first: Ints = np.minimum.accumulate(at[::-1])[::-1]
@@ -170,18 +194,18 @@ def following(happens: Bools, /) -> Ints:
 
 
 def of_a_fresh_model(key: Key, /) -> bool:
-    """Return whether a key is a variable of the initial state, which a fresh model has."""
+    """Return whether a key is a variable of the initial state, which every new model has."""
     return key.kind is Kind.RESTART and key.step == 0 and key.name != ""
 
 
 By: TypeAlias = Literal["flow", "version", "state"]
-"""What makes variables one: see `Variables.together`."""
+"""The criterion by which variables are stored as one: see `Variables.together`."""
 
 
 class ChainFlows:
-    """The flows of every step of a chain: one for each step, or one that all steps share.
+    """The flows of every step of a chain: one Step for each step, or one that all steps share.
 
-    Raises BadInput where there are not as many as the chain has.
+    Raises BadInput if the number of flows is not the number of steps.
     """
 
     def __init__(self, steps: Step | Sequence[Step], length: int) -> None:
@@ -191,7 +215,10 @@ class ChainFlows:
         else:
             self.different, self._which = _numbered(steps)
         if len(self._which) != length:
-            raise BadInput(f"{len(self._which)} steps say what they use; the chain has {length}")
+            raise BadInput(
+                f"{len(self._which)} steps say what they use; the chain has {length}: give one Step"
+                " for all steps, or one for each"
+            )
         self._changes = (np.flatnonzero(self._which[1:] != self._which[:-1]) + 1).tolist()
         self.variables: Names = NOTHING.union(*(step.variables for step in self.different))
 
@@ -200,7 +227,7 @@ class ChainFlows:
         return self.different[self._which.item(number)]
 
     def runs(self, begin: int, end: int, /) -> Iterator[tuple[int, int]]:
-        """The steps [begin, end) in spans, in order, of steps that are all alike."""
+        """Yield the spans of equal steps in [begin, end), in order."""
         changes = self._changes
         for change in changes[bisect_right(changes, begin) : bisect_left(changes, end)]:
             yield begin, change
@@ -208,24 +235,29 @@ class ChainFlows:
         yield begin, end
 
     def has(self, variable: str, flow: str, names: str, /) -> Bools:
-        """Whether each step has the variable among the names of one of its flows."""
+        """Return whether each step has the variable among these names of this flow.
+
+        `flow` is "forward", "record" or "reverse", and `names` is "use", "out" or "kill".
+        """
         return self.column(lambda step: variable in getattr(getattr(step, flow), names))
 
     def restores(self, variable: str, /) -> Bools:
-        """Whether each adjoint step restores the variable."""
+        """Return whether each adjoint step restores the variable."""
         return self.column(lambda step: variable in step.restored)
 
     def versions(self, variable: str, /) -> Ints:
-        """The version of the variable in x_0, ..., x_n."""
+        """Return the version of the variable in x_0, ..., x_n."""
         ends = np.arange(1, self.length + 1) * self.has(variable, "forward", "out")
         return np.maximum.accumulate(np.concatenate(([0], ends)))
 
     def live(self, variable: str, /, *, seed: bool) -> Bools:
-        """Whether the variable is live in x_0, ..., x_n; `seed` says whether x_n is read of it.
+        """Return whether the variable is live in x_0, ..., x_n; `seed` says whether it is read from
+        x_n.
 
-        Forward and recording steps read x_i, an adjoint step i reads x_{i+1}. What either of the
-        first two does not overwrite in whole, it leaves as it was; and going back, an adjoint step
-        finds what no step overwrites from there on, either way.
+        Forward and recording steps read x_i. An adjoint step i reads x_{i+1}. If neither the
+        forward nor the recording step overwrites the whole variable, it keeps its value. In the
+        reverse sweep, an adjoint step reads a variable of an earlier state if no step, forward or
+        adjoint, has overwritten it since.
         """
         back = np.append(False, self.has(variable, "reverse", "use"))
         used = back | np.append(self.has(variable, "forward", "use"), seed)
@@ -238,7 +270,7 @@ class ChainFlows:
         return live
 
     def column(self, of: Callable[[Step], bool], /) -> Bools:
-        """Something of each step."""
+        """Return the value of `of` for each step."""
         column: Bools = np.array([of(step) for step in self.different], np.bool_)[self._which]
         return column
 
@@ -250,19 +282,19 @@ class Variables:
     Attributes
     ----------
     nbytes : mapping of str to bytes
-        How large each variable is. One may stand for several, as `together` puts them.
+        The size of each variable. One variable may stand for several, as in `together`.
     steps : Step, or tuple of Step
-        What the steps use and overwrite: one for all of them, or one for each.
+        The variables that the steps use and overwrite: one Step for all steps, or one for each.
     seed : frozenset of str
-        What the functional and the start of the adjoint read of x_n.
+        The variables that the cost function and the start of the adjoint read from x_n.
     tape : frozenset of str
-        The variables of which the tape of a step is made: as they are in x_i for step i. Empty
-        where tapes hold anything else; then nothing is known of what lies in them.
+        The variables that the tape of step i contains, with their values in x_i. Empty if tapes
+        contain other data; then nothing is known of their contents.
 
     Raises
     ------
     BadInput
-        Where a variable that the steps, the seed or the tape name has no size, or a wrong one.
+        If a variable of the steps, the seed or the tape has no size, or a wrong one.
     """
 
     nbytes: Mapping[str, int] = field(hash=False)
@@ -292,18 +324,20 @@ class Variables:
         if unknown := named - self.nbytes.keys():
             raise BadInput(
                 f"Variables: nbytes does not say how large {', '.join(sorted(unknown))} is; it"
-                f" knows {', '.join(self.nbytes) or 'none'}"
+                f" has {', '.join(self.nbytes) or 'none'}"
             )
 
     @cached_property
     def different(self) -> tuple[Step, ...]:
-        """The steps that differ, each once."""
+        """The different steps, each once."""
         if isinstance(self.steps, Step):
             return (self.steps,)
         return tuple(self.over(len(self.steps)).different)
 
     def over(self, length: int, /) -> ChainFlows:
-        """The steps of a chain of this length; raises BadInput where there are not as many."""
+        """Return the flows for a chain of this length; raise BadInput if the number of steps
+        differs.
+        """
         known = self._known
         if length not in known:
             known[length] = ChainFlows(self.steps, length)
@@ -314,7 +348,7 @@ class Variables:
         return {}
 
     def cut(self, length: int, /) -> "Variables":
-        """Those of the first so many steps."""
+        """Return the variables for the first `length` steps."""
         if isinstance(self.steps, Step):
             return self
         return replace(self, steps=self.steps[:length])
@@ -325,10 +359,12 @@ class Variables:
         return (Kind.RESTART, Kind.TAPE) if self.taped else (Kind.RESTART,)
 
     def parts(self, key: Key, length: int, /) -> tuple[Key, ...]:
-        """The variables of a whole checkpoint, each in its version, in a chain of this length.
+        """Return the keys of the variables of a checkpoint, in their versions, for a chain of this
+        length.
 
-        Of x_i those that are live there: the state may hold anything of the others. Of t_i those
-        that the tape of this step is made of. What is stored whole is one part.
+        Restart data x_i has the variables that are live in x_i; all others may have any value. A
+        tape t_i has the variables that the tape of step i contains. A checkpoint that is stored
+        whole has one part.
         """
         if key.name or key.kind not in self.kinds:
             return (key,)
@@ -339,10 +375,11 @@ class Variables:
         )
 
     def complete(self, keys: Collection[Key], kind: Kind, length: int, /) -> tuple[int, ...]:
-        """The steps of the checkpoints of which all parts are among these keys, in order.
+        """Return the steps of the checkpoints whose parts are all among these keys, in order.
 
-        A fresh model has all variables as they are in x_0: of other states, a variable that is
-        still unchanged need not be there. A checkpoint that has no parts is always there.
+        A fresh model has all variables as in x_0. Therefore variables that are still unchanged in
+        x_i need not be among the keys, except for i = 0. A checkpoint without parts is always
+        complete.
         """
         there: Bools = np.ones(length + (kind is Kind.RESTART), np.bool_)
         for name, version, needed in self.columns(kind, length):
@@ -354,7 +391,9 @@ class Variables:
         return tuple(np.flatnonzero(there).tolist())
 
     def columns(self, kind: Kind, length: int, /) -> Iterator[tuple[str, Ints, Bools]]:
-        """Of each variable that is stored: its name, and for each step its version and its need."""
+        """Yield, for each stored variable, its name, its version in each step, and whether it is
+        needed.
+        """
         over = self.over(length)
         for name in sorted(self.stored if kind is Kind.RESTART else self.taped):
             if kind is Kind.RESTART:
@@ -364,38 +403,45 @@ class Variables:
 
     @cached_property
     def changed(self) -> Names:
-        """Variables that some step overwrites, in any direction; all others stay as in x_0."""
+        """Variables that some step overwrites, forward or adjoint; all others are as in x_0."""
         flows = [it for step in self.different for it in (step.forward, step.record, step.reverse)]
         return NOTHING.union(*(flow.out for flow in flows))
 
     @cached_property
     def live(self) -> Names:
-        """Variables that are live in some x_i: all that are read of a state."""
+        """Variables that are live in some x_i: all that are read from a state."""
         flows = [it for step in self.different for it in (step.forward, step.record, step.reverse)]
         return self.seed.union(*(flow.use for flow in flows))
 
     @property
     def stored(self) -> Names:
-        """Variables that checkpoints have to hold: live ones that some step overwrites."""
+        """Variables that checkpoints must contain: live variables that some step overwrites."""
         return self.live & self.changed
 
     @property
     def taped(self) -> Names:
-        """Variables that tapes have to hold: those they are made of that some step overwrites."""
+        """Variables that tapes must contain: those of `tape` that some step overwrites."""
         return self.tape & self.changed
 
     @property
     def restart(self) -> int:
-        """Bytes of a checkpoint that holds `stored`."""
+        """The bytes of a checkpoint that contains `stored`."""
         return sum(self.nbytes[name] for name in self.stored)
 
     def together(self, by: By = "flow", /) -> "Variables":
-        """Variables that are stored as one: read, written and discarded together.
+        """Return variables in groups that are stored as one: read, written and discarded together.
 
-        Of a group it is enough to know one version, and an access for all of it takes the latency
-        of a level once. By "flow", a group is what all steps treat alike: then nothing is lost by
-        it. By "version" it is all that is stored and is overwritten by the same steps, and by
-        "state" all that is stored: ever fewer accesses, and more bytes that are not needed.
+        One version then describes a group, and one access to a level takes its latency once for the
+        whole group. With "flow", a group has variables that all steps treat in the same way, so
+        that no byte is stored without need. With "version", a group has all stored variables that
+        the same steps overwrite. With "state", it has all stored variables. The number of accesses
+        decreases in this order, and the number of bytes that are not needed increases.
+
+        For example, steps that treat u and v in the same way allow one group "u+v":
+
+        >>> both = Flow({"u", "v"}, {"u", "v"})
+        >>> dict(Variables({"u": 8, "v": 4}, Step(both)).together().nbytes)
+        {'u+v': 12}
         """
         groups: dict[tuple[object, ...], list[str]] = {}
         for name in self.nbytes:
@@ -416,7 +462,7 @@ class Variables:
         return Variables(nbytes, steps, _any_of(parts, self.seed), _any_of(parts, self.tape))
 
     def _treated(self, name: str, by: By) -> tuple[object, ...]:
-        """Return the effects of all steps on a variable, by which variables are grouped."""
+        """Return how all steps treat a variable, which is the criterion for groups."""
         columns = tuple(
             (name in step.restored, *(name in names for names in _sets(step, by)))
             for step in self.different
@@ -426,7 +472,7 @@ class Variables:
 
 
 def _before(happens: Bools, ends: Bools) -> Bools:
-    """For each place, whether something happens from there on before, or where, it ends."""
+    """Return, for each index, whether something happens from it on, and not after the next end."""
     first = following(happens)
     before: Bools = (first < len(happens)) & (first <= following(ends))
     return before
@@ -434,7 +480,7 @@ def _before(happens: Bools, ends: Bools) -> Bools:
 
 def _sizes(nbytes: object) -> dict[str, int]:
     if not isinstance(nbytes, Mapping):
-        raise BadInput(f"Variables: nbytes = {nbytes!r}; it must say how large each variable is")
+        raise BadInput(f"Variables: nbytes = {nbytes!r}; it must map each variable to its bytes")
     as_names("Variables: nbytes", nbytes)
     for name, size in nbytes.items():
         if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0:
@@ -448,7 +494,9 @@ def _all_steps(steps: object) -> tuple[Step, ...]:
     sequence = tuple(steps) if isinstance(steps, Iterable) else (steps,)
     for step in sequence:
         if not isinstance(step, Step):
-            raise BadInput(f"Variables: steps has {step!r}; it must be a Step, or one for each")
+            raise BadInput(
+                f"Variables: steps has {step!r}; it must be a Step, or one Step for each step"
+            )
     return sequence
 
 
@@ -466,7 +514,7 @@ def _all_of(parts: Mapping[str, Names], names: Names) -> Names:
 
 
 def _renamed(step: Step, parts: Mapping[str, Names]) -> Step:
-    """The step on groups: one is used, or perhaps overwritten, if some part of it is."""
+    """Return the step for groups: a group is used, or may be overwritten, if any part of it is."""
     forward, record, reverse = (
         Flow(_any_of(parts, flow.use), _any_of(parts, flow.out), _all_of(parts, flow.kill))
         for flow in (step.forward, step.record, step.reverse)
@@ -475,10 +523,10 @@ def _renamed(step: Step, parts: Mapping[str, Names]) -> Step:
 
 
 def _numbered(steps: Iterable[Step]) -> tuple[list[Step], Ints]:
-    """The steps that differ, each once; and which of them each is."""
+    """Return the different steps, each once, and the number of each given step among them."""
     given = list(steps)
     numbers: dict[Step, int] = {}
-    # Most are the same objects, which are told apart faster than by what is in them.
+    # Most are the same objects. Comparing identities is faster than comparing contents.
     of = {id(step): step for step in given}
     number = {known: numbers.setdefault(step, len(numbers)) for known, step in of.items()}
     return list(numbers), np.fromiter((number[id(step)] for step in given), np.int64, len(given))

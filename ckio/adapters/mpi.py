@@ -1,9 +1,10 @@
 """The ranks of an MPI job.
 
-A rank that waits checks three conditions in turn: whether the message has arrived, whether another
-rank has cancelled the exchange, and every half second whether the processes of the ranks on this
-host are still running. A rank that waits for long in a collective agreement notifies the others,
-because a rank that waits for its message elsewhere would wait forever.
+While a rank waits for a message, it checks three conditions in turn: whether the message has
+arrived, whether another rank has sent a notice of its failure, and, every half second, whether the
+processes of the ranks on this host are still running. If a rank waits longer than 4 s in a
+collective call, it notifies the others. Otherwise a rank that waits for a message from it would
+wait forever.
 """
 
 import atexit
@@ -25,29 +26,30 @@ from ckio.model.comm import SOLO, Comm, launched
 T = TypeVar("T")
 
 GRACE: Final = 20.0
-"""Seconds that a rank which has failed waits for the others before it ends the job."""
+"""Seconds that a failed rank waits for the others before it ends the job."""
 
 _LOOK: Final = 0.5
 """Seconds between two checks whether the other ranks are still running."""
 
 _LONG: Final = 4.0
-"""Seconds after which a rank that waits in an agreement notifies the others."""
+"""Seconds after which a rank that waits in a collective call notifies the others."""
 
 _TEXT: Final = 4096
-"""Bytes of the message in which a rank says why it has failed."""
+"""Bytes of the message with the reason why a rank has failed."""
 
-_TAKEN: Final = {"?": "u1", "e": "f4"}
-"""Types that MPI compares instead of booleans and half precision."""
+_MPI_TYPES: Final = {"?": "u1", "e": "f4"}
+"""The types in which MPI compares booleans and half precision."""
 
 _FAILED, _WAITING = 0, 1
-"""Tags of the alarm's messages: why a rank has failed; in which agreement it waits."""
+"""Tags of the alarm's messages: the reason of a failure; the number of a collective call."""
 
 
 def world(*, grace: float = GRACE) -> Comm:
-    """Return all ranks of the job of this process, or this process alone if it is in no job.
+    """Return the communicator of all ranks of this job, or of this process alone without a job.
 
-    Raises BadInput if a launcher started several processes that cannot communicate. They would be
-    as many serial runs, in the same files.
+    `grace` is the number of seconds that a failed rank waits for the others before it ends the job.
+    Raises BadInput if a launcher started several processes that cannot communicate, because each of
+    them would then be a serial run, and all of them would write the same files.
     """
     started = launched()
     if started is None:
@@ -59,32 +61,37 @@ def world(*, grace: float = GRACE) -> Comm:
         if size == 1:
             return SOLO
         raise BadInput(
-            f"{size} ranks were started, and MPI cannot be used: {error}; install 'ckio[mpi]'"
-            " beside the MPI that started them, or 'ckio[mpi-test]', which brings one"
+            f"{size} ranks were started, but MPI cannot be used: {error}; install 'ckio[mpi]'"
+            " with the MPI that started them, or 'ckio[mpi-test]', which contains an MPI"
         ) from None
     ranks = MPI.COMM_WORLD.Get_size()
     if ranks != size:
         raise BadInput(
-            f"{size} ranks were started, and mpi4py sees {ranks}: it was made for another MPI than"
-            f" the one that started them ({MPI.Get_library_version().splitlines()[0].strip()});"
-            " use the launcher of that one"
+            f"{size} ranks were started, but mpi4py finds {ranks}: mpi4py was built with another"
+            f" MPI ({MPI.Get_library_version().splitlines()[0].strip()}) than that of the launcher;"
+            " use the launcher of this MPI"
         )
     return of(MPI.COMM_WORLD, grace=grace) if ranks > 1 else SOLO
 
 
 def of(communicator: Any, /, *, grace: float = GRACE) -> "Mpi":
-    """Return the ranks of an mpi4py communicator. All of its ranks must call this."""
+    """Return a communicator of ckio for a communicator of mpi4py, which is duplicated.
+
+    This is a collective call. `grace` is the same as for `world`.
+    """
     return Mpi(communicator.Dup(), _RankAlarm(communicator.Dup(), grace))
 
 
 class Mpi:
-    """A communicator of ckio (see Comm) over one of mpi4py; `of` and `world` return one.
+    """A communicator of ckio (see Comm) that uses mpi4py. The functions `of` and `world` return it.
 
     Attributes
     ----------
+    rank, size : int
+        The number of this rank, from 0, and the number of ranks.
     mpi : mpi4py.MPI.Comm
-        The communicator of mpi4py, for a model that needs more than Comm has. A rank that waits in
-        it is not notified if another rank has failed.
+        The communicator of mpi4py, for a model that needs more than Comm has. If a rank waits in a
+        call of `mpi` itself, it is not notified when another rank has failed.
     """
 
     def __init__(self, mpi: Any, alarm: "_RankAlarm", *, heeds: bool = False) -> None:
@@ -97,18 +104,18 @@ class Mpi:
     def exchange(
         self, send: Mapping[int, NDArray[Any]], into: Mapping[int, NDArray[Any]], /
     ) -> None:
-        coming = [
+        receives = [
             (self.mpi.Irecv(as_bytes(array), source=rank), [rank]) for rank, array in into.items()
         ]
-        going = [
+        sends = [
             (self.mpi.Isend(as_bytes(array), dest=rank), [rank]) for rank, array in send.items()
         ]
-        self._wait(*coming, *going)
+        self._wait(*receives, *sends)
 
     def largest(self, values: NDArray[Any], /) -> NDArray[Any]:
         from mpi4py import MPI
 
-        mine = np.array(values, _TAKEN.get(values.dtype.char, values.dtype.newbyteorder("=")))
+        mine = np.array(values, _MPI_TYPES.get(values.dtype.char, values.dtype.newbyteorder("=")))
         maxima = np.empty_like(mine)
         self._wait((self.mpi.Iallreduce(mine, maxima, op=MPI.MAX), self._others))
         return maxima.astype(values.dtype, copy=False)
@@ -132,14 +139,17 @@ class Mpi:
         self._alarm.ring(why)
 
     def _wait(self, *requests: tuple[Any, Collection[int]]) -> None:
-        """Wait for requests, each of some ranks; raises RankFailed where one is never done."""
+        """Wait for requests, each with the ranks that it depends on.
+
+        Raises RankFailed if a rank has failed, so that a request can never complete.
+        """
         if not self._heeds:
             self._alarm.met += 1
         try:
             for request, ranks in requests:
                 self._wait_for(request, ranks)
         except BaseException:
-            self._alarm.unfinished.append(requests)  # MPI may yet write into their arrays
+            self._alarm.unfinished.append(requests)  # MPI may still write into their arrays
             raise
 
     def _wait_for(self, request: Any, ranks: Collection[int]) -> None:
@@ -151,7 +161,7 @@ class Mpi:
             if waited > (looked + 1) * _LOOK:
                 looked += 1
                 alarm.look()
-                if self._heeds and looked > 1:  # what was sent before has come by now
+                if self._heeds and looked > 1:  # messages that were sent before have arrived by now
                     alarm.check_left(ranks)
                 elif not self._heeds and waited > _LONG:
                     alarm.tell_waiting()
@@ -159,27 +169,30 @@ class Mpi:
 
 
 class _RankAlarm:
-    """Notices of ranks that have failed, to all others, also to those that ask for nothing.
+    """Messages with which a rank notifies all others that it has failed, or that it waits.
+
+    They are sent on a separate communicator, so that the receivers need not expect them.
 
     Attributes
     ----------
     met : int
-        How often this rank has asked something of all where nobody is let go.
+        Number of collective calls and exchanges that this rank has begun on communicators that do
+        not check for failures, because `apart` did not make them.
     unfinished : list
-        What was given up with its arrays, of which MPI has not let go.
+        Requests that were abandoned. They keep their arrays alive, which MPI may still use.
     """
 
     def __init__(self, mpi: Any, grace: float) -> None:
         self._mpi, self._grace = mpi, grace
-        self._beside = _beside(mpi)
+        self._local = _local_processes(mpi)
         self._sent: list[Any] = []
         self._why, self._since = "", 0.0
         self._heard: tuple[int, str] | None = None
-        self._told, self._at = 0, dict[int, int]()
+        self._announced, self._at = 0, dict[int, int]()
         self.met, self.unfinished = 0, list[Any]()
 
     def ring(self, why: str) -> None:
-        """Tell all others why this rank has failed; the first reason is the one."""
+        """Send the reason why this rank has failed to all others. Only the first reason is sent."""
         if self._since:
             return
         self._why, self._since = why, time.monotonic()
@@ -189,9 +202,9 @@ class _RankAlarm:
         self._tell(word, _FAILED)
 
     def tell_waiting(self) -> None:
-        """Tell all others once in which agreement, by its number, this rank waits."""
-        if self._told < self.met:
-            self._told = self.met
+        """Send the number of the call in which this rank waits to all others, once a call."""
+        if self._announced < self.met:
+            self._announced = self.met
             self._tell(np.array([self.met], np.int64), _WAITING)
 
     def _tell(self, word: NDArray[Any], tag: int) -> None:
@@ -200,7 +213,7 @@ class _RankAlarm:
         self._sent += [self._mpi.Isend(word, dest=rank, tag=tag) for rank in others]
 
     def check(self) -> None:
-        """Raise RankFailed where another rank has called it off."""
+        """Raise RankFailed if another rank has sent a notice of its failure."""
         from mpi4py import MPI
 
         if self._heard is None and self._mpi.Iprobe(source=MPI.ANY_SOURCE, tag=_FAILED):
@@ -213,8 +226,9 @@ class _RankAlarm:
             raise RankFailed(f"rank {rank}: {why}", rank=rank)
 
     def check_left(self, ranks: Collection[int]) -> None:
-        """Raise RunFailed if one of these ranks waits in an agreement that this one has not reached
-        yet, because it sends nothing any more before that.
+        """Raise RunFailed if one of these ranks waits in a call that this rank has not reached.
+
+        Such a rank sends no message before this rank reaches the same call.
         """
         from mpi4py import MPI
 
@@ -225,38 +239,43 @@ class _RankAlarm:
         for rank in ranks:
             if self._at.get(rank, 0) > self.met:
                 raise RunFailed(
-                    f"rank {self._mpi.Get_rank()} waits for what rank {rank} sends, which has done"
-                    " what it had to do: their steps do not exchange the same, or end elsewhere"
+                    f"rank {self._mpi.Get_rank()} waits for a message of rank {rank}, which has"
+                    " finished its action: the steps of both ranks must make the same exchanges,"
+                    " and end at the same step; correct the step"
                 )
 
     def look(self) -> None:
-        """Raise RankFailed where a rank on this host is gone; end the job where nobody comes."""
-        for rank, process in self._beside.items():
+        """Raise RankFailed if a process of a rank on this host has ended.
+
+        If this rank has failed, and the others do not stop within the grace period, end the job.
+        """
+        for rank, process in self._local.items():
             if not _runs(process):
                 atexit.register(_abandon, self._mpi)
                 raise RankFailed(f"rank {rank}: its process ({process}) has ended", rank=rank)
         if self._since and time.monotonic() > self._since + self._grace:
             rank = self._mpi.Get_rank()
             sys.stderr.write(
-                f"ckio: rank {rank}: {self._why}; the other ranks wait for it elsewhere, and the"
-                f" job is ended after {self._grace:g} s\n"
+                f"ckio: rank {rank}: {self._why}; the other ranks wait for it in calls that ckio"
+                f" cannot interrupt, so the job is ended after {self._grace:g} s\n"
             )
             _abandon(self._mpi)
 
 
-def _beside(mpi: Any) -> dict[int, int]:
-    """Return the processes of the other ranks on this host."""
+def _local_processes(mpi: Any) -> dict[int, int]:
+    """Return the process numbers of the other ranks on this host, by rank."""
     me, here = mpi.Get_rank(), (socket.gethostname(), _boot())
     every = mpi.allgather((here, os.getpid()))
     return {
         rank: process
         for rank, (host, process) in enumerate(every)
-        if host == here and rank != me and _runs(process)  # not so, where each has its own numbers
+        # Containers on one host may have process numbers of their own, which are not visible here.
+        if host == here and rank != me and _runs(process)
     }
 
 
 def _boot() -> str:
-    """Return an identity of this boot of the host, where the system has one."""
+    """Return the identity of this boot of the host, or "" if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -264,16 +283,16 @@ def _boot() -> str:
 
 
 def _runs(process: int) -> bool:
-    """Return whether a process runs, and is not only waited for."""
+    """Return whether a process is running, and is not a zombie."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return not Path("/proc/self/stat").exists()  # where nothing is known, nobody is missed
+        return not Path("/proc/self/stat").exists()  # without /proc, it counts as running
     return state[0] not in "ZX"
 
 
 def _abandon(mpi: Any) -> NoReturn:
-    """End the job: the others will not come, and MPI would wait for them."""
+    """End the job, because MPI would wait forever for the other ranks."""
     sys.stdout.flush()
     sys.stderr.flush()
     mpi.Abort(1)

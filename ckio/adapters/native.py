@@ -20,10 +20,10 @@ from ckio.model.arrays import AdjointRegister, Arrays, as_bytes, empty, field
 
 @dataclass(frozen=True)
 class Memory:
-    """An array without gaps in memory that a library has allocated.
+    """A contiguous array in memory that a library has allocated.
 
-    `address` is a number or a pointer of ctypes. `shape` is in C order: what Fortran calls
-    u(nx, ny) has the shape (ny, nx). `dtype` is the type of a number in NumPy's terms.
+    `address` is an integer or a pointer of ctypes. `shape` is in C order, so that the Fortran array
+    u(nx, ny) has the shape (ny, nx). `dtype` is a type of NumPy, for example "<f8" for a double.
     """
 
     address: Any
@@ -31,7 +31,11 @@ class Memory:
     dtype: str = "<f8"
 
     def array(self, what: str, owner: object, /) -> NDArray[Any]:
-        """Return this memory as an array, which keeps `owner` alive; raises BadInput."""
+        """Return this memory as an array, which keeps `owner` alive.
+
+        `what` is the name of the array in messages. Raises BadInput if the address, the shape or
+        the type is invalid.
+        """
         try:
             begin, size = cast(self.address, c_void_p).value or 0, prod(self.shape)  # None is NULL
             memory: Any = (c_char * (size * np.dtype(self.dtype).itemsize)).from_address(begin)
@@ -50,35 +54,45 @@ class Memory:
 
 
 class _Owner:
-    """The memory of a library as a whole: it is freed when no array refers to this any more."""
+    """The memory of a library as a whole. It is freed when no array refers to this object."""
 
 
 class NativeModel:
     """A model whose state and adjoint are memory of a library in C, Fortran or another language.
 
-    Checkpoints are written from that memory. They are read into a buffer, which is copied to the
-    library once it is complete. The functions are those of ctypes, or functions in Python that call
-    them; `step`, `record` and `reverse` return nothing, or 0 unless they fail.
+    ckio writes checkpoints directly from that memory. It reads a checkpoint into a buffer, and
+    copies the complete buffer to the memory of the library. Each function is a function of ctypes,
+    or a function in Python that calls one. `step`, `record` and `reverse` return nothing, or 0 for
+    success and any other value for a failure.
 
     Parameters
     ----------
     state, adjoint : mapping of str to Memory
-        All that later steps depend on, and the derivative of J with respect to it.
+        All data on which later steps depend, and the derivative of J with respect to them.
     control, gradient : mapping of str to Memory
         Controls, and the gradient with respect to them, under the same names. If a control is the
-        value of a state at the start, and has its name, its gradient is in `adjoint`.
+        initial value of a state array, and has its name, its gradient is in `adjoint`.
     tape : tuple of Field
-        Arrays that `reverse` needs of one step. ckio allocates them.
+        The arrays of the tape of one step, which `reverse` reads. ckio allocates them.
     step : callable(i)
-        Takes the state from x_i to x_{i+1}.
+        Advances the state from x_i to x_{i+1}.
     record : callable(i, *addresses)
-        Does the same and stores the tape, each array at its address.
+        Does the same, and stores each array of the tape at its address.
     reverse : callable(i, *addresses)
-        Takes `adjoint` from dJ/dx_{i+1} to dJ/dx_i, and adds step i's part to `gradient`.
+        Changes `adjoint` from dJ/dx_{i+1} to dJ/dx_i, and adds the contribution of step i to
+        `gradient`.
     seed : callable(n) returning float
-        Returns J at x_n and puts dJ/dx_n into `adjoint`, which is zero before, as is `gradient`.
+        Returns J at x_n, and stores dJ/dx_n in `adjoint`. ckio sets `adjoint` and `gradient` to
+        zero before.
     free : callable()
-        Is called once, when neither the model nor an array of it is in use any more.
+        Frees the memory. It is called once, when neither the model nor any of its arrays is used.
+
+    Raises
+    ------
+    BadInput
+        An address, a shape or a type is invalid, or two arrays share memory.
+    RunFailed
+        A function fails, or a sweep does not begin at the step of the state or of the adjoint.
     """
 
     def __init__(
@@ -123,7 +137,7 @@ class NativeModel:
         self._free: dict[Kind, list[list[NDArray[Any]]]] = {kind: [] for kind in Kind}
         self._tapes: dict[int, list[NDArray[Any]]] = {}
         self._at = self._seeded = 0  # the steps of the state, and of the last call of `seed`
-        self._adjoint_at: int | None = None  # and of the adjoint, once it has left its start
+        self._adjoint_at: int | None = None  # the step of the adjoint; None before a step back
 
     @property
     def functional(self) -> float:
@@ -146,7 +160,7 @@ class NativeModel:
         _check_step("adjoint", self._seeded if self._adjoint_at is None else self._adjoint_at, end)
         for i in reversed(range(begin, end)):
             if i not in self._tapes:
-                raise RunFailed(f"no tape of step {i} is stored; record it, or read it, before")
+                raise RunFailed(f"no tape of step {i} is stored; record the step, or read the tape")
             self._finish(i, self._reverse(i, *self._addresses(i)), i)
             self._free[Kind.TAPE].append(self._tapes.pop(i))
             self._adjoint_at = i
@@ -160,16 +174,14 @@ class NativeModel:
     @contextmanager
     def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
         if layout != self.layout(key):
-            raise BadInput(
-                f"{key} holds {layout}, and not {self.layout(key)}; use the same options"
-            )
+            raise BadInput(f"{key} contains {layout}, not {self.layout(key)}; use the same options")
         buffers = self._buffers(key.kind)
         yield [as_bytes(array) for array in buffers]
         if key.kind is Kind.TAPE:
             self._drop_tapes()
             self._tapes = {key.step: buffers}
             return
-        self._keep_seed()  # the state that is given up may be x_n
+        self._keep_seed()  # the state that is overwritten now may be x_n
         for array, buffer in zip(self._registers[key.kind], buffers, strict=True):
             array[...] = buffer
         self._free[key.kind].append(buffers)
@@ -188,19 +200,25 @@ class NativeModel:
     def _finish(self, i: int, status: object, reached: int) -> None:
         if status is not None and status != 0:
             raise RunFailed(
-                f"step {i}: the library returned {told(status)}; it must return 0, or nothing,"
-                " unless it fails (set restype = None for a function that returns nothing)"
+                f"step {i}: the library returned {told(status)}; it must return 0 or nothing for"
+                " success (set restype = None for a function that returns nothing)"
             )
         if self.on_step is not None:
             self.on_step(reached)
 
     def _keep_seed(self) -> None:
-        """Find J and the start of the adjoint, if the forward is farther than ever before."""
+        """Compute J and its derivative if the state is at a later step than ever before.
+
+        The last step n of the forward sweep is known only afterwards, when the state may already be
+        overwritten.
+        """
         if self._adjoint_at is None and self._at > self._seeded:
             for array in self._registers[Kind.ADJOINT]:
                 array[...] = 0
             if not isinstance(value := self._seed(self._at), float):
-                raise RunFailed(f"seed returned {told(value)}; set its restype = c_double, for J")
+                raise RunFailed(
+                    f"seed returned {told(value)}; it must return J: set its restype = c_double"
+                )
             self._functional[...], self._seeded = value, self._at
 
     def _addresses(self, i: int) -> list[int]:
@@ -210,21 +228,23 @@ class NativeModel:
         self._free[Kind.TAPE] += self._tapes.values()
 
     def _buffers(self, kind: Kind) -> list[NDArray[Any]]:
-        """Return memory for a checkpoint, if possible such as was used before."""
+        """Return memory for a checkpoint, if possible memory of an earlier one."""
         if self._free[kind]:
             return self._free[kind].pop()
         return [empty(form.shape, form.dtype) for form in self._layouts[kind]]
 
 
 def _check(arrays: Mapping[str, Arrays], gradient: Arrays, tape: object) -> None:
-    """Raise BadInput unless the tape is a layout, shapes agree, and arrays are apart."""
+    """Raise BadInput unless the tape is a layout, shapes agree, and no arrays share memory."""
     if not is_layout(tape):
         raise BadInput(
             f"tape = {tape!r}; it must be a tuple such as (Field('u', '<f8', (24, 32)),)"
         )
     of = [{name: x.shape for name, x in group.items()} for group in (arrays["control"], gradient)]
     if of[0] != of[1]:
-        raise BadInput(f"control is {of[0]}, gradient is {of[1]}; give both the same shapes")
+        raise BadInput(
+            f"control has the shapes {of[0]}, gradient {of[1]}; give both the same shapes"
+        )
     spans = sorted(
         (array.ctypes.data, array.ctypes.data + array.nbytes, f"{group}[{name!r}]")
         for group in ("state", "adjoint", "gradient")

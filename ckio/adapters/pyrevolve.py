@@ -17,21 +17,23 @@ from ckio.platform import Platform
 class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
     """One level of a platform as a `Storage` of pyrevolve.
 
-    A checkpoint is a list of arrays, each with its own shape and dtype. They are filled in place
-    and verified when it is loaded. Its costs are the level's measured prices in seconds.
+    A checkpoint is a list of arrays, each with its own shape and dtype. When a checkpoint is
+    loaded, it is verified, and the given arrays are filled in place. The costs of a write and a
+    read, `wd` and `rd`, are the level's measured prices in seconds.
 
     Parameters
     ----------
     scratch : Scratch
-        The open levels, which several storages may share. This class does not close them.
+        The open levels. Several storages may share them, and no storage closes them.
     level : int
         Number of the level.
     nbytes : int
         Bytes of one checkpoint, the sum of all its arrays: `Checkpoint.nbytes`.
     most : int
-        Largest number of slots, for example the number of steps for a level without a limit.
+        Largest number of slots. A level without a limit has this number, for example the number of
+        steps.
     profiler : Profiler, optional
-        A revolver gives its own.
+        A revolver sets its own.
 
     Attributes
     ----------
@@ -59,17 +61,20 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
     def save(self, key: int, data_pointers: Sequence[NDArray[Any]]) -> None:
         """Store a checkpoint in slot `key`, and replace the previous one.
 
-        Raises LevelFull for a slot that the level does not have, BadInput for more bytes than were
-        announced, and the errors of the level.
+        Raises LevelFull if the level has no such slot, BadInput if the checkpoint has more than
+        `nbytes` bytes, and the errors of the level.
         """
         if not 0 <= key < self.n_ckp:
             raise LevelFull(
-                f"level {self.name!r} holds {self.n_ckp} checkpoints of {self.size_ckp} bytes;"
-                f" there is no slot {key}"
+                f"level {self.name!r} can store {self.n_ckp} checkpoints of {self.size_ckp} bytes;"
+                f" it has no slot {key}: use a larger capacity, or fewer checkpoints"
             )
         nbytes = sum(array.nbytes for array in data_pointers)
         if nbytes > self.size_ckp:
-            raise BadInput(f"a checkpoint has {nbytes} bytes; {self.size_ckp} were announced")
+            raise BadInput(
+                f"a checkpoint has {nbytes} bytes, but a slot has {self.size_ckp}; open the storage"
+                " with the size of the largest checkpoint, Checkpoint.nbytes"
+            )
         with self._timed("save"):
             if key in self._keys:
                 self._scratch.drop(self._level, self._keys.pop(key))
@@ -79,11 +84,13 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
     def load(self, key: int, locations: Sequence[NDArray[Any]]) -> None:
         """Fill these arrays with the checkpoint in slot `key`, which remains stored.
 
-        Raises MissingCheckpoint, CorruptCheckpoint, and BadInput if shapes or dtypes are not those
-        that were stored.
+        Raises MissingCheckpoint, CorruptCheckpoint, and BadInput if the shapes or dtypes differ
+        from the stored ones.
         """
         if key not in self._keys:
-            raise MissingCheckpoint(f"level {self.name!r} has no checkpoint in slot {key}")
+            raise MissingCheckpoint(
+                f"level {self.name!r} has no checkpoint in slot {key}; save one before"
+            )
         arrays = _named(locations)
         whole = {
             name: array if array.flags.forc else np.empty(array.shape, array.dtype)
@@ -126,22 +133,22 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
 
 
 def storages(levels: Platform | Scratch, nbytes: int, steps: int, /) -> list[CkioStorage]:
-    """Return a storage for each level that can hold a checkpoint, nearest first.
+    """Return a storage for each level that can store a checkpoint, nearest first.
 
     Parameters
     ----------
     levels : Platform or Scratch
-        The levels of a platform are opened. Their files are removed when none of these storages is
-        used any more, or when the process ends. Files of a Scratch are removed when it is closed.
+        The levels of a platform are opened. Their files are removed when no object refers to these
+        storages, or when the process ends. The files of a Scratch are removed when it is closed.
     nbytes : int
         Bytes of one checkpoint: `Checkpoint.nbytes`.
     steps : int
-        Steps of the run, which limit the number of slots.
+        Number of time steps of the run. No level has more slots than this.
 
     Raises
     ------
     BadInput
-        No level can hold a checkpoint.
+        No level can store a checkpoint.
     StorageError
         A level cannot be opened.
     """
@@ -149,7 +156,10 @@ def storages(levels: Platform | Scratch, nbytes: int, steps: int, /) -> list[Cki
     numbers = range(len(scratch.platform.levels))
     every = [CkioStorage(scratch, number, nbytes, steps) for number in numbers]
     if not (useful := [storage for storage in every if storage.n_ckp]):
-        raise BadInput(f"no level of the platform can hold a checkpoint of {nbytes} bytes")
+        raise BadInput(
+            f"no level of the platform can store a checkpoint of {nbytes} bytes; give a level a"
+            " larger capacity"
+        )
     return useful
 
 

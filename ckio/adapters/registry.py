@@ -1,7 +1,7 @@
-"""Backends, planners, codecs and models by name, also those of other packages.
+"""Backends, planners, codecs and models by name, including those of other packages.
 
 All of them are entry points, in the groups `ckio.backends`, `ckio.planners`, `ckio.codecs` and
-`ckio.models`. An entry is imported when it is needed.
+`ckio.models`. An entry point is imported only when its name is used.
 """
 
 import hashlib
@@ -29,19 +29,19 @@ from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Level, Option, Platform
 from ckio.platform.readable import meant
 
-if TYPE_CHECKING:  # which brings zstandard in
+if TYPE_CHECKING:  # this module imports zstandard
     from ckio.compression import Codec
 
 GROUPS: Final = ("backends", "planners", "codecs", "models")
 
 AUTO: Final = "auto"
-"""The codec that calibration chooses."""
+"""The codec option with which calibration chooses a codec."""
 
 METHODS: Final = ("layout", "advance", "record", "reverse", "dump", "load")
 """The methods of every model."""
 
 _PRIVATE: Final = "_ckio_file_"
-"""The beginning of the names of modules that are files."""
+"""The beginning of the names of modules that were imported from a given file."""
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -51,7 +51,7 @@ _WORDS: Final = frozenset({"str", "int", "float", "bool", "None"})
 
 @cache
 def _entries(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
-    """Return the entry points of each name: one, unless packages disagree."""
+    """Return the entry points of each name: one, or more if several packages use the name."""
     entries: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in entry_points(group=f"ckio.{group}"):
         entries[entry.name] = *entries.get(entry.name, ()), entry
@@ -64,27 +64,28 @@ def names(group: str, /) -> list[str]:
 
 
 def find(group: str, name: str, /) -> Any:
-    """Return the object called `name` in a group.
+    """Return the object that is registered as `name` in a group.
 
-    Raises BadInput if there is none, with the nearest known names, and if there are two.
+    Raises BadInput, with the most similar known names, if the name is not registered. Raises
+    BadInput also if several packages registered it, or if it cannot be imported.
     """
     entries, what = _entries(group), group.removesuffix("s")
     if name not in entries:
         raise BadInput(
             f"no {what} is named {name!r}; {meant(name, entries)}"
-            " (what another package brings is found where that is installed)"
+            f" (a {what} of another package is known only if that package is installed)"
         )
     entry, *others = entries[name]
     if others:
         raise BadInput(
             f"{what} {name!r} is registered by {' and by '.join(map(_package, entries[name]))};"
-            " which is meant cannot be told: uninstall all but one"
+            " only one package may register a name: uninstall all but one"
         )
     try:
         return entry.load()
     except (Exception, SystemExit) as error:
         whose = "" if is_ours(group, name) else f" of {_package(entry)}"
-        raise BadInput(f"{what} {name!r}{whose} cannot be imported: {_told(error)}") from error
+        raise BadInput(f"{what} {name!r}{whose} cannot be imported: {_text_of(error)}") from error
 
 
 def is_ours(group: str, name: str, /) -> bool:
@@ -94,26 +95,29 @@ def is_ours(group: str, name: str, /) -> bool:
 
 
 def _package(entry: EntryPoint) -> str:
-    """Return the package that brings an entry, with its version."""
+    """Return the package that registers an entry, with its version."""
     package = entry.dist
     return entry.module if package is None else f"{package.name} {package.version}"
 
 
 def find_model(name: str, /) -> Callable[..., Any]:
-    """Return the factory of a model.
+    """Return the factory of a model, which is a callable that makes a new model.
 
-    A name is a registered name, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE or FILE.py. A module may be in
-    the current directory. A file without an attribute must contain exactly one model, which is a
-    class or a function that returns one. Raises BadInput.
+    `name` is a registered name, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE or FILE.py. A module may be in
+    the current directory. If a file is given without an attribute, it must contain exactly one
+    model, which is a class or a function that returns one. Raises BadInput if the name cannot be
+    imported, or the object cannot be called.
     """
     model = find_object(name)
     if not callable(model):
-        raise BadInput(f"model {name!r} cannot be called; it must make a fresh model")
+        raise BadInput(
+            f"model {name!r} cannot be called; name a class, or a function that returns a new model"
+        )
     return model  # type: ignore[no-any-return]
 
 
 def find_object(name: str, /) -> Any:
-    """Return the object of a name, as `find_model` does, even if it is no model."""
+    """Return the object of a name like `find_model`, but of any kind. Raises BadInput."""
     file, attributes = _file_and_attributes(name)
     module, colon, rest = name.partition(":")
     if file is not None and attributes is None:
@@ -131,7 +135,7 @@ def find_object(name: str, /) -> Any:
 
 
 def _file_and_attributes(name: str) -> tuple[Path | None, str | None]:
-    """Return the Python file of a model, and the attributes after a colon; None where absent.
+    """Return the Python file of a name and its attributes after a colon. Each may be None.
 
     >>> _file_and_attributes("runs/wave.py:Wave"), _file_and_attributes("wave:Wave")
     ((PosixPath('runs/wave.py'), 'Wave'), (None, None))
@@ -149,25 +153,25 @@ def _import_module(name: str, module: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         hint = _near_module(module, error.name or "")
-        raise BadInput(f"model {name!r} cannot be imported: {_told(error)}{hint}") from error
+        raise BadInput(f"model {name!r} cannot be imported: {_text_of(error)}{hint}") from error
     except (Exception, SystemExit) as error:
-        raise BadInput(f"model {name!r} cannot be imported: {_told(error)}") from error
+        raise BadInput(f"model {name!r} cannot be imported: {_text_of(error)}") from error
 
 
 def _near_module(module: str, missing: str) -> str:
-    """Return a question after a similar module beside a missing one."""
+    """Return a question whether a similar module was meant instead of a missing one."""
     parent, _, last = missing.rpartition(".")
     if not f"{module}.".startswith(f"{missing}.") or not last:
-        return ""  # what is missing is imported by the module, and was not typed
+        return ""  # the user did not type this name: the module itself imports it
     places = getattr(sys.modules.get(parent), "__path__", None) if parent else [str(Path.cwd())]
     return _near(last, [it.name for it in pkgutil.iter_modules(places)] if places else [])
 
 
 def _import_file(name: str, file: Path) -> ModuleType:
-    """Import a file as a module under a name of its own, once in a process; raises BadInput.
+    """Import a file as a module with a private name, once in a process; raises BadInput.
 
-    The name is made from the whole path, so that two files called alike are two modules. It is
-    among the known modules, so that pickled instances are read back in this process and its forks.
+    The private name depends on the whole path, so that two files with one name are two modules. It
+    is in sys.modules, so that this process and its forks can unpickle instances of its classes.
     """
     path = Path(os.path.realpath(file))
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
@@ -175,8 +179,9 @@ def _import_file(name: str, file: Path) -> ModuleType:
     if private in sys.modules:
         return sys.modules[private]
     if not path.is_file():
-        beside = [str(file.with_name(it.name)) for it in path.parent.glob("*.py")]
-        raise BadInput(f"model {name!r}: there is no file {str(file)!r}{_near(str(file), beside)}")
+        siblings = [str(file.with_name(it.name)) for it in path.parent.glob("*.py")]
+        question = _near(str(file), siblings)
+        raise BadInput(f"model {name!r}: there is no file {str(file)!r}{question}")
     loader = importlib.machinery.SourceFileLoader(private, str(path))
     spec = importlib.util.spec_from_file_location(private, path, loader=loader)
     if spec is None:
@@ -192,21 +197,25 @@ def _import_file(name: str, file: Path) -> ModuleType:
             raise
         in_package = isinstance(error, ImportError) and "relative import" in str(error)
         hint = "; it is part of a package: write MODULE:ATTRIBUTE" * in_package
-        raise BadInput(f"model {name!r} cannot be imported: {_told(error)}{hint}") from error
+        raise BadInput(f"model {name!r} cannot be imported: {_text_of(error)}{hint}") from error
     return module
 
 
 def _import_from(folder: Path) -> None:
-    """Let modules be found in this directory first, as `python FILE` does.
+    """Let Python search this directory first for modules, as `python FILE` does.
 
-    Not before a model asks for it: a file that is called like one of Python's own modules hides it.
+    This is done only when a model needs it, because a file in the directory hides a module of
+    Python that has the same name.
     """
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
 
 def _attribute(module: ModuleType, attributes: str, name: str) -> Any:
-    """Return an attribute, maybe one of another; raises BadInput with the nearest name."""
+    """Return an attribute, such as "A" or "A.b", of a module.
+
+    Raises BadInput, with the most similar name, if it does not exist.
+    """
     where: Any = module
     for attribute in attributes.split("."):
         try:
@@ -214,7 +223,7 @@ def _attribute(module: ModuleType, attributes: str, name: str) -> Any:
         except Exception as error:
             known = [it for it in dir(where) if not it.startswith("_")]
             hint = _near(attribute, known) if isinstance(error, AttributeError) else ""
-            text = _told(error)
+            text = _text_of(error)
             if module.__name__.startswith(_PRIVATE):
                 text = text.replace(module.__name__, Path(module.__file__ or "").name)
             raise BadInput(f"model {name!r} cannot be imported: {text}{hint}") from error
@@ -222,34 +231,35 @@ def _attribute(module: ModuleType, attributes: str, name: str) -> Any:
 
 
 def _only_model(module: ModuleType, name: str) -> Callable[..., Any]:
-    """Return the one model that a file defines; raises BadInput where it has none, or several."""
+    """Return the only model that a file defines; raises BadInput if it has none or several."""
     models = _models_of(module)
     if len(models) == 1:
         return next(iter(models.values()))
     if models:
         raise BadInput(
-            f"model {name!r}: the file has several models: {', '.join(models)}; say which one,"
-            f" as in {name}:{next(iter(models))}"
+            f"model {name!r}: the file has several models: {', '.join(models)}; name one of them,"
+            f" for example {name}:{next(iter(models))}"
         )
     others = [
         word
         for word, thing in vars(module).items()
         if _is_defined_in(module, word, thing) and not inspect.isclass(thing)
     ]
-    hint = f", as in {name}:{others[0]}" if others else ""
+    hint = f", for example {name}:{others[0]}" if others else ""
     raise BadInput(
         f"model {name!r}: the file has no model: no class in it has the methods"
-        f" {', '.join(METHODS)} and can be made from options, and no function says that it returns"
-        f" one; where there is one, name it after a colon{hint}"
+        f" {', '.join(METHODS)} and can be made from options, and no function is annotated to"
+        f" return such a class; if the file has a model, name it after a colon{hint}"
     )
 
 
 def _models_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
     """Return the models that a module defines itself, by name.
 
-    They are its classes with the methods of a model, and the functions that are annotated to return
-    such a class, as far as all that they need can be written in a word. Without any, they are the
-    functions without that annotation in whose code a class of the module that is a model is named.
+    They are its classes that have the methods of a model, and the functions that are annotated to
+    return such a class. Only those count whose required options are all words or numbers. If there
+    are none, the models are the functions without a return annotation whose code names a class of
+    the module that is a model.
     """
     own = {
         word: thing
@@ -284,17 +294,17 @@ def _has_methods(thing: object) -> bool:
 
 
 def _returned(thing: Callable[..., Any]) -> Any:
-    """Return the annotation of a function's result; `Signature.empty` where there is none."""
+    """Return the annotation of a function's result, or `Signature.empty` if it has none."""
     if inspect.isclass(thing):
         return None
     try:
         return inspect.signature(thing, eval_str=True).return_annotation
-    except Exception:  # an annotation may name what is imported for type checkers alone
+    except Exception:  # an annotation may name a module that is imported for type checkers only
         return inspect.Signature.empty
 
 
 def _is_made_of_words(thing: Callable[..., Any]) -> bool:
-    """Return whether all that a call needs can be given as --set NAME=VALUE."""
+    """Return whether all options that a call needs can be given as --set NAME=VALUE."""
     parameters = _parameters(thing)
     return parameters is not None and all(
         parameter.kind in _NAMED
@@ -306,7 +316,7 @@ def _is_made_of_words(thing: Callable[..., Any]) -> bool:
 
 
 def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter] | None:
-    """Return the parameters of a factory; None for something in C that does not say."""
+    """Return the parameters of a factory, or None for a function in C without a signature."""
     try:
         return list(inspect.signature(factory).parameters.values())
     except (TypeError, ValueError):
@@ -314,13 +324,16 @@ def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter] | None:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    """Return a question after the most similar known name; "" where none is similar."""
+    """Return a question with the most similar known name, or "" if none is similar."""
     question = meant(name, known, rule=" ")
     return f"; {question}" if question.strip() else ""
 
 
 def check_options(what: str, factory: Callable[..., Any], options: Iterable[str], /) -> None:
-    """Raise BadInput if `factory` has no such option, or needs one that is not given."""
+    """Raise BadInput if `factory` lacks a given option, or needs an option that is not given.
+
+    `what` is the name of the factory in the message.
+    """
     if (parameters := _parameters(factory)) is None:
         return
     known = [parameter.name for parameter in parameters if parameter.kind in _NAMED]
@@ -331,11 +344,11 @@ def check_options(what: str, factory: Callable[..., Any], options: Iterable[str]
     for parameter in parameters:
         needed = parameter.default is parameter.empty and parameter.kind in _NAMED
         if needed and parameter.name not in options:
-            raise BadInput(f"{what} needs the option {parameter.name!r}")
+            raise BadInput(f"{what} needs the option {parameter.name!r}; give it a value")
 
 
 def options_of(factory: Callable[..., Any], /) -> dict[str, Any]:
-    """Return the options of `factory` that can be given as text, with their defaults."""
+    """Return the options of `factory` that can be written as text, with their defaults."""
     return {
         parameter.name: parameter.default
         for parameter in _parameters(factory) or ()
@@ -344,27 +357,34 @@ def options_of(factory: Callable[..., Any], /) -> dict[str, Any]:
 
 
 def _types(parameter: inspect.Parameter) -> list[str]:
-    """Return the names of the types of an option, however its annotation is written."""
+    """Return the names of the types in an option's annotation, which may be a string."""
     return inspect.formatannotation(parameter.annotation).strip("'").split(" | ")
 
 
 def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) -> Any:
-    """Call `factory(**options)`; wrong options and exceptions of the factory become BadInput."""
+    """Return `factory(**options)`.
+
+    Raises BadInput for wrong options and for exceptions of the factory. An error of ckio keeps its
+    class, and `what`, the name of the factory, is added to its message.
+    """
     check_options(what, factory, options)
     try:
         return factory(**options)
     except CkioError as error:
-        name = what.rpartition(": ")[2]  # which our own say themselves
+        name = what.rpartition(": ")[2]  # ckio's own factories begin their messages with it
         error.args = (f"{what}: {str(error).removeprefix(f'{name}: ')}",)
         raise
     except MemoryError:
         raise
     except (Exception, SystemExit) as error:
-        raise BadInput(f"{what} cannot be made: {_told(error)}") from error
+        raise BadInput(f"{what} cannot be created: {_text_of(error)}") from error
 
 
 def place(level: Level, run: str, /) -> Path | None:
-    """Return the path of the files of the run called `run`, or None if a level has no files."""
+    """Return the path of the files of a run on a level, or None if the level has no files.
+
+    `run` is the name of the run. If it is "", the path is that of the level itself.
+    """
     path, factory = level.options.get("path"), find("backends", level.backend)
     for_run = getattr(factory, "for_run", None)
     if path is None or for_run is None:
@@ -374,27 +394,28 @@ def place(level: Level, run: str, /) -> Path | None:
 
 
 def is_shared(level: Level, /) -> bool:
-    """Return whether all ranks of a job share one storage, because its factory takes `ranks`."""
+    """Return whether all ranks of a job share the storage, because its factory takes `ranks`."""
     return takes(find("backends", level.backend), "ranks")
 
 
 def open_level(
     level: Level, /, *, run: str = "", ranks: RankGroup = ALONE, identity: str = ""
 ) -> Backend:
-    """Open the storage of a level for the run called `run`, or for one rank's part of it.
+    """Open the storage of a level for the run called `run`, or for one rank's part of the run.
 
-    `identity` is the digest of the run's computation, which is stored together with its name. The
-    option `codec` of the level names its codec, and `codec_X` is the codec's option X. `path` is
-    the path of its files, and each run has its own files there. Raises ForeignLevel if these files
-    belong to another run. If all ranks share a level, all of the `ranks` open it together.
+    `identity` is the digest of the run's computation. It is stored together with the run's name.
+    The option `codec` of the level names its codec, and `codec_X` is the option X of the codec. The
+    option `path` is the directory or file of the level, and each run has its own files there. If
+    all ranks share the level, this is a collective call of `ranks`. Raises ForeignLevel if the
+    files belong to another run, and BadInput for wrong options.
     """
-    codec = codec_of(level)  # first: what cannot be wrapped must not be left open
+    codec = codec_of(level)  # before the level is opened, which an error would leave open
     what = f"level {level.name!r}: {level.backend}"
     factory = find("backends", level.backend)
     options: dict[str, Any] = {**plain(level).options, "capacity": level.capacity}
     if shared := takes(factory, "ranks"):
         if codec is not None:
-            raise BadInput(f"{what} takes no codec: its slots have one size; use hdf5")
+            raise BadInput(f"{what} takes no codec, because its slots have one size; use hdf5")
         options["ranks"] = ranks
     if (where := place(level, run)) is not None:
         own = RunId(computing(rank_of(run)[0] if shared else run, identity))
@@ -408,7 +429,7 @@ def open_level(
 
 
 def takes(factory: Callable[..., Any], option: str, /) -> bool:
-    """Return whether a factory has such an option."""
+    """Return whether a factory has an option of this name."""
     return any(parameter.name == option for parameter in _parameters(factory) or ())
 
 
@@ -422,8 +443,8 @@ def codec_of(level: Level, /) -> "Codec | None":
         return None
     if name == AUTO:
         raise BadInput(
-            f"{what}: codec = 'auto' is for `ckio calibrate --model`, which measures and chooses;"
-            f" calibrate, or name one of: {', '.join(names('codecs'))}"
+            f"{what}: codec = 'auto' is for `ckio calibrate --model`, which measures the codecs and"
+            f" chooses one; calibrate, or name one of: {', '.join(names('codecs'))}"
         )
     if name not in names("codecs"):
         near = meant(str(name), names("codecs"), rule=" ", cutoff=0.75).strip()
@@ -442,7 +463,7 @@ def installed_codecs() -> "dict[str, Codec]":
     """Return every codec that is available without options, by name."""
     codecs = {}
     for name in names("codecs"):
-        with suppress(BadInput):  # it needs what is not installed, or an option
+        with suppress(BadInput):  # it needs a package that is not installed, or an option
             codecs[name] = make(name, find("codecs", name), {})
     return codecs
 
@@ -467,16 +488,16 @@ def _of_codec(option: str) -> bool:
 
 
 def lossy(platform: Platform, /) -> dict[str, str]:
-    """Return the levels whose codec may be lossy, with the codec's name.
+    """Return the names of the levels whose codec may be lossy, each with the codec's name.
 
-    A codec that is not available here counts as lossy.
+    A codec that is not available in this process counts as lossy.
     """
     codecs = {}
     for level in platform.levels:
         try:
             codec = codec_of(level)
         except BadInput:
-            codecs[level.name] = f"{level.options.get('codec')}, which cannot be asked here"
+            codecs[level.name] = f"{level.options.get('codec')}, which is not available here"
             continue
         if codec is not None and not codec.lossless:
             codecs[level.name] = codec.name
@@ -484,10 +505,10 @@ def lossy(platform: Platform, /) -> dict[str, str]:
 
 
 def close(backend: Backend, /, *, remove: bool) -> None:
-    """Close a level; with `remove`, also delete its files if it has such a method."""
+    """Close a level. If `remove` is true and the level can do so, also delete its files."""
     getattr(backend, "remove" if remove and hasattr(backend, "remove") else "close")()
 
 
-def _told(error: BaseException) -> str:
-    """Return the text of a foreign error, with its class."""
+def _text_of(error: BaseException) -> str:
+    """Return the text of another package's error, with its class."""
     return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -1,4 +1,4 @@
-"""The levels of a platform for temporary use: opened, and removed in the end."""
+"""The levels of a platform for temporary use, whose files are removed at the end."""
 
 import secrets
 import threading
@@ -19,14 +19,15 @@ from ckio.model.arrays import as_bytes, copy, empty
 from ckio.platform import Platform
 
 _NATIVE: Final = "biufc"
-"""The kinds of arrays whose bytes mean something."""
+"""The kinds of NumPy's dtypes that are plain numbers."""
 
 
 class Scratch:
-    """Open levels whose files are removed when this is closed or deleted, or the process exits.
+    """Open levels whose files are temporary.
 
-    A framework stores its arrays on a level under a new key, and reads them back by this key.
-    Several threads may use one Scratch.
+    The files are removed when the Scratch is closed or deleted, or when the process exits. A
+    framework stores its arrays on a level under a new key, and reads them by this key. Several
+    threads may use one Scratch.
 
     >>> from ckio import Level, Platform
     >>> with Scratch(Platform((Level(name="ram"),))) as scratch:
@@ -37,23 +38,24 @@ class Scratch:
     Parameters
     ----------
     platform : Platform
+        The levels to open.
 
     Attributes
     ----------
     platform : Platform
     backends : sequence of Backend
-        Its levels, in their order. Do not use them directly and by `put` at the same time.
+        The open levels, in the order of the platform. Do not use them directly if you use `put`.
 
     Raises
     ------
     BadInput, StorageError
-        A level cannot be opened. Then all of them are closed.
+        A level cannot be opened. Then all levels are closed.
     """
 
     def __init__(self, platform: Platform, /) -> None:
         self.platform = platform
         self._locks = [threading.Lock() for _ in platform.levels]
-        self._numbers, self._made = 0, threading.Lock()
+        self._numbers, self._number_lock = 0, threading.Lock()
         run = secrets.token_hex(4)
         with ExitStack() as stack:
             backends: list[Backend] = []
@@ -64,13 +66,14 @@ class Scratch:
             self._close = weakref.finalize(self, _closed, stack.pop_all())
 
     def put(self, level: int, arrays: Mapping[str, NDArray[Any]], /) -> Key:
-        """Store named arrays, and return their key.
+        """Store named arrays on a level, and return their new key.
 
-        Raises LevelFull and other StorageErrors, and BadInput for arrays of objects.
+        `level` is the number of the level. Raises LevelFull and other StorageErrors, and BadInput
+        if an array does not consist of plain numbers.
         """
         whole = {name: _contiguous(name, array) for name, array in arrays.items()}
         layout = tuple(_field(name, array) for name, array in whole.items())
-        with self._made:
+        with self._number_lock:
             key = Key(Kind.RESTART, self._numbers)
             self._numbers += 1
         with self._locks[level]:
@@ -80,20 +83,23 @@ class Scratch:
     def get(
         self, level: int, key: Key, into: Mapping[str, NDArray[Any]] | None = None, /
     ) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a key, as new arrays or in those of `into`.
+        """Return the arrays of a key, in new memory or in the arrays `into`.
 
-        Raises MissingCheckpoint, CorruptCheckpoint, and BadInput if it does not fit `into`, or if
-        an array of `into` is read-only.
+        Raises MissingCheckpoint and CorruptCheckpoint. Raises BadInput if the names, shapes or
+        dtypes of `into` differ from the stored ones, or if one of its arrays is read-only.
         """
         for name, array in (into or {}).items():
             if not array.flags.writeable:
-                raise BadInput(f"array {name!r} is read-only: nothing can be read into it")
+                raise BadInput(f"array {name!r} is read-only; give a writeable array")
             _check_plain(name, array)
         with self._locks[level]:
             layout = self.backends[level].layout(key)
-            arrays = dict(into) if into is not None else _room(layout)
+            arrays = dict(into) if into is not None else _empty(layout)
             if tuple(_field(name, array) for name, array in arrays.items()) != layout:
-                raise BadInput(f"{key} does not fit these arrays: it was stored from others")
+                raise BadInput(
+                    f"{key} does not fit these arrays; give arrays with the names, shapes and"
+                    " dtypes that were stored"
+                )
             self.backends[level].read(key, [as_bytes(array) for array in arrays.values()])
         return arrays
 
@@ -103,7 +109,7 @@ class Scratch:
             self.backends[level].discard(key)
 
     def close(self) -> None:
-        """Close all levels and remove their files; may be called twice."""
+        """Close all levels and remove their files. A second call has no effect."""
         self._close()
 
     def __enter__(self) -> Self:
@@ -124,23 +130,23 @@ def _closed(stack: ExitStack) -> None:
 
 
 def _contiguous(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array, or a copy in C order; raises BadInput where its bytes mean nothing."""
+    """Return the array, or a copy in C order if it is not contiguous; raises BadInput."""
     _check_plain(name, array)
     return array if array.flags.forc else copy(array)
 
 
 def _check_plain(name: str, array: NDArray[Any]) -> None:
-    """Raise BadInput for a dtype whose name does not say all of it, or is of objects."""
+    """Raise BadInput if a dtype contains objects or named fields, or is not a plain number."""
     kind = array.dtype
     if kind.hasobject or kind.names is not None or kind.kind not in _NATIVE + "V":
-        raise BadInput(f"array {name!r} has dtype {kind}: ckio stores plain numbers")
+        raise BadInput(f"array {name!r} has dtype {kind}; give an array of plain numbers")
 
 
 def _field(name: str, array: NDArray[Any]) -> Field:
-    """Return the field of an array; one in Fortran order has its shape reversed."""
+    """Return the field of an array. The shape of an array in Fortran order is reversed."""
     shape = array.shape if array.flags.c_contiguous else array.shape[::-1]
     return Field(name, array.dtype.str, shape)
 
 
-def _room(layout: Layout) -> dict[str, NDArray[Any]]:
+def _empty(layout: Layout) -> dict[str, NDArray[Any]]:
     return {field.name: empty(field.shape, np.dtype(field.dtype)) for field in layout}

@@ -9,12 +9,12 @@ The network has two nodes for each value, v_in and v_out, and one for each locat
     q_out  --infinite-->   v_in              v is computed from q
     r_out  --infinite-->   sink              r is required
 
-A node is on the sink's side of the cut if its value has to be available again. This holds for
-r_out. If it holds for v_out, it holds for v_in, unless v is stored. If it holds for v_in, it holds
-for the q_out of its arguments, and for the locations that overwrite v. So a cut consists of exactly
-S, U and the values that have to be computed again, and a minimum cut is a cheapest choice. A
-minimal value that is never overwritten has no path from the source and costs nothing. The DAGs
-share locations, so they are solved together.
+A node is on the sink's side of the cut if its value has to be available again. This is true for
+r_out. If it is true for v_out, it is true for v_in, unless v is stored. If it is true for v_in, it
+is true for the q_out of its arguments, and for the locations that overwrite v. Therefore a cut
+consists of exactly S, U and the values that have to be computed again, and a minimum cut is a
+cheapest choice. A minimal value that is never overwritten has no path from the source and costs
+nothing. The DAGs share locations. Therefore they are solved together.
 
 Minimum cuts form a lattice, and the one nearest to the sink is taken. Every other minimum cut also
 saves the locations that it saves, and computes the values that it computes again. This extends the
@@ -37,19 +37,20 @@ overwritten, the cuts are to save u (8 bytes), to store v (4) or to store w (16)
     >>> saved.tolist(), stored.tolist()
     ([False], [False, True, False])
 
-**Flows.** scipy computes maximum flows, but with capacities of 32 bits; larger ones are silently
-taken modulo 2**32. Here the capacities are multiples of a unit and have up to 60 bits, so the flow
-is computed a few bits at a time. In the residual network r, with a bound B on the remaining flow,
+**Flows.** scipy computes maximum flows, but with capacities of 32 bits. It takes larger capacities
+modulo 2**32, without a warning. Here the capacities are multiples of a unit and have up to 60 bits.
+Therefore the flow is computed a few bits at a time. In the residual network r, with a bound B on
+the remaining flow,
 
     1. find a maximum flow f for the capacities  min(r, B + 1) >> k,  which have 30 bits;
     2. r := r - (f << k). The arcs across the minimum cut of step 1 have now less than 2**k left
        each, and that is a new B, smaller by about 30 bits less those of the number of arcs;
     3. end after k = 0; otherwise repeat, with the k that B requires.
 
-In the last iteration no arc is at its bound B + 1, because at most B can flow. So the flow is
-maximum, and arcs of infinite weight are never full. The cut follows from the residual network: its
-nodes are those from which the sink can be reached. They are on the sink's side of all minimum cuts,
-whichever maximum flow was found, so the result does not depend on scipy's algorithm.
+In the last iteration no arc is at its bound B + 1, because at most B can flow. Therefore the flow
+is maximum, and arcs of infinite weight are never full. The cut follows from the residual network:
+its nodes are those from which the sink can be reached. For every maximum flow, these nodes are on
+the sink's side of all minimum cuts. Therefore the result does not depend on scipy's algorithm.
 """
 
 from collections.abc import Hashable, Sequence
@@ -63,15 +64,16 @@ Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 
 _EXACT: Final = 60
-"""Bits of the bound on the flow, in units."""
+"""The bits of the bound on the flow, in units."""
 
 _ROUNDED: Final = 1 + 2.0**-30
-"""The bound is a sum of floats, and may have lost more than a unit for each."""
+"""The bound is a sum of floats. Rounding may make it too small by more than a unit for each term.
+"""
 
 _INFINITE: Final = 1 << 62
 
 CAPACITY: Final = 30
-"""Bits of a capacity: scipy adds that of an arc to that of its reverse, in 32 bits with a sign."""
+"""The bits of a capacity: scipy adds those of an arc and of its reverse, in signed 32 bits."""
 
 
 class Arcs(NamedTuple):
@@ -80,9 +82,9 @@ class Arcs(NamedTuple):
     Attributes
     ----------
     tails, heads : int32 array
-        From and to which node; no pair twice.
+        The nodes at which each arc begins and ends; no pair occurs twice.
     weights : float64 array
-        The weight of each, at least 0; infinite where it cannot be cut.
+        The weight of each arc, at least 0, and infinite for an arc that cannot be cut.
     """
 
     tails: Ints
@@ -96,20 +98,21 @@ class NumberedGraph(NamedTuple):
     Attributes
     ----------
     values, locations : sequences of names
-        The meaning of the numbers; values in the order in which they are computed.
+        The names for the numbers. The values are in the order in which they are computed.
     arguments : int32 array (2, pairs)
         An argument, and the value that is computed from it.
     overwrites : int32 array (2, pairs)
         E_b: a minimal value, and a location that overwrites it.
     required : int32 array
-        R, of all DAGs together.
+        R, for all DAGs together.
     weight : float64 array (values)
-        Bytes of each value, or seconds to store it where there is a price; infinite for what
+        The bytes of each value or, with a price, the seconds to store it. Infinite for a value that
         cannot be stored.
     saving : float64 array (locations)
-        Those of what is overwritten at each location.
+        The bytes or seconds of the data that are overwritten at each location.
     again : float64 array (values)
-        Seconds to compute each again; without a price 0, or infinite for what cannot be.
+        The seconds to compute each value again. Without a price 0, or infinite for a value that
+        cannot be computed again.
     """
 
     values: Sequence[Hashable]
@@ -123,9 +126,10 @@ class NumberedGraph(NamedTuple):
 
 
 def minimum_cut(graph: NumberedGraph, /) -> tuple[Bools, Bools]:
-    """Return S by location and U by value of the cheapest choice. Some choice must be possible.
+    """Return S (for each location) and U (for each value) of the cheapest choice.
 
-    Node v is v_in, and v + len(graph.values) is v_out; the locations come next.
+    At least one choice must be possible. Node v is v_in, and v + len(graph.values) is v_out. The
+    locations are the next nodes.
     """
     values, locations = len(graph.values), len(graph.locations)
     first, source = 2 * values, 2 * values + locations
@@ -151,7 +155,7 @@ def minimum_cut(graph: NumberedGraph, /) -> tuple[Bools, Bools]:
 
 
 def _arcs(*groups: tuple[ArrayLike, ArrayLike, ArrayLike]) -> Arcs:
-    """Groups of arcs as one; in each, what is given once holds for all of its arcs."""
+    """Return groups of arcs as one; a number in a group is used for all arcs of this group."""
     columns = [np.broadcast_arrays(*group) for group in groups]
     tails, heads, weights = (np.concatenate(column) for column in zip(*columns, strict=True))
     return Arcs(tails.astype(np.int32), heads.astype(np.int32), weights.astype(np.float64))
@@ -160,15 +164,16 @@ def _arcs(*groups: tuple[ArrayLike, ArrayLike, ArrayLike]) -> Arcs:
 def cut_nearest_sink(
     arcs: Arcs, nodes: int, /, *, source: int, sink: int, bound: float, bits: int = CAPACITY
 ) -> tuple[Bools, float]:
-    """The nodes on the sink's side of the minimum cut nearest to it, and the weight of that cut.
+    """Return the sink's side of the minimum cut that is nearest to the sink, and the cut's weight.
 
-    Of all minimum cuts it has the fewest nodes there. Some cut must weigh no more than `bound`.
+    Of all minimum cuts, this one has the fewest nodes on the sink's side. At least one cut must
+    weigh no more than `bound`.
 
-    The weights are taken in units of a power of two. Where all are multiples of one that is at
-    least 2**-60 of the bound, as bytes are, nothing is rounded. Otherwise the unit is at most
-    2**-59 of the bound and each weight is off by half a unit at most, so that the cut that is found
-    weighs no more than the lightest and one unit for each arc. `bits` are those of the capacities
-    that scipy is given; they must be more than one above those of the number of arcs.
+    The weights are counted in units of a power of two. If all weights are multiples of a unit that
+    is at least 2**-60 of the bound (as bytes are), nothing is rounded. Otherwise the unit is at
+    most 2**-59 of the bound. The error of each weight is then at most half a unit, and the cut
+    weighs at most one unit for each arc more than the lightest. `bits` is the number of bits of the
+    capacities for scipy. It must be larger by more than one than the bits of the number of arcs.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_flow
@@ -190,12 +195,12 @@ def cut_nearest_sink(
 
 
 def in_units(weights: Floats, bound: float, /) -> tuple[NDArray[np.int64], float]:
-    """Weights in whole units, and the unit, which is a power of two.
+    """Return the weights in whole units, and the unit, which is a power of two.
 
-    An arc that weighs more than twice the bound is never cut, and comes out as about that much.
+    An arc that weighs more than twice the bound is never cut. It gets about this weight.
     """
     finite = np.isfinite(weights)
-    if bound == 0:  # what weighs anything stays
+    if bound == 0:  # no arc of positive weight is cut
         return np.where(finite, weights > 0, _INFINITE).astype(np.int64), 1.0
     light = np.minimum(weights[finite], 2 * bound)
     mantissas, exponents = np.frexp(light[light > 0])
@@ -209,7 +214,7 @@ def in_units(weights: Floats, bound: float, /) -> tuple[NDArray[np.int64], float
 
 
 def _at_most(residual: Any, most: int, shift: int) -> Any:
-    """Capacities of what is left, without the arcs that are full."""
+    """Return the remaining capacities, without the arcs that are full."""
     capacities = residual.copy()
     capacities.data = np.minimum(residual.data, most) >> shift
     capacities.eliminate_zeros()
@@ -217,7 +222,7 @@ def _at_most(residual: Any, most: int, shift: int) -> Any:
 
 
 def _reaching(capacities: Any, sink: int) -> Bools:
-    """The nodes from which there is a way to the sink."""
+    """Return the nodes from which the sink can be reached."""
     from scipy.sparse.csgraph import breadth_first_order
 
     reaching = np.zeros(capacities.shape[0], np.bool_)
@@ -226,7 +231,7 @@ def _reaching(capacities: Any, sink: int) -> Bools:
 
 
 def _across(residual: Any, beyond: Bools, most: int) -> int:
-    """The capacity left on the arcs to the nodes beyond, each counted with `most` at most."""
+    """Return the remaining capacity of the arcs to the nodes beyond, each at most `most`."""
     tails = np.repeat(np.arange(len(beyond)), np.diff(residual.indptr))
     crossing = ~beyond[tails] & beyond[residual.indices]
     return sum(np.minimum(residual.data[crossing], most).tolist())

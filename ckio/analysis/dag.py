@@ -19,8 +19,8 @@ Saving the 8 bytes of a is sufficient for both, while storing the two derivative
     >>> choice.saved, choice.stored, choice.recomputed, choice.nbytes
     (('a = 0',), (), ('cos a', '3 a**2'), 8)
 
-By default only bytes count, and recomputation is free. If a `price` gives the seconds that a level
-takes for so many bytes, these are compared with the seconds to `recompute`. The result describes
+By default only bytes count, and recomputation is free. If a `price` gives the seconds of a level
+for a number of bytes, these are compared with the seconds to `recompute`. The result describes
 steps of a `Chain`: `nbytes` is their tape, and their `reverse` takes `recomputing` seconds longer.
 """
 
@@ -42,7 +42,7 @@ Name: TypeAlias = Hashable
 """The name of a value or of a location, often a string."""
 
 Price: TypeAlias = Callable[[int], float]
-"""Seconds to store so many bytes and to read them back."""
+"""A function that returns the seconds to store a number of bytes and to read them back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +51,9 @@ class ValueGraph:
 
     A value is the result of one assignment, for example a partial derivative or a product of such.
     Values without arguments are *minimal*: they are variables of the program, and the adjoint sweep
-    can read them unless the program overwrites the variable first. The places at which it does so
-    are the *locations*. Because of aliases and branches one value may have several locations, and
-    one location may overwrite values of several DAGs. The DAGs share nothing else, so they are
+    can read them unless the program overwrites the variable first. The statements that do so are
+    the *locations*. Because of aliases and branches one value may have several locations, and one
+    location may overwrite values of several DAGs. The DAGs share nothing else. Therefore they are
     given as one graph.
 
     Attributes
@@ -123,7 +123,7 @@ class ValueGraph:
             if self.arguments[value]:
                 raise BadInput(
                     f"ValueGraph: {value!r} is overwritten, but it is computed from"
-                    f" {self.arguments[value][0]!r}; only minimal values lie in variables"
+                    f" {self.arguments[value][0]!r}; only minimal values are variables"
                 )
         for what in ("overwritten", "unsavable"):
             for name in getattr(self, what):
@@ -146,13 +146,14 @@ class ValueGraph:
             return ValueGraph(**tomllib.loads(text))
         except (tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
             raise BadInput(
-                f"{source}: it is no graph of values, with tables `arguments`, `overwrites`,"
-                f" `nbytes`, `overwritten`, `recompute` and a list `required`: {error}"
+                f"{source}: this is not a graph of values; a graph has tables `arguments`,"
+                f" `overwrites`, `nbytes`, `overwritten`, `recompute`, and a list `required`:"
+                f" {error}"
             ) from error
 
     @cached_property
     def locations(self) -> Mapping[Name, int]:
-        """Every location, in the order of their first mention, and the bytes to save there."""
+        """Every location, in the order of their first mention, and the bytes to save at each."""
         sizes: dict[Name, int] = {}
         for value, locations in self.overwrites.items():
             for location in locations:
@@ -172,20 +173,20 @@ class ValueGraph:
 
 
 def _each(names: Iterable[Name]) -> tuple[Name, ...]:
-    """Every name once, in the order given."""
+    """Return every name once, in the given order."""
     if isinstance(names, str):
-        raise BadInput(f"ValueGraph: {names!r} is one name where several belong; give a list")
+        raise BadInput(f"ValueGraph: {names!r} is one name, but several are expected; give a list")
     return tuple(dict.fromkeys(names))
 
 
 def _seconds(name: Name, seconds: object) -> float:
-    """Seconds to recompute a value: infinite, or checked as any others."""
+    """Return the seconds to recompute a value: infinite, or a valid number of seconds."""
     what = f"ValueGraph: recompute of {name!r} (seconds)"
     return inf if as_float(seconds) == inf else check_cost(what, seconds)
 
 
 def seconds_for(price: Price, nbytes: int, /) -> float:
-    """Return the seconds for so many bytes. Raise BadInput if a price is not a valid number."""
+    """Return the seconds for this many bytes. Raise BadInput if a price is not a valid number."""
     return check_cost(f"price of {nbytes} bytes (seconds)", price(nbytes))
 
 
@@ -284,17 +285,18 @@ def _check_storable(graph: ValueGraph, saved: frozenset[Name], stored: frozenset
 
 
 def _check_available(graph: ValueGraph, value: Name, saved: frozenset[Name]) -> None:
-    """A value that is needed and not stored can be computed or read again."""
+    """Check that a value that is needed and not stored can be computed or read again."""
     if graph.recompute.get(value) == inf:
         raise BadInput(
             f"choose: {value!r} is needed again and not stored, and it cannot be computed a second"
-            " time; store it, or what is computed from it"
+            " time; store it, or the values that are computed from it"
         )
     for location in graph.overwrites.get(value, ()):
         if location not in saved:
             raise BadInput(
                 f"choose: {value!r} is needed again and not stored, and {location!r} overwrites it;"
-                f" save what is there at {location!r}, or store the value or what is computed of it"
+                f" save its content at {location!r}, store the value, or store the values that are"
+                " computed from it"
             )
 
 
@@ -309,13 +311,13 @@ def solve(graph: ValueGraph, /, *, price: Price | None = None) -> StoredValues:
     graph : ValueGraph
         The values, those that are required, and the locations that overwrite them.
     price : callable or None
-        A function that returns the seconds to store so many bytes and read them back, such as
-        `price_on(level)`. The sum of these seconds and of the seconds to compute values again is
-        then minimized. Without a price the stored bytes are minimized.
+        A function that returns the seconds to store a number of bytes and to read them back, such
+        as `price_on(level)`. The sum of these seconds and of the seconds to compute values again
+        is then minimized. Without a price the stored bytes are minimized.
 
     Raises BadInput if a required value can neither be stored nor be computed again.
     """
-    choose(  # if this is not sufficient, nothing is
+    choose(  # raises BadInput if storing everything is not sufficient
         graph,
         saved=graph.locations.keys() - set(graph.unsavable),
         stored=graph.arguments.keys() - set(graph.unstorable),

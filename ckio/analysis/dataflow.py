@@ -3,28 +3,28 @@
 A schedule of whole checkpoints stores all of x_i when it writes x_i. Often this is not necessary. A
 variable that is not overwritten still has its value when x_i is read. A variable that is
 overwritten before it is used is not needed. A variable that has not changed since another
-checkpoint is stored already. Dauvergne & Hascoet store variables at two fixed places per checkpoint
-(`snapshots`). Here an array (a variable in one version) is stored as long as it is needed, even if
-the checkpoints that contain it are discarded in the meantime.
+checkpoint is stored already. Dauvergne & Hascoet (2006) store variables at two fixed positions for
+each checkpoint (`snapshots`). Here an array (a variable in one version) is stored as long as it is
+needed, even if the checkpoints that contain it are discarded in the meantime.
 
-The version of a variable in x_j is the end of the last step up to j that overwrites it, or 0 if
-none does. Variable and version identify a value, however often it is computed. For each variable:
+The version of a variable in x_j is the end of the last step up to j that overwrites it, or 0 if no
+step does. Variable and version identify a value, however often it is computed. For each variable:
 
 * Every step needs some version before it, or leaves one (`Events`). An Advance needs all variables
   that its steps use, and a Record those of the tape. A Record needs the other variables that its
   steps use only if the state that it leaves is needed later.
 * If an event needs another version than the event before it has left, that version has to be read
   in between. Each such gap is one read, which no schedule of these actions can avoid.
-* So every array that is read at all has to be written once. This is the least number of writes and
+* Therefore every array that is read has to be written once. This is the least number of writes and
   of reads for the schedule. (It is proved if steps overwrite in whole, kill = out, and if recording
   steps use all variables that forward steps use. A variable that is overwritten in part is correct
-  throughout, rather than read afterwards. If a recording step leaves a needed version, it is used
-  if no Read comes in between.)
+  at all times, rather than read afterwards. If a recording step leaves a needed version, it is used
+  if there is no Read in between.)
 * An array can be written at any Write of the schedule while the state contains it (`placing`).
 
 For example, three steps use a, and the last one overwrites it. x_1 is written before step 2 is run
-and reversed, and read at action 5, before step 1. So a in version 0 is read at 5, and it can be
-written at 1:
+and reversed, and read at action 5, before step 1. Therefore a in version 0 is read at 5, and it can
+be written at 1:
 
     >>> from ckio.actions import Advance, Key, Read, Record, Reverse, Write
     >>> from ckio.platform.chain import Chain
@@ -67,15 +67,15 @@ class Events:
     place : int64 array
         The number of the action.
     need : int64 array
-        The version that has to be there before, or NONE.
+        The version that the variable must have before the event, or NONE.
     leaves : int64 array
-        The version that is there after, or NONE.
+        The version of the variable after the event, or NONE.
     through : bool array
-        Overwritten in part: `leaves` comes of `need`, and neither is needed unless what comes of it
-        is.
+        Whether the variable is overwritten in part. Then `leaves` is computed from `need`, and
+        `need` is necessary only if `leaves` is.
     asleep : int64 array
-        Which of all recorded steps it is, if one whose state nobody needs, so far; else NONE. It
-        does not leave what it would leave.
+        The number of the recorded step, counted among all recorded steps, if so far no action needs
+        its state; otherwise NONE. Such an event does not leave the version `leaves`.
     """
 
     place: Ints
@@ -86,31 +86,33 @@ class Events:
 
     @property
     def left(self) -> Ints:
-        """The version that is really there after each."""
+        """The version of the variable after each event, if sleeping steps leave none."""
         left: Ints = np.where(self.asleep == NONE, self.leaves, NONE)
         return left
 
     def take(self, index: NDArray[np.intp] | Bools, /) -> "Events":
-        """Some of them."""
+        """Return the events at `index`."""
         return Events(*(getattr(self, column.name)[index] for column in fields(self)))
 
     @staticmethod
     def together(some: Sequence["Events"], /) -> "Events":
-        """All of them in the order of their actions; in one action as they are given."""
+        """Return all events in the order of their actions, and in the given order within one
+        action.
+        """
         columns = ([getattr(events, column.name) for events in some] for column in fields(Events))
         both = Events(*map(np.concatenate, columns))
         return both.take(np.argsort(both.place, kind="stable"))
 
     @staticmethod
     def needs(place: Ints, version: int, /) -> "Events":
-        """Events that need one version, and leave it."""
+        """Return events that need one version, and leave it."""
         versions = np.full(len(place), version)
         through, asleep = np.zeros(len(place), np.bool_), np.full(len(place), NONE)
         return Events(place, versions, versions, through, asleep)
 
 
 def _awake(rows: StepRows, steps: ChainFlows) -> Bools:
-    """Whether each recorded step surely needs all that the forward step needs."""
+    """Return, for each recorded step, whether it always needs all that the forward step needs."""
     alike = steps.column(lambda step: step.forward.use <= step.record.use)
     return alike[rows.begin[rows.record]]
 
@@ -118,10 +120,10 @@ def _awake(rows: StepRows, steps: ChainFlows) -> Bools:
 def _events(
     actions: Actions, rows: StepRows, steps: ChainFlows, variable: str, *, seed: Names, awake: Bools
 ) -> Events:
-    """The events of a variable in a schedule, or in the beginning of one.
+    """Return the events of a variable in a schedule, or in the beginning of one.
 
-    All of `seed` is needed in x_n when the forward first gets there. Of all steps recorded, the
-    state that those leave that are `awake` is needed.
+    A variable in `seed` is needed in x_n when the forward sweep first reaches it. `awake` tells
+    which recorded steps leave a state that is needed.
     """
     version, at = steps.versions(variable), rows.record
     need, gives, leaves, through = rows.flow(steps, variable, np.ones(len(at), np.bool_))
@@ -140,9 +142,9 @@ def _events(
 
 
 def _settled(events: Events) -> Events:
-    """Those overwritten in part need what they started from, where what they leave is needed.
+    """Return the events, with `through` false for partial overwrites whose result is needed.
 
-    Of these `through` is taken away.
+    Such an event needs the version that it overwrites in part.
     """
     need, through = events.need, events.through.copy()
     for at in np.flatnonzero(through)[::-1].tolist():
@@ -153,7 +155,7 @@ def _settled(events: Events) -> Events:
 
 
 def _contents(events: Events, reads: Ints, versions: Ints, at: Ints) -> Ints:
-    """The version that is there at each of the actions `at`."""
+    """Return the version of the variable in the state at each of the actions `at`."""
     place = np.concatenate(([BEFORE], events.place, reads))
     order = np.argsort(place, kind="stable")
     contents = np.concatenate(([0], events.left, versions))[order]
@@ -173,9 +175,9 @@ class CheckpointTimes:
     Attributes
     ----------
     level, step : int64 array
-        Where each lies, and of which step it is.
+        The level and the step of each checkpoint.
     written, discarded : int64 array
-        The places of its Write, or BEFORE, and of its Discard, or the number of actions.
+        The number of its Write, or BEFORE; and of its Discard, or the number of actions.
     """
 
     level: Ints
@@ -185,7 +187,7 @@ class CheckpointTimes:
 
     @staticmethod
     def of(schedule: Schedule, kind: Kind, /) -> "CheckpointTimes":
-        """Those of a legal schedule."""
+        """Return the times of the checkpoints of a legal schedule."""
         every = Lifetimes.of(schedule.actions)
         some = every.take(every.named.kind == KIND_CODE[kind])
         named = set(zip(some.named.level.tolist(), some.named.begin.tolist(), strict=True))
@@ -206,12 +208,13 @@ class CheckpointTimes:
         )
 
     def until(self, version: Ints, /) -> Ints:
-        """For each, the end of the time for which some checkpoint there has the same version.
+        """Return, for each checkpoint, the time until which its level has a checkpoint with this
+        version.
 
-        Times on one level of checkpoints with one version that overlap make one time together: for
-        so long this version fits there. `version` is that of x_0, ..., x_n.
+        If checkpoints with one version on one level overlap in time, their times are combined.
+        During this time the version fits on the level. `version` has the versions in x_0, ..., x_n.
         """
-        # Times of other levels and versions are moved apart, so that one sweep serves them all.
+        # Different levels and versions get separate ranges of time, so that one pass is sufficient.
         group = self.level * (len(version) + 2) + version[self.step] + 1
         apart = group * (self.discarded.max(initial=0) + 2)
         order = np.lexsort((self.written, group))
@@ -226,7 +229,7 @@ class CheckpointTimes:
 
 
 class _WokenSteps(Exception):
-    """Recorded steps whose state is needed after all."""
+    """Recorded steps whose state is needed, although it was assumed not to be."""
 
     def __init__(self, steps: Ints) -> None:
         super().__init__(steps)
@@ -251,8 +254,8 @@ class _ScheduledVariable:
         self._reads = np.flatnonzero((actions.op == READ) & data)
         self._times = times
         self._restarts = np.flatnonzero((actions.op == READ) & restart)
-        # The version in the state that each of these reads, and the first in a row with the same;
-        # at the end, for what is before all of them, none.
+        # The version in the state that each of these reads, and the first of a run of equal ones.
+        # The last entry is NONE, for a position before all of them.
         restarted = version[actions.begin[self._restarts]]
         changes = np.append(True, restarted[1:] != restarted[:-1])[: len(restarted)]
         in_a_row = np.maximum.accumulate(np.arange(len(restarted)) * changes)
@@ -260,10 +263,10 @@ class _ScheduledVariable:
         self._in_a_row = np.append(in_a_row, 0)
 
     def arrays(self, events: Events, /) -> ArrayReads:
-        """The versions that have to be stored, when they are read and when they can be written.
+        """Return the versions that have to be stored, with their reads and their possible writes.
 
-        Raises _WokenSteps where recorded steps have to leave what they would leave, and BadInput
-        where what is needed can be neither left in place nor read.
+        Raises _WokenSteps if recorded steps have to leave the versions that they would leave.
+        Raises BadInput if a needed version can neither stay in the state nor be read.
         """
         while True:
             settled = _settled(events)
@@ -273,19 +276,20 @@ class _ScheduledVariable:
             late = arrays.late
             if not late.any():
                 return arrays
-            # What is dead until it is read again may not be there when it could be written.
+            # A version that is dead until it is read may be lost before it can be written.
             more = [self._kept(array, events) for array in arrays.arrays(late)]
             events = Events.together([events, *more])
 
     def _where_read(self, events: Events) -> tuple[Ints, Ints]:
-        """The Reads that have to read the variable, and in which version.
+        """Return the Reads that have to read the variable, and the version at each.
 
-        These are one for each event that needs another version than the one before it has left. Of
-        the Reads in between it is the one that sets the state that the event starts from, or the
-        first of several in a row that have the same version: then it is there for all the Writes
-        after it, too. What only an adjoint step uses may have to come with its tape.
+        There is one Read for each event that needs another version than the event before it has
+        left. Of the Reads in between, it is the one that sets the state from which the event
+        starts, or the first of several in a run that have the same version. With the first one, the
+        version is also in the state at all Writes after it. A version that only an adjoint step
+        uses may have to be read together with its tape.
         """
-        # Each event after the one before it; what comes before the first is x_0.
+        # Compare each event with the one before it. Before the first one, the state is x_0.
         left, would = np.append(0, events.left), np.append(0, events.leaves)
         place, asleep = np.append(BEFORE, events.place), np.append(NONE, events.asleep)
         gap = np.flatnonzero((events.need != NONE) & (events.need != left[:-1]) & ~events.through)
@@ -303,8 +307,9 @@ class _ScheduledVariable:
             if (nothing & ~wakes).any():
                 at = int((nothing & ~wakes).argmax())
                 raise BadInput(
-                    f"lower: {self._told(int(until[at]))} needs {self.name} as in x_{need[at]}; it"
-                    " is not there, and no Read comes between: it has to be on the tape"
+                    f"lower: {self._told(int(until[at]))} needs {self.name} as in x_{need[at]};"
+                    " the state does not have it, and there is no Read in between: it has to be on"
+                    " the tape"
                 )
             raise _WokenSteps(asleep[gap][wakes])
         places = self._reads[last]
@@ -312,10 +317,12 @@ class _ScheduledVariable:
         return places, need
 
     def _chances(self, contents: Ints) -> tuple[Chances, Chances]:
-        """Of all versions: what lies there from the start, and the Writes, by what is there."""
+        """Return all possible writes: versions that are stored from the start, and Writes of the
+        schedule.
+        """
         times, until = self._times, self._times.until(self._version)
         start = Chances(self._version[times.step], times.written, times.level, until)
-        # It does not fit beside a tape, nor does an older version in x_step.
+        # There is no slot for it next to a tape, or next to an older version in x_step.
         end = self._writes.copy()
         written = times.written != BEFORE
         at = np.searchsorted(self._writes, times.written[written])
@@ -325,7 +332,9 @@ class _ScheduledVariable:
         return start.take(~written), Chances(contents, self._writes, level, end)
 
     def _kept(self, array: Array, events: Events) -> Events:
-        """An event by which it is there at the first Write of a state that has this version."""
+        """Return an event that keeps the variable until the first Write of a state with this
+        version.
+        """
         saves = self._saves[self._saved == array.version][:1]
         if len(saves) and saves[0] < array.reads[0] and saves[0] not in events.place:
             return Events.needs(saves, array.version)
@@ -334,7 +343,7 @@ class _ScheduledVariable:
             raise _WokenSteps(asleep)
         raise BadInput(
             f"lower: {self._told(array.reads[0])} has to read {self.name} as in"
-            f" x_{array.version}, which was not there at any Write before"
+            f" x_{array.version}, which the state did not have at any Write before"
         )
 
     def _told(self, place: int) -> str:

@@ -1,7 +1,7 @@
 """A model that checks its own declaration, and reports the step and the array of an error.
 
-Arrays that are not needed according to the declaration are filled with NaN. So any use that is not
-declared becomes visible with every schedule.
+Arrays that are not needed according to the declaration are filled with NaN. Therefore any use that
+is not declared becomes visible with every schedule.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -77,7 +77,7 @@ class Guarded:
         self, model: ArrayModel, variables: Variables, /, *, digests: bool = False
     ) -> None:
         if not isinstance(model, ArrayModel):
-            raise BadInput(f"Guarded takes an ArrayModel; {type(model).__name__} is none")
+            raise BadInput(f"Guarded takes an ArrayModel; {type(model).__name__} is not one")
         self._model, self._variables = model, variables
         self._versions = GuardedVersions(variables)
         self._known = frozenset(variables.nbytes)
@@ -85,7 +85,7 @@ class Guarded:
         self._entered, self._recorded = True, False
         self._aside: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
         self._unseeded: tuple[int, str] | None = None
-        # The model's own methods; what steps return is nothing, or a mistake that the model finds.
+        # The model's own methods. A step that returns a value is an error, which the model reports.
         self._own = OwnMethods(model)
         self._own_step: Callable[[Arrays, int], object] = model.step
         self._own_adjoint_step: Callable[[Arrays, Arrays, int], object] = model.adjoint_step
@@ -171,7 +171,7 @@ class Guarded:
             yield
         finally:
             self._entered = True
-            for array, content in self._aside.values():  # of what no step of these has overwritten
+            for array, content in self._aside.values():  # arrays that none of these steps overwrote
                 array[...] = content
             self._aside = {}
 
@@ -183,7 +183,7 @@ class Guarded:
         fields = {field.name: (field, data) for field, data in zip(layout, contents, strict=True)}
         for name in self._versions.surely(key, fields):
             field, data = fields[name]
-            if np.dtype(field.dtype).kind == "V":  # it does not say what these bytes are
+            if np.dtype(field.dtype).kind == "V":  # the types of these bytes are not known
                 continue
             array: NDArray[Any] = np.ndarray(field.shape, field.dtype, buffer=data)
             self._compare(name, self._versions.of(name, key.step), array, "read back")
@@ -195,11 +195,11 @@ class Guarded:
         now = digest(content)
         if self._digests.setdefault((name, step), now) != now:
             raise BrokenDeclaration(
-                f"{how}, {name} in x_{step} differs from what it was the first time:"
-                f" {NO_FUNCTION}, or something else changes it between"
+                f"{how}, {name} in x_{step} differs from its first value:"
+                f" {NO_FUNCTION}, or other code changes it in between"
             )
 
-    # --- methods in the places of the model's own
+    # --- methods that replace those of the model
 
     def _start(self, state: Arrays, /) -> None:
         self._own.start(state)
@@ -216,7 +216,7 @@ class Guarded:
         if used := self._undeclared(asked, flow.use, lambda: self._own.ends_by(state, i)):
             raise BrokenDeclaration(
                 f"it depends on {listed(used)} whether there is a step {i}, which is not declared"
-                f" (use{', where it is recorded' if self._recorded else ''})"
+                f" (use{', if it is recorded' if self._recorded else ''})"
             )
         return ended
 
@@ -246,12 +246,13 @@ class Guarded:
             self._aside.pop(name, None)
             if self._versions.has(name, i + 1):
                 self._compare(name, i + 1, state[name], "computed again")
-        return returned  # which the model refuses if it is anything
+        return returned  # the model refuses a step that returns a value
 
     def _adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> object:
         if self._unseeded and self._unseeded[0] == i + 1:
             raise BrokenDeclaration(
-                f"the adjoint starts at x_{i + 1} from {self._unseeded[1]}, which is not there"
+                f"the adjoint starts at x_{i + 1} from {self._unseeded[1]}, which does not have its"
+                f" value in x_{i + 1}"
             )
         does, asked = self._versions.does(i), set[str]()
         declared, taped = does.record.use | does.reverse.use, self._known & tape.keys()
@@ -262,12 +263,12 @@ class Guarded:
         for name in sorted(asked & self._known & declared):
             if not self._versions.taped(name, i):
                 raise BrokenDeclaration(
-                    f"the adjoint of step {i} reads {name}, which its tape does not hold"
+                    f"the adjoint of step {i} reads {name}, which its tape does not contain"
                 )
         if used := self._undeclared(asked, declared, lambda: self._own.reads(adjoint, before, i)):
             raise BrokenDeclaration(
                 f"the adjoint of step {i} reads {listed(used)} of its tape, which is not declared"
-                " (use, where it is recorded)"
+                " (use, if it is recorded)"
             )
         for name in sorted(stay):
             if digest(tape[name]) != stay[name]:
@@ -295,7 +296,7 @@ class Guarded:
             return NOTHING
         return (self._known & exact()) - declared
 
-    # --- steps as they are done
+    # --- running steps
 
     def _enter(self, state: Arrays, i: int) -> None:
         """Fill all arrays that do not have their value of x_i, while these steps are run."""
@@ -304,7 +305,7 @@ class Guarded:
                 f"{listed(missing)} is declared; the state has only {listed(state.keys())}"
             )
         for name in self._known - self._versions.right(i):
-            if self._versions.is_value(name):  # of another x_i: it may be needed later
+            if self._versions.is_value(name):  # a value of another x_i may be needed later
                 self._aside[name] = state[name], state[name].copy()
             poison(state[name], self._trials.fill)
 
@@ -319,8 +320,8 @@ class Guarded:
         except Exception as error:
             if self._trials.fill != NAN:
                 raise BrokenDeclaration(
-                    f"step {i} fails ({type(error).__name__}: {error}), perhaps for what is not"
-                    f" there and it is declared not to need: {listed(lost)}"
+                    f"step {i} fails ({type(error).__name__}: {error}), perhaps because it needs"
+                    f" {listed(lost)}, which it is declared not to need; declare it (use)"
                 ) from error
-        self._trials.restore(state, lost)  # what it does not use it may yet check
+        self._trials.restore(state, lost)  # the step may check arrays that it does not use
         return self._do(state, asked, i, lost)

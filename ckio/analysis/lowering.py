@@ -73,7 +73,8 @@ def lower(
         `stored` does not contain.
     """
     levels = range(len(counts(schedule).levels))
-    validate(schedule, Platform(tuple(Level(name=f"level{n}") for n in levels)))  # they never fill
+    # The levels have no capacity here, so that only the other rules are checked.
+    validate(schedule, Platform(tuple(Level(name=f"level{n}") for n in levels)))
     none = [frozenset[Key]()] * (len(schedule.stored) - len(stored))
     start = [*map(frozenset, stored), *none]
     if platform is None:
@@ -83,9 +84,9 @@ def lower(
     for by in () if stored else get_args(By)[1:]:
         if (group := variables.together(by)) not in groups:
             groups.append(group)
-            with suppress(BadInput):  # what goes together may be read before it can be written
+            with suppress(BadInput):  # a group may be read before all of it can be written
                 schedules.append(_lowered(schedule, group, platform, start))
-    # Variables that go together may take more capacity.
+    # Groups may need more capacity, so that the fastest schedule may not fit.
     *others, last = sorted(schedules, key=lambda each: makespan(each, platform))
     for each in others:
         with suppress(IllegalAction):
@@ -98,7 +99,7 @@ def lower(
 def _lowered(
     schedule: Schedule, variables: Variables, platform: Platform | None, stored: Keys
 ) -> Schedule:
-    """A legal schedule by these variables, which go together no further."""
+    """Return a legal schedule for these variables, without grouping them further."""
     _check_made(schedule, variables, stored)
     within = None if platform is None else Within(platform=platform, nbytes=variables.nbytes)
     steps = variables.over(schedule.chain.length)
@@ -135,12 +136,12 @@ def _check_made(schedule: Schedule, variables: Variables, stored: Keys) -> None:
 
 
 def _available(needed: ArrayReads, stored: Keys) -> ArrayReads:
-    """The arrays without chances that are dead in checkpoints at the start, and are not stored."""
+    """Return the arrays without checkpoints at the start in which they are dead and not stored."""
     chances, name = needed.chances, needed.name
     available = chances.place != BEFORE
     for at in np.flatnonzero(~available).tolist():
         key = Key(Kind.RESTART, int(chances.version[at]), name)
-        # What a fresh model has can be written first of all.
+        # The variables of a fresh model can be written before the first action.
         available[at] = of_a_fresh_model(key) or key in stored[int(chances.level[at])]
     arrays = replace(needed, chances=chances.take(available))
     for array in arrays.arrays(arrays.late):
@@ -150,7 +151,7 @@ def _available(needed: ArrayReads, stored: Keys) -> ArrayReads:
 
 
 def _tapes(schedule: Schedule, variables: Variables) -> Iterator[tuple[Kind, ArrayReads]]:
-    """The arrays that have to be stored of the variables that tapes are made of."""
+    """Yield the arrays of tape variables that have to be stored."""
     if not variables.taped:
         return
     steps, times = variables.over(schedule.chain.length), CheckpointTimes.of(schedule, Kind.TAPE)
@@ -163,7 +164,7 @@ def _tapes(schedule: Schedule, variables: Variables) -> Iterator[tuple[Kind, Arr
 
 
 def _reads_of_tapes(actions: Actions, version: Ints) -> Ints:
-    """The Reads of tapes that need another version than the register has."""
+    """Return the Reads of tapes that need another version than the register has."""
     read = (actions.op == READ) & (actions.kind == KIND_CODE[Kind.TAPE])
     needs = np.where(read, version[actions.begin * read], NONE)
     changes = (actions.op == RECORD) | (needs != NONE)
@@ -174,7 +175,7 @@ def _reads_of_tapes(actions: Actions, version: Ints) -> Ints:
 def _at_first(
     stored: Keys, needed: Collection[tuple[int, Key]], *, by_variable: Collection[Kind]
 ) -> PlacedActions:
-    """First of all, discards of the variables that are never read, and writes of x_0."""
+    """Return the first actions: discards of variables that are never read, and writes of x_0."""
     discards = [
         Discard(key, level)
         for level, keys in enumerate(stored)
@@ -187,7 +188,7 @@ def _at_first(
 
 
 def _unchanged(schedule: Schedule, *, by_variable: Collection[Kind]) -> PlacedActions:
-    """The actions that are not on single variables."""
+    """Return the actions that do not concern single variables."""
     actions = schedule.actions
     codes = [KIND_CODE[kind] for kind in by_variable]
     place = np.flatnonzero((actions.op < WRITE) | ~np.isin(actions.kind, codes))
@@ -196,7 +197,7 @@ def _unchanged(schedule: Schedule, *, by_variable: Collection[Kind]) -> PlacedAc
 
 @dataclass(frozen=True)
 class ByVariable:
-    """A planner for single variables, made of a planner for whole checkpoints.
+    """A planner for single variables that uses a planner for whole checkpoints.
 
     It plans with the reduced sizes of checkpoints, and lowers the result: see `lower`.
 
@@ -253,18 +254,18 @@ def reduced(
     slots = [_slots(level, variables, versions) for level in platform.levels]
     least = min(filter(None, slots), default=0) if apart else 0
     few = {name: count for name, count in versions.items() if count <= least}
-    if len(few) == len(versions):  # checkpoints of nothing have no slots
+    if len(few) == len(versions):  # empty checkpoints would have no slots
         few = {}
     each = [variables.nbytes[name] for name in versions.keys() - few.keys()]
     tape = sum(variables.nbytes[name] for name in variables.taped) if variables.tape else chain.tape
     levels = tuple(_less(level, variables, few, each) for level in platform.levels)
-    # What is stored by variable is copied.
+    # Single variables are always copied, so that `handed` is empty.
     smaller = replace(chain, restart=sum(each), tape=tape, handed=frozenset[Kind]())
     return smaller, replace(platform, levels=levels)
 
 
 def _slots(level: Level, variables: Variables, versions: Mapping[str, int]) -> int | None:
-    """How many checkpoints a level holds that share what they can; None where it never fills."""
+    """Return how many checkpoints that share variables fit on a level; None without a capacity."""
     if level.capacity is None:
         return None
 
@@ -279,10 +280,10 @@ def _slots(level: Level, variables: Variables, versions: Mapping[str, int]) -> i
 
 
 def _less(level: Level, variables: Variables, few: Mapping[str, int], each: Sequence[int]) -> Level:
-    """The level without the capacity for all versions of some variables.
+    """Return the level without the capacity for all versions of the variables in `few`.
 
-    Nor has it the bytes by which the variables of a checkpoint, `each` of so many bytes, take more
-    than the whole: where a codec makes them smaller, they are rounded up one by one.
+    The capacity is also reduced because the variables of a checkpoint, whose bytes are `each`, may
+    take more than the whole checkpoint: a codec rounds up the bytes of each variable.
     """
     if level.capacity is None:
         return level

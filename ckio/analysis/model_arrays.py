@@ -14,7 +14,7 @@ For example, this model of decay computes its flux again in each step:
     ...     x = np.linspace(1.0, 2.0, 50)
     ...     return Decay({"x": x, "rate": x / 9, "flux": x, "J": 0.0}, control={"x": x})
     ...
-    >>> arrays = analyze(make)                       # its first steps are done and observed
+    >>> arrays = analyze(make)                       # runs the first steps and observes them
     >>> arrays.whole["restart"], arrays.needed["restart"]
     (1208, 400)
     >>> [use.name for use in uses(arrays, None) if use.stored == "never"]
@@ -49,16 +49,16 @@ WATCHED: Final = 3
 """The default number of steps that are observed, because the first ones are often special."""
 
 CALLS: Final = 7
-"""Calls of `derive` that are timed, after one that is not."""
+"""The number of timed calls of `derive`, after one call that is not timed."""
 
 _WIDTH: Final = 92
 """The width of a line of code."""
 
 WHY: Final = {
-    "always": "steps overwrite it, and what it then holds is read later",
+    "always": "steps overwrite it, and its values are read later",
     "versions": "only some steps overwrite it: all checkpoints between two of them share it",
-    "dead": "overwritten before it is read: nobody needs what it holds between two steps",
-    "unread": "nobody reads what steps put there",
+    "dead": "overwritten before it is read: its values between two steps are not needed",
+    "unread": "its values are never read",
     "in place": "no step overwrites it: it is the same in every x_i",
     "computed": "computed again from arrays that are stored",
 }
@@ -145,7 +145,10 @@ class ModelArrays:
     def _compared(
         self, compare: Callable[[Variables, Variables], tuple[str, ...]]
     ) -> tuple[str, ...]:
-        """Of these steps, where each has its own declaration; without what is computed again."""
+        """Compare the declaration of the observed steps with the observation.
+
+        Arrays that are computed again are left out.
+        """
         if self.declared is None or self.observed is None:
             return ()
         observed = Derived(self.observed.nbytes, self.derived, self.recomputed)
@@ -234,9 +237,10 @@ def analyze(
 
 
 def declared_by(what: str, model: Any, steps: int | None, /) -> Variables | None:
-    """Return the declaration of a model for so many steps, or for all that it declares.
+    """Return the declaration of a model for this number of steps, or for all declared steps if
+    None.
 
-    Returns None if it declares nothing. Raises BadInput if it declares fewer steps, or if it
+    Returns None if the model declares nothing. Raises BadInput if it declares fewer steps, or if it
     neither is an `ArrayModel` nor has an attribute `variables`.
     """
     declared = getattr(model, "variables", None)
@@ -244,15 +248,15 @@ def declared_by(what: str, model: Any, steps: int | None, /) -> Variables | None
         if isinstance(model, ArrayModel):
             return None
         raise BadInput(
-            f"{what}: nothing is known of its state: it is no ArrayModel, whose steps can be"
-            " watched; declare the sets in an attribute `variables` (ckio.Variables)"
+            f"{what}: its steps cannot be observed, because it is not an ArrayModel; declare the"
+            " sets in an attribute `variables` (ckio.Variables)"
         )
     if steps is None or isinstance(declared.steps, Step):
         return declared
     if steps > len(declared.steps):
         raise BadInput(
-            f"{what} declares what {len(declared.steps)} steps do, each on its own: --steps"
-            f" {steps} is too many"
+            f"{what} declares {len(declared.steps)} steps, each separately: --steps {steps} is too"
+            " many; give fewer steps, or declare more"
         )
     return declared.cut(steps)
 
@@ -275,7 +279,7 @@ def watch(make: Callable[[], Any], declared: Variables | None, steps: int, /) ->
 
 
 def uses(arrays: ModelArrays, steps: int | None, /) -> list[ArrayUse]:
-    """Return how so many steps use each array of the state."""
+    """Return how `steps` steps use each array of the state."""
     stored, every = arrays.variables, list[ArrayUse]()
     length = len(stored.steps) if not isinstance(stored.steps, Step) else steps or 1
     for name in arrays.nbytes:
@@ -315,7 +319,7 @@ def _use(name: str, variables: Variables, over: ChainFlows) -> ArrayUse:
 
 
 def _adjoint(name: str, variables: Variables, over: ChainFlows) -> str | None:
-    """Where the adjoint step reads an array: on its tape, or in the state, in place."""
+    """Return how the adjoint step reads an array: from its "tape", or "in place" from the state."""
     if over.has(name, "reverse", "use").any():
         return "in place"
     taped = variables.tape or frozenset().union(*(it.record.use for it in variables.different))
@@ -325,7 +329,7 @@ def _adjoint(name: str, variables: Variables, over: ChainFlows) -> str | None:
 
 
 def _spans(column: NDArray[np.bool_]) -> list[list[int]]:
-    """The steps at which it happens, as half-open spans."""
+    """Return the steps for which `column` is true, as half-open spans."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], column.astype(np.int8), [0]))))
     return edges.reshape(-1, 2).tolist()
 
@@ -356,7 +360,7 @@ def recomputable(
 
 
 def _seconds_of_deriving(make: Callable[[], ArrayModel], name: str) -> float:
-    """Seconds of a call of `derive`: the median of a few, on the state that step 0 leaves."""
+    """Return the median seconds of several calls of `derive`, on the state after step 0."""
     model, taken = make(), list[float]()
     step = model.step
 

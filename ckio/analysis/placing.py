@@ -24,17 +24,17 @@ from ckio.schedule.occupancy import BEFORE
 
 
 class Chance(NamedTuple):
-    """An action at which an array can be written: a Write of the schedule while it is there.
+    """A Write of the schedule at which an array can be written, because the state contains it.
 
     Attributes
     ----------
     place : int
-        The number of the action; BEFORE for an array that lies on the level from the start.
+        The number of the action; BEFORE for an array that is stored on the level from the start.
     level : int
-        Where the schedule writes then.
+        The level to which the schedule writes.
     until : int
-        Up to this action a whole checkpoint with the same version lies there: so long the array
-        fits into the slots that the schedule was planned for.
+        The last action at which the level has a whole checkpoint with the same version. Until then,
+        the array fits in the slots for which the schedule was planned.
     """
 
     place: int
@@ -44,7 +44,7 @@ class Chance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """Chances of many arrays: of which version each is, and the columns of `Chance`."""
+    """The chances of many arrays: the version of each, and the columns of `Chance`."""
 
     version: Ints
     place: Ints
@@ -52,12 +52,12 @@ class Chances:
     until: Ints
 
     def take(self, index: Ints | Bools, /) -> "Chances":
-        """Some of them."""
+        """Return the chances at `index`."""
         return Chances(self.version[index], self.place[index], self.level[index], self.until[index])
 
     @staticmethod
     def together(some: Iterable["Chances"], /) -> "Chances":
-        """All of them, those of one version in order."""
+        """Return all chances, ordered by version and action."""
         columns = zip(*((it.version, it.place, it.level, it.until) for it in some), strict=True)
         rows = Chances(*map(np.concatenate, columns))
         return rows.take(np.lexsort((rows.place, rows.version)))
@@ -73,16 +73,16 @@ class Array(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ArrayReads:
-    """The arrays of a variable: the reads of one version after those of another, in order.
+    """The arrays of a variable, and their reads, ordered by version and action.
 
     Attributes
     ----------
     name : str
         The variable.
     version, read : int64 array
-        For each read, which version it is of, and the number of the action.
+        For each read, the version, and the number of the action.
     chances : Chances
-        Of these versions, in the same order.
+        The chances of these versions, in the same order.
     """
 
     name: str
@@ -92,21 +92,21 @@ class ArrayReads:
 
     @staticmethod
     def of(name: str, version: Ints, read: Ints, chances: Iterable[Chances], /) -> "ArrayReads":
-        """Put in order what is given in any; chances of other versions are left out."""
+        """Return reads in order, with their chances; chances of other versions are left out."""
         order, rows = np.lexsort((read, version)), Chances.together(chances)
         asked = rows.take(np.isin(rows.version, version))
         return ArrayReads(name, version[order], read[order], asked)
 
     @property
     def first(self) -> Ints:
-        """For each array, its first read."""
+        """The index of the first read of each array."""
         version = self.version
         opens = np.append(True, version[1:] != version[:-1])[: len(version)]
         return np.flatnonzero(opens)
 
     @property
     def late(self) -> Bools:
-        """For each array, whether it cannot be written before its first read."""
+        """Whether each array cannot be written before its first read."""
         first, chances = self.first, self.chances
         at = np.searchsorted(chances.version, self.version[first])
         version, place = np.append(chances.version, -1)[at], np.append(chances.place, 0)[at]
@@ -114,7 +114,7 @@ class ArrayReads:
         return late
 
     def arrays(self, which: Bools, /) -> Iterator[Array]:
-        """Some of the arrays, one by one."""
+        """Yield the arrays for which `which` is true."""
         first, chances = self.first, self.chances
         ends = np.append(first[1:], len(self.read))[which].tolist()
         version = self.version[first[which]]
@@ -129,14 +129,14 @@ class ArrayReads:
 
 @dataclass(frozen=True, slots=True)
 class PlacedActions:
-    """Actions, each with the number of the action of the schedule that it goes with."""
+    """Actions, each with the number of the action of the schedule to which it belongs."""
 
     place: Ints
     actions: Actions
 
     @staticmethod
     def together(some: Iterable["PlacedActions"], /) -> "PlacedActions":
-        """All of them in the order of their places; at one place as they are given."""
+        """Return all actions in the order of their places, and in the given order at one place."""
         places, actions = [np.zeros(0, np.int64)], Actions.of(())
         for each in some:
             places.append(each.place)
@@ -151,14 +151,15 @@ _IN_TURN = np.array((WRITE, READ, DISCARD), np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Copies of arrays of one variable: of which version each is, where and when it is written.
+    """Copies of the arrays of one variable, with their versions, levels and times.
 
     Attributes
     ----------
     version, place, level : int64 array
-        Of each copy; `place` is BEFORE where it lies there from the start.
+        The version, the action of the Write, and the level of each copy; `place` is BEFORE for a
+        copy that is stored from the start.
     read, of : int64 array
-        For each read the number of the action, and which of the copies is read.
+        For each read, the number of the action, and the number of the copy that is read.
     """
 
     version: Ints
@@ -168,7 +169,7 @@ class Copies:
     of: Ints
 
     def __add__(self, other: "Copies", /) -> "Copies":
-        """These, then `other`."""
+        """Return these copies, then `other`."""
         return Copies(
             np.append(self.version, other.version),
             np.append(self.place, other.place),
@@ -178,7 +179,9 @@ class Copies:
         )
 
     def accesses(self, name: str, kind: Kind, /) -> PlacedActions:
-        """Their actions: each is written, read, and discarded after its last read."""
+        """Return the actions of these copies: each is written, read, and discarded after its last
+        read.
+        """
         write, many = np.flatnonzero(self.place != BEFORE), len(self.version)
         last = np.full(many, BEFORE)
         np.maximum.at(last, self.of, self.read)
@@ -195,16 +198,16 @@ class Copies:
         return PlacedActions(np.concatenate((self.place[write], self.read, last)), actions)
 
     def start(self, name: str, kind: Kind, /) -> Iterator[tuple[int, Key]]:
-        """The levels and keys of those that lie there from the start."""
+        """Return the levels and keys of the copies that are stored from the start."""
         start = self.place == BEFORE
         rows = zip(self.level[start].tolist(), self.version[start].tolist(), strict=True)
         return ((level, Key(kind, version, name)) for level, version in rows)
 
 
 def latest(needed: ArrayReads, which: Bools, /) -> Copies:
-    """One copy of each of some arrays, written at the last chance before it is first read.
+    """Return one copy of each array in `which`, written at the last chance before its first read.
 
-    An array that lies on a level from the start is not written again.
+    An array that is stored on a level from the start is not written again.
     """
     rows, first, many = needed.chances, needed.first, len(needed.read)
     read, version = needed.read[first[which]], needed.version[first[which]]
@@ -218,7 +221,11 @@ def latest(needed: ArrayReads, which: Bools, /) -> Copies:
 
 
 def _before(version: Ints, place: Ints, of: Ints, read: Ints) -> Ints:
-    """For each read of a version, the last row of smaller place; rows are in order of both."""
+    """Return, for each read of a version, the last row of this version with a smaller place.
+
+    The rows are ordered by version and place. If there is no such row, the result is a row of
+    another version, or -1.
+    """
     size = 2 + max(read.max(initial=0), place.max(initial=0))
     last: Ints = np.searchsorted(version * size + place, of * size + read) - 1
     return last
@@ -228,9 +235,9 @@ def _before(version: Ints, place: Ints, of: Ints, read: Ints) -> Ints:
 class Within:
     """The copies with the fewest seconds in the slots of the whole checkpoints.
 
-    An array is on a level only while a checkpoint with the same version would be. So it needs only
-    its part of their slots, and all arrays together fit if the checkpoints fit. An array may have
-    to be written again for this. Over the reads in order, with O the present copies,
+    An array is on a level only while a checkpoint with the same version would be. Therefore it
+    needs only its part of their slots, and all arrays together fit if the checkpoints fit. An array
+    may have to be written again for this. Over the reads in order, with O the present copies,
 
         S(O, read) = min over the copy c in O, or a new one, of
                      [write(c) + discard(c) if new] + read(c) + S(O + c - ended, next read)
@@ -257,28 +264,33 @@ class Within:
     nbytes: Mapping[str, int] = field(hash=False)
 
     def once(self, name: str, chance: Chance, /) -> float:
-        """Seconds to write a copy there and discard it."""
+        """Return the seconds to write a copy at this chance and to discard it."""
         level, nbytes = self._level(chance.level), self._bytes(name)
         write = 0.0 if chance.place == BEFORE else level.write(nbytes)
         return write + level.discard(nbytes)
 
     def read(self, name: str, level: int, /) -> float:
-        """Seconds to read it from a level."""
+        """Return the seconds to read the variable from a level."""
         return self._level(level).read(self._bytes(name))
 
     def _level(self, number: int) -> Level:
         levels = self.platform.levels
         if number >= len(levels):
-            raise BadInput(f"Within: no level {number}; the platform has {len(levels)}")
+            raise BadInput(
+                f"Within: there is no level {number}; the platform has {len(levels)} levels,"
+                " numbered from 0"
+            )
         return levels[number]
 
     def _bytes(self, variable: str) -> int:
         if variable not in self.nbytes:
-            raise BadInput(f"Within: nbytes does not say how large {variable} is")
+            raise BadInput(f"Within: nbytes does not say how large {variable} is; add its bytes")
         return self.nbytes[variable]
 
     def copies(self, name: str, array: Array, /) -> list[tuple[Chance, tuple[int, ...]]]:
-        """The copies of an array, by S; none where it is read while no slot has the version."""
+        """Return the copies of an array, by S; an empty list if a read has no slot with the
+        version.
+        """
         plans: dict[frozenset[_Slot], _ServedReads | None] = {frozenset(): None}
         for read in array.reads:
             best: dict[frozenset[_Slot], _ServedReads] = {}
@@ -301,13 +313,13 @@ class Within:
 
 
 _Slot: TypeAlias = tuple[int, int]
-"""A level and the action at which the slot ends; that tells two on one level apart."""
+"""A level, and the action at which the slot ends. The action distinguishes slots of one level."""
 
 
 def _slots(array: Array, read: int) -> Iterator[tuple[_Slot, Chance]]:
-    """The slots for an array at a read, and the last chance before to write there.
+    """Yield the slots for an array at a read, each with the last chance to write the array there.
 
-    An array that lies there from the start needs no writing: then that is the chance.
+    If the array is stored there from the start, it need not be written: this is the chance.
     """
     from_the_start = set()
     for chance in array.chances:
@@ -319,7 +331,7 @@ def _slots(array: Array, read: int) -> Iterator[tuple[_Slot, Chance]]:
 
 
 class _ServedReads(NamedTuple):
-    """The reads up to one of them, each served by a copy; `chance` where that was new then."""
+    """The reads up to one of them, each with its copy; `chance` is set if the last copy is new."""
 
     seconds: float
     read: int
@@ -328,7 +340,7 @@ class _ServedReads(NamedTuple):
     before: "_ServedReads | None"
 
     def copies(self) -> list[tuple[Chance, tuple[int, ...]]]:
-        """The copies with their reads, in the order in which they end."""
+        """Return the copies with their reads, in the order in which they end."""
         reads: dict[_Slot, list[int]] = {}
         copies: list[tuple[Chance, tuple[int, ...]]] = []
         plan: _ServedReads | None = self
@@ -341,9 +353,9 @@ class _ServedReads(NamedTuple):
 
 
 def placed(needed: ArrayReads, within: Within | None, /) -> Copies:
-    """The copies of all arrays of a variable: by `Within`, or else by `latest`.
+    """Return the copies of all arrays of a variable: by `Within` or, without it, by `latest`.
 
-    `latest` also serves an array that is read while no checkpoint has its version.
+    `latest` is also used for an array that is read while no checkpoint has its version.
     """
     left = np.ones(len(needed.first), np.bool_)
     if within is None or not len(needed.read):
@@ -366,11 +378,11 @@ def _in_columns(rows: Sequence[tuple[int, Chance, tuple[int, ...]]]) -> Copies:
 
 
 def _without_choice(needed: ArrayReads, within: Within) -> tuple[Copies, Bools]:
-    """Copies by `Within` of arrays that have no choice, and which arrays are left.
+    """Return copies by `Within` of arrays that have no choice, and which arrays remain.
 
-    For each of their reads there is one level, or the array is read once and comes from the best of
-    them. On one level the times in which an array may lie there follow one another
-    (`CheckpointTimes.until`): so there only the last chance before a read may serve it.
+    An array has no choice if each of its reads can use one level only. An array that is read once
+    uses the best of its levels. On one level, the times in which an array may be stored follow one
+    another (`CheckpointTimes.until`). Therefore only the last chance before a read can be used.
     """
     rows, many = needed.chances, len(needed.read)
     order = np.lexsort((rows.place, rows.version, rows.level))
@@ -380,7 +392,7 @@ def _without_choice(needed: ArrayReads, within: Within) -> tuple[Copies, Bools]:
     for column in (rows.level, rows.version, rows.until):
         opens[1:] |= column[1:] != column[:-1]
     slot = np.cumsum(opens) - 1
-    # An array that lies there from the start needs no writing: then that is the chance.
+    # An array that is stored there from the start need not be written: this is the chance.
     first = np.flatnonzero(opens)[slot]
     chance = np.where(rows.place[first] == BEFORE, first, np.arange(len(first)))
 

@@ -39,25 +39,27 @@ from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Array, Arrays, copies
 
 Results: TypeAlias = Mapping[str, Array]
-"""The results of some code; one with the name of an array is what that array holds afterwards."""
+"""The results of some code. A result with the name of an array is its content afterwards."""
 
 NAN: Final = 0
-"""Content that shows wherever it comes to; but a model may refuse it without using it."""
+"""NaN spreads to everything that depends on it. But a model may check for it and refuse it."""
 OTHER: Final = 1
-"""Content that could be real: finite, of either sign, and about as large."""
+"""Content that is possible: finite, of either sign, and of similar size."""
 FILLS: Final = (NAN, OTHER, 2, 3)
-"""And content far above and far below all that is likely: comparisons come out otherwise."""
+"""The last two are far above and far below all likely content, so that comparisons change."""
 
 _FAR: Final = 1e6
-"""How many times the largest number there is that is."""
+"""The ratio of these last two to the largest number in the array."""
 
 _ADDED: Final = (1, 2, 1000, -1000)
-"""To whole numbers, which have no NaN: a program that counts up to one still comes to an end."""
+"""The numbers added to whole numbers, which have no NaN. A loop that counts to one of them still
+ends.
+"""
 
 _AS_NUMBERS: Final = {"U": np.uint32, "M": np.int64, "m": np.int64}
 
 _ENDED: Final = ""
-"""The name of the answer of `finished`, among the results of a step; no array has it."""
+"""The name of the answer of `finished` among the results of a step; no array has this name."""
 
 
 def poison(array: NDArray[Any], fill: int, /) -> None:
@@ -68,7 +70,7 @@ def poison(array: NDArray[Any], fill: int, /) -> None:
     with np.errstate(all="ignore"):
         match flat.dtype.kind:
             case "f" | "c":
-                numbers = flat.view(flat.real.dtype)  # of complex ones both parts
+                numbers = flat.view(flat.real.dtype)  # both parts of complex numbers
                 numbers[...] = np.nan if fill == NAN else _finite(numbers, fill)
             case "b":
                 np.logical_not(flat, out=flat)
@@ -77,7 +79,7 @@ def poison(array: NDArray[Any], fill: int, /) -> None:
                     part = np.ascontiguousarray(flat[name])
                     poison(part, fill)
                     flat[name] = part
-            case "u" if _ADDED[fill] < 0:  # far below, but a program that counts up to it ends
+            case "u" if _ADDED[fill] < 0:  # far below, but a loop that counts to it still ends
                 flat[...] = flat == 0
             case kind:
                 numbers = flat if kind in "iu" else flat.view(_AS_NUMBERS.get(kind, np.uint8))
@@ -112,24 +114,24 @@ def same(one: Array, other: Array, /) -> bool:
 
 
 def digest(content: Array, /) -> bytes:
-    """The xxh3_128 of the values of an array; equal where `same` says so."""
+    """Return the xxh3_128 of the values of an array; it is equal for arrays that are `same`."""
     return xxhash.xxh3_128_digest(_values(content).data)
 
 
 def _words(array: Array) -> NDArray[Any]:
-    """The memory of an array as the largest whole numbers that it is a multiple of."""
+    """Return the memory of an array as whole numbers of 8 bytes, if possible, or of 1 byte."""
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return flat if flat.nbytes % 8 else flat.view(np.uint64)
 
 
 def _values(array: Array) -> NDArray[np.uint8]:
-    """Bytes that are the same wherever the values are."""
+    """Return bytes that are equal if and only if the values are."""
     flat: NDArray[Any] = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.names:
         return np.concatenate([_values(flat[name]) for name in flat.dtype.names])
     if flat.dtype.kind in "fc":
         flat = flat.view(flat.real.dtype)
-        if flat.itemsize > 8:  # not all of these bytes are in use: as two numbers that are
+        if flat.itemsize > 8:  # some bytes are padding, so that it is split in two numbers
             with np.errstate(all="ignore"):
                 large = flat.astype(np.float64)
                 flat = np.stack([large, (flat - large).astype(np.float64)]).reshape(-1)
@@ -140,7 +142,9 @@ def _values(array: Array) -> NDArray[np.uint8]:
 
 
 class WatchedArrays(Arrays):
-    """Arrays, not copied, that say which of them are asked for, before they give them."""
+    """Arrays that are not copied, and that call `asked` with the name of an array before they
+    return it.
+    """
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], asked: Callable[[str], object]) -> None:
         super().__init__(arrays)
@@ -160,7 +164,7 @@ class WatchedArrays(Arrays):
     def items(self) -> Any:
         return self._all().items()
 
-    def __iter__(self) -> Iterator[str]:  # or dict(arrays) would take them without a word
+    def __iter__(self) -> Iterator[str]:  # otherwise dict(arrays) would not call __getitem__
         return super().__iter__()
 
     def __or__(self, other: Any) -> Any:
@@ -199,8 +203,8 @@ def flow_of(does: Callable[[Arrays], Results], arrays: Mapping[str, Array], /) -
     again = _done(does, copies("arrays", arrays))
     if odd := _different(truth, again):
         raise RunFailed(
-            f"done twice on copies of the same arrays, it gives two {listed(odd)}: what it computes"
-            " has to be a function of what it is given"
+            f"run twice on copies of the same arrays, it gives two {listed(odd)}: its results have"
+            " to be a function of its arguments"
         )
     out = {name for name in arrays if name in truth and not same(truth[name], arrays[name])}
     used, carried = set(), set()
@@ -212,7 +216,7 @@ def flow_of(does: Callable[[Arrays], Results], arrays: Mapping[str, Array], /) -
             try:
                 with quiet():
                     results = _done(does, trial)
-            except Exception:  # whatever the code raises for content that it cannot do with
+            except Exception:  # the code may raise any error for content that it cannot use
                 if fill == OTHER:
                     used.add(name)
                     carried.add(name)
@@ -225,7 +229,7 @@ def flow_of(does: Callable[[Arrays], Results], arrays: Mapping[str, Array], /) -
 
 
 def _done(does: Callable[[Arrays], Results], arrays: Arrays) -> dict[str, Array]:
-    """The results of some code, copied: they may be work memory of it."""
+    """Return the results of some code, copied, because the code may use their memory again."""
     return {name: np.array(value) for name, value in does(arrays).items()}
 
 
@@ -235,23 +239,23 @@ def _different(one: Results, other: Results) -> set[str]:
 
 @contextmanager
 def quiet() -> Generator[None]:
-    """While it is open, content that is not real is no reason for warnings."""
+    """Suppress the warnings that impossible content would cause."""
     with np.errstate(all="ignore"), catch_warnings():
         simplefilter("ignore")
         yield
 
 
 def listed(names: Iterable[str], /) -> str:
-    """Names in a sentence."""
+    """Return names as words of a sentence."""
     return ", ".join(sorted(names)) or "nothing"
 
 
 def seldom() -> Iterator[int]:
-    """The steps that are looked at closely, where to look at all of them takes too long.
+    """Yield the steps that are tested thoroughly, because testing all of them would take too long.
 
-    These are the first three, which are often special, and ever fewer of the later ones. If a
-    program does something in every so many steps only, it is among them sooner or later; of steps
-    at distances that double, all but one would be even.
+    These are the first three steps, which are often special, and fewer and fewer of the later ones.
+    If a program does something at regular intervals only, one of these steps is among them at some
+    point. (Steps at distances that double would all be even, except for one.)
 
     >>> from itertools import islice
     >>> list(islice(seldom(), 10))
@@ -264,10 +268,10 @@ def seldom() -> Iterator[int]:
 
 
 class OwnMethods:
-    """A model's own methods, before others take their places.
+    """A model's own methods, before they are replaced.
 
-    Whatever is asked here, the model's state and gradient stay unchanged. All may raise RunFailed
-    as `flow_of` does.
+    No method of this class changes the model's state or gradient. All may raise RunFailed, as
+    `flow_of` does.
     """
 
     def __init__(self, model: ArrayModel) -> None:
@@ -276,11 +280,11 @@ class OwnMethods:
         self.adjoint_step, self.adjoint_seed = model.adjoint_step, model.adjoint_seed
 
     def ends_by(self, state: Arrays, i: int, /) -> Names:
-        """The arrays on which it depends whether the program ends at x_i."""
+        """Return the arrays that determine whether the program ends at x_i."""
         return flow_of(lambda state: self._ended(state, i), state).use
 
     def forward(self, state: Arrays, i: int, /) -> Flow:
-        """The flow of a step, with the question before it whether there is one."""
+        """Return the flow of a step, including the call of `finished` before it."""
 
         def does(state: Arrays) -> Results:
             ended = self._ended(state, i)
@@ -291,8 +295,8 @@ class OwnMethods:
         return flow_of(does, state)
 
     def reads(self, adjoint: Arrays, tape: Arrays, i: int, /) -> Names:
-        """The arrays of its tape that the adjoint of a step depends on."""
-        any_cotangent = copies("adjoint", adjoint)  # zeros would hide what they are multiplied with
+        """Return the arrays of its tape on which the adjoint of a step depends."""
+        any_cotangent = copies("adjoint", adjoint)  # zeros would hide the factors next to them
         for array in any_cotangent.values():
             poison(array, OTHER)
 
@@ -303,7 +307,7 @@ class OwnMethods:
         return flow_of(does, tape).use
 
     def seeds(self, state: Arrays, adjoint: Arrays, n: int, /) -> Names:
-        """The arrays of x_n that J and the start of the adjoint depend on."""
+        """Return the arrays of x_n on which J and the start of the adjoint depend."""
 
         def does(state: Arrays) -> Results:
             cotangent = Arrays({name: np.zeros_like(x) for name, x in adjoint.items()})
@@ -315,7 +319,7 @@ class OwnMethods:
         return {_ENDED: np.array(self.finished(state, i))}
 
     def _derivatives(self, cotangent: Arrays, does: Callable[[], float | None]) -> Results:
-        """The results of some code of the adjoint."""
+        """Return the results of some code of the adjoint."""
         gradient = self._model.gradient
         before = copies("gradient", gradient)
         for array in gradient.values():
@@ -381,7 +385,7 @@ def observe(make: Callable[[], ArrayModel], /, steps: int = 3) -> Variables:
 
 
 class _ObservedSteps:
-    """The flows that were observed so far, in methods that take the places of a model's own."""
+    """The flows that were observed so far, with methods that replace those of a model."""
 
     def __init__(self) -> None:
         self.nbytes: dict[str, int] = {}
@@ -400,7 +404,7 @@ class _ObservedSteps:
                 if one is None
                 else Flow(one.use | other.use, one.out | other.out, one.kill & other.kill)
             )
-            return own.step(state, i)  # with what it returns, which the model refuses
+            return own.step(state, i)  # the model refuses a step that returns a value
 
         def adjoint_step(adjoint: Arrays, tape: Arrays, i: int, /) -> None:
             self.tape |= own.reads(adjoint, tape, i)
@@ -419,7 +423,8 @@ def contradictions(declared: Variables, observed: Variables, /) -> tuple[str, ..
     If steps are declared separately, the observations are compared with all of them together.
     """
     says, does = _AllSteps(declared), _AllSteps(observed)
-    # What is used is right before the step, and so is after it, killed or not.
+    # An array that is used has its right value before the step. Then it has it after the step, too,
+    # whether it is killed or not.
     killed = says.kill - says.use - does.kill
     unknown = observed.nbytes.keys() - declared.nbytes.keys()
     sizes = {
@@ -432,7 +437,7 @@ def contradictions(declared: Variables, observed: Variables, /) -> tuple[str, ..
         *_say(sizes, "{} is declared to have other bytes than it has"),
         *_say(does.use - says.use, "step uses {}, which is not declared"),
         *_say(does.out - says.out, "step overwrites {}, which is not declared"),
-        *_say(killed, "step is declared to overwrite all of {}; it keeps some of what that held"),
+        *_say(killed, "step is declared to overwrite all of {}; some of its old content remains"),
         *_say(does.record - says.record, "a recorded step needs {}, which is not declared"),
         *_say(
             does.tape - says.tape if says.tape else (),
@@ -458,7 +463,7 @@ def differences(declared: Variables, observed: Variables, /) -> tuple[str, ...]:
         *_say(says.out - does.out, "step is declared to overwrite {}; it stays as it is"),
         *_say(
             does.kill - says.kill - says.use,
-            "step overwrites all of {}; it is declared to keep some of what that held",
+            "step overwrites all of {}; it is declared to preserve some of its old content",
         ),
         *_say(says.record - does.record, "a recorded step is declared to need {}; it does not"),
         *_say(says.tape - does.tape, "{} is on the tape; adjoint_step does not need it"),
@@ -467,7 +472,7 @@ def differences(declared: Variables, observed: Variables, /) -> tuple[str, ...]:
 
 
 class _AllSteps:
-    """The flow of all steps together."""
+    """The combined flow of all steps."""
 
     def __init__(self, variables: Variables) -> None:
         steps = variables.different

@@ -1,4 +1,4 @@
-"""The variables that a checkpoint in a program stores [Dauvergne & Hascoet 2006].
+"""The variables that a checkpoint in a program stores, after Dauvergne & Hascoet (2006).
 
 In the adjoint of U; C; D, where C is checkpointed, C is first run without its tape. Then the
 adjoint of D is run, and then the adjoint of C from the stored variables. A bar denotes an adjoint
@@ -16,8 +16,8 @@ and those of Req, have their original values:
     (((out(C) | (out(D̄) - Req_D)) - Snp | (out(C̄) - Req_C)) - Sbk) & Req = {}             (3, 5)
 
 For example, C: u = f(u, k) overwrites u (8 bytes), and its adjoint uses u and k (16 bytes). D: k =
-g(k); u = h(u) overwrites both. So every snapshot contains u. It also contains k, unless D restores
-k from its own tape:
+g(k); u = h(u) overwrites both. Therefore every snapshot contains u. It also contains k, unless D
+restores k from its own tape:
 
     >>> c, d = Flow({"u", "k"}, {"u"}, {"u"}), Flow({"u", "k"}, {"u", "k"}, {"u", "k"})
     >>> code = successive([Plain(c, c), Plain(d, d)])
@@ -91,31 +91,32 @@ class SnapshotFamily:
 
     @property
     def out_c(self) -> Names:
-        """out(C) | out(C̄), which makes true what the paper takes for granted."""
+        """out(C) | out(C̄), so that the assumption out(C̄) <= out(C) of the paper is true."""
         return self.c.out | self.c_bar.out
 
     @property
     def snp0(self) -> Names:
-        """The part of every snapshot: out(C) & (use(C̄) | (Req - out(C̄))).                 (6)."""
+        """A part of every snapshot: out(C) & (use(C̄) | (Req - out(C̄))), equation (6)."""
         return self.out_c & (self.c_bar.use | (self.req - self.c_bar.out))
 
     @property
     def opt1(self) -> Names:
-        """In Snp anyway; put back by Sbk, or by C̄: Req & out(C̄) & use(C̄).                (6)."""
+        """In Snp in any case; restored by Sbk, or by C̄: Req & out(C̄) & use(C̄), equation (6)."""
         return self.req & self.c_bar.out & self.c_bar.use
 
     @property
     def opt2(self) -> Names:
-        """In Sbk alone, or in Snp and put back by C̄: (Req & out(C̄)) - use(C̄).            (6)."""
+        """In Sbk alone, or in Snp and restored by C̄: (Req & out(C̄)) - use(C̄), equation (6)."""
         return (self.req & self.c_bar.out) - self.c_bar.use
 
     @property
     def opt3(self) -> Names:
-        """In Snp, or put back by D̄: (out(D̄) & (use(C̄) | Req)) - out(C).                  (6)."""
+        """In Snp, or restored by D̄: (out(D̄) & (use(C̄) | Req)) - out(C), equation (6)."""
         return (self.d_bar.out & (self.c_bar.use | self.req)) - self.out_c
 
     def choice(self, plus: Iterable[str], /) -> Snapshot:
-        """The minimal snapshot with Opt_k+ = Opt_k & plus, Opt_k- = Opt_k - plus for k = 1, 2, 3.
+        """Return the minimal snapshot with Opt_k+ = Opt_k & plus, Opt_k- = Opt_k - plus for k = 1,
+        2, 3.
 
             Sbk   = Opt_1+ | Opt_2+
             Snp   = Snp_0 | Opt_2- | Opt_3+
@@ -142,13 +143,14 @@ class SnapshotFamily:
 
     @property
     def adjoint(self) -> Flow:
-        """Of the adjoint of [C]; D: all that an enclosing checkpoint has to know of it.
+        """The flow of the adjoint of [C]; D: all that an enclosing checkpoint needs to know.
 
             out = (out(C̄) | ((out(D̄) | out(C)) - use(C̄))) - Req         the paper's last formula
             use = use(C) | use(C̄) | (use(D̄) - kill(C))
 
-        `out` is the same for all of (7), so each checkpoint chooses its snapshot without regard to
-        those around it. `use`, which the paper does not give, is needed to nest them.
+        `out` is the same for all snapshots of (7). Therefore each checkpoint can choose its
+        snapshot independently of the enclosing ones. `use`, which the paper does not give, is
+        needed to nest checkpoints.
         """
         out = (self.c_bar.out | ((self.d_bar.out | self.out_c) - self.c_bar.use)) - self.req
         return Flow(self.c.use | self.c_bar.use | (self.d_bar.use - self.c.kill), out)
@@ -202,7 +204,7 @@ class Plain:
 
     @staticmethod
     def of(step: Step, /) -> "Plain":
-        """Return one step of a chain, which is recorded and reversed at once."""
+        """Return one step of a chain, which is recorded and reversed immediately."""
         return Plain(step.forward, step.adjoint)
 
 
@@ -236,9 +238,9 @@ Code: TypeAlias = Plain | Checkpointed
 
 
 def successive(parts: Sequence[Code], /) -> Code:
-    """[C_1]; [C_2]; ... and the last part, which is not checkpointed.
+    """Return [C_1]; [C_2]; ... and the last part, which is not checkpointed.
 
-    Raises BadInput where there is no part.
+    Raises BadInput without any part.
     """
     if not parts:
         raise BadInput("successive: no code; give at least one part")
@@ -251,11 +253,11 @@ def successive(parts: Sequence[Code], /) -> Code:
 def _walk(
     code: Code, req: Names, choose: Callable[[Checkpointed, Names], Snapshot]
 ) -> Iterator[tuple[Plain, Names] | tuple[Checkpointed, Snapshot]]:
-    """All parts of a code: plain ones with their Req, others with the snapshot that is chosen.
+    """Yield all parts of a code: plain ones with their Req, others with the chosen snapshot.
 
-    [C]; D comes before the parts of D, and these before the parts of C, as a run stores snapshots.
-    Req of D is Req_D, and that of C is Req_C. It is no recursion, because successive checkpoints
-    may be thousands deep.
+    [C]; D comes before the parts of D, and these before the parts of C, in the order in which a run
+    stores snapshots. Req of D is Req_D, and Req of C is Req_C. The function is not recursive,
+    because successive checkpoints may be nested thousands of levels deep.
     """
     left = [(code, req)]
     while left:
@@ -323,7 +325,9 @@ class SnapshotPrices:
     def size(self, variable: str, /) -> int:
         """Return the bytes of a variable. Raise BadInput if they are not known."""
         if variable not in self.nbytes:
-            raise BadInput(f"SnapshotPrices: nbytes does not say how large {variable} is")
+            raise BadInput(
+                f"SnapshotPrices: nbytes does not say how large {variable} is; add its bytes"
+            )
         return self.nbytes[variable]
 
 
@@ -334,7 +338,7 @@ class SnapshotCosts:
     Attributes
     ----------
     snapshots : tuple of Snapshot
-        In the order of `plan`.
+        The snapshots, in the order of `plan`.
     stored, taped : int
         Bytes of all snapshots, and additional bytes of tapes to restore variables.
     seconds : float
@@ -369,7 +373,7 @@ def costs_of(
 
 
 _BySide: TypeAlias = tuple[Mapping[str, float], Mapping[str, float]]
-"""Seconds of each variable where it is not in Req, and where it is."""
+"""The seconds of each variable if it is not in Req, and if it is."""
 
 
 def cheapest(
@@ -379,12 +383,12 @@ def cheapest(
 
     The policies of Dauvergne & Hascoet treat every checkpoint separately. But the variables that
     [C]; D leaves to D̄ are Req of the checkpoints in D. These store the variables or leave them to
-    a later tape, so their cost is known only there. The variables are independent, and between two
-    parts of the code it only matters whether a variable is in Req. So with
+    a later tape. Therefore their cost is known only there. The variables are independent, and
+    between two parts of the code it only matters whether a variable is in Req. Therefore, with
 
         S(v, code, r)    least seconds to store v in snapshots and tapes of the code; r: v in Req
 
-        S(v, plain, r)   = seconds of v on its tape, where r and v in out(adjoint), else 0
+        S(v, plain, r)   = seconds of v on its tape, if r and v in out(adjoint), else 0
         S(v, [C]; D, r)  = min over v in Opt_k+ or Opt_k- of
                            seconds of v in Snp and Sbk + S(v, C, v in Req_C) + S(v, D, v in Req_D)
 
@@ -438,7 +442,7 @@ def _sides(
     least: Mapping[int, _BySide],
     prices: SnapshotPrices,
 ) -> dict[str, tuple[float, float]]:
-    """For each variable S(v, [C]; D, r) where it is in Opt_k-, and where it is in Opt_k+."""
+    """Return, for each variable, S(v, [C]; D, r) if it is in Opt_k-, and if it is in Opt_k+."""
     family = part.family(frozenset(req))
     first, rest = least[id(part.first)], least[id(part.rest)]
 

@@ -15,14 +15,14 @@ from ckio.model.arrays import Arrays, copies
 from ckio.schedule.machine import Versions
 
 _FAILS: Final = ""
-"""In place of the name of an array that comes out different."""
+"""Used instead of the name of an array that differs, if the step fails."""
 
 _AHEAD: Final = 64
-"""Steps, at least, for which versions are known where all steps are alike."""
+"""The least number of steps for which versions are computed, if all steps are equal."""
 
 NO_FUNCTION: Final = (
-    "steps have to be a function of the state before and the controls; perhaps the model keeps"
-    " something between steps that is not in its state, or draws random numbers"
+    "steps have to be a function of the state before and the controls; perhaps the model stores"
+    " data between steps that are not in its state, or draws random numbers"
 )
 
 
@@ -31,7 +31,7 @@ class BrokenDeclaration(RunFailed):
 
 
 class GuardedVersions:
-    """The versions of all arrays in state and tape, by the rules of the Machine."""
+    """The versions of all arrays in the state and the tape, by the rules of the Machine."""
 
     def __init__(self, variables: Variables) -> None:
         self._variables = variables
@@ -40,13 +40,15 @@ class GuardedVersions:
         self._versions = Versions(variables, self._ahead)
         self._dumped: dict[Key, Names] = {}
         self.tapes: dict[int, Names] = {}
-        """The arrays that are right on each tape that is held as a whole, by step."""
+        """The arrays that are right on each whole tape in memory, by step."""
 
     def _to(self, step: int) -> Versions:
-        """The registers, with versions known up to x_step."""
+        """Return the registers, with versions computed up to x_step."""
         if step > self._ahead:
             if not self._uniform:
-                raise RunFailed(f"step {step - 1} is not among the {self._ahead} that are declared")
+                raise RunFailed(
+                    f"step {step - 1} is not among the {self._ahead} declared steps; declare it"
+                )
             before, self._ahead = self._versions, 2 * step
             self._versions = Versions(self._variables, self._ahead)
             self._versions.held.update(before.held)
@@ -54,40 +56,44 @@ class GuardedVersions:
         return self._versions
 
     def does(self, step: int, /) -> Step:
-        """The declaration of a step."""
+        """Return the declaration of a step."""
         self._to(step + 1)
         return self._variables.over(self._ahead)[step]
 
     def of(self, name: str, step: int, /) -> int:
-        """The version of an array in x_step."""
+        """Return the version of an array in x_step."""
         return self._to(step).of(name, step)
 
     def has(self, name: str, step: int, /) -> bool:
-        """Whether the state holds an array as in x_step."""
+        """Return whether an array in the state is as in x_step."""
         return self._versions.held[name] == self.of(name, step)
 
     def right(self, step: int, /) -> Names:
-        """All that the state holds as in x_step."""
+        """Return all arrays that are as in x_step."""
         return frozenset(name for name in self._variables.nbytes if self.has(name, step))
 
     def is_value(self, name: str, /) -> bool:
-        """Whether the state holds a value of the forward of an array, of any step."""
+        """Return whether the array in the state has a value of the forward sweep, of any step."""
         return self._versions.held[name] is not None
 
     def check(self, names: Names, step: int, /) -> None:
-        """Raise RunFailed where one of these arrays is not as in x_step."""
+        """Raise RunFailed if one of these arrays is not as in x_step."""
         if wrong := self._to(step).wrong(names, step):
             raise RunFailed(f"step {step} {wrong}")
 
     def move(self, step: int, *, recorded: bool) -> None:
-        """Account for a step forward; raises RunFailed for what it needs and is not there."""
+        """Update the versions for a forward step. Raise RunFailed if an array that it needs is
+        wrong.
+        """
         versions = self._to(step + 1)
         move = versions.record if recorded else versions.advance
         if wrong := move(step, step + 1):
             raise RunFailed(f"step {step} {wrong}")
 
     def after(self, step: int, lost: Names, *, recorded: bool) -> Names:
-        """The arrays that are right after a step before which some hold nothing of any worth."""
+        """Return the arrays that are right after a step, if the arrays in `lost` are wrong before
+        it.
+        """
         before, taped = dict(self._versions.held), dict(self._versions.taped)
         self._versions.held.update(dict.fromkeys(lost))
         try:
@@ -98,12 +104,12 @@ class GuardedVersions:
             self._versions.taped = taped
 
     def reverse(self, begin: int, end: int) -> None:
-        """Account for steps back; raises RunFailed as `move` does."""
+        """Update the versions for adjoint steps; raise RunFailed as `move` does."""
         if wrong := self._to(end).reverse(begin, end):
             raise RunFailed(f"the adjoint of steps [{begin}, {end}) {wrong}")
 
     def dump(self, key: Key, names: Iterable[str]) -> None:
-        """Remember which arrays of a checkpoint are right."""
+        """Store which arrays of a checkpoint are right."""
         self._dumped[key] = frozenset(name for name in names if self._dumps(key, name))
 
     def _dumps(self, key: Key, name: str) -> bool:
@@ -115,11 +121,14 @@ class GuardedVersions:
         return self.taped(name, step) and self.of(name, step) == self.of(name, key.step)
 
     def _brings(self, key: Key, names: Iterable[str]) -> Names:
-        """The right arrays of a checkpoint that is loaded; of one by another process, all."""
+        """Return the right arrays of a checkpoint: all of them, if another process wrote it."""
         return self._dumped.get(key, frozenset(names)) & self._variables.nbytes.keys()
 
     def surely(self, key: Key, names: Iterable[str]) -> Names:
-        """The right arrays of a checkpoint; of one by another process those the next step uses."""
+        """Return the arrays of a checkpoint that must be right.
+
+        If another process wrote the checkpoint, these are the arrays that the next step uses.
+        """
         right = self._brings(key, names)
         if key in self._dumped or key.name:
             return right
@@ -129,7 +138,7 @@ class GuardedVersions:
         return right & (does.forward.use | does.record.use)
 
     def load(self, key: Key, names: tuple[str, ...]) -> None:
-        """Account for a checkpoint that was loaded."""
+        """Update the versions for a checkpoint that was loaded."""
         versions, right = self._to(key.step), self._brings(key, names)
         for name in self._variables.nbytes.keys() & names:
             version = self.of(name, key.step) if name in right else None
@@ -141,7 +150,7 @@ class GuardedVersions:
             self.tapes = {} if key.name else {key.step: right}
 
     def taped(self, name: str, step: int) -> bool:
-        """Whether the tape of a step has an array as it is in x_step."""
+        """Return whether an array is on the tape of a step, with its value in x_step."""
         if name not in self._variables.changed:
             return self.has(name, step)
         if step in self.tapes:
@@ -177,17 +186,17 @@ class Trials:
         self.fill = NAN
 
     def are_due(self, does: object, i: int, lost: Names, /) -> bool:
-        """Whether step i was never tried without these arrays."""
+        """Return whether step i was never tried without these arrays."""
         return i not in self._turns.setdefault((does, lost), _TriedSteps()).done
 
     def keep(self, state: Arrays, /) -> None:
-        """Hold the state that a step begins with."""
+        """Store a copy of the state before a step."""
         if not self._before:
             self._before, self._trial = copies("state", state), copies("state", state)
         _copy(state, self._before)
 
     def restore(self, state: Arrays, lost: Iterable[str], /) -> None:
-        """Begin a step again, with content that could be real in the arrays that are lost."""
+        """Restore the state before a step, with possible content in the arrays that are lost."""
         self.fill = OTHER
         for name in lost:
             poison(self._before[name], OTHER)
@@ -196,7 +205,7 @@ class Trials:
     def check(
         self, after: Arrays, i: int, lost: Names, does: object, flow: Flow, *, recorded: bool
     ) -> None:
-        """Try a step that is done, from the state that is held to `after`; raises RunFailed."""
+        """Test a step that has been run, from the stored state to `after`; raise RunFailed."""
         carried = [frozenset({name}) for name in sorted(lost & (flow.out - flow.kill))]
         every = self._turns[does, lost].is_due(i)
         for some, fill in self._kinds(lost, carried, every=every):
@@ -207,7 +216,7 @@ class Trials:
     def _kinds(
         self, lost: Names, carried: list[Names], *, every: bool
     ) -> Iterator[tuple[Names, int]]:
-        """The arrays that are lost in each trial, and their content instead."""
+        """Yield the arrays that are lost in each trial, and the kind of their new content."""
         rest = lost.difference(*carried)
         if every:
             yield NOTHING, OTHER
@@ -218,11 +227,11 @@ class Trials:
                 yield some, self._random.choice(FILLS)
 
     def _blame(self, after: Arrays, i: int, lost: Names, odd: Names, *, recorded: bool) -> NoReturn:
-        """Find the array that makes the difference: raises RunFailed, which names it."""
+        """Find the array that causes a difference, and raise RunFailed with its name."""
         every = self._versions.after(i, NOTHING, recorded=recorded)
         if twice := self._changes(after, i, NOTHING, OTHER, every):
             raise BrokenDeclaration(
-                f"step {i}, done again on copies of the same arrays: {_comes_out(twice)};"
+                f"step {i}, run again on copies of the same arrays: {_comes_out(twice)};"
                 f" {NO_FUNCTION}"
             )
         for name in sorted(lost):
@@ -237,8 +246,8 @@ class Trials:
                     )
                 if changed:
                     raise BrokenDeclaration(
-                        f"step {i} is declared to overwrite all of {name} (kill); it keeps some of"
-                        " what that held"
+                        f"step {i} is declared to overwrite all of {name} (kill); some of its old"
+                        " content remains"
                     )
         raise BrokenDeclaration(
             f"step {i} uses some of {listed(lost)}, which is not declared (use): with other content"
@@ -246,7 +255,7 @@ class Trials:
         )
 
     def _changes(self, after: Arrays, i: int, lost: Names, fill: int, right: Names) -> Names:
-        """Those of these arrays that come out different with other content in some arrays."""
+        """Return the arrays of `right` that differ after the step, with other content in `lost`."""
         trial = self._trial
         _copy(self._before, trial)
         for name in lost:
@@ -254,16 +263,16 @@ class Trials:
         try:
             with quiet():
                 self._step(trial, i)
-        except Exception:  # whatever the step raises for content that it cannot do with
+        except Exception:  # the step may raise any error for content that it cannot use
             if fill == OTHER:
                 return frozenset({_FAILS})
-            self.fill = OTHER  # what it does not use it may yet check
+            self.fill = OTHER  # the step may check arrays that it does not use
             return NOTHING
         return frozenset(name for name in right if not same(trial[name], after[name]))
 
 
 class _TriedSteps:
-    """The steps of a kind that were tried, and which one is the next to be tried closely."""
+    """The steps with equal declarations that were tried, and the next one for a thorough test."""
 
     def __init__(self) -> None:
         self.done: set[int] = set()
@@ -271,7 +280,7 @@ class _TriedSteps:
         self._next = next(self._closely)
 
     def is_due(self, step: int) -> bool:
-        """Account for a step; returns whether it is to be tried closely."""
+        """Count a step, and return whether it is to be tried thoroughly."""
         closely = len(self.done) == self._next
         if closely:
             self._next = next(self._closely)
@@ -287,4 +296,4 @@ def _copy(source: Arrays, target: Arrays) -> None:
 def _comes_out(odd: Names) -> str:
     if _FAILS in odd:
         return "it fails"
-    return f"{listed(odd)} {'comes' if len(odd) == 1 else 'come'} out different"
+    return f"{listed(odd)} {'is' if len(odd) == 1 else 'are'} different"

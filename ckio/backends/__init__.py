@@ -1,1 +1,1 @@
-"""Storage levels: places that keep checkpoints."""
+"""Storage levels: memory, directories and HDF5 archives that store checkpoints."""

@@ -1,4 +1,4 @@
-"""A level whose checkpoints are compressed on the way to another level, by a few threads."""
+"""A level that compresses its checkpoints with several threads and stores them on another level."""
 
 import math
 import os
@@ -30,12 +30,13 @@ from ckio.errors import BadInput, LevelFull, StorageError
 
 
 class Workers:
-    """The calling thread and its helpers.
+    """A pool of threads that share work with the calling thread.
 
     Parameters
     ----------
     threads
-        How many in all; None: as many as the cores that this process may use.
+        Number of threads, including the caller; None means one for each core that this process may
+        use.
     """
 
     def __init__(self, threads: int | None = None) -> None:
@@ -48,18 +49,19 @@ class Workers:
         self._owner = 0
 
     def each(self, work: Work, count: int, /) -> None:
-        """Do `work(0)` to `work(count - 1)`, each once, in no particular order.
+        """Call `work(0)` to `work(count - 1)`, each once, in no particular order.
 
-        An error, or an interrupt, ends it, and is raised once no thread is at work any more.
+        The first error or interrupt stops the remaining calls. It is raised when no thread works
+        any more.
         """
         todo = deque(range(count))
         futures: list[Future[None]] = []
         try:
-            # One by one: an interrupt must know of those that are at work already.
+            # One by one, so that after an interrupt `futures` contains all threads that work.
             for _ in range(min(self._helpers, count - 1)):
                 try:
                     futures.append(self._ready().submit(_drain, todo, work))
-                except RuntimeError:  # the system has no more threads: we do without
+                except RuntimeError:  # the system has no more threads: use those that exist
                     break
             _drain(todo, work)
         finally:
@@ -68,13 +70,13 @@ class Workers:
             future.result()
 
     def close(self) -> None:
-        """End the threads; they are started again when they are needed."""
+        """Stop the threads; they start again when they are needed."""
         if self._pool is not None and self._owner == os.getpid():
             self._pool.shutdown()
         self._pool = None
 
     def _ready(self) -> ThreadPoolExecutor:
-        # A fork has our memory and not our threads.
+        # A forked process has a copy of the pool object but not its threads.
         if self._pool is None or self._owner != os.getpid():
             self._pool = ThreadPoolExecutor(self._helpers, thread_name_prefix="ckio-codec")
             self._owner = os.getpid()
@@ -82,13 +84,13 @@ class Workers:
 
 
 def alone(work: Work, count: int, /) -> None:
-    """Do `work(0)` to `work(count - 1)` in their order."""
+    """Call `work(0)` to `work(count - 1)` in this order, in the calling thread."""
     for number in range(count):
         work(number)
 
 
 def _finish(futures: list[Future[None]], todo: deque[int]) -> None:
-    """Wait until no thread is at work; an interrupt is raised only then."""
+    """Wait until no thread works any more; an interrupt during the wait is raised only then."""
     try:
         wait(futures)
     except BaseException:
@@ -101,7 +103,7 @@ def _drain(todo: deque[int], work: Work) -> None:
     while todo:
         try:
             number = todo.popleft()
-        except IndexError:  # another thread was faster
+        except IndexError:  # another thread took the last number
             return
         try:
             work(number)
@@ -111,40 +113,43 @@ def _drain(todo: deque[int], work: Work) -> None:
 
 
 _LARGE: Final = 1 << 19
-"""Bytes from which threads share the work: it takes ten times as long as waking them."""
+"""Checkpoints of at least this many bytes are shared among threads: the work then takes about ten
+times as long as waking the threads."""
 
 _PASSED_ON: Final = ("evict", "contents")
-"""Methods of some levels beyond those of a Backend."""
+"""Optional methods of the level underneath that this level offers, too."""
 
 
 class Compressed:
-    """A backend that stores each checkpoint encoded by a codec, and returns it decoded.
+    """A backend that encodes each checkpoint with a codec, and decodes it when it is read.
 
-    Fields are cut into blocks of about 1 MiB, which are compressed each by itself, and in parallel.
-    Threads that call it at one time take turns.
-    The layout of the stored bytes names the codec, whether that is lossless, and the layout of the
-    checkpoint. A checkpoint that the codec does not make smaller is stored as it is:
-    so compression never needs more of the capacity, which counts the bytes that are stored.
+    Fields are cut into blocks of about 1 MiB, which are compressed independently and in parallel.
+    Several threads may call this backend; their calls are executed one after the other.
+
+    The layout of the stored bytes contains the name of the codec, whether the codec is lossless,
+    and the layout of the checkpoint. The capacity counts stored bytes. A checkpoint that the codec
+    cannot make smaller is stored without compression, so that it never needs more capacity than
+    without a codec.
 
     Parameters
     ----------
     backend
         The level underneath.
     codec
-        Its `name` is stored, and must be the same when reading: what another codec has encoded is
-        refused by name.
+        The codec. Its `name` is stored with each checkpoint. Reading a checkpoint of another codec
+        raises StorageError with both names.
     ratio
-        Stored bytes for each byte of a checkpoint, for reservations: `Level.ratio`. What compresses
-        better leaves some of its space unused; what compresses worse needs space beyond the
-        reserved, and raises LevelFull where there is none.
+        Expected ratio of stored bytes to bytes of a checkpoint, for reservations (`Level.ratio`).
+        If a checkpoint compresses better, a part of its reserved space stays unused. If it
+        compresses worse, it needs more space than reserved, and raises LevelFull if none is free.
     threads
-        How many compress at a time, the caller among them; None: as many as the cores that this
-        process may use. Small checkpoints are left to the caller.
+        Number of threads that compress, including the caller; None means one for each core that
+        this process may use. The caller alone compresses small checkpoints.
 
     Attributes
     ----------
     lossless : bool
-        Whether what is read is bitwise what was written.
+        Whether the bytes that are read are bitwise the bytes that were written.
     """
 
     def __init__(
@@ -156,7 +161,7 @@ class Compressed:
         self._backend, self._codec, self._ratio = backend, Checked(codec), ratio
         self.lossless: bool = self._codec.lossless and getattr(backend, "lossless", True)
         self._workers = Workers(threads)
-        self._turn = threading.Lock()  # of who works in the scratch memory
+        self._turn = threading.Lock()  # a thread has it while it uses the scratch memory
         self._scratch = memoryview(b"")
         for name in _PASSED_ON:
             if (offer := getattr(backend, name, None)) is not None:
@@ -165,7 +170,8 @@ class Compressed:
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         largest = max(sizes, default=0)
         with self._turn:
-            # How it is cut is not known yet; most layouts need less than a sixteenth more.
+            # The layout, and therefore the number of blocks, is not known yet. Short blocks are
+            # filled up with zeros; for most layouts this adds less than a sixteenth.
             self._memory(self._codec.bound(largest + largest // 16))
         stored: dict[int, int] = {}
         for nbytes, count in sizes.items():
@@ -174,9 +180,9 @@ class Compressed:
         self._backend.reserve(stored)
 
     def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
-        """Let the level underneath make slots for such checkpoints, where it has use for that.
+        """Make slots for `count` such checkpoints, if the level underneath has this method.
 
-        Raises LevelFull where it has no space.
+        Raises LevelFull if they do not fit.
         """
         if prepare := getattr(self._backend, "prepare", None):
             prepare(key, mark(self._codec, layout, self._promised(form_of(layout).nbytes)), count)
@@ -200,7 +206,7 @@ class Compressed:
                 raise
 
     def _encoded(self, key: Key, layout: Layout, data: Buffers) -> tuple[Layout, Buffers]:
-        """Return the layout and bytes to store: encoded in scratch memory, or as they are."""
+        """Return the layout and bytes to store: encoded in scratch memory, or unchanged."""
         blocks = blocks_of(layout)
         try:
             scratch = self._memory(room(blocks, self._codec))
@@ -208,7 +214,8 @@ class Compressed:
         except StorageError as error:
             error.args = (f"{key} cannot be encoded: {error}",)
             raise
-        # A layout that looks encoded must be encoded again, or it would be decoded once too often.
+        # A layout that looks encoded is always encoded again: otherwise `read` would decode a
+        # checkpoint that this level did not encode.
         if count >= blocks.form.nbytes and not is_marked(layout):
             return layout, data
         return mark(self._codec, layout, count), [scratch[:count]]
@@ -253,7 +260,7 @@ class Compressed:
         self._backend.close()
 
     def remove(self) -> None:
-        """Close the level underneath and delete what it kept, where it knows how to."""
+        """Close the level underneath and, if it has a method `remove`, delete its files."""
         self._workers.close()
         getattr(self._backend, "remove", self._backend.close)()
 
@@ -265,9 +272,9 @@ class Compressed:
         return self._workers.each if nbytes >= _LARGE else alone
 
     def _memory(self, nbytes: int) -> memoryview:
-        """Return scratch memory of at least `nbytes`, new only where the last is too small."""
+        """Return scratch memory of at least `nbytes`; allocate it only if the last is too small."""
         if self._scratch.nbytes < nbytes:
-            self._scratch = memoryview(b"")  # before the new one is made
+            self._scratch = memoryview(b"")  # release the old one before allocating the new one
             try:
                 memory = np.empty(nbytes, np.uint8)
             except MemoryError:

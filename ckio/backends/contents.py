@@ -1,7 +1,7 @@
-"""The contents of the files of a level, listed from outside or verified through the open level.
+"""The checkpoints in the files of a level: list them without opening the level, or verify them.
 
-Each durable backend lists them without opening, making, locking or changing anything:
-`Directory.contents(path)`, `Hdf5.contents(path)`.
+Each durable backend can list its checkpoints without opening, creating, locking or changing a
+level: `Directory.contents(path)`, `Hdf5.contents(path)`.
 """
 
 import os
@@ -21,23 +21,24 @@ _TILE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A committed checkpoint.
+    """A complete checkpoint in a file.
 
     Attributes
     ----------
     key : Key
     layout : Layout
-        What its level holds: encoded bytes, where it was compressed on the way.
+        The layout of the stored bytes. For a compressed checkpoint these are the encoded bytes.
     path : Path
-        The file that it lies in.
+        The file that contains it.
     spans : tuple of (int, int)
-        Offset and bytes of each of its parts in the file, in their order.
+        Offset and number of bytes of each part in the file, in the order of the parts.
     written : float
-        When, in seconds since 1970 (UTC).
+        Time of writing, in seconds since 1970 (UTC).
     digest : bytes
-        xxh3_128 of its bytes, or nothing.
+        The xxh3_128 checksum of its bytes; empty if it was written without a checksum.
     run : str or None
-        The id of the run that stored it; "" for no run in particular, None where it does not say.
+        The id of the run that stored it; "" for no particular run, None if the file has no such
+        information.
     """
 
     key: Key
@@ -50,13 +51,13 @@ class Stored:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its payload, as stored."""
+        """Bytes of its payload, as stored (after compression, if any)."""
         return sum(nbytes for _, nbytes in self.spans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damaged:
-    """A part of a file that had been committed and is no longer sound; `what` says why."""
+    """A part of a file that was complete once and is damaged now; `what` gives the reason."""
 
     path: Path
     offset: int
@@ -65,9 +66,9 @@ class Damaged:
 
 
 def sound(stored: Stored, /) -> bool | None:
-    """Return whether its bytes are those that were written; None if it has no checksum.
+    """Return whether the stored bytes agree with their checksum; None if there is no checksum.
 
-    Raises OSError where they cannot be read.
+    Raises OSError if they cannot be read.
     """
     if not stored.digest:
         return None
@@ -78,7 +79,8 @@ def sound(stored: Stored, /) -> bool | None:
 
 
 def _tiles(stored: Stored) -> Iterator[bytes]:
-    # It may have been replaced since it was listed: no link is followed, and no pipe waited for.
+    # Since the listing, somebody may have replaced the file, for example by a link or a pipe. These
+    # flags follow no link and do not wait for a pipe.
     careful = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     fd = os.open(stored.path, os.O_RDONLY | careful)
     try:
@@ -90,10 +92,10 @@ def _tiles(stored: Stored) -> Iterator[bytes]:
 
 
 def verified(backend: Backend, /) -> tuple[set[Key], list[str]]:
-    """Read a level once in whole, for example after a process was killed.
+    """Read every checkpoint of a level once, for example after a process was killed.
 
-    Returns the keys whose bytes are sound, and what was wrong with the others, which are discarded.
-    Raises StorageError where one cannot be discarded.
+    Returns the keys whose bytes are sound, and one message for each of the others. Those others are
+    discarded. Raises StorageError if a damaged checkpoint cannot be discarded.
     """
     sound, corrupt = set[Key](), list[str]()
     buffers: dict[tuple[int, int], memoryview] = {}

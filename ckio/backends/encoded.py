@@ -1,13 +1,13 @@
-"""Encoded checkpoints: a codec makes bytes of the blocks that the fields are cut into.
+"""Encoded checkpoints: fields are cut into blocks, and a codec encodes each block.
 
-A block is whole in the last axes of its field, a part of one axis, and one element in the axes
-before: so it is contiguous where the field is. The last part of an axis may be short; it is filled
-up with zeros, so that all blocks of a field are alike. Each is compressed by itself, as a chunk of
-HDF5 is.
+A block contains the whole of the last axes of its field, a part of one axis, and one index of each
+axis before that. Therefore a block of a contiguous field is contiguous, too. The last part of an
+axis may be short; it is filled up with zeros, so that all blocks of a field have the same shape.
+Each block is compressed independently, like a chunk of HDF5.
 
-The level underneath holds a single field `Field("encoded", "|u1", (bytes,), unit)`. Its unit is a
+The level underneath stores a single field `Field("encoded", "|u1", (bytes,), unit)`. Its unit is a
 mark, then {"codec": name, "lossless": bool, "layout": text of the original layout} in JSON. The
-bytes are a table of little-endian u4, the size of each encoded block, then the blocks, one behind
+bytes are a table with the size of each encoded block (little-endian u4), then the blocks, one after
 the other.
 """
 
@@ -29,16 +29,21 @@ from ckio.compression import Codec
 from ckio.errors import CorruptCheckpoint, StorageError
 
 BLOCK: Final = 1 << 20
-"""Bytes that a block has at most, if one element has no more."""
+"""Maximum bytes of a block, unless a single element is larger."""
 
 _MOST_AXES: Final = 64
-"""Of an array of numpy."""
+"""Maximum number of axes of an array of numpy."""
 
 
 def block_shape(shape: tuple[int, ...], itemsize: int, /) -> tuple[int, ...]:
-    """Return the shape of the blocks of a field; no axis is longer than the field's, none is 0.
+    """Return the shape of the blocks of a field of this shape and of `itemsize` bytes per element.
 
-    The axis that is cut is cut evenly: little is filled up.
+    Each length is at least 1 and at most the length of the field's axis. One axis is cut into parts
+    of nearly equal length, so that few zeros are needed to fill the last part. For example, a field
+    of 3 x 1,000,000 elements of 8 bytes has blocks of 1 x 125,000 elements:
+
+    >>> block_shape((3, 1_000_000), 8)
+    (1, 125000)
     """
     most = max(1, BLOCK // max(1, itemsize))
     block = [1] * len(shape)
@@ -54,20 +59,20 @@ def block_shape(shape: tuple[int, ...], itemsize: int, /) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class FieldGrid:
-    """The blocks that one field is cut into.
+    """The blocks of one field.
 
     Attributes
     ----------
     dtype : dtype
-        Of an element.
+        The dtype of an element.
     shape : tuple of int
-        Of a block.
+        The shape of a block.
     size : int
-        Elements of a block.
+        Number of elements of a block.
     count : int
-        FieldBlocks of the field, which are numbered in C order.
+        Number of blocks of the field; they are numbered in C order.
     rows, step : int
-        Elements along the axis that is cut: of the field, and of a block.
+        Length of the axis that is cut, in the field and in a block.
     """
 
     dtype: np.dtype[Any]
@@ -83,14 +88,17 @@ class FieldGrid:
         return self.dtype.itemsize * self.size
 
     def elements(self, view: memoryview, number: int, /) -> NDArray[Any]:
-        """Return the elements of a block, without a copy, in one axis; the last may be short."""
+        """Return the elements of a block as a one-dimensional array, without a copy.
+
+        The last block along the axis that is cut may have fewer than `size` elements.
+        """
         outer, part = divmod(number, -(-self.rows // self.step))
         row, first = self.size // self.step, part * self.step
         begin, count = outer * self.rows + first, min(self.step, self.rows - first)
         return np.frombuffer(view, self.dtype, count * row, begin * row * self.dtype.itemsize)
 
     def block(self, view: memoryview, number: int, /) -> NDArray[Any]:
-        """Return a block; a copy, filled up with zeros, where it is short."""
+        """Return a block as an array; if it is short, as a copy that is filled up with zeros."""
         elements = self.elements(view, number)
         if elements.size == self.size:
             return elements.reshape(self.shape)
@@ -101,7 +109,7 @@ class FieldGrid:
 
 def _grid(field: Field) -> FieldGrid:
     dtype = np.dtype(field.dtype)
-    # An element that is itself an array: as many axes more.
+    # If an element is itself an array, its axes are added to the axes of the field.
     dtype, shape = dtype.base, (*field.shape, *dtype.shape)
     if len(shape) > _MOST_AXES:
         raise StorageError(
@@ -124,11 +132,11 @@ class FieldBlocks:
     Attributes
     ----------
     form : Form
-        Of the checkpoint.
+        The form of the checkpoint.
     grids : tuple of FieldGrid
-        One for each field.
+        The blocks of each field.
     firsts : tuple of int
-        The number of each field's first block; and of one behind the last.
+        The number of the first block of each field; then the number of all blocks.
     """
 
     form: Form
@@ -141,14 +149,14 @@ class FieldBlocks:
         return self.firsts[-1]
 
     def find(self, number: int, /) -> tuple[int, int]:
-        """Return the field of a block, and the number that the block has in it."""
+        """Return the index of a block's field, and the number of the block within this field."""
         field = bisect_right(self.firsts, number) - 1
         return field, number - self.firsts[field]
 
 
 @lru_cache(256)
 def blocks_of(layout: Layout, /) -> FieldBlocks:
-    """Return the blocks of a checkpoint; raises StorageError where fields are no plain bytes."""
+    """Return the blocks of a checkpoint; raises StorageError if a field cannot be stored."""
     form = form_of(layout)
     grids = tuple(map(_grid, layout))
     firsts = accumulate((grid.count for grid in grids), initial=0)
@@ -156,30 +164,30 @@ def blocks_of(layout: Layout, /) -> FieldBlocks:
 
 
 MARK: Final = "ckio encoded: "
-"""Begins the unit of a field of encoded bytes."""
+"""The beginning of the unit of a field of encoded bytes."""
 
 SIZE: Final = np.dtype("<u4")
-"""An entry of the table."""
+"""The dtype of an entry of the table of sizes."""
 
 Work = Callable[[int], None]
-"""Work on the block of a number."""
+"""A function that works on one block, given its number."""
 
 Share = Callable[[Work, int], None]
-"""Function that does work on so many blocks: `alone`, or `Workers.each`."""
+"""A function that calls `work` for each of `count` blocks: `alone`, or `Workers.each`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The codec and the original of encoded bytes.
+    """The codec of encoded bytes, and the blocks of the original checkpoint.
 
     Attributes
     ----------
     codec : str
-        The name of the codec that made them.
+        The name of the codec.
     lossless : bool
-        Whether what is decoded is bitwise what was encoded.
+        Whether decoding returns bitwise the original bytes.
     blocks : FieldBlocks
-        Of the original checkpoint.
+        The blocks of the original checkpoint.
     """
 
     codec: str
@@ -188,7 +196,7 @@ class Encoding:
 
     @property
     def layout(self) -> Layout:
-        """Of the original checkpoint."""
+        """The layout of the original checkpoint."""
         return self.blocks.form.layout
 
 
@@ -201,7 +209,10 @@ def unit_of(codec: str, lossless: bool, layout: Layout, /) -> str:
 
 
 def mark(codec: Codec, layout: Layout, nbytes: int, /) -> Layout:
-    """Return the layout of the `nbytes` that a codec made of a checkpoint of this layout."""
+    """Return the layout of a checkpoint that a codec has encoded into `nbytes` bytes.
+
+    `layout` is the layout of the original checkpoint.
+    """
     return (Field("encoded", "|u1", (nbytes,), unit_of(codec.name, codec.lossless, layout)),)
 
 
@@ -217,14 +228,15 @@ def is_marked(layout: Layout, /) -> bool:
 def unmark(layout: Layout, /) -> Encoding | None:
     """Return the encoding that a layout describes; None for a layout of plain fields.
 
-    Raises CorruptCheckpoint where it does not make sense: also where so few bytes cannot hold so
-    many blocks, so that nobody allocates memory for blocks that cannot exist.
+    Raises CorruptCheckpoint if the description makes no sense, or if the bytes are too few for
+    their blocks. The second check prevents callers from allocating memory for blocks that cannot
+    exist.
     """
     if not is_marked(layout):
         return None
     encoding = _encoding(layout[0].unit)
     (nbytes,) = layout[0].shape
-    # Each block takes at least a byte, and its entry in the table.
+    # Each block needs at least one byte, and its entry in the table.
     if nbytes < (SIZE.itemsize + 1) * encoding.blocks.count:
         raise CorruptCheckpoint(
             f"{nbytes} encoded bytes cannot hold {encoding.blocks.count} blocks"
@@ -242,18 +254,21 @@ def _encoding(unit: str) -> Encoding:
                 pass
     except (StorageError, ValueError, RecursionError):
         pass
-    raise CorruptCheckpoint("an encoded checkpoint does not say what it is")
+    raise CorruptCheckpoint("the description of an encoded checkpoint makes no sense")
 
 
 def room(blocks: FieldBlocks, codec: Codec, /) -> int:
-    """Return the bytes that encoding needs to work in: each block's bound, and the table."""
+    """Return the bytes of memory that `encode` needs: the table, and each block's upper bound."""
     return _places(blocks, _bounds(blocks, codec))[-1]
 
 
 def encode(
     blocks: FieldBlocks, codec: Codec, data: Buffers, into: memoryview, share: Share, /
 ) -> int:
-    """Encode a checkpoint into the beginning of `into`, of `room` bytes; returns how many."""
+    """Encode a checkpoint into the beginning of `into`; return the number of encoded bytes.
+
+    `into` must have at least `room(blocks, codec)` bytes.
+    """
     bounds = _bounds(blocks, codec)
     places, end = _places(blocks, bounds), SIZE.itemsize * blocks.count
     sizes = np.frombuffer(into, SIZE, blocks.count)
@@ -277,7 +292,7 @@ def encode(
 def decode(
     blocks: FieldBlocks, codec: Codec, data: memoryview, into: Buffers, share: Share, /
 ) -> None:
-    """Fill the buffers of a checkpoint; raises CorruptCheckpoint where `data` does not give it."""
+    """Decode `data` into the buffers of a checkpoint; raises CorruptCheckpoint if it is damaged."""
     sizes = sizes_in(data, blocks.count).tolist()
     begins = list(accumulate(sizes, initial=SIZE.itemsize * blocks.count))
 
@@ -296,7 +311,10 @@ def decode(
 
 
 def sizes_in(data: memoryview, count: int, /) -> NDArray[np.uint32]:
-    """Return the table of so many sizes; raises CorruptCheckpoint where they do not add up."""
+    """Return the table of the sizes of `count` blocks.
+
+    Raises CorruptCheckpoint if the table and the blocks do not add up to the bytes of `data`.
+    """
     begin = SIZE.itemsize * count
     if begin <= data.nbytes:
         sizes = np.frombuffer(data, SIZE, count)
@@ -306,11 +324,11 @@ def sizes_in(data: memoryview, count: int, /) -> NDArray[np.uint32]:
 
 
 def _bounds(blocks: FieldBlocks, codec: Codec) -> list[int]:
-    """Return the most bytes of an encoded block of each field."""
+    """Return, for each field, the maximum bytes of one encoded block."""
     return [codec.bound(grid.nbytes) for grid in blocks.grids]
 
 
 def _places(blocks: FieldBlocks, bounds: list[int]) -> list[int]:
-    """Return where the bytes for each field's blocks begin, behind the table; and their end."""
+    """Return the offset at which each field's blocks begin, after the table; then their end."""
     sizes = (grid.count * bound for grid, bound in zip(blocks.grids, bounds, strict=True))
     return list(accumulate(sizes, initial=SIZE.itemsize * blocks.count))

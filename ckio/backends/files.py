@@ -1,7 +1,8 @@
-"""Files as durable levels use them: system calls, locks that others can look at, whole files.
+"""Files for durable levels: system calls, locks that other processes can see, atomic writes.
 
-`Files` is one small object, so that a test can record, cut short or refuse any of its calls. The
-calls do in full what is asked, or raise OSError; `failure` says which StorageError that is.
+All system calls go through one small object, `Files`, so that a test can record, shorten or refuse
+any of them. Each method of `Files` does the whole task or raises OSError; `failure` turns this
+OSError into a StorageError.
 """
 
 import ctypes
@@ -19,49 +20,54 @@ from ckio.actions import Buffers
 from ckio.errors import BadInput, LevelFull, StorageError
 
 TILE = 1 << 20
-"""Bytes handled at once, so that a tile is still in the cache when it is used a second time."""
+"""Bytes per tile: small enough that a tile is still in the cache when it is used again."""
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""The errors that say that no space is left."""
+"""The system's errors for a full disk, an exhausted quota or a file that is too large."""
 
 DURABILITIES: Final = {"process": False, "fdatasync": True, "direct": True}
-"""What a checkpoint survives, its process or also the machine, and whether that takes a sync.
+"""The durabilities of a level, and whether each commit waits for the device (a sync).
 
-"direct" is as "fdatasync", with the payload past the page cache; not every level has it.
+With "process", a checkpoint survives the end of its process; with "fdatasync", also a crash of the
+machine. "direct" is "fdatasync" with payloads that bypass the page cache; not every level offers
+it.
 """
 
 _CAREFUL: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Flags by which no link is followed, and nobody awaited at the other end of a pipe."""
+"""Flags for opening a file without following links and without waiting at a pipe."""
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""Errors of file systems that give a file one name only."""
+"""Errors of file systems on which a file can have only one name."""
 
 _GET_FLAGS, _SET_FLAGS, _IN_PLACE = 0x80086601, 0x40086602, 0x00800000  # FS_NOCOW_FL
 _FLAGS: Final = struct.Struct("I4x")
 
 _NO_NAME: Final = frozenset({errno.ENOENT, errno.ESTALE})
-"""Errors of file systems of programs and of other machines for an open file that was deleted."""
+"""Errors of FUSE and network file systems for an open file that was deleted."""
 
 _LARGEST: Final = (1 << 63) - 1
-"""Bytes that a file may have; system calls take no larger number."""
+"""Maximum size of a file in bytes; system calls accept no larger number."""
 
 _ZEROS = memoryview(bytes(TILE))
 
 
 def takes_sync(durability: str, known: Iterable[str] = ("process", "fdatasync"), /) -> bool:
-    """Return whether a level of this durability syncs at each commit; raises BadInput."""
+    """Return whether a level of this durability syncs at each commit.
+
+    Raises BadInput if the durability is not one of `known`.
+    """
     if durability not in known:
         raise BadInput(f"durability {durability!r} is not known; known: {', '.join(known)}")
     return DURABILITIES[durability]
 
 
 class Files:
-    """The operating system's files."""
+    """System calls on files."""
 
     def open(self, path: Path, /) -> int:
-        """Open a regular file for reading and writing; it is made if it is not there.
+        """Open a regular file for reading and writing; create it if it does not exist.
 
-        A file that is empty is from now on written over in place, where that is not so anyway.
+        On a file system that copies on write, an empty file is set to be overwritten in place.
         """
         fd = _regular(path, os.open(path, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o666))
         if os.fstat(fd).st_size == 0:
@@ -69,22 +75,22 @@ class Files:
         return fd
 
     def open_to_read(self, path: Path, /) -> int:
-        """Open a regular file that is there, for looking at it only."""
+        """Open an existing regular file for reading only."""
         return _regular(path, os.open(path, os.O_RDONLY | _CAREFUL))
 
     def open_direct(self, path: Path, /) -> int:
-        """Open a file that is there a second time, to go past the page cache.
+        """Open an existing file a second time, for direct I/O, which bypasses the page cache.
 
-        Raises OSError with EINVAL where the file system has no direct I/O.
+        Raises OSError with EINVAL if the file system has no direct I/O.
         """
         return os.open(path, os.O_RDWR | os.O_DIRECT | _CAREFUL)
 
     def make_directory(self, path: Path, /) -> None:
-        """Make a directory whose parent is there; one that is there already will do."""
+        """Create a directory in an existing parent; it may exist already."""
         path.mkdir(exist_ok=True)
 
     def rename(self, old: Path, new: Path, /) -> None:
-        """Give a file another name, which nothing has yet; raises FileExistsError."""
+        """Rename a file; raises FileExistsError if the new name is in use."""
         try:
             os.link(old, new)
         except OSError as error:
@@ -92,7 +98,9 @@ class Files:
                 raise
             if os.path.lexists(new):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
-            old.rename(new)  # of two who get here at once, one finds that its file has no name
+            # If two processes arrive here at the same time, the second overwrites the file of the
+            # first, which then notices that its file has no name.
+            old.rename(new)
         else:
             old.unlink()
 
@@ -103,17 +111,17 @@ class Files:
         path.unlink(missing_ok=True)
 
     def pwritev(self, fd: int, data: Buffers, offset: int, /) -> int:
-        """Write some of `data`; returns how many bytes."""
-        if len(data) == 1:  # half a microsecond less
+        """Write the beginning of `data`; return the number of bytes written."""
+        if len(data) == 1:  # half a microsecond faster
             return os.pwrite(fd, data[0], offset)
         return os.pwritev(fd, data, offset)
 
     def preadv(self, fd: int, into: Buffers, offset: int, /) -> int:
-        """Fill some of `into`; returns how many bytes, 0 where the file ends."""
+        """Fill the beginning of `into`; return the number of bytes, 0 at the end of the file."""
         return os.preadv(fd, into, offset)
 
     def write(self, fd: int, data: Buffers, offset: int, /) -> None:
-        """Write all of `data`, in as many buffers as one call takes, at `offset`."""
+        """Write all of `data` at `offset`; it may have at most SC_IOV_MAX buffers."""
         left = sum(map(len, data))
         while left:
             done = self.pwritev(fd, data, offset)
@@ -124,7 +132,10 @@ class Files:
             data, offset, left = _after(data, done), offset + done, left - done
 
     def read(self, fd: int, into: Buffers, offset: int, /) -> None:
-        """Fill `into`, as many buffers as one call takes; raises EOFError where the file ends."""
+        """Fill `into`, which may have at most SC_IOV_MAX buffers.
+
+        Raises EOFError if the file ends before.
+        """
         left = sum(map(len, into))
         while left:
             done = self.preadv(fd, into, offset)
@@ -135,11 +146,11 @@ class Files:
             into, offset, left = _after(into, done), offset + done, left - done
 
     def sync(self, fd: int, /) -> None:
-        """Wait until what was written is on the device."""
+        """Wait until all written bytes are on the device."""
         os.fdatasync(fd)
 
     def sync_directory(self, path: Path, /) -> None:
-        """Wait until the names that were made or removed in a directory are on the device."""
+        """Wait until the names that were created or removed in a directory are on the device."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -147,10 +158,10 @@ class Files:
             os.close(fd)
 
     def extend(self, fd: int, begin: int, nbytes: int, /, *, prewrite: bool) -> None:
-        """Allocate bytes from `begin` in the file or at its end; an error leaves it as it was.
+        """Allocate `nbytes` from `begin`, which is in the file or at its end.
 
-        The first write into space that was only allocated is many times slower than the next:
-        `prewrite` does it here.
+        An error leaves the size of the file unchanged. The first write into newly allocated space
+        is many times slower than the next one; with `prewrite`, this first write happens here.
         """
         end = begin + nbytes
         if end > _LARGEST:
@@ -160,7 +171,7 @@ class Files:
             os.posix_fallocate(fd, begin, nbytes)
             if prewrite:
                 while begin < end:
-                    left = TILE - begin % TILE  # as payloads are cut later
+                    left = TILE - begin % TILE  # payloads are cut at the same offsets later
                     self.write(fd, [_ZEROS[: min(left, end - begin)]], begin)
                     begin += left
         except BaseException:
@@ -168,11 +179,11 @@ class Files:
             raise
 
     def size(self, fd: int, /) -> int:
-        """Return the bytes of a file."""
+        """Return the size of a file in bytes."""
         return os.fstat(fd).st_size
 
     def is_named(self, fd: int, /) -> bool:
-        """Return whether a file has a name; one that was deleted is gone when it is closed."""
+        """Return whether an open file still has a name, that is, whether it was not deleted."""
         try:
             return links(fd) > 0
         except OSError as error:
@@ -181,19 +192,20 @@ class Files:
             return False
 
     def cut(self, fd: int, nbytes: int, /) -> None:
-        """Release to the disk all but the first `nbytes` of a file."""
+        """Shorten a file to `nbytes`."""
         os.ftruncate(fd, nbytes)
 
     def bytes_at(self, fd: int, offset: int, nbytes: int, /) -> bytes:
-        """Return some bytes of a file; raises EOFError where it ends before them."""
+        """Return `nbytes` of a file from `offset`; raises EOFError if the file ends before."""
         data = bytearray(nbytes)
         self.read(fd, [memoryview(data)], offset)
         return bytes(data)
 
     def occupied(self, fd: int, begin: int, stride: int, /) -> Iterator[int]:
-        """Yield the numbers of the slots into which something was written, without visiting holes.
+        """Yield the numbers of the slots that contain written bytes.
 
-        The first one is at `begin`.
+        Slot 0 begins at `begin`; each slot has `stride` bytes. Holes of the file are skipped
+        without reading them.
         """
         size = os.fstat(fd).st_size - begin
         number = 0
@@ -201,7 +213,7 @@ class Files:
             try:
                 number = (os.lseek(fd, begin + number * stride, os.SEEK_DATA) - begin) // stride
             except OSError as error:
-                if error.errno == errno.ENXIO:  # nothing but holes from here
+                if error.errno == errno.ENXIO:  # only a hole follows
                     return
                 raise
             if (number + 1) * stride <= size:
@@ -209,12 +221,15 @@ class Files:
             number += 1
 
     def evict(self, fd: int, /) -> None:
-        """Make the next read of a file come from the device, as far as the system will."""
+        """Drop a file from the page cache, so that the next read comes from the device.
+
+        The system may ignore this request.
+        """
         os.fdatasync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def free(self, path: Path, /) -> int:
-        """Return the bytes that are free under `path`."""
+        """Return the free bytes of the file system of `path`."""
         system = os.statvfs(path)
         return system.f_bavail * system.f_frsize
 
@@ -222,7 +237,11 @@ class Files:
 def failure(
     files: Files, path: Path, error: OSError, what: str, /, *, needed: int | None = None
 ) -> StorageError:
-    """Return the error to raise when `what` failed, which needed so many bytes under `path`."""
+    """Return the StorageError to raise for an OSError in the operation `what`.
+
+    It is a LevelFull if the disk is full. Its message then has the `needed` bytes (unless None) and
+    the free bytes of the file system of `path`.
+    """
     text = f"{what} failed: {error.strerror or error}"
     if error.errno not in FULL:
         return StorageError(text)
@@ -235,9 +254,9 @@ def failure(
 
 
 def check_here(path: Path, fd: int, /) -> None:
-    """Raise OSError where the path of an open file leads elsewhere, or nowhere.
+    """Raise OSError if `path` is no longer the path of the open file `fd`.
 
-    A file made or deleted by its name would then be somebody else's.
+    Otherwise the caller might create or delete a file that is not its own.
     """
     with suppress(FileNotFoundError, NotADirectoryError):
         if os.path.samestat(os.fstat(fd), path.stat()):
@@ -257,12 +276,12 @@ def _regular(path: Path, fd: int) -> int:
 
 
 def _write_in_place(fd: int) -> None:
-    """Let an empty file have neither copies on write nor compression, if it would: on btrfs.
+    """Switch copy-on-write and compression off for an empty file; this matters on btrfs.
 
-    There each write takes new space, and space that was allocated to a file serves once: a disk
-    that got full would refuse to write over a file's own bytes.
+    With copy-on-write each write takes new space, and allocated space serves only the first write.
+    Therefore a full disk would refuse to overwrite a file's own bytes.
     """
-    with suppress(OSError):  # others have nothing of the kind
+    with suppress(OSError):  # other file systems do not know this flag
         (flags,) = _FLAGS.unpack(fcntl.ioctl(fd, _GET_FLAGS, bytes(_FLAGS.size)))
         fcntl.ioctl(fd, _SET_FLAGS, _FLAGS.pack(flags | _IN_PLACE))
 
@@ -276,17 +295,17 @@ def _after(data: Buffers, done: int) -> Buffers:
     return []
 
 
-# How many names an open file has
-
-# `os.fstat` would tell, and asks for the times of the file as well. Times that were seen are kept
-# exactly by Linux from 6.13 on: the next write stores a new one with the inode, which takes a third
-# of a small write. `statx` can be asked for the number alone.
+# The number of names of an open file
+#
+# `os.fstat` returns it, but it also queries the times of the file. Since Linux 6.13, after such a
+# query the next write stores an exact time in the inode, which is a third of the cost of a small
+# write. `statx` can query the number of names alone.
 _NLINK: Final = 0x4
-_ITSELF: Final = 0x1000  # AT_EMPTY_PATH: what is open, and nothing in it
+_ITSELF: Final = 0x1000  # AT_EMPTY_PATH: the open file itself
 
 
 class _Status(ctypes.Structure):
-    """The `struct statx` of Linux, on all of its machines: 256 bytes."""
+    """The `struct statx` of Linux: 256 bytes on every architecture."""
 
     _fields_ = (
         ("mask", ctypes.c_uint32),
@@ -302,19 +321,20 @@ _ARGUMENTS = ctypes.c_char_p(b""), ctypes.c_int(_ITSELF), ctypes.c_uint(_NLINK)
 
 
 def links(fd: int, /) -> int:
-    """Return how many names an open file has; raises OSError where nobody can tell."""
+    """Return the number of names of an open file; raises OSError if the system fails."""
     if _statx is not None:
         status = _Status()
         if _statx(fd, *_ARGUMENTS, ctypes.byref(status)) == 0 and status.mask & _NLINK:
             return int(status.nlink)
-    return os.fstat(fd).st_nlink  # a system without the call; or it says what is wrong
+    return os.fstat(fd).st_nlink  # for a system without statx, and for the error if statx failed
 
 
-# Locks, which tell whether a live process has a level
+# Locks, which show whether a live process uses a level
 #
-# A level that is a directory is locked by flock on it; a level that is one file, by a lock of the
-# open file on its first byte, because HDF5 itself uses flock. A lock is looked at, never tried, not
-# even for a moment: a run that begins might find it taken.
+# A level in a directory is locked by flock on the directory. A level in one file is locked by an
+# open-file-description lock on its first byte, because HDF5 itself uses flock. The functions below
+# only query a lock and never try to take it, because a run that starts at that moment would fail to
+# get it.
 
 _LOCKS: Final = Path("/proc/locks")
 _OF_PROCESS: Final = Path("/proc/self")
@@ -322,13 +342,13 @@ _FLOCK: Final = "hhqqi4x"
 
 
 def first_byte(kind: int, /) -> bytes:
-    """Return the lock of this kind (F_WRLCK, F_UNLCK) that files have, for F_OFD_SETLK."""
+    """Return the argument of F_OFD_SETLK for the first byte; kind is F_WRLCK or F_UNLCK."""
     return struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 1, 0)
 
 
 @contextmanager
 def opened(path: Path | str, flags: int, /, *, folder: int | None = None) -> Iterator[int]:
-    """Open a path, or a name in an open folder; follows no link and waits for nobody."""
+    """Open a path, or a name in an open folder, without following links or waiting at a pipe."""
     fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     try:
         yield fd
@@ -337,13 +357,13 @@ def opened(path: Path | str, flags: int, /, *, folder: int | None = None) -> Ite
 
 
 def names_in(folder: int, /) -> list[str]:
-    """Return the names of what is in an open folder."""
+    """Return the names of the entries of an open folder."""
     with os.scandir(folder) as entries:
         return [entry.name for entry in entries]
 
 
 def is_locked(path: Path, /) -> bool:
-    """Return whether a process has a level or a run here; raises OSError."""
+    """Return whether a process has locked the level or run at this path; raises OSError."""
     with opened(path, os.O_RDONLY) as fd:
         if stat.S_ISREG(os.fstat(fd).st_mode):
             seen = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, first_byte(fcntl.F_WRLCK))
@@ -353,7 +373,7 @@ def is_locked(path: Path, /) -> bool:
 
 
 def is_flocked(path: Path, /) -> bool:
-    """Return whether a process has flock on a file or directory; raises OSError."""
+    """Return whether a process has an flock on this file or directory; raises OSError."""
     with opened(path, os.O_RDONLY) as fd:
         return _has_flock(fd)
 
@@ -364,9 +384,10 @@ def _has_flock(fd: int) -> bool:
 
 
 def _in_list_of_locks(fd: int) -> str:
-    """Return the device and inode of an open file as the system's list of locks has them.
+    """Return the device and inode of an open file in the notation of /proc/locks.
 
-    They are those of `stat` but where a file system shows other ones: overlayfs, and btrfs.
+    They are the numbers of `stat`, except on file systems that show different ones there: overlayfs
+    and btrfs.
     """
     status = os.fstat(fd)
     device, inode = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}", status.st_ino
@@ -381,29 +402,29 @@ def _in_list_of_locks(fd: int) -> str:
     return f"{major:02x}:{minor:02x}:{inode}"
 
 
-# Files that are written whole or not at all
+# Atomic writes of whole files
 
 
 def missing_folders(path: Path, /) -> list[Path]:
-    """Return the folders to create for `path` to be a directory, the innermost first."""
+    """Return the folders that are missing for `path` to be a directory, the innermost first."""
     return [folder for folder in (path, *path.parents) if not os.path.lexists(folder)]
 
 
 def part_of(path: Path, /) -> Path:
-    """Return the file that a process leaves which is killed while it writes a whole file."""
+    """Return the temporary file of `write_whole`, which remains if its process is killed."""
     return path.with_name(f".{path.name}.part")
 
 
 def write_whole(path: Path, content: str | bytes, /) -> None:
-    """Write a file whole or not at all, and on the disk when this returns; raises OSError.
+    """Write a file atomically; it is on the disk when this function returns. Raises OSError.
 
-    The file is made anew under another name and renamed. A file or link at either name is replaced;
-    the target of a link is not touched.
+    The content is written to a new file with a temporary name, which is then renamed. A file or
+    link at either name is replaced; the target of a link does not change.
     """
     part = part_of(path).name
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with suppress(FileNotFoundError):  # of a process that was killed
+        with suppress(FileNotFoundError):  # a killed process may have left it
             os.unlink(part, dir_fd=folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(part, flags, 0o666, dir_fd=folder)
@@ -423,7 +444,7 @@ def write_whole(path: Path, content: str | bytes, /) -> None:
 
 
 def _sync(folder: int) -> None:
-    """Have the names in an open directory on the disk, where its file system can."""
+    """Wait until the names in an open directory are on the disk, if its file system can do this."""
     try:
         os.fsync(folder)
     except OSError as error:

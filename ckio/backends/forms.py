@@ -1,4 +1,4 @@
-"""A layout and what follows from it: the sizes of its buffers, and its text."""
+"""The form of a checkpoint: its layout, the sizes of its buffers, and the text of its layout."""
 
 import json
 import re
@@ -16,18 +16,18 @@ _bytes_in = attrgetter("nbytes")
 
 _DIMENSIONS = 64
 _MOST = 1 << 63
-"""Limit of the lengths of shapes that are read; numpy makes no others."""
+"""Each length in a shape must be smaller than this; numpy has the same limit."""
 
 _LONGEST_DTYPE = 1024
-"""Characters of a dtype: numpy takes seconds to read one of a hundred thousand."""
+"""Maximum number of characters of a dtype: numpy takes seconds to parse 100,000 characters."""
 
 _DEPRECATED = re.compile(r"(?<![A-Za-z_])a\d*(?![A-Za-z_])|\(\d+\)")
-"""Parts of a dtype that numpy warns of: the letter a, which is S, one number in parentheses."""
+"""Parts of a dtype that numpy warns of: the letter a for S, and one number in parentheses."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """A layout and what follows from it.
+    """A layout, the sizes of its buffers in bytes, and its text.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Form:
     sizes : list of int
         Bytes of each buffer.
     nbytes : int
-        Bytes of all.
+        Bytes of all buffers together.
     text : bytes
         The layout as JSON: [[name, dtype, [shape], unit], ...], in ASCII.
     """
@@ -46,11 +46,11 @@ class Form:
     text: bytes
 
     def fits(self, data: Buffers, /) -> bool:
-        """Return whether these buffers are of this form."""
+        """Return whether `data` are views of bytes with the sizes of this form."""
         return list(map(len, data)) == self.sizes == list(map(_bytes_in, data))
 
     def mismatch(self, data: Buffers, /) -> str:
-        """Return why these buffers are not of this form; "" if they are."""
+        """Return the reason why `data` does not have this form; "" if it does."""
         if self.fits(data):
             return ""
         sizes = [view.nbytes for view in data]
@@ -64,7 +64,7 @@ class Form:
 
 @lru_cache(256)
 def form_of(layout: Layout, /) -> Form:
-    """Return the form of a layout; raises StorageError where its buffers are no plain bytes."""
+    """Return the form of a layout; raises StorageError if a field cannot be stored as bytes."""
     sizes = list(map(_nbytes, layout))
     try:
         for field in layout:
@@ -78,11 +78,11 @@ def form_of(layout: Layout, /) -> Form:
 
 @lru_cache(256)
 def form_from(text: bytes, /) -> Form:
-    """Return the form whose text this is; raises CorruptCheckpoint where it is none."""
+    """Return the form with this text; raises CorruptCheckpoint if the text describes no layout."""
     try:
         return form_of(tuple(_field(*row) for row in json.loads(text)))
     except (StorageError, ValueError, TypeError, RecursionError):
-        raise CorruptCheckpoint("what is stored has no sensible layout") from None
+        raise CorruptCheckpoint("the stored layout makes no sense") from None
 
 
 def _field(name: str, dtype: str, shape: list[int], unit: str) -> Field:
@@ -104,7 +104,7 @@ def _nbytes(field: Field) -> int:
 
 
 def _is_plain(field: Field) -> bool:
-    """Return whether its buffers are bytes, and its text is read as it was written."""
+    """Return whether the field can be stored as bytes and its description can be read back."""
     texts, shape = (field.name, field.dtype, field.unit), field.shape
     return (
         all(isinstance(text, str) for text in texts)

@@ -1,9 +1,10 @@
-"""Slots that are free, by size: used again before new ones are made.
+"""The free slots of a level, by size; they are used again before new slots are made.
 
 A reservation makes slots of exactly its sizes. A checkpoint that was not reserved takes a free slot
-of up to twice its size, or else a new one whose size is rounded up to eight steps an octave: then
-even checkpoints that all differ in size (compressed ones) share a bounded number of sizes. Where a
-new slot does not fit, any free one that is large enough will do.
+of up to twice its size, or else a new slot. The size of a new slot is rounded up to one of eight
+sizes between one power of two and the next. Therefore even checkpoints that all differ in size, as
+compressed ones do, need only a bounded number of slot sizes. If a new slot does not fit, the
+checkpoint takes the smallest free slot that is large enough.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,16 +25,17 @@ S_co = TypeVar("S_co", bound=SizedSlot, covariant=True)
 
 
 class Make(Protocol[S_co]):
-    """Makes at least `count` new slots, or raises and leaves nothing behind.
+    """A function that makes at least `count` new slots, or raises an error and makes none.
 
-    With `ahead`, before a run, the cost of the first use of a slot is spent now.
+    With `ahead`, before a run, the function also writes to the slots, because the first use of a
+    slot is slow.
     """
 
     def __call__(self, size: int, count: int, /, *, ahead: bool) -> Iterable[S_co]: ...
 
 
 class SlotsOfSize(Generic[S]):
-    """The slots of one size: how many there are, how many must stay, and those that are free."""
+    """The slots of one size: their number, the number that is reserved, and the free ones."""
 
     __slots__ = ("count", "free", "reserved")
 
@@ -49,11 +51,11 @@ class FreeSlots(Generic[S]):
     Parameters
     ----------
     unit
-        All sizes are multiples of it, in bytes.
+        All sizes are multiples of this number of bytes.
     make
-        Makes new slots.
+        Function that makes new slots.
     drop
-        `drop(size)` releases all slots of this size; they are free.
+        `drop(size)` releases all slots of this size; it is called only if all of them are free.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class FreeSlots(Generic[S]):
         slots.free.extend(free)
 
     def lacking(self, sizes: Mapping[int, int], /) -> dict[int, int]:
-        """Return the slots that a reservation `{bytes: how many}` has still to make."""
+        """Return the slots that a reservation must still make; both are `{bytes: number}`."""
         return {
             size: count - self._sizes[size].count if size in self._sizes else count
             for size, count in self._wanted(sizes).items()
@@ -103,7 +105,7 @@ class FreeSlots(Generic[S]):
         }
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
-        """Make the slots of a reservation; it replaces the one before."""
+        """Make the slots of a reservation, which replaces the previous reservation."""
         try:
             for size, count in self.lacking(sizes).items():
                 self._more(size, count, ahead=True)
@@ -135,12 +137,15 @@ class FreeSlots(Generic[S]):
         return self._sizes[size]
 
     def _more(self, size: int, count: int, *, ahead: bool) -> SlotsOfSize[S]:
-        made = list(self._make(size, count, ahead=ahead))
-        self.put(size, count=len(made), free=made)
+        slots = list(self._make(size, count, ahead=ahead))
+        self.put(size, count=len(slots), free=slots)
         return self._sizes[size]
 
     def _drop_idle(self) -> None:
-        """Drop sizes that nothing needs: sizes that drift must not pile up."""
+        """Drop each size that is not reserved and not in use.
+
+        Otherwise, if the sizes of checkpoints drift during a run, unused slots would accumulate.
+        """
         for size, slots in list(self._sizes.items()):
             if not slots.reserved and len(slots.free) == slots.count:
                 del self._sizes[size]
@@ -152,6 +157,13 @@ def _multiple(nbytes: int, unit: int) -> int:
 
 
 def rounded(nbytes: int, unit: int) -> int:
-    """Return `nbytes` rounded up to one of eight steps an octave, and to a multiple of `unit`."""
+    """Return `nbytes` rounded up to a slot size.
+
+    There are eight sizes between one power of two and the next; each is then rounded up to a
+    multiple of `unit`. For example, the sizes after 1024 are 1152, 1280, ..., 2048:
+
+    >>> rounded(1025, 1), rounded(1025, 512)
+    (1152, 1536)
+    """
     step = 1 << max(0, (nbytes - 1).bit_length() - 4)
     return _multiple(-(-nbytes // step) * step, unit)

@@ -1,6 +1,6 @@
 """The ledger of a level: its keys, their layouts, and their bytes counted against the capacity.
 
-Pure bookkeeping with the rules that all levels share; each level knows where its bytes are.
+The ledger does the bookkeeping that all levels share. Each level itself knows where its bytes are.
 """
 
 import os
@@ -15,11 +15,11 @@ from ckio.errors import CorruptCheckpoint, LevelFull, MissingCheckpoint, Storage
 Place = TypeVar("Place")
 
 _REMEMBERED = 64
-"""How many layouts are recognised by identity; a run has one or two for each kind."""
+"""Number of layouts that are recognised by identity; a run has one or two for each kind."""
 
 
 class _ForkMark:
-    """A mark of this process that a fork replaces: to look at it takes no system call."""
+    """An object that a fork replaces, so that a fork is noticed without a system call."""
 
     mark = object()
 
@@ -33,7 +33,10 @@ os.register_at_fork(after_in_child=_ForkMark.renew)
 
 @dataclass(slots=True)
 class Entry(Generic[Place]):
-    """One stored checkpoint: its form, where it is, and the digest of its bytes (b"" if none)."""
+    """A stored checkpoint: its form, its place, and the digest of its bytes (b"" if none).
+
+    The place is an object of the level, for example a slot.
+    """
 
     form: Form
     place: Place
@@ -48,11 +51,11 @@ class Ledger(Generic[Place]):
     name : str
         Name of the level in errors.
     capacity : int or None
-        Payload bytes that it may hold; None never fills.
+        Maximum number of payload bytes; None means no limit.
     used : int
-        Payload bytes that it holds.
+        Payload bytes of the stored checkpoints.
     damaged : list of str
-        Parts of it that had been committed and are no longer sound; they may have been any key.
+        Descriptions of damaged parts of the level. A damaged part may have stored any key.
     """
 
     def __init__(self, name: str, capacity: int | None) -> None:
@@ -66,19 +69,20 @@ class Ledger(Generic[Place]):
 
     def admit(self, key: Key, layout: Layout, data: Buffers, /) -> Form:
         """Return the form of a checkpoint that may be written; raises StorageError or LevelFull."""
-        if self._owner is not _ForkMark.mark:  # here, too: this is on the path of every access
+        # The test of `check_open` is repeated here to save a call in every access.
+        if self._owner is not _ForkMark.mark:
             self.check_open()
         if key in self._entries:
             raise StorageError(
                 f"{self.name} holds {key} already; discard it before writing it again"
             )
-        # The buffers of a run come with the same few layout objects: recognise them by identity.
+        # A run uses the same few layout objects again and again: recognise them by identity.
         form = self._forms.get(id(layout)) or self._remember(layout)
         if not form.fits(data):
             raise StorageError(f"{self.name} cannot take {key}: {form.mismatch(data)}")
         if self.capacity is not None and self.used + form.nbytes > self.capacity:
             raise LevelFull(
-                f"{self.name} has no room for {key}: it needs {form.nbytes} bytes where"
+                f"{self.name} has no room for {key}: it needs {form.nbytes} bytes, but only"
                 f" {self.capacity - self.used} of {self.capacity} are free;"
                 " discard a checkpoint first"
             )
@@ -92,7 +96,8 @@ class Ledger(Generic[Place]):
     def find(self, key: Key, /) -> Entry[Place]:
         """Return the entry of a checkpoint.
 
-        Raises MissingCheckpoint, or CorruptCheckpoint where something damaged may have been it.
+        Raises MissingCheckpoint if it is not stored; CorruptCheckpoint if it is not stored but the
+        level has a damaged part, which may have been this checkpoint.
         """
         if self._owner is not _ForkMark.mark:
             self.check_open()
@@ -101,15 +106,17 @@ class Ledger(Generic[Place]):
             return entry
         if self.damaged:
             raise CorruptCheckpoint(
-                f"{self.name} holds no sound {key}, and what is damaged may have been it:"
+                f"{self.name} holds no sound {key}, and a damaged part may have been it:"
                 f" {'; '.join(self.damaged[:3])}{'; ...' if len(self.damaged) > 3 else ''}"
             )
         raise MissingCheckpoint(f"{self.name} holds no {key}; it holds {self._listed()}")
 
     def find_for(self, key: Key, into: Buffers, /, *, verify: bool) -> Entry[Place]:
-        """Return the entry of a checkpoint; raises StorageError unless it fills `into` exactly.
+        """Return the entry of a checkpoint for a read into `into`.
 
-        With `verify`, also if it has no checksum: bytes must not look verified that are not.
+        Raises StorageError if the buffers do not have the sizes of its fields. With `verify`, also
+        raises StorageError if it has no checksum, because a caller that asks for verified reads
+        must not get unverified bytes.
         """
         entry = self.find(key)
         if verify and not entry.digest:
@@ -122,11 +129,11 @@ class Ledger(Generic[Place]):
         return entry
 
     def strike(self, key: Key, /) -> None:
-        """Forget a checkpoint that `find` found."""
+        """Remove the entry of a stored checkpoint."""
         self.used -= self._entries.pop(key).form.nbytes
 
     def restore(self, key: Key, entry: Entry[Place] | None, /) -> None:
-        """Restore the entry before an `enter` or a `strike` that was interrupted."""
+        """Undo an interrupted `enter` or `strike`: set the entry (or None) from before it."""
         if entry is None:
             self._entries.pop(key, None)
         else:
@@ -134,7 +141,7 @@ class Ledger(Generic[Place]):
         self.used = sum(entry.form.nbytes for entry in self._entries.values())
 
     def check_reservation(self, sizes: Mapping[int, int], /) -> None:
-        """Raise LevelFull if `{bytes: how many}` is more than the capacity."""
+        """Raise LevelFull if a reservation `{bytes: number}` is larger than the capacity."""
         self.check_open()
         needed = sum(nbytes * count for nbytes, count in sizes.items())
         if self.capacity is not None and needed > self.capacity:
@@ -148,9 +155,9 @@ class Ledger(Generic[Place]):
         return list(self._entries)
 
     def check_open(self) -> None:
-        """Raise StorageError unless the level is open, and in the process that opened it.
+        """Raise StorageError unless the level is open and was opened by this process.
 
-        A fork of that process shares its files, and would write behind its back.
+        A fork of that process shares its files and would change them without its knowledge.
         """
         if self._owner is _ForkMark.mark:
             return
@@ -159,7 +166,7 @@ class Ledger(Generic[Place]):
         raise StorageError(f"{self.name} is closed; open it again")
 
     def close(self) -> None:
-        """Forget everything; nothing may be asked of it from now on."""
+        """Forget all entries; every later call raises StorageError."""
         self._owner = None
         self._entries.clear()
         self._forms.clear()
@@ -168,7 +175,8 @@ class Ledger(Generic[Place]):
     def _remember(self, layout: Layout) -> Form:
         if len(self._forms) >= _REMEMBERED:
             self._forms.clear()
-        # The form keeps a layout of its own, perhaps an equal one: remember only what stays alive.
+        # `form_of` is cached and may return a form with an equal layout object. The id of a layout
+        # is remembered only if the form keeps this very object alive.
         form = form_of(layout)
         if form.layout is layout:
             self._forms[id(layout)] = form

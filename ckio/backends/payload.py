@@ -1,4 +1,4 @@
-"""Payloads: buffers that are copied, cut, digested, and moved to and from a file, all in place."""
+"""Payloads: functions that copy buffers, compute their checksums, write and read them."""
 
 import os
 from collections.abc import Iterator
@@ -11,28 +11,28 @@ from ckio.actions import Buffers
 from ckio.backends.files import TILE, Files
 
 SMALL = 1 << 14
-"""Up to here it is cheaper to put buffers together in new memory than to handle them one by one."""
+"""Up to this many bytes, joining the buffers in new memory is cheaper than handling each alone."""
 
 _LARGE = 1 << 16
-"""From here numpy copies: it costs 0.2 µs more, and lets other threads run meanwhile."""
+"""From this many bytes, numpy copies: that costs 0.2 µs more but lets other threads run."""
 
 _AT_ONCE = 1 << 19
-"""Bytes that are copied at once: beyond, where both begin alike within a cache line, some
-processors are a fifth slower than with the instruction that the C library uses for less.
+"""Maximum bytes per copy. For larger copies the C library uses another instruction, with which some
+processors are a fifth slower if source and target have the same offset within a cache line.
 """
 
 _MOST = os.sysconf("SC_IOV_MAX")
-"""Buffers that one system call takes."""
+"""Maximum number of buffers of one system call."""
 
 _CALL: Final = 1 << 26
-"""Bytes that one system call moves where nothing is digested: a signal waits for its end."""
+"""Maximum bytes of one system call without checksum; a signal is handled only after the call."""
 
 _Piece: TypeAlias = tuple[Buffers, int]
-"""Some bytes, in few enough buffers for one system call, and their offset in a file."""
+"""Buffers, few enough for one system call, and their offset in a file."""
 
 
 def gather(into: memoryview, data: Buffers, /) -> None:
-    """Copy all buffers into the beginning of `into`, one behind the other."""
+    """Copy all buffers into the beginning of `into`, one after the other."""
     if len(into) <= SMALL:
         whole = b"".join(data)
         into[: len(whole)] = whole
@@ -63,7 +63,7 @@ def _copy(into: memoryview, data: memoryview) -> None:
 
 
 def digest(data: Buffers, /) -> bytes:
-    """Return the 16 bytes xxh3_128 of all buffers together."""
+    """Return the xxh3_128 of all buffers together, 16 bytes."""
     if sum(map(len, data)) <= SMALL:
         return xxhash.xxh3_128_digest(b"".join(data))
     state = xxhash.xxh3_128()
@@ -73,27 +73,31 @@ def digest(data: Buffers, /) -> bytes:
 
 
 class Payload(Protocol):
-    """A way for payloads: through the page cache (`Buffered`), or past it (as a directory has)."""
+    """A method of writing and reading payloads.
+
+    `Buffered` uses the page cache; a directory level also has one that bypasses it (direct I/O).
+    """
 
     def write(self, fd: int, data: Buffers, offset: int, /, *, checksum: bool) -> bytes:
-        """Write all of `data`; returns the xxh3_128 of its bytes, b"" without `checksum`."""
+        """Write all of `data`; return the xxh3_128 of its bytes, or b"" without `checksum`."""
 
     def read(self, fd: int, into: Buffers, offset: int, expected: bytes, /) -> bool:
-        """Fill `into`; returns whether its bytes have this xxh3_128 (b"" is not compared).
+        """Fill `into`; return whether its xxh3_128 is `expected` (always True for b"").
 
-        Raises EOFError where the file ends within.
+        Raises EOFError if the file ends before `into` is full.
         """
 
     def close(self) -> None:
-        """Release threads and memory; may be called twice."""
+        """Release threads and memory; it may be called twice."""
 
 
 class Buffered:
     """Payloads that go through the page cache.
 
-    A small payload is digested in one go, and moved by one call, with patience only where that did
-    a part of it: here, what Python does takes longer than the bytes. A large one is moved tile by
-    tile, and each tile is digested while the call has left it in the processor's cache.
+    A small payload takes one checksum and one system call, with further calls only if the first one
+    did a part: for small payloads, the Python code takes longer than the transfer. A large payload
+    is transferred tile by tile. The checksum of each tile is computed right after its transfer,
+    while it is still in the processor's cache.
     """
 
     def __init__(self, files: Files, /) -> None:
@@ -139,10 +143,11 @@ def _update(state: "xxhash.xxh3_128", data: Buffers) -> None:
 
 
 def _cut(data: Buffers, offset: int, most: int) -> Iterator[_Piece]:
-    """Cut buffers that lie one behind the other in a file from `offset`, at most `most` bytes each.
+    """Cut buffers, which follow each other in a file from `offset`, into pieces of `most` bytes.
 
-    They are cut where the file is at a multiple of `most`: the page cache has its large pages
-    there, and a call that begins within one takes longer. What one call takes is not cut.
+    The cuts are at multiples of `most` in the file: large pages of the page cache begin there, and
+    a system call that begins within a large page takes longer. Buffers that fit one call are not
+    cut.
     """
     if len(data) <= _MOST and sum(map(len, data)) <= most:
         yield data, offset

@@ -16,10 +16,11 @@ from ckio.errors import CorruptCheckpoint, LevelFull
 from ckio.platform.memory import available
 
 _UNIT = 64
-"""Slots begin at multiples of this: a cache line."""
+"""Slots begin at multiples of this number of bytes, which is a cache line."""
 
 _SLAB = 1 << 16
-"""Bytes mapped at once where slots are small, and from which one begins where a page begins."""
+"""Smaller slots are mapped together, in pieces of this many bytes; slots of at least this size
+begin at the start of a page."""
 
 _PAGE = 4096
 
@@ -30,9 +31,9 @@ class _MemorySlot(NamedTuple):
 
 
 class _Lent(np.ndarray[Any, np.dtype[np.uint8]]):
-    """Bytes of a slot, which is unused as soon as nobody refers to them.
+    """The bytes of a slot; the slot becomes unused when no object refers to them any more.
 
-    Whoever has a view of these bytes refers to this array, as its own base is none.
+    Every view of these bytes refers to this array, because the array itself has no base.
     """
 
     slot: _MemorySlot | None = None
@@ -44,23 +45,26 @@ class _Lent(np.ndarray[Any, np.dtype[np.uint8]]):
 
 
 class Loan(NamedTuple):
-    """Bytes that a level has lent, and where they are; nowhere, if they are memory of others."""
+    """Memory that a level has lent: its size in bytes, and the memory.
+
+    The memory is empty if `hold` made the loan: then only the size counts.
+    """
 
     nbytes: int
     memory: memoryview
 
 
 class Ram:
-    """Checkpoints in memory; they do not outlive the process.
+    """A level in memory; its checkpoints do not outlive the process.
 
-    Some of its memory may be lent, for example to transfers between a model and other levels.
-    Checkpoints cannot use it then. `lend` and `give_back` may be called by any thread, also
-    while another one uses the level.
+    The level can lend a part of its capacity, for example as buffers of transfers between a model
+    and other levels. Checkpoints cannot use this part until it is given back. Any thread may call
+    `lend` and `give_back`, even while another thread uses the level.
 
     Parameters
     ----------
     capacity
-        Payload bytes that it may hold; None never fills.
+        Maximum number of payload bytes; None means no limit.
     checksum
         Whether reads are verified with xxh3_128.
     """
@@ -71,12 +75,12 @@ class Ram:
         self._checksum = checksum
         self._ledger: Ledger[_MemorySlot | Buffers] = Ledger("memory", capacity)
         self._free: FreeSlots[_MemorySlot] = FreeSlots(unit=_UNIT, make=_map, drop=lambda _: None)
-        self._unused = deque[_MemorySlot]()  # slots to which nobody refers any more
-        self._turn = Lock()  # of who takes a slot, or gives it back
+        self._unused = deque[_MemorySlot]()  # lent slots to which no object refers any more
+        self._turn = Lock()  # a thread has it while it takes a slot or gives one back
 
     @property
     def capacity(self) -> int | None:
-        """Payload bytes that it may hold, without what it has lent; None never fills."""
+        """Maximum number of payload bytes, less the bytes that are lent; None means no limit."""
         return self._ledger.capacity
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
@@ -136,9 +140,10 @@ class Ram:
         return lent.data
 
     def lend(self, nbytes: int, /) -> Loan:
-        """Lend so many bytes of memory, in one piece; they count like a checkpoint.
+        """Lend `nbytes` of memory in one piece; they count against the capacity like a checkpoint.
 
-        A piece of 64 KiB or more begins where a page begins. Raises LevelFull.
+        A piece of 64 KiB or more begins at the start of a page. Raises LevelFull if fewer bytes are
+        free.
         """
         loan = self.hold(nbytes)
         try:
@@ -148,7 +153,10 @@ class Ram:
             raise
 
     def hold(self, nbytes: int, /) -> Loan:
-        """Let so many bytes that lie elsewhere count like those that are lent; raises LevelFull."""
+        """Count `nbytes` of memory outside this level against its capacity, like lent memory.
+
+        Raises LevelFull if fewer bytes are free.
+        """
         ledger = self._ledger
         ledger.check_open()
         with self._turn:
@@ -159,7 +167,11 @@ class Ram:
         return Loan(nbytes, memoryview(b""))
 
     def give_back(self, loan: Loan, /) -> None:
-        """Take back a loan, once: what it counts for, and its memory when that is unused."""
+        """End a loan; call it once for each loan.
+
+        Its bytes no longer count against the capacity. The level uses its memory again when no
+        object refers to that memory.
+        """
         with self._turn:
             if self._ledger.capacity is not None:
                 self._ledger.capacity += loan.nbytes
@@ -179,35 +191,36 @@ class Ram:
     def close(self) -> None:
         self._ledger.close()
         self._free = FreeSlots(unit=_UNIT, make=_map, drop=lambda _: None)
-        self._unused = deque()  # slots of before are none of the new free slots'
+        self._unused = deque()  # slots mapped before now do not belong to the new FreeSlots
 
     def remove(self) -> None:
-        """Close it: nothing outlives it."""
+        """Close the level; it has no files to delete."""
         self.close()
 
 
 def _map(size: int, count: int, /, *, ahead: bool) -> list[_MemorySlot]:
-    """New slots, at least `count`; ahead of a run, in memory that is really there."""
+    """Return at least `count` new slots; with `ahead`, their pages are touched now."""
     count = max(count, _SLAB // size)
     stride = -(-size // _PAGE) * _PAGE if size >= _SLAB else size
     nbytes = stride * count
     _check_memory(nbytes)
     try:
-        # Private: a fork gets a copy, as of any memory, and not a window into ours.
+        # Private: a forked process gets a copy and does not share this memory.
         memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, MemoryError, OverflowError) as error:
         raise LevelFull(f"memory: {nbytes} bytes cannot be mapped: {error}") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     if ahead:
-        # The first touch of a page costs four times the copy: it must not happen during the run.
+        # The first touch of a page costs four times as much as the copy of a checkpoint into it.
+        # Therefore it happens here and not during the run.
         np.frombuffer(memory, np.uint8).fill(0)
     view = memoryview(memory)
     return [_MemorySlot(size, view[begin : begin + size]) for begin in range(0, nbytes, stride)]
 
 
 def _check_memory(nbytes: int) -> None:
-    """Raise LevelFull if this machine has not that much memory to spare."""
+    """Raise LevelFull if less than this much memory is available on this machine."""
     free = available()
     if free is not None and nbytes > free:
         raise LevelFull(

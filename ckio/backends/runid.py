@@ -1,7 +1,7 @@
-"""The id of the run that the checkpoints on a level are of, as the files themselves say it.
+"""The id of a run, which the files of a level contain.
 
-The id is the name of the run, and behind an @ the digest of what it computes, so that a checkpoint
-is never read for another model, other settings or other controls.
+The id consists of the name of the run, an @, and a digest of its model, settings and controls.
+Therefore a checkpoint is never read for another model, other settings or other controls.
 """
 
 import re
@@ -11,21 +11,23 @@ from typing import Final, Self
 from ckio.errors import BadInput, ForeignLevel
 
 NBYTES: Final = 64
-"""Bytes that an id has in a file: UTF-8, then zeros."""
+"""Bytes of an id in a file: UTF-8, then zeros."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunId:
-    """The id of a run; an empty one stands for no run in particular, which looks at all.
+    """The id of a run. The empty id means no particular run; it agrees with every id.
 
-    Raises BadInput where files have no room for it.
+    Raises BadInput if the id has more than 64 bytes in UTF-8.
     """
 
     text: str = ""
 
     def __post_init__(self) -> None:
         if "\0" in self.text or len(self.text.encode(errors="replace")) > NBYTES:
-            raise BadInput(f"{self.text!r:.99} is no id of a run: it takes at most {NBYTES} bytes")
+            raise BadInput(
+                f"{self.text!r:.99} is no id of a run: it must have at most {NBYTES} bytes"
+            )
         try:
             self.text.encode()
         except UnicodeEncodeError:
@@ -39,31 +41,31 @@ class RunId:
 
     @property
     def name(self) -> str:
-        """Name of the run on its level, without the digest of what it computes."""
+        """The name of the run, without the digest."""
         return run_name(self.text)
 
     def pack(self) -> bytes:
-        """Return its bytes in a file."""
+        """Return the bytes of this id in a file."""
         return self.text.encode().ljust(NBYTES, b"\0")
 
     @classmethod
     def unpack(cls, data: bytes, /) -> Self:
-        """Read it; raises ValueError where it is none."""
+        """Return the id with these bytes; raises ValueError if they are not UTF-8."""
         return cls(data.rstrip(b"\0").decode())
 
     def check(self, found: "RunId", where: str, /) -> None:
-        """Raise ForeignLevel where what was found is not of this run."""
+        """Raise ForeignLevel if the id in the files at `where`, `found`, is not of this run."""
         if self and found.name == self.name and found != self:
             raise ForeignLevel(
-                f"{where} holds checkpoints that {self} stored for another computation: its model,"
-                " settings, controls or sizes were others; it is left as it is. Resume the run as"
-                " it was begun, or begin a new one"
+                f"{where} holds checkpoints that {self} stored for another computation: the model,"
+                " settings, controls or sizes were different. The files stay unchanged. Resume the"
+                " run with its original model and settings, or begin a new run"
             )
         if self and found != self:
             raise ForeignLevel(
-                f"{where} holds checkpoints of {found}, not of {self}: it was moved, copied or"
-                f" restored to the wrong place, and is left as it is; bring back what {self}"
-                " stored there, or move this away and go on without"
+                f"{where} holds checkpoints of {found}, not of {self}: they were moved, copied or"
+                f" restored to a wrong path. The files stay unchanged. Restore the files of {self}"
+                " there, or move these files away and continue without them"
             )
 
 
@@ -80,7 +82,7 @@ def run_name(text: str, /) -> str:
 
 
 def computing(run: str, identity: str, /) -> str:
-    """Return the id of a run whose checkpoints are of the computation with this digest."""
+    """Return the id of a run with this name and this digest of model, settings and controls."""
     return f"{run}{_COMPUTES}{identity}" if run and identity else run
 
 
@@ -88,12 +90,12 @@ _OF_RANK: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,7})")
 
 
 def of_rank(run: str, rank: int, /) -> str:
-    """Return the name of a run of many ranks on the levels of one of them."""
+    """Return the name that a parallel run has on the levels of one rank."""
     return f"{run}-{rank}"
 
 
 def rank_of(run: str, /) -> tuple[str, int | None]:
-    """Return the name of a run, and the rank whose part of it that is, if it has many.
+    """Return the name of a run, and the rank if this is the part of one rank, else None.
 
     >>> rank_of("0a1b2c3d-7"), rank_of("0a1b2c3d")
     (('0a1b2c3d', 7), ('0a1b2c3d', None))
@@ -103,4 +105,4 @@ def rank_of(run: str, /) -> tuple[str, int | None]:
 
 
 NOBODY: Final = RunId()
-"""No run in particular."""
+"""The id of no particular run."""

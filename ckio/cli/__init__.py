@@ -1,10 +1,10 @@
-"""The command line: strings in and out; everything it does is a call of the library.
+"""The command line. It reads and prints text; each command calls functions of the library.
 
-This is the first module of ckio that is imported, and it loads nothing of it, so that Ctrl-C while
-the command starts is one line. The imports of a command take most of its first second, and an
-interrupt there would be a traceback of somebody else's code. Nothing has to be put in order then:
-the process ends at once. Only the command `ckio` listens: a program that imports ckio keeps its own
-handlers.
+This module is the first of ckio that is imported, and it imports no other. Therefore Ctrl-C prints
+one line even while the command starts: its imports take most of the first second, and an interrupt
+during them would print a traceback of another library. Nothing must be cleaned up then, so that the
+process ends immediately. Only the command `ckio` installs this handler; a program that imports ckio
+keeps its own.
 """
 
 import os
@@ -24,19 +24,19 @@ def _is_command() -> bool:
     words: list[str] = getattr(sys, "argv", [])
     if not words:
         return False
-    if words[0] == "-m":  # while the package is imported; afterwards it is the path of __main__
+    if words[0] == "-m":  # while the package is imported; later it is the path of __main__
         return sys.orig_argv[-len(words)] == "ckio"
     return os.path.basename(words[0]) == "ckio"  # noqa: PTH119 (pathlib would have to be imported)
 
 
 def listen() -> None:
-    """End the process at Ctrl-C, if it is the command and nobody else handles that."""
+    """Let Ctrl-C end the process immediately, if it is `ckio` and has no other handler."""
     if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, end_at_once)
 
 
 def end_at_once(number: int, frame: FrameType | None) -> NoReturn:
-    """Say in a line that the command was interrupted, and end the process."""
+    """Print that the command was interrupted, and end the process."""
     del frame
     os.write(2, b"ckio: interrupted\n")
     os._exit(128 + number)

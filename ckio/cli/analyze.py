@@ -1,4 +1,4 @@
-"""`ckio analyze`: what checkpoints of a model have to hold, and what that saves."""
+"""The command `ckio analyze`: find the arrays that the checkpoints of a model must contain."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,14 @@ import click
 
 from ckio.analysis.model_arrays import WATCHED, WHY
 from ckio.cli import console
-from ckio.cli.options import json_option, option, planner_options, settings_option, with_example
+from ckio.cli.options import (
+    argument,
+    json_option,
+    option,
+    planner_options,
+    settings_option,
+    with_example,
+)
 from ckio.errors import BadInput, RunFailed
 from ckio.jobs.analyzing import model_figures, step_figures
 from ckio.jobs.models import Settings
@@ -18,37 +25,37 @@ from ckio.model.gradient import UNCHANGED
 from ckio.platform.readable import bytes_text, seconds_text
 
 _STORED: Final = {
-    "always": "in every checkpoint",
+    "always": "always",
     "versions": "when it changed",
     "dead": "never: dead",
     "unread": "never: not read",
     "in place": "never: stays in place",
     "computed": "never: computed again",
 }
-"""Where an array is stored, by why it is."""
+"""When an array is stored, by the reason for it."""
 
 _PLANS: Final = {
     "whole": "whole states",
-    "needed": "what is needed of them",
+    "needed": "only needed arrays",
     "by array": "array by array",
 }
 
 _KINDS: Final = {"restart": "restart data", "tape": "tapes"}
 
-_MOST_SPANS, _MOST_COLUMNS, _WIDTH = 2, 42, 100
+_MOST_SPANS, _MOST_COLUMNS, _WIDTH = 2, 42, 80
 
 
 @with_example("ckio analyze burgers --steps 200 --platform platform.toml")
-@click.argument("model")
+@argument("model", "Model to analyze, or one step (a graph of values in FILE.toml).")
 @settings_option
 @option(
     "--watch", "watched", type=click.IntRange(1), metavar="N", default=WATCHED, show_default=True,
-    help="how many of the first steps are watched",
+    help="Number of time steps that are executed and observed.",
 )  # fmt: skip
 @option(
     "--state", metavar="STATE",
-    help="MODEL is one step, in JAX or a StraightLine: MODULE:ATTRIBUTE or FILE.py:ATTRIBUTE of the"
-    " arrays that it starts from, by name, or of a function that makes them",
+    help="Analyze MODEL as one step, in JAX or a StraightLine. STATE is the arrays with which it"
+    " starts, or a function that returns them, as FILE.py:ATTRIBUTE or MODULE:ATTRIBUTE.",
 )  # fmt: skip
 @planner_options
 @json_option
@@ -62,27 +69,31 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Find out what checkpoints of MODEL have to hold, and what need not be stored.
+    """Find out which arrays the checkpoints of MODEL must contain, and which need not be stored.
 
-    MODEL is MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, FILE.py with one model in it, or a name that
-    `ckio calibrate --help` lists. What its steps use and overwrite is what it declares (`flow`);
-    the first steps are done, a few times on altered copies, to see what they really do. Where they
-    do what is not declared, the exit status is 1: gradients would be wrong.
+    Use it to make checkpoints smaller, and to test what a model declares. MODEL is
+    FILE.py:ATTRIBUTE, MODULE:ATTRIBUTE, FILE.py with one model in it, or a name that `ckio
+    calibrate --help` lists. A model declares in `flow` which arrays its steps use and overwrite.
+    The first steps are executed several times, also on changed copies of the state, to observe what
+    they really do. If they use or overwrite more than is declared, gradients are wrong, and the
+    exit status is 1.
 
-    With a --platform it is said where it is less to compute an array again than to store it, and
-    with --steps as well, what a plan then stores and what it takes: with whole states, with
-    checkpoints of what is needed, and array by array. Beside that stands what the lazy, the eager
-    and the cheapest snapshots of the steps store.
+    With --platform, the time to compute an array again is compared with the time to store it. With
+    --steps as well, three plans are compared: with whole states, with only the needed arrays, and
+    with each array stored separately. Another table compares the lazy, the eager and the cheapest
+    snapshots; see Dauvergne & Hascoet (2006).
 
-    Of one step, with --state or as a graph of values in FILE.toml, it is said which values its tape
-    stores and which are computed again: with the fewest bytes, and on each level of a --platform in
-    the fewest seconds.
+    With --state, or if MODEL is a graph of values in FILE.toml, one step is analyzed: which values
+    its tape stores and which are computed again, for the fewest bytes, and for the least time on
+    each level of --platform.
     """
     display = console.display(quiet=as_json)
     if state is not None or model.endswith(".toml"):
         for name, value in {**options, "set": settings or None}.items():
             if value is not None:
-                raise BadInput(f"--{name} is about a model, and {model} is one step")
+                raise BadInput(
+                    f"--{name} is for a model, but {model} is one step; leave out --{name}"
+                )
         figures = step_figures(model, state, platform, display=display)
         console.print_json(figures) if as_json else _show_values(figures)
         return
@@ -96,53 +107,53 @@ def command(
         console.say_lossy(figures["lossy"])
     if wrong := figures["contradictions"]:
         raise RunFailed(
-            f"model {model!r} declares too little of what its steps do: {wrong[0]}"
-            f"{f' (and {len(wrong) - 1} more)' if len(wrong) > 1 else ''}; correct its flow, or"
-            " its gradient will be wrong"
+            f"model {model!r} declares less than its steps do: {wrong[0]}"
+            f"{f' (and {len(wrong) - 1} more)' if len(wrong) > 1 else ''}; correct its flow,"
+            " because otherwise its gradient is wrong"
         )
 
 
 def _show(figures: dict[str, Any], /) -> None:
-    """Print the whole answer, but for what is raised in the end."""
+    """Print all results, except the error for a wrong declaration."""
     _say_source(figures)
     wrong = bool(figures["contradictions"])
-    _show_arrays(figures["arrays"], "As it is declared:" if wrong else "")
+    _show_arrays(figures["arrays"], "According to the declaration:" if wrong else "")
     if not wrong:
         _say_sizes(figures)
     _show_snapshots(figures["snapshots"])
     for entry in figures["recompute"]:
         _show_recompute(entry, figures["checkpoints"]["needed"])
     if figures["declaration"] is not None:
-        does = (
-            "What was observed is declared by"
+        aim = (
+            "To declare what was observed"
             if wrong
-            else "It is declared, and no more is stored than that, by"
+            else "To declare this, so that only the needed arrays are stored"
         )
-        _say_declaration(figures["declaration"], does)
+        _say_declaration(figures["declaration"], aim)
     if figures["plan"] is not None:
         _show_plan(figures["plan"], declared=figures["source"] == "declared")
 
 
 def _say_source(figures: dict[str, Any]) -> None:
-    """Say where the sets come from, in a sentence, and how they fit together."""
+    """Print whether the sets of arrays are declared or observed, and whether both agree."""
     watched, declared = figures["watched"], figures["source"] == "declared"
     steps = "step was" if watched == 1 else f"{watched} steps were"
     wrong, notes = figures["contradictions"], figures["notes"]
     if not declared:
         sentence = (
-            f"declares nothing, so its first {steps} observed: all of this holds if the later ones"
-            " do the same"
+            f"declares nothing; therefore its first {steps} observed. The results hold if all"
+            " later steps use and overwrite the same arrays"
         )
     elif not watched:
-        sentence = "declares what its steps use and overwrite; they could not be watched"
+        sentence = "declares what its steps use and overwrite; they could not be observed"
     elif wrong:
         sentence = (
-            f"declares what its steps use and overwrite; the first {steps} observed and DIFFER"
+            f"declares what its steps use and overwrite; the first {steps} observed, and DIFFER"
         )
     else:
         sentence = (
-            f"declares what its steps use and overwrite; the first {steps} observed and do"
-            f" {'no more' if notes else 'just that'}"
+            f"declares what its steps use and overwrite; the first {steps} observed, and use and"
+            f" overwrite {'no other arrays' if notes else 'exactly these arrays'}"
         )
     _say(f"{figures['model']} {sentence}.\n")
     if figures["unchanged"]:
@@ -156,7 +167,7 @@ def _say_source(figures: dict[str, Any]) -> None:
 
 
 def _show_arrays(arrays: Sequence[dict[str, Any]], title: str) -> None:
-    header = ["array", "size", "step", "adjoint", "functional", "overwritten by", "stored"]
+    header = ["array", "size", "step", "adjoint", "cost J", "overwritten by", "stored"]
     rows = [
         [
             row["name"],
@@ -173,9 +184,9 @@ def _show_arrays(arrays: Sequence[dict[str, Any]], title: str) -> None:
     reasons = dict.fromkeys(row["why"] for row in arrays)
     words = {_STORED[why].removeprefix("never: "): WHY[why] for why in WHY if why in reasons}
     if any(row["overwritten"] != [] and not row["in_whole"] for row in arrays):
-        words["in part"] = "some of what it held is kept, or counts for what it holds then"
+        words["part"] = "some old values remain, or the new values depend on the old ones"
     if any(row["adjoint"] == "tape" for row in arrays):
-        words["tape"] = "the adjoint of a step reads it as it was before the step, on the tape"
+        words["tape"] = "the adjoint of a step reads its values before the step, from the tape"
     width = max(map(len, words), default=0)
     for word, meaning in words.items():
         console.echo(f"{word:{width}}  {meaning}")
@@ -186,11 +197,11 @@ def _overwritten(row: dict[str, Any]) -> str:
     spans = row["overwritten"]
     if spans == []:
         return "no step"
-    part = "" if row["in_whole"] else ", in part"
+    part = "" if row["in_whole"] else ", part"
     if spans is None:
-        return f"every step{part}"
+        return f"each step{part}"
     if len(spans) > _MOST_SPANS:
-        return f"{sum(end - begin for begin, end in spans)} of the steps{part}"
+        return f"{sum(end - begin for begin, end in spans)} steps{part}"
     return f"{' and '.join(map(_span, spans))}{part}"
 
 
@@ -208,7 +219,7 @@ def _stored(row: dict[str, Any]) -> str:
 def _left(
     header: list[str], rows: list[list[str]], *, first: int
 ) -> tuple[list[str], list[list[str]]]:
-    """Return a table with words, from this column on, to the left."""
+    """Return a table with the columns from number `first` on aligned left."""
     columns = list(zip(header, *rows, strict=True))
     for number in range(first, len(columns)):
         width = max(map(len, columns[number]))
@@ -218,7 +229,7 @@ def _left(
 
 
 def _say(text: str, *, bold: bool | None = None) -> None:
-    """Print a paragraph."""
+    """Print a text, broken into lines."""
     ends = "\n" if text.endswith("\n") else ""
     paragraph = fill(text, width=_WIDTH, break_long_words=False, break_on_hyphens=False)
     console.echo(f"{paragraph}{ends}", bold=bold)
@@ -228,8 +239,8 @@ def _say_sizes(figures: dict[str, Any]) -> None:
     whole, needed = figures["checkpoints"]["whole"], figures["checkpoints"]["needed"]
     for kind, what in (("restart", "a restart checkpoint"), ("tape", "the tape of a step")):
         console.echo(
-            f"{what + ':':22}{bytes_text(whole[kind])} with all there is ->"
-            f" {bytes_text(needed[kind])} has to be stored ({_change(whole[kind], needed[kind])})"
+            f"{what + ':':22}{bytes_text(whole[kind])} with all arrays,"
+            f" {bytes_text(needed[kind])} needed ({_change(whole[kind], needed[kind])})"
         )
     few = [row for row in figures["arrays"] if row["why"] == "versions"]
     if few:
@@ -237,14 +248,14 @@ def _say_sizes(figures: dict[str, Any]) -> None:
         once = sum(row["nbytes"] * row["versions"] for row in few)
         _say(
             f"array by array:       {bytes_text(needed['restart'] - shared)} for each restart"
-            f" checkpoint; all versions of {_and([row['name'] for row in few])}, which checkpoints"
-            f" share, are {bytes_text(once)}"
+            f" checkpoint, and {bytes_text(once)} for all versions of"
+            f" {_and([row['name'] for row in few])}, which several checkpoints share"
         )
     console.echo()
 
 
 def _show_snapshots(entries: Sequence[dict[str, Any]]) -> None:
-    """Print the snapshots of successive checkpoints; policies that store the same share a row."""
+    """Print what snapshots before all steps store; policies that store the same share a row."""
     if not entries:
         return
     priced = ["seconds"] if entries[0]["level"] is not None else []
@@ -260,19 +271,19 @@ def _show_snapshots(entries: Sequence[dict[str, Any]]) -> None:
         alike.setdefault(row, []).append(entry["policy"])
     header = ["snapshots", "in snapshots", "on tapes", *priced, "arrays"]
     rows = [[", ".join([*names, *row[:1]]).rstrip(", "), *row[1:]] for row, names in alike.items()]
-    title = f"A checkpoint before each of {entries[0]['steps']} steps but the last:"
+    title = f"Snapshots before each of {entries[0]['steps']} steps except the last:"
     console.print_table(title, *_left(header, rows, first=len(header) - 1))
 
 
 def _show_values(figures: dict[str, Any], /) -> None:
-    """Print the values of one step that are stored, and those that are computed again."""
+    """Print which values of one step are stored, and which are computed again."""
     required = figures["required"]
     _say(
         f"{figures['step']}: {figures['values']} values, of which its adjoint reads"
-        f" {required['values']} ({bytes_text(required['bytes'])}). Its tape, with the fewest bytes"
-        " and on each level in the fewest seconds:\n"
+        f" {required['values']} ({bytes_text(required['bytes'])}). The tape with the fewest bytes,"
+        " and the fastest tape on each level:\n"
     )
-    header = ["", "tape", "to store", "to compute again", "computed again", "stored"]
+    header = ["", "tape", "store time", "recompute time", "recomputed", "stored"]
     rows = [
         [
             choice["level"] or "fewest bytes",
@@ -289,9 +300,9 @@ def _show_values(figures: dict[str, Any], /) -> None:
 
 
 def _change(before: int, after: int) -> str:
-    """Return by how much something has changed, in whole per cents of what it was."""
+    """Return the change in per cent of the value before."""
     if before == after:
-        return "all of it" if before else "nothing"
+        return "no change" if before else "nothing"
     return f"{100 * (after - before) / before:+.0f} %"
 
 
@@ -303,11 +314,11 @@ def _show_recompute(entry: dict[str, Any], needed: dict[str, int]) -> None:
         for kind, what in kinds.items()
         if saved[kind]
     ]
-    when = "after a checkpoint is read"
+    when = "each time that a checkpoint is read"
     if saved["tape"]:
         when += ", and for the adjoint of each step"
     _say(
-        f"{name} can be computed again from {_and(entry['from'])}: that makes"
+        f"{name} can be computed again from {_and(entry['from'])}. This makes"
         f" {' and '.join(smaller)}. It takes {seconds_text(entry['seconds'])} (the median of"
         f" {entry['calls']} calls) {when}."
     )
@@ -317,14 +328,16 @@ def _show_recompute(entry: dict[str, Any], needed: dict[str, int]) -> None:
             [level["name"], seconds_text(level["seconds"]), _advice(level["less"])]
             for level in entry["levels"]
         ]
-        header = ["level", f"to write and read {name}", "which is less"]
+        header = ["level", f"to write and read {name}", "faster"]
         console.print_table("", *_left(header, rows, first=2))
     else:
-        console.echo("With a --platform it is said what levels take to write and read it instead.")
+        console.echo("Give --platform to compare this with the time to write and read it.")
     if entry["option"] is not None:
-        console.echo(f"To leave it out: {entry['option']}")
+        console.echo(f"To leave it out of checkpoints: {entry['option']}")
     else:
-        console.echo(f"To leave it out, hand recompute=[{json.dumps(name)}] to ArrayModel.")
+        console.echo(
+            f"To leave it out of checkpoints, give recompute=[{json.dumps(name)}] to ArrayModel."
+        )
     console.echo()
 
 
@@ -333,17 +346,17 @@ def _less(nbytes: int) -> str:
 
 
 def _advice(less: str) -> str:
-    return "to compute it again" if less == "recompute" else "to store it"
+    return "computing it again" if less == "recompute" else "storing it"
 
 
-def _say_declaration(text: str, does: str) -> None:
-    console.echo(f"{does} handing this to ArrayModel:\n")
+def _say_declaration(text: str, aim: str) -> None:
+    console.echo(f"{aim}, give this to ArrayModel:\n")
     console.echo("    from ckio import Flow, Step\n")
     console.echo("".join(f"    {line}\n" for line in text.splitlines()))
 
 
 def _show_plan(plan: dict[str, Any], *, declared: bool) -> None:
-    """Print what each way of storing takes, and what is stored, and where."""
+    """Print the makespan of each way of storing, and which arrays are stored on which level."""
     header = [
         f"{plan['planner']}, {plan['steps']} steps", "checkpoint", "tape", "written",
         "forward steps", "makespan",
@@ -366,8 +379,10 @@ def _show_plan(plan: dict[str, Any], *, declared: bool) -> None:
     if rows:
         header = ["array by array", "of", "level", "writes", "reads", "written"]
         console.print_table("", header, rows)
-    needs = "" if declared else ", once the model declares it"
-    console.echo(f"`ckio run` stores what is needed{needs}; with --by-variable, array by array.")
+    needs = "" if declared else ", if the model declares them"
+    console.echo(
+        f"`ckio run` stores only the needed arrays{needs}; with --by-variable, each one separately."
+    )
 
 
 def _plan_row(row: dict[str, Any]) -> list[str]:
@@ -386,7 +401,7 @@ def _and(names: Sequence[str]) -> str:
 
 
 def _names(names: Iterable[str], *, none: str = "whole") -> str:
-    """Return the names of what is stored as one, as far as a column has space."""
+    """Return the names of arrays that are stored together, as far as they fit into the column."""
     shown, every = list[str](), list(names)
     for name in every:
         if shown and len(", ".join([*shown, name])) > _MOST_COLUMNS:

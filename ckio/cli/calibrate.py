@@ -1,4 +1,4 @@
-"""`ckio calibrate`: measure this machine and write a platform file."""
+"""The command `ckio calibrate`: measure this machine, and write a platform file."""
 
 import inspect
 import re
@@ -29,30 +29,33 @@ from ckio.platform.profile import Quantiles
 from ckio.platform.readable import bytes_text, seconds_text
 
 DURABILITIES: Final = {
-    "process": "A checkpoint survives its process being killed; this is the default.",
-    "fdatasync": "It survives the machine failing, too.",
-    "direct": "As fdatasync, and its bytes go past the page cache.",
+    "process": "Checkpoints survive if the process is killed. This is the default.",
+    "fdatasync": "Checkpoints also survive if the machine fails.",
+    "direct": "As fdatasync, and checkpoints are transferred without the page cache.",
 }
 
 
 def _installed() -> dict[str, list[tuple[str, str]]]:
-    """Return what levels and models are installed here, to be listed after the options."""
-    auto = (AUTO, "Whichever of the lossless ones pays here, if any; measured, with --model.")
+    """Return the lists of installed backends, codecs and models for the end of the help text."""
+    auto = (
+        AUTO,
+        "The lossless codec that saves the most time here, or none. It is measured; give --model.",
+    )
     codecs = [_explained("codecs", name, prefix="codec_") for name in names("codecs")]
     return {
-        "Backends, with their options": [
+        "Backends of levels, with their options": [
             _explained("backends", name) for name in names("backends")
         ],
-        "Durabilities, of backends with files (durability=NAME)": [*DURABILITIES.items()],
+        "Durability of backends that write files (durability=NAME)": [*DURABILITIES.items()],
         "Codecs, with their options (codec=NAME)": [*codecs, auto],
-        "Models, with their options (--set); or MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE": [
+        "Models, with their options (--set); or FILE.py:ATTRIBUTE, MODULE:ATTRIBUTE": [
             _explained("models", name) for name in names("models")
         ],
     }
 
 
 def _explained(group: str, name: str, *, prefix: str = "") -> tuple[str, str]:
-    """Return the first words of the documentation of what is registered by this name."""
+    """Return the name, and the first line of the documentation of what is registered by it."""
     try:
         factory = find(group, name)
     except BadInput as error:
@@ -73,23 +76,45 @@ def _explained(group: str, name: str, *, prefix: str = "") -> tuple[str, str]:
 )
 @option(
     "--level", "levels", multiple=True, required=True, metavar="LEVEL",
-    help="NAME=BACKEND[:PLACE][,option=value]...; one for each level, nearest first. PLACE is where"
-    " it keeps files, its option `path`",
+    help="Storage level, as NAME=BACKEND[:PLACE][,option=value]... Give one for each level, the"
+    " nearest (fastest) first. PLACE is the directory or file in which the level stores"
+    " checkpoints (its option `path`).",
 )  # fmt: skip
-@option("--model", "model", metavar="MODEL", help="a model to measure as well")
+@option("--model", "model", metavar="MODEL", help="Model whose time steps are measured as well.")
 @settings_option
-@size_option("--working-memory", help="bytes for the tape; default: one step's tape")
-@size_option("--size", "sizes", multiple=True, help="bytes of a checkpoint to try; may be repeated")
-@option("--repeats", type=click.IntRange(1), default=5, show_default=True, help="passes")
+@size_option(
+    "--working-memory",
+    help="Memory for tapes, in bytes or with a unit.  [default: the tape of one step]",
+)
+@size_option(
+    "--size",
+    "sizes",
+    multiple=True,
+    help="Size of a test checkpoint, e.g. 64MiB. May be repeated.  [default: sizes around those of"
+    " the model]",
+)
+@option(
+    "--repeats",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Number of measurements; fewer if they take more than a few seconds.",
+)
 @duration_option(
     "--for", "seconds",
-    help="spread bursts of measurements over this long, to see a slow drift  [default: one burst]",
+    help="Measure repeatedly over this time, e.g. 10m, to include slow changes of the machine."
+    "  [default: measure once]",
 )  # fmt: skip
 @out(
     "-o", "--output", default=Path("platform.toml"), show_default=True,
-    help="the platform file; - is stdout",
+    help="Write the platform file here; - is stdout.",
 )  # fmt: skip
-@option("--verbose", is_flag=True, help="print second-order costs, too")
+@option(
+    "--verbose",
+    is_flag=True,
+    help="Also print second-order costs: first writes, overlap, and variation.",
+)
 @json_option
 def command(
     *,
@@ -104,19 +129,20 @@ def command(
     verbose: bool,
     as_json: bool,
 ) -> None:
-    """Measure writing, reading and discarding on each level, at several sizes, and a model's steps.
+    """Measure the speed of the storage levels, and the time and size of a model's time steps.
 
-    The result is a platform file for `plan`, `simulate` and `run`, made to be read and edited. What
-    is written to the levels meanwhile is removed.
+    Use it first on each machine. On each level, checkpoints of several sizes are written, read and
+    discarded. The result is a platform file for `ckio plan`, `simulate` and `run`: text that you
+    can read and edit. The test checkpoints are removed.
 
     \b
-    Levels are given as
+    Each level is given by one option, for example:
       --level ram=ram,capacity=2GiB
       --level nvme=directory:DIR,capacity=100GiB,durability=fdatasync
       --level archive=hdf5:FILE.h5,codec=auto
     """  # noqa: D301  (the mark tells click to leave these lines as they are)
     if settings and model is None:
-        raise BadInput("--set gives options to a model: give --model as well")
+        raise BadInput("--set sets options of a model; give --model as well")
     with all_ranks() as ranks:
         check_alike(ranks, click.get_current_context().params)
         asked = [parse_level(text, here=Path.cwd()) for text in levels]
@@ -140,20 +166,23 @@ def command(
 
 
 def parse_level(text: str, /, *, here: Path) -> Level:
-    """Return the level of `NAME=BACKEND[:PLACE][,option=value]...`; PLACE is made absolute.
+    """Return the level that `NAME=BACKEND[:PLACE][,option=value]...` describes.
 
-    `capacity` is a size; everything else is an option of the backend, or of its codec
-    (`codec=zstd`, `codec_level=3`).
+    A relative PLACE is relative to the directory `here`. The option `capacity` is a size; all other
+    options are those of the backend, or of its codec (`codec=zstd`, `codec_level=3`). Raises
+    BadInput if the text has another form.
     """
     match = re.fullmatch(r"([^=,]+)=([^:,]+)(?::([^,]*))?((?:,.*)?)", text)
     if not match:
-        raise BadInput(f"--level {text!r} is not NAME=BACKEND[:PLACE][,option=value]...")
+        raise BadInput(
+            f"--level {text!r} is not NAME=BACKEND[:PLACE][,option=value]..., e.g. ram=ram"
+        )
     name, backend, where, rest = match.groups()
     given: dict[str, str] = {}
     for part in filter(None, rest.split(",")):
         name_of_option, equals, value = part.partition("=")
         if not equals:
-            raise BadInput(f"--level {text!r}: {part!r} is not option=value")
+            raise BadInput(f"--level {text!r}: {part!r} is not option=value, e.g. capacity=2GiB")
         given[name_of_option] = value
     capacity, channel = given.pop("capacity", None), given.pop("channel", "")
     options: dict[str, Option] = {each: typed(value) for each, value in given.items()}
@@ -167,7 +196,7 @@ def parse_level(text: str, /, *, here: Path) -> Level:
 
 
 def _home(where: str) -> Path:
-    """Return a place with its ~ replaced: in the middle of a word, a shell leaves it as it is."""
+    """Return a path with ~ replaced, which a shell does not do in the middle of a word."""
     try:
         return Path(where).expanduser()
     except RuntimeError as error:
@@ -186,11 +215,12 @@ def _tell(platform: Platform, output: Path, /, *, as_json: bool, verbose: bool) 
 
 
 def show(platform: Platform, /, *, verbose: bool = False) -> None:
-    """Print a table of the levels and one of the models, and notes on the codecs."""
+    """Print a table of the levels, a table of the models, and the notes on codecs."""
     size = next((chain.restart for chain in platform.models.values()), 1 << 20)
     header = ["level", "access", "latency", "GB/s", bytes_text(size), "capacity", "stored"]
     rows = [row for level in platform.levels for row in _price_rows(level, size)]
-    console.print_table("storage levels", header, rows)
+    title = f"storage levels, and the time to transfer one checkpoint of {bytes_text(size)}"
+    console.print_table(title, header, rows)
     if verbose:
         _print_profiles(platform.levels, size)
     if platform.models:
@@ -211,7 +241,7 @@ def show(platform: Platform, /, *, verbose: bool = False) -> None:
 
 
 def _price_rows(level: Level, nbytes: int) -> list[list[str]]:
-    """Return a line for each access of a level: latency, bandwidth, time of one checkpoint."""
+    """Return a row for each access to a level: latency, bandwidth, time for one checkpoint."""
     capacity = "unlimited" if level.capacity is None else bytes_text(level.capacity)
     first = [f"{level.name} ({level.made_of})", capacity, f"{level.ratio:.0%}"]
     rows = list[list[str]]()
@@ -227,37 +257,37 @@ def _price_rows(level: Level, nbytes: int) -> list[list[str]]:
 
 
 def _print_profiles(levels: Sequence[Level], nbytes: int, /) -> None:
-    """Print second-order costs, a column for each level."""
+    """Print the second-order costs, with a column for each level."""
     columns = [_profile(level, nbytes) for level in levels]
     rows = [
         [name, *(column.get(name, "") for column in columns)]
         for name in dict.fromkeys(name for column in columns for name in column)
     ]
     if rows:
-        title = f"second-order costs of {bytes_text(nbytes)}"
+        title = f"second-order costs, for one checkpoint of {bytes_text(nbytes)}"
         console.print_table(title, ["", *(level.name for level in levels)], rows)
 
 
 def _profile(level: Level, nbytes: int) -> dict[str, str]:
-    """Return the words for what calibration measured besides the prices of a level."""
+    """Return the measured second-order costs of a level as text, by name."""
     profile = level.profile
     if profile is None:
         return {}
     costs = {
         "first write to a slot": profile.first,
         "write during a step": profile.write_beside,
-        "which makes the step longer by": profile.write_hinders if profile.write_beside else None,
+        "delay of the step by that write": profile.write_hinders if profile.write_beside else None,
         "read during a step": profile.read_beside,
-        "and makes the step longer by": profile.read_hinders if profile.read_beside else None,
+        "delay of the step by that read": profile.read_hinders if profile.read_beside else None,
     }
     words = {name: seconds_text(cost(nbytes)) for name, cost in costs.items() if cost is not None}
     for access, cost in (("write", level.write), ("read", level.read)):
         spread = profile.spread.get(access)
         if isinstance(spread, Quantiles):
             factor = spread.factors[round(0.95 * (len(spread.factors) - 1))]
-            words[f"{access}, exceeded by 1 in 20"] = seconds_text(factor * cost(nbytes))
+            words[f"{access}, 95 % quantile"] = seconds_text(factor * cost(nbytes))
     if profile.drained is not None:
-        words["bytes that reach the device"] = f"{bytes_text(int(profile.drained))}/s"
+        words["speed of the device below the cache"] = f"{bytes_text(int(profile.drained))}/s"
     return words
 
 

@@ -1,4 +1,4 @@
-"""`ckio clean`: what abandoned runs left in a place, removed."""
+"""The command `ckio clean`: remove checkpoints and unfinished files of abandoned runs."""
 
 import sys
 import time
@@ -9,32 +9,36 @@ import click
 
 from ckio.cli import console
 from ckio.cli.files import FILE
-from ckio.cli.options import json_option, option, with_example
+from ckio.cli.options import argument, json_option, option, with_example
 from ckio.errors import BadInput, StorageError
 from ckio.jobs.directory import RESULT
 from ckio.jobs.leftovers import Cleaned, Cleaning, age, is_run_directory, looked_for, survey
 from ckio.platform.readable import age_text, bytes_text, counted, shown
 
-_HEADER: Final = ("what", "level", "run", "checkpoints", "on disk", "newest")
+_HEADER: Final = ("path", "backend", "run", "checkpoints", "on disk", "newest")
 
 
 @with_example("ckio clean ckio-run --yes")
-@click.argument("place", type=FILE)
-@option("--yes", is_flag=True, help="do not ask")
-@option("--results", is_flag=True, help="of a run's directory: remove that too")
+@argument("place", "Directory of a run or of a level, or an HDF5 archive.", type=FILE)
+@option("--yes", is_flag=True, help="Remove without asking for confirmation.")
+@option("--results", is_flag=True, help="Also remove the directory of the run, with its results.")
 @json_option
 def command(*, place: Path, yes: bool, results: bool, as_json: bool) -> None:
-    """Remove what abandoned runs left in PLACE: checkpoints, and what was half written.
+    """Remove the checkpoints and the unfinished files of abandoned runs in PLACE.
 
-    PLACE is the directory of a run (--into), the place of a level, the directory that a run has
-    there, or an archive. What a live process has open stays. A run whose checkpoints are removed
-    cannot be resumed; its directory is kept, unless --results is given.
+    Use it to free disk space after runs that were killed and will not be resumed: a run whose
+    checkpoints are removed cannot be resumed. PLACE is the directory of a run (`ckio run --into`),
+    the directory of a level, the directory of a run within it, or an HDF5 archive. Files that an
+    active process has open are not removed. The directory of a run, with its results, is removed
+    only with --results.
     """
     if as_json and not yes:
-        raise BadInput("--json asks nothing; give --yes too")
+        raise BadInput("--json does not ask for confirmation; give --yes as well")
     cleaning = survey(place, results=results)
     if cleaning and not yes and (sys.stdin is None or not sys.stdin.isatty()):
-        raise BadInput("nobody is there to be asked before anything is removed; give --yes")
+        raise BadInput(
+            "stdin is not a terminal, so that nobody can confirm the removal; give --yes"
+        )
     if not as_json:
         _show(place, cleaning, now=time.time())
     if cleaning and not yes:
@@ -67,12 +71,12 @@ def _show(place: Path, cleaning: Cleaning, *, now: float) -> None:
         ]
         console.print_table("", _HEADER, rows)
     for path in cleaning.half_made:
-        console.echo(f"{shown(path)} was never finished")
+        console.echo(f"{shown(path)} is unfinished")
     for path in cleaning.in_use:
-        console.echo(f"{shown(path)} is in use and stays")
+        console.echo(f"{shown(path)} is in use, and is not removed")
     if not cleaning:
         where = "" if cleaning.in_use else looked_for(place)
-        console.echo(f"nothing is left in {place} that could be removed{where}")
+        console.echo(f"there is nothing to remove in {place}{where}")
 
 
 def _question(place: Path, cleaning: Cleaning) -> str:
@@ -90,7 +94,7 @@ def _question(place: Path, cleaning: Cleaning) -> str:
 
 
 def figures(place: Path, cleaned: Cleaned, /, *, now: float) -> dict[str, Any]:
-    """Return what `--json` prints."""
+    """Return the figures for `--json`."""
     return {
         "place": str(place),
         "removed": [

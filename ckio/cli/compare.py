@@ -1,16 +1,14 @@
-"""`ckio compare`: where a prediction was right, and what explains the rest."""
+"""The command `ckio compare`: compare a prediction with the run, and explain the difference."""
 
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
 from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import INPUT, read_document
-from ckio.cli.options import json_option, with_example
+from ckio.cli.options import argument, json_option, with_example
 from ckio.errors import BadInput
 from ckio.jobs.directory import MEASURED, PREDICTED
 from ckio.jobs.leftovers import is_run_directory
@@ -24,14 +22,19 @@ log = logging.getLogger("ckio")
 
 
 @with_example("ckio compare ckio-run")
-@click.argument("predicted", type=INPUT, metavar="PREDICTED|DIR")
-@click.argument("measured", type=INPUT, required=False, metavar="[MEASURED]")
+@argument(
+    "predicted", "Predicted timeline, or the directory of a run.", type=INPUT,
+    metavar="PREDICTED|DIR",
+)  # fmt: skip
+@argument("measured", "Measured timeline.", type=INPUT, required=False, metavar="[MEASURED]")
 @json_option
 def command(*, predicted: Path, measured: Path | None, as_json: bool) -> None:
-    """Compare two timelines of one schedule, by class of action and in total.
+    """Compare the predicted and the measured timeline of a run, by class of action and in total.
 
-    `ckio run` leaves both in its directory DIR, which can be given instead: they are
-    DIR/predicted.txt and DIR/measured.txt. Timelines in the other order are put right.
+    Use it after `ckio run`, to see which class of action (record, reverse, reads and writes of each
+    level) took longer than predicted. Give the directory DIR of the run, or two timelines of the
+    same schedule; the run stores them as DIR/predicted.txt and DIR/measured.txt. If they are given
+    in the other order, they are exchanged.
     """
     if measured is None:
         predicted, measured = _timelines_of(predicted)
@@ -39,7 +42,7 @@ def command(*, predicted: Path, measured: Path | None, as_json: bool) -> None:
     real, happened = _timeline(measured)
     if (plan.origin, real.origin) == ("measured", "predicted"):
         log.warning(
-            "%s is measured and %s is predicted: they are compared in that order",
+            "%s is measured and %s is predicted: their order is exchanged",
             shown(predicted),
             shown(measured),
         )
@@ -48,7 +51,10 @@ def command(*, predicted: Path, measured: Path | None, as_json: bool) -> None:
     elif plan.origin and plan.origin == real.origin:
         log.warning("both timelines are %s", plan.origin)
     if plan.schedule.chain != real.schedule.chain or plan.platform != real.platform:
-        raise BadInput(f"{predicted} and {measured} are for different chains or platforms")
+        raise BadInput(
+            f"{predicted} and {measured} are for different chains or platforms;"
+            " give those of one run"
+        )
     platform = plan.platform or Platform(())
     names = [level.name for level in platform.levels]
     report = compare(expected, happened, names=names, lossy=lossy(platform))
@@ -61,25 +67,27 @@ def command(*, predicted: Path, measured: Path | None, as_json: bool) -> None:
 
 
 def _timelines_of(directory: Path) -> tuple[Path, Path]:
-    """Return the two timelines of a run; raises BadInput where they are not both there."""
+    """Return the paths of the timelines of a run; raises BadInput if one of them is missing."""
     if not is_run_directory(directory):
         raise BadInput(f"{directory}: not the directory of a run; give PREDICTED and MEASURED")
     timelines = directory / PREDICTED, directory / MEASURED
     for timeline in timelines:
         if not timeline.is_file():
-            raise BadInput(f"{directory}: its run has not ended, there is no {timeline.name} yet")
+            raise BadInput(f"{directory}: its run has not ended; there is no {timeline.name} yet")
     return timelines
 
 
 def _timeline(path: Path) -> tuple[Document, Timeline]:
     document = read_document(path)
     if document.timeline is None:
-        raise BadInput(f"{path}: a schedule, not a timeline; `ckio simulate -o` makes one")
+        raise BadInput(
+            f"{path}: a schedule, not a timeline; write its timeline with `ckio simulate -o`"
+        )
     return document, document.timeline
 
 
 def figures(report: Report, /) -> dict[str, Any]:
-    """Return what `--json` prints of a comparison."""
+    """Return the figures of a comparison for `--json`."""
     return {
         "predicted": report.predicted,
         "measured": report.measured,
@@ -107,11 +115,15 @@ def _rows(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
 
 
 def show(report: Report, /) -> None:
-    """Print the comparison for a person."""
+    """Print the comparison as tables and a sentence."""
     rows = table(report)
     console.print_table("predicted and measured", HEADER, rows, bold=[len(rows) - 1])
     if report.transfers:
-        console.print_table("transfers behind it", ["transfer", *HEADER[1:]], behind(report))
+        console.print_table(
+            "transfers in the background", ["transfer", *HEADER[1:]], behind(report)
+        )
         plan, real = report.waiting
-        console.echo(f"the program is at storage for {plan:.4g} s predicted, {real:.4g} s measured")
+        console.echo(
+            f"the computation waits for storage: {plan:.4g} s predicted, {real:.4g} s measured"
+        )
     console.echo(verdict(report))

@@ -1,6 +1,7 @@
-"""Everything that commands print: text, tables, one line of JSON; and a stdout that ends early.
+"""The output of commands: text, tables, one line of JSON.
 
-What is printed to may end before a command does: a full disk, a pipe whose reader leaves.
+Writing to stdout may fail before a command ends, because a disk is full or because the reader of a
+pipe has closed it. The context managers of this module decide what happens then.
 """
 
 import errno
@@ -22,15 +23,15 @@ from ckio.jobs.display import Display
 from ckio.platform.readable import aligned, shown
 
 _NOBODY: Final = frozenset({errno.EPIPE, errno.EIO})
-"""Error numbers of writing where nobody reads any more: of a pipe, and of a terminal."""
+"""The error numbers of writing to a pipe (EPIPE) or a terminal (EIO) that nobody reads."""
 
 
 class Unprinted(OSError):
-    """Raised where stdout cannot be written although somebody reads it: a disk is full, say."""
+    """Raised if stdout cannot be written for another reason, for example because a disk is full."""
 
 
 class StandardOut(FileIO):
-    """A descriptor to print to, of which errors are known from those of other files."""
+    """A stream for stdout that raises Unprinted, so that its errors differ from those of files."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -42,7 +43,7 @@ class StandardOut(FileIO):
 
 
 class _Lasting(StandardOut):
-    """A descriptor that is written to as long as somebody reads it, and leads nowhere then."""
+    """A stream for stdout or stderr that discards its output after the reader has closed it."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -58,7 +59,7 @@ class _Lasting(StandardOut):
 
 @contextmanager
 def printing() -> Iterator[None]:
-    """Raise Unprinted where stdout cannot be written, also what nobody asked to be written yet."""
+    """Raise Unprinted if stdout cannot be written, including the output that is still buffered."""
     with _replaced("stdout", StandardOut):
         yield
         if sys.stdout is not None:
@@ -67,7 +68,7 @@ def printing() -> Iterator[None]:
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """Let what is printed go nowhere once nobody reads it; what prints it is not stopped."""
+    """Discard output after its reader has closed it, so that the command continues."""
     with ExitStack() as stack:
         for name in ("stdout", "stderr"):
             stack.enter_context(_replaced(name, _Lasting))
@@ -76,7 +77,7 @@ def lasting() -> Iterator[None]:
 
 @contextmanager
 def unread() -> Iterator[None]:
-    """Let it be no error that nobody reads what is printed within this."""
+    """Ignore errors of printing within this context that occur because nobody reads the output."""
     try:
         yield
     except OSError as error:
@@ -87,7 +88,7 @@ def unread() -> Iterator[None]:
 @contextmanager
 def _replaced(name: str, kind: type[StandardOut]) -> Iterator[None]:
     before = getattr(sys, name)
-    if not isinstance(before, TextIOWrapper):  # None where it was closed
+    if not isinstance(before, TextIOWrapper):  # None if it was closed
         yield
         return
     raw = kind(before.fileno(), "w", closefd=False)
@@ -103,19 +104,22 @@ def _replaced(name: str, kind: type[StandardOut]) -> Iterator[None]:
         yield
     finally:
         setattr(sys, name, before)
-        with suppress(OSError):  # whoever printed was told
+        with suppress(OSError):  # whoever printed has received the error
             now.close()
 
 
 def claim_stdout() -> TextIOWrapper:
-    """Keep stdout for the line of JSON: what a model prints, in any language, goes to stderr."""
+    """Return a stream to the present stdout, and let all other output go to stderr from now on.
+
+    This holds for output of a model in any language, because the descriptor 1 is replaced.
+    """
     answers = TextIOWrapper(BufferedWriter(StandardOut(os.dup(1), "w")), encoding="utf-8")
     os.dup2(2, 1)
     return answers
 
 
 def json_line(data: Mapping[str, Any], /) -> str:
-    """Return an object on one line; numbers that are not finite, which JSON lacks, are null."""
+    """Return an object as one line of JSON; numbers that are not finite become null."""
     return json.dumps(_finite(data), allow_nan=False)
 
 
@@ -132,23 +136,23 @@ def _finite(value: Any) -> Any:
 
 
 def print_json(data: Mapping[str, Any], /) -> None:
-    """Print exactly one object on one line, alone on what was stdout when the command began."""
+    """Print one object as one line of JSON on the stdout with which the command began."""
     click.echo(json_line(data), file=click.get_current_context().find_object(TextIOWrapper))
 
 
 def echo(
     text: str = "", /, *, bold: bool | None = None, err: bool = False, nl: bool = True
 ) -> None:
-    """Print a text: all that commands say goes through here, and nothing in it steers a terminal.
+    """Print a text without control characters, which could change the state of a terminal.
 
-    Names and paths may come from files. What is not printable is shown as its escape, but for the
-    ends of lines and tabs, which are the command's own.
+    All output of commands is printed by this function, because names and paths in it may come from
+    files. Characters that are not printable are shown as escapes, except newlines and tabs.
     """
     click.secho(shown(text, keep="\n\t"), bold=bold, err=err, nl=nl)
 
 
 def say(line: str, /) -> None:
-    """Print a line, if there is one."""
+    """Print a line unless it is empty."""
     if line:
         echo(line)
 
@@ -156,7 +160,7 @@ def say(line: str, /) -> None:
 def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, bold: Sequence[int] = ()
 ) -> None:
-    """Print a table, never cropped: its first column to the left, the others to the right."""
+    """Print a table with its first column aligned left and the others right; never cut it off."""
     rows = [list(map(shown, row)) for row in rows]
     if title:
         echo(title, bold=True)
@@ -168,9 +172,10 @@ def print_table(
 
 
 def display(*, quiet: bool, rank: int = 0) -> Display:
-    """Return what a run tells the user of a command: the first rank speaks for all.
+    """Return the display through which a run prints messages, warnings and progress bars.
 
-    That something cannot be told, as in a log on a disk that is full, is no reason to end a run.
+    Only the first rank prints. Errors of printing are ignored, because a log file on a full disk is
+    no reason to end a run.
     """
 
     def say(text: str, /) -> None:
@@ -192,7 +197,7 @@ def display(*, quiet: bool, rank: int = 0) -> Display:
 
 
 def origin() -> str:
-    """Return when and where something is made, and by which versions."""
+    """Return the versions, the time and the host that made an output, as one line of text."""
     now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     python, numpy = platform.python_version(), version("numpy")
     return f"ckio {version('ckio')}, {now}, on {platform.node()}; Python {python}, numpy {numpy}"

@@ -1,4 +1,4 @@
-"""`ckio demo`: the whole loop on a real model, nothing to configure."""
+"""The command `ckio demo`: all steps from calibration to a verified gradient, on one model."""
 
 import itertools
 import os
@@ -31,25 +31,40 @@ from ckio.report.pictures.svg import check_png, png
 
 MODEL = "vorticity"
 SLOTS = {"ram": 6, "nvme": 24, "archive": 60}
-"""Capacities that the demo allows itself, in checkpoints, so that a plan is worth making."""
+"""Capacities of the levels, in checkpoints: so few that the schedule must choose what to store."""
 
 
 @with_example("ckio demo --steps 60 --grid 32")
-@option("--steps", type=click.IntRange(1), default=600, show_default=True)
-@option("--grid", type=int, default=128, show_default=True, help="cells in each direction")
-@option("--planner", default="auto", show_default=True, help="which planner")
-@option("--into", type=FOLDER, metavar="DIR", help="a new directory  [default: ckio-demo]")
+@option(
+    "--steps", type=click.IntRange(1), metavar="N", default=600, show_default=True,
+    help="Number of time steps.",
+)  # fmt: skip
+@option(
+    "--grid", type=int, metavar="N", default=128, show_default=True,
+    help="Number of grid cells in each direction.",
+)  # fmt: skip
+@option(
+    "--planner", metavar="NAME", default="auto", show_default=True,
+    help="Planner that computes the schedule; `ckio plan --help` lists them.",
+)  # fmt: skip
+@option(
+    "--into", type=FOLDER, metavar="DIR",
+    help="New directory for checkpoints and results.  [default: ckio-demo]",
+)  # fmt: skip
 @json_option
 def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: bool) -> None:
-    """Calibrate this machine, plan, simulate, run and compare: the adjoint of an ocean model.
+    """Run all of ckio on an example, the gradient of an ocean model.
 
-    The model is the barotropic vorticity equation; its checkpoints go to memory, to files and to an
-    HDF5 archive. The exit status is 0 only if the gradient is verified.
+    Use it to see on this machine what ckio does; it needs no input. The model is the barotropic
+    vorticity equation. The demo calibrates the storage levels and the model, plans a schedule, runs
+    it with checkpoints in memory, in files and in an HDF5 archive, compares the predicted with the
+    measured times, and verifies the gradient: by a Taylor test, and against the gradient without
+    checkpoints. The exit status is 0 only if the gradient is verified.
     """
     settings = {"grid": grid}
     fresh = maker(MODEL, settings)
     restart = nbytes_of(fresh().layout(Key(Kind.RESTART, 0)))
-    planner_call(planner)  # which refuses a name that is none, before anything is measured
+    planner_call(planner)  # raises BadInput for an unknown name before anything is measured
     display = console.display(quiet=as_json)
     directory = NewDirectory(into or _free(Path("ckio-demo")), what="the demo")
     try:
@@ -70,11 +85,11 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
             check=True,
             display=display,
         )
-        outcome = job.run_on(ALONE, None, resume=False)  # signals interrupt it
+        outcome = job.run_on(ALONE, None, resume=False)  # None: signals interrupt it
     except BadInput:
         directory.clear()
         raise
-    with display.progress("store-all", 2 * steps) as tick:
+    with display.progress("computing the reference gradient", 2 * steps) as tick:
         reference = store_all_gradient(watched(fresh, tick), steps)
     same = digest(reference) == outcome.figures["gradient_digest"]
     memory = _over_memory(directory.path / "platform.toml", settings, steps, display)
@@ -89,19 +104,19 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
         console.print_json({**figures, "report": str(report), "picture": drawn})
     else:
         show(outcome)
-        console.echo(f"store-all        {_sameness(same)}\n")
+        console.echo(f"store-all       {_sameness(same)}\n")
         if memory is not None:
             console.echo(f"{memory.said()}\n")
-        console.echo(f"{report}: the pictures")
+        console.echo(f"{report}: the report, with pictures")
         if picture is not None:
-            console.echo(f"{picture}: those of the measured timeline, as one PNG")
-        console.echo(f"{directory.path / 'platform.toml'}: this machine, for your own plans")
+            console.echo(f"{picture}: the measured timeline")
+        console.echo(f"{directory.path / 'platform.toml'}: the platform, for your own plans")
     if not verified:
         raise RunFailed("the gradient is NOT verified")
 
 
 def demo_levels(restart: int, place: Path, /) -> list[Level]:
-    """Return memory, files and an HDF5 archive, each with capacity for a few checkpoints."""
+    """Return three levels with capacity for a few checkpoints: memory, files, an HDF5 archive."""
     backends: dict[str, tuple[str, dict[str, Option]]] = {
         "ram": ("ram", {}),
         "nvme": ("directory", {"path": str(place.absolute() / "nvme")}),
@@ -114,7 +129,7 @@ def demo_levels(restart: int, place: Path, /) -> list[Level]:
 
 
 def store_all_gradient(fresh: Callable[[], Differentiable], steps: int, /) -> Mapping[str, Array]:
-    """Return the gradient without any checkpoint: one recording sweep, one adjoint sweep."""
+    """Return the gradient without checkpoints: record all steps, then reverse all of them."""
     model = fresh()
     model.record(0, steps)
     model.reverse(0, steps)
@@ -139,7 +154,7 @@ def _page(outcome: Result, grid: int, memory: MemoryCurve | None, *, same: bool)
 def _over_memory(
     platform: Path, settings: Mapping[str, Option], steps: int, display: Display
 ) -> MemoryCurve | None:
-    """Return what more memory would save, for the chain of the demo."""
+    """Return the makespan over the memory of the first level, for the steps of the demo."""
     question = what_if(
         [], platform=platform, model=MODEL, settings=settings, steps=steps, display=display
     )
@@ -147,7 +162,7 @@ def _over_memory(
 
 
 def _picture(outcome: Result, directory: NewDirectory) -> Path | None:
-    """The measured timeline as a file that slides and papers take; None without CairoSVG."""
+    """Write the measured timeline as a PNG file, and return its path; None without CairoSVG."""
     try:
         check_png()
     except BadInput:
@@ -158,7 +173,7 @@ def _picture(outcome: Result, directory: NewDirectory) -> Path | None:
 
 
 def _sameness(same: bool) -> str:
-    return f"the gradient is {'' if same else 'NOT '}bitwise equal to store-all's"
+    return f"the gradient is {'' if same else 'NOT '}bitwise equal to the one without checkpoints"
 
 
 def _free(path: Path) -> Path:

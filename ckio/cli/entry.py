@@ -1,10 +1,10 @@
-"""The command `ckio`: its subcommands, its errors in one line, and its exit status.
+"""The command `ckio`: its subcommands, its error messages of one line, and its exit status.
 
-0       done, and the gradient is verified where that was asked for
-1       a run failed, or its gradient is wrong
-2       bad input; nothing was done
-75      a run was stopped, by a signal or its walltime; --resume goes on with it
-130     interrupted (128 + the number of the signal)
+0       The command succeeded. If the gradient was to be checked, it is verified.
+1       A run failed, or its gradient is wrong.
+2       The input is wrong; nothing was done.
+75      A run was stopped by a signal or by its walltime; --resume continues it.
+130     The command was interrupted (128 + the number of the signal).
 """
 
 import importlib
@@ -28,32 +28,31 @@ from ckio.platform.memory import check_address_space
 from ckio.platform.readable import shown
 
 COMMANDS: Final = {
-    "demo": "The whole loop on a real model, nothing to configure.",
-    "calibrate": "Measure this machine's storage levels and a model's steps.",
-    "analyze": "Find out what a model's checkpoints have to hold, and what that saves.",
-    "plan": "Make a planner's schedule for a chain on a platform.",
-    "simulate": "Predict when every action of a schedule begins and ends.",
-    "failures": "Expect a makespan where a run is killed now and then, and the best interval of"
-    " adjoint checkpoints.",
-    "sweep": "Ask what other machines, chains and planners would take.",
-    "run": "Run a model's adjoint by a schedule, on real storage.",
-    "compare": "Line up a predicted and a measured timeline.",
+    "demo": "Run all of ckio on an example model: calibrate, plan, run, compare.",
+    "calibrate": "Measure the speed of the storage levels and of a model's steps.",
+    "analyze": "Find out which arrays the checkpoints of a model must contain.",
+    "plan": "Find a checkpoint schedule for the adjoint of a time-stepping model.",
+    "simulate": "Predict when each action of a schedule begins and ends.",
+    "failures": "Estimate the expected run time under failures, and the best checkpoint interval.",
+    "sweep": "Predict the run time on other machines, for example with more memory.",
+    "run": "Compute the gradient of a model, with checkpoints on real storage.",
+    "compare": "Compare the predicted with the measured timeline of a run.",
     "show": "Draw a schedule or a timeline.",
-    "inspect": "List the checkpoints in a place, and verify them.",
-    "clean": "Remove what abandoned runs left in a place.",
+    "inspect": "List stored checkpoints, and verify their checksums.",
+    "clean": "Remove checkpoints of abandoned runs.",
 }
-"""Each command is a module of this package; it is imported when it is called."""
+"""The commands with one line of help. Each is a module here, imported when the command is run."""
 
 ABLE: Final = frozenset({"run", "calibrate"})
-"""The commands that many ranks do together; any other is done by the first alone."""
+"""The commands that all ranks of an MPI job run together; only the first rank runs the others."""
 
 LOADING: Final = frozenset({"run", "calibrate", "demo", "analyze"})
-"""The commands that load libraries of linear algebra, by themselves or for a model."""
+"""The commands that load linear algebra libraries, for themselves or for a model."""
 
 BAD_INPUT, FAILED = 2, 1
 
 _LONGEST: Final = 4000
-"""Characters of an error."""
+"""The largest length of an error message, in characters."""
 
 _TERMINATING: Final = (signal.SIGTERM, signal.SIGHUP)
 
@@ -75,7 +74,7 @@ class _Lazy(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a line of each command: the overview does not import the commands."""
+        """Write the line of each command from COMMANDS, so that no command is imported."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -84,18 +83,18 @@ class _Lazy(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            # Before click sees it, which would begin a new line.
+            # click would print a newline first, if the KeyboardInterrupt reached it.
             raise click.Abort from error
 
 
 def _raise_interrupts() -> None:
-    """Let Ctrl-C be a KeyboardInterrupt again: from here on there is something to put in order."""
+    """Let Ctrl-C raise KeyboardInterrupt again, because a command may have to clean up."""
     if signal.getsignal(signal.SIGINT) is end_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _Terminated(KeyboardInterrupt):
-    """A signal other than Ctrl-C that asks to stop, and to leave things in order."""
+    """Raised if a signal other than Ctrl-C asks the process to clean up and to end."""
 
 
 @click.group(
@@ -106,16 +105,17 @@ class _Terminated(KeyboardInterrupt):
 @click.version_option(__version__, prog_name="ckio", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Checkpoint I/O for adjoint computation: measure, plan, simulate, run, compare.
+    """Plan, run and predict the checkpoints of adjoint (reverse-mode) computations.
 
-    Start with `ckio demo`. With --debug anywhere, errors come with their traceback.
+    Start with `ckio demo`, which needs no input. `ckio COMMAND --help` explains a command. Add
+    --debug to any command to see the traceback of an error.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
 class _Notes(logging.Handler):
-    """Keeps what is logged until the command has ended well: an error is one line, alone."""
+    """Stores log messages until the command has succeeded, because an error must be one line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -126,15 +126,15 @@ class _Notes(logging.Handler):
 
 
 def main(arguments: list[str] | None = None, /) -> None:
-    """Run the command line and leave the process with its exit status.
+    """Run the command line and end the process with its exit status.
 
-    Signals that come once that is known change nothing.
+    Signals that arrive after the status is known do not change it.
     """
     status = None
     try:
         status = _status(list(sys.argv[1:] if arguments is None else arguments))
         _ignore_signals()
-    except KeyboardInterrupt as error:  # outside of the command, where click sees it
+    except KeyboardInterrupt as error:  # not raised within click
         _ignore_signals()
         if status is None:
             status = _explain(error)
@@ -142,10 +142,10 @@ def main(arguments: list[str] | None = None, /) -> None:
 
 
 def _status(given: list[str]) -> int:
-    """Run the command, say what there is to say, and return the exit status."""
+    """Run the command, print its notes or its error, and return the exit status."""
     words = [word for word in given if word != "--debug"]
     debug = words != given
-    if _is_told_by_another() and not ABLE.intersection(words[:1]):
+    if _is_other_rank() and not ABLE.intersection(words[:1]):
         return 0
     notes = _Notes()
     _prepare_process(notes)
@@ -158,39 +158,39 @@ def _status(given: list[str]) -> int:
     except BrokenPipeError:
         return _leave_quietly()
     except Exception as error:
-        if _is_told_by_another() and _is_shared(error):
-            return 0  # a launcher ends the job where the first process leaves with another status
+        if _is_other_rank() and _is_shared(error):
+            return 0  # mpirun would end the job if another rank than the first ended with an error
         if debug:
             raise
-        if isinstance(error, NoSchedule):  # where costs come from may be why
+        if isinstance(error, NoSchedule):  # the notes tell where the costs come from
             for line in dict.fromkeys(notes.lines):
                 error.add_note(line)
         return _explain(error)
-    with suppress(OSError):  # of a log on a full disk
+    with suppress(OSError):  # stderr may be a file on a full disk
         for line in dict.fromkeys(notes.lines):
             console.echo(f"ckio: {shown(line)}", err=True)
     return status if isinstance(status, int) else 0
 
 
-def _is_told_by_another() -> bool:
-    """Return whether the first rank of this job is another: that one speaks for all."""
+def _is_other_rank() -> bool:
+    """Return whether this process is not the first rank of its job; only the first rank prints."""
     rank_and_size = launched()
     return rank_and_size is not None and rank_and_size[0] > 0
 
 
 def _is_shared(error: Exception) -> bool:
-    """Return whether all ranks of the job raise it, so that the first one can tell it alone."""
+    """Return whether all ranks of the job raise this error, so that only the first prints it."""
     return error.shared if isinstance(error, CkioError) else isinstance(error, click.Abort)
 
 
 def _prepare_process(notes: _Notes) -> None:
     logger = logging.getLogger("ckio")
-    if _is_told_by_another():
+    if _is_other_rank():
         logger.setLevel(logging.CRITICAL)
     logger.addHandler(notes)
     logger.propagate = False
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # None where it was closed
+        if isinstance(stream, io.TextIOWrapper):  # None if it was closed
             stream.reconfigure(errors="replace")  # ASCII has no µ
     for number in _TERMINATING:
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -198,7 +198,7 @@ def _prepare_process(notes: _Notes) -> None:
 
 
 def _terminate(number: int, frame: object) -> None:
-    """Interrupt, once: who sends another signal of these does not mean more by it."""
+    """Raise _Terminated, and ignore further signals of this kind, because they ask for the same."""
     del frame
     for each in _TERMINATING:
         signal.signal(each, signal.SIG_IGN)
@@ -211,12 +211,12 @@ def _ignore_signals() -> None:
 
 
 def _answers(words: list[str]) -> io.TextIOWrapper | None:
-    """Return where the line of JSON goes, if one is asked for and there is a stdout."""
+    """Return the stream for the line of JSON, or None without --json or without a stdout."""
     return console.claim_stdout() if "--json" in words and sys.stdout is not None else None
 
 
 def _leave_quietly() -> int:
-    """Throw away what is still in buffers: whoever read our output has seen enough."""
+    """Discard the buffered output, because the reader of the pipe has closed it."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for number in (1, 2):
         os.dup2(nowhere, number)
@@ -224,44 +224,44 @@ def _leave_quietly() -> int:
 
 
 def _explain(error: BaseException) -> int:
-    """Say in one line what is wrong; returns the exit status."""
-    hint = "; with --debug you see where"
+    """Print the error as one line on stderr; return the exit status."""
+    hint = "; add --debug to see the traceback"
     match error:
         case click.ClickException():
-            text, status = _in_our_voice(error), BAD_INPUT
+            text, status = _in_own_style(error), BAD_INPUT
         case BadInput():
             text, status = f"{error}", BAD_INPUT
         case CkioError():
             theirs = isinstance(error, RunFailed) and error.__cause__ is not None
             text, status = f"{error}{hint if theirs else ''}", FAILED
         case Unprinted():
-            text = f"stdout cannot be written: {error.strerror}; print to somewhere else"
+            text = f"stdout cannot be written: {error.strerror}; redirect it to another file"
             status = FAILED
         case MemoryError():
-            text, status = "out of memory; plan with less working memory or capacity", FAILED
+            text, status = "out of memory; plan with a smaller working memory or capacity", FAILED
         case click.Abort() | KeyboardInterrupt():
             error = error.__cause__ or error
             number = error.args[0] if isinstance(error, _Terminated) else signal.SIGINT
             text, status = "interrupted", 128 + number
         case _:
             text, status = f"{type(error).__name__}: {error}{hint}", FAILED
-    if isinstance(error, click.ClickException) and _is_told_by_another():
+    if isinstance(error, click.ClickException) and _is_other_rank():
         return status
     text = "; ".join([text, *getattr(error, "__notes__", ())])
-    with suppress(OSError):  # of a terminal that was closed
+    with suppress(OSError):  # the terminal may be closed
         console.echo(f"ckio: {_cut(' '.join(text.split()))}", err=True)
     return status
 
 
 def _cut(line: str) -> str:
-    """Shorten a message: leave out the middle of a long quotation from a file."""
+    """Shorten a message: leave out its middle, which is a long quotation from a file."""
     return (
         line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
     )
 
 
-def _in_our_voice(error: click.ClickException) -> str:
-    """Return a message of click with its place, without a capital and a full stop."""
+def _in_own_style(error: click.ClickException) -> str:
+    """Return a message of click in the style of ckio's own: `COMMAND: message`, no full stop."""
     text = re.sub(r"\.? \(?Did (.*?)[?)]*$", r"; did \1?", error.format_message())
     context = error.ctx if isinstance(error, click.UsageError) else None
     command = context.command_path.partition(" ")[2] if context else ""

@@ -1,6 +1,7 @@
-"""`ckio failures`: the makespan of a run that is killed now and then, before anything is run."""
+"""The command `ckio failures`: estimate the expected makespan of a run that is killed at times."""
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ckio.cli.options import (
     planner_options,
     with_example,
 )
+from ckio.jobs import history
 from ckio.jobs.failing import RUNS, Failing, Forecast, forecast
 from ckio.jobs.planning import plan_of
 from ckio.platform.readable import seconds_text
@@ -29,24 +31,36 @@ from ckio.sim.failures import QUANTILES, Tried, best
 )
 @planner_options
 @cost_options
-@duration_option("--mtbf", help="mean time between failures of the process")
-@duration_option("--node-mtbf", help="mean time between losses of its node")
+@duration_option("--mtbf", help="Mean time between failures of the process, e.g. 6h or 1d.")
+@duration_option(
+    "--node-mtbf", help="Mean time between failures of the node on which the process runs."
+)
 @option(
     "--node-level", "node_levels", multiple=True, metavar="LEVEL",
-    help="a level that is lost with the node; may be repeated",
+    help="Level whose checkpoints are lost if the node fails. May be repeated.",
 )  # fmt: skip
 @option(
     "--failures", "trace", type=INPUT, metavar="FILE",
-    help="when something fails, a line each: TIME [process|node]",
+    help="Read the times of failures from this file instead: one per line, TIME [process|node].",
 )  # fmt: skip
-@duration_option("--restart-time", help="from a failure until another process runs  [default: 0]")
+@duration_option(
+    "--restart-time",
+    help="Time from a failure until the run continues in a new process.  [default: 0]",
+)
 @option(
     "--trajectories", type=click.IntRange(1, 1_000_000), metavar="N",
-    help=f"runs that fail at random  [default: {RUNS}; one from the start of FILE]",
+    help=f"Number of simulated runs.  [default: {RUNS}; with --failures, one from the start of its"
+    " file]",
 )  # fmt: skip
-@option("--seed", type=click.IntRange(0), help="of the random failures  [default: 0]")
+@option(
+    "--seed",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Seed of the random times of failures.  [default: 0]",
+)
 @duration_option(
-    "--every", help="work between two adjoint checkpoints  [default: around Daly's interval]"
+    "--every",
+    help="Time of work between two adjoint checkpoints.  [default: several around Daly's interval]",
 )
 @json_option
 def command(
@@ -62,21 +76,24 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Expect a makespan where a run is killed now and then, and the best interval of adjoint
-    checkpoints.
+    """Estimate the expected run time under failures, and the best checkpoint interval.
 
-    Many runs are simulated, each as `ckio run` would do it, and `ckio run --resume` after each
-    failure: it restarts, reads what survives, plans the rest, and goes on. Several intervals
-    between adjoint checkpoints are tried, and all of them see the same failures.
+    Use it before a long run, to choose `ckio run --every`: the time of work between two adjoint
+    checkpoints, from which a run is resumed after a failure. N runs (--trajectories) are simulated.
+    After each failure a run continues as with `ckio run --resume`: it restarts, reads the
+    checkpoints that survived, plans the remaining steps, and executes them. Without --every,
+    several intervals are compared; all of them see the same failures.
 
-    A process that is killed leaves all durable levels. One whose node is lost leaves them without
-    each --node-level; without any, both are the same. The times between two failures are drawn from
-    an exponential distribution, or read from FILE: then one run begins with its first line, or
-    --trajectories so many begin somewhere in it, and see it again and again.
+    If the process fails, the checkpoints on all durable levels survive. If its node fails, those on
+    each --node-level are lost; without --node-level, both failures have the same effect. The times
+    between two failures are drawn from exponential distributions with the means --mtbf and
+    --node-mtbf, or read from the file --failures. In the latter case, one run is simulated, which
+    begins at the first line of the file; with --trajectories, N runs begin at random points of it
+    and read it repeatedly.
 
-    Planning takes no time in these runs, and an action that was cut short is done again from its
-    start. What is left is really planned, once for each state in which a run was killed: for long
-    chains a few --trajectories are a good beginning.
+    Planning takes no time in the simulated runs, and an interrupted action is repeated from its
+    start. The command itself plans the remaining steps once for each state in which a run fails;
+    therefore begin with a few --trajectories if there are many steps.
     """
     asked = Failing(
         process=mtbf,
@@ -91,17 +108,22 @@ def command(
     display = console.display(quiet=as_json)
     plan = plan_of(**options, display=display)
     expected, rounds = forecast(plan, asked, display), lossy(plan.platform)
+    planned = best(expected.tried).outcomes.planned
+    interval = history.expected(planned, options.get("model"), plan.platform, overlap=False)
     if as_json:
         chain = {"planner": plan.planner, "steps": plan.chain.length}
-        console.print_json({**chain, **figures(expected), "lossy": rounds})
+        spread = {} if interval is None else {"interval": asdict(interval)}
+        console.print_json({**chain, **figures(expected), **spread, "lossy": rounds})
         return
-    console.echo(f"{plan.planner}, {plan.chain.length} steps: ", nl=False)
+    console.echo(f"{plan.planner}, {plan.chain.length} steps; ", nl=False)
     show(expected)
+    if interval is not None:
+        console.echo(f"without failures, {interval.said()}")
     console.say_lossy(rounds)
 
 
 def figures(prediction: Forecast, /) -> dict[str, Any]:
-    """Return what `--json` prints of failures: seconds, counts, and the part that is redone."""
+    """Return the figures for `--json`: times in seconds, counts, and the share of redone work."""
     return {
         "mtbf": prediction.mean,
         "young": prediction.young,
@@ -133,47 +155,60 @@ def _figures(one: Tried) -> dict[str, Any]:
 
 
 def show(prediction: Forecast, /) -> None:
-    """Print the table of the intervals that were tried, and the best beside the estimates."""
+    """Print tables of the intervals that were compared, then the best one and the estimates."""
     runs = len(prediction.tried[0].outcomes.makespan)
-    often = f"one in {seconds_text(prediction.mean)} on the average"
+    often = f"one failure in {seconds_text(prediction.mean)} on average"
     console.echo(
-        f"failures: {often if prediction.mean < math.inf else 'none'};"
-        f" {runs} run{'s' * (runs > 1)}, makespans in seconds\n"
+        f"{often if prediction.mean < math.inf else 'no failures'};"
+        f" {runs} simulated run{'s' * (runs > 1)}; makespans in seconds\n"
     )
-    spread = QUANTILES if runs > 1 else ()
-    header = ["adjoint stored every", "times", "no failure", "expected"]
-    header += ["±"] * bool(spread) + [f"{share:.0%}" for share in spread]
+    header = ["interval", "adjoint stored", "no failure", "expected", *["±"] * (runs > 1)]
     rows = [_row(one) for one in prediction.tried]
     bold = [prediction.tried.index(best(prediction.tried))]
     console.print_table("", [*header, "failures", "redone"], rows, bold=bold)
+    if runs > 1:
+        title = "makespans that a share of the runs does not exceed"
+        shares = [f"{share:.0%}" for share in QUANTILES]
+        rows = [_quantile_row(one) for one in prediction.tried]
+        console.print_table(title, ["interval", *shares], rows, bold=bold)
     if prediction.level is None:
-        console.echo("the adjoint is not stored: no durable level has space for two of them")
+        console.echo(
+            "the adjoint is not stored: no durable level has space for two adjoint checkpoints"
+        )
     elif len(prediction.tried) > 1:
-        console.echo(_said(prediction, prediction.level))
+        console.echo(_best_line(prediction, prediction.level))
 
 
 def _row(one: Tried) -> list[str]:
     outcomes, expected = one.outcomes, one.outcomes.expected
-    row = [
-        seconds_text(one.every) if one.adjoints else "never",
-        f"{one.adjoints}",
+    return [
+        _interval(one),
+        f"{one.adjoints} times",
         f"{outcomes.planned:.6g}",
         f"{expected.seconds:.6g}",
+        *[f"{expected.error:.3g}"] * (len(outcomes.makespan) > 1),
+        f"{outcomes.failures.mean():.3g}",
+        f"{outcomes.share_redone:.1%}",
     ]
-    if len(outcomes.makespan) > 1:
-        row += [f"{expected.error:.3g}", *(f"{seconds:.6g}" for seconds in outcomes.quantiles())]
-    return [*row, f"{outcomes.failures.mean():.3g}", f"{outcomes.share_redone:.1%}"]
 
 
-def _said(prediction: Forecast, level: str) -> str:
-    """Return the best interval in words, and by how much it is better than Daly's."""
+def _quantile_row(one: Tried) -> list[str]:
+    return [_interval(one), *(f"{seconds:.6g}" for seconds in one.outcomes.quantiles())]
+
+
+def _interval(one: Tried) -> str:
+    return seconds_text(one.every) if one.adjoints else "never"
+
+
+def _best_line(prediction: Forecast, level: str) -> str:
+    """Return the best interval as text, and the time that it saves compared with Daly's."""
     least = best(prediction.tried)
-    often = f"every {seconds_text(least.every)}" if least.adjoints else "never"
-    words = f"best of these: stored {often} on {level}"
+    stored = f"stored every {seconds_text(least.every)} on {level}"
+    words = f"best of these: the adjoint is {stored if least.adjoints else 'not stored'}"
     nearest = min(prediction.tried, key=lambda one: abs(one.every - prediction.daly))
     if nearest is not least:
         saved = least.outcomes.less_than(nearest.outcomes)
         error = f" ± {saved.error:.2g}" if math.isfinite(saved.error) else ""
-        words += f", {saved.seconds:.3g}{error} s less than at Daly's interval"
+        words += f", which takes {saved.seconds:.3g}{error} s less than Daly's interval"
     daly, young = seconds_text(prediction.daly), seconds_text(prediction.young)
-    return f"{words}; Daly's is {daly}, Young's {young}"
+    return f"{words}; Daly's interval is {daly}, Young's is {young}"

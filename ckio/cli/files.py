@@ -1,4 +1,4 @@
-"""The files that commands read and write."""
+"""The files and directories that commands read and write."""
 
 import os
 import sys
@@ -21,7 +21,11 @@ from ckio.schedule.text.reader import LINE
 
 
 class _Named(click.Path):
-    """A path that has a name: "", as from a variable that is not set, would be where one is."""
+    """A path that is not empty.
+
+    An empty path, for example from a shell variable that is not set, would mean the current
+    directory.
+    """
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None, /
@@ -32,25 +36,27 @@ class _Named(click.Path):
 
 
 FILE = _Named(path_type=Path)
-"""A file or directory; the library says what is wrong with it."""
+"""A file or directory; the library reports errors about it."""
 
 
 class _Folder(_Named):
-    """A directory to write to, which stdout cannot be."""
+    """A directory to write to; `-` (stdout) is refused."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None, /
     ) -> Any:
         if value == "-":
-            self.fail("- is stdout, and this is a directory; give it a name", param, ctx)
+            self.fail(
+                "- is stdout, and this is a directory; give the name of a directory", param, ctx
+            )
         return super().convert(value, param, ctx)
 
 
 FOLDER = _Folder(path_type=Path)
-"""A directory to write to; the library says what is wrong with it."""
+"""A directory to write to; the library reports errors about it."""
 
 STDOUT: Final = Path("/dev/stdout")
-"""The file that `-` names where one is to be written."""
+"""The path that stands for `-` if a file is to be written."""
 
 
 class _In(_Named):
@@ -63,7 +69,7 @@ class _In(_Named):
 
 
 class _Out(_Named):
-    """A file to write, or `-`: then stdout is for it alone, and all else goes to stderr."""
+    """A file to write, or `-` for stdout; then everything else is printed on stderr."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None, /
@@ -73,17 +79,21 @@ class _Out(_Named):
         path = super().convert(STDOUT if value == "-" else value, param, ctx)
         if path == STDOUT and ctx is not None and sys.stdout is not None:
             if ctx.find_object(TextIOWrapper) is not None:
-                self.fail("stdout is taken, by --json or another file; give it a name", param, ctx)
+                self.fail(
+                    "stdout is taken by --json or by another file; give the name of a file",
+                    param,
+                    ctx,
+                )
             ctx.obj = console.claim_stdout()
         return path
 
 
 INPUT = _In(path_type=Path)
-"""A file to read; the library says what is wrong with it."""
+"""A file to read; the library reports errors about it."""
 
 
 def _writable(_context: click.Context, _option: click.Parameter, path: Any) -> Any:
-    """Refuse, before any work is done, a path at which no file can be written."""
+    """Raise BadParameter, before any work is done, if no file can be written at this path."""
     if path in (None, STDOUT):
         return path
     try:
@@ -96,7 +106,10 @@ def _writable(_context: click.Context, _option: click.Parameter, path: Any) -> A
 
 
 def _not_writable(path: Path) -> str:
-    """Return why no file can be written there, if that is seen at once; raises OSError."""
+    """Return the reason for which no file can be written at this path; or "". Raises OSError.
+
+    Only reasons that are visible before the file is written are found.
+    """
     folder = Path(os.path.realpath(path)).parent
     if path.is_dir() or path.name in ("", ".."):
         return "it is a directory"
@@ -108,17 +121,17 @@ def _not_writable(path: Path) -> str:
 
 
 def out(*names: str, **attributes: Any) -> Callable[[Any], Any]:
-    """Return an option for a file to write, which is checked before the work is done."""
+    """Return a decorator that adds an option for an output file, which is checked early."""
     return click.option(*names, type=_Out(path_type=Path), callback=_writable, **attributes)
 
 
 def _lines(file: TextIO) -> Iterator[str]:
-    """Yield the lines of a file; of one that is longer than any may be, its beginning."""
+    """Yield the lines of a file; only the beginning of a line that is longer than allowed."""
     return iter(lambda: file.readline(LINE + 1), "")
 
 
 def read_document(path: Path, /) -> Document:
-    """Return the schedule or timeline in a file; BadInput where there is none."""
+    """Return the schedule or timeline in a file; raises BadInput if there is none."""
     try:
         with path.open(encoding="utf-8") as file:
             return load(_lines(file), source=str(path))
@@ -130,26 +143,26 @@ def read_document(path: Path, /) -> Document:
 
 
 def read_platform(path: Path, /) -> Platform:
-    """Return a platform from a file in either form."""
+    """Return the platform in a file: TOML, or the text form of Herrmann & Pallez (2020)."""
     return Platform.loads(read_text(path), source=str(path))
 
 
 def platform_for(document: Document, path: Path, other: Path | None, /) -> Platform:
-    """Return the platform in `other`, or else the one that came with the schedule in `path`."""
+    """Return the platform in `other`, or else the platform of the schedule in `path`."""
     if other is not None:
         return read_platform(other)
     if document.platform is None:
-        raise BadInput(f"{path}: it does not say for which platform it is; give --platform")
+        raise BadInput(f"{path}: it does not contain its platform; give --platform")
     return document.platform
 
 
 def write_text(path: Path, text: str, /) -> None:
-    """Write a file whole or not at all; a device or a pipe gets the text as it comes."""
+    """Write a file completely or not at all; a device or a pipe receives the text directly."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes, /) -> None:
-    """Write a file whole or not at all; a device or a pipe gets the bytes as they come."""
+    """Write a file completely or not at all; a device or a pipe receives the bytes directly."""
     if path == STDOUT:
         click.echo(data, nl=False, file=claimed_stdout())
         return
@@ -163,11 +176,11 @@ def write_bytes(path: Path, data: bytes, /) -> None:
 
 
 def claimed_stdout() -> TextIOWrapper | None:
-    """Return what was stdout when the command began, where that is for one file alone."""
+    """Return the stdout with which the command began, if one file alone is written to it."""
     return click.get_current_context().find_object(TextIOWrapper)
 
 
 def tell_written(path: Path, more: str = "", /) -> None:
-    """Say where a file is; who asked for stdout sees it."""
+    """Print the path of a written file, unless it is stdout."""
     if path != STDOUT:
         console.echo(f"written to {path}{more}")

@@ -1,17 +1,15 @@
-"""`ckio inspect`: what is stored in a place, and whether it is sound."""
+"""The command `ckio inspect`: list stored checkpoints, and verify their checksums."""
 
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import click
-
 from ckio.actions import Kind
 from ckio.backends.contents import Damaged
 from ckio.cli import console
 from ckio.cli.files import FILE
-from ckio.cli.options import json_option, option, with_example
+from ckio.cli.options import argument, json_option, option, with_example
 from ckio.errors import RunFailed
 from ckio.jobs.leftovers import (
     Checkpoint,
@@ -30,16 +28,17 @@ _HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file
 
 
 @with_example("ckio inspect ckio-run --verify")
-@click.argument("place", type=FILE)
-@option("--verify", is_flag=True, help="read everything and compare the checksums")
+@argument("place", "Directory of a run or of a level, or an HDF5 archive.", type=FILE)
+@option("--verify", is_flag=True, help="Read all checkpoints and verify their checksums.")
 @json_option
 def command(*, place: Path, verify: bool, as_json: bool) -> None:
-    """List the checkpoints in PLACE: their sizes, ages, codecs and checksums, and what is damaged.
+    """List the checkpoints in PLACE, with their sizes, ages, codecs and checksums.
 
-    PLACE is the directory of a run (--into), the place of a level, the directory that a run has
-    there, or an archive. Nothing is changed, and the run may be going on.
+    Use it to see what a killed run has stored, and whether it is damaged. PLACE is the directory of
+    a run (`ckio run --into`), the directory of a level, the directory of a run within it, or an
+    HDF5 archive. Nothing is changed; the run may be active meanwhile.
 
-    With --verify the exit status is 1 if anything is damaged.
+    With --verify, the exit status is 1 if a checkpoint or a file is damaged.
     """
     listings = listing(place)
     if verify:
@@ -53,7 +52,7 @@ def command(*, place: Path, verify: bool, as_json: bool) -> None:
             _show(level, now=now)
         console.echo(_totals(place, listings))
     if verify and damaged:
-        raise RunFailed(f"{place}: {counted(damaged, 'thing')} found damaged")
+        raise RunFailed(f"{place}: {counted(damaged, 'damaged part')} found")
 
 
 def _verified(listings: Sequence[Listing], *, quiet: bool) -> list[Listing]:
@@ -62,11 +61,11 @@ def _verified(listings: Sequence[Listing], *, quiet: bool) -> list[Listing]:
         return [level.verified(tick) for level in listings]
 
 
-# As JSON
+# JSON
 
 
 def figures(place: Path, listings: Sequence[Listing], /, *, now: float) -> dict[str, Any]:
-    """Return what `--json` prints."""
+    """Return the figures for `--json`."""
     return {
         "place": str(place),
         "in_use": [str(level.holding.path) for level in listings if level.in_use],
@@ -112,16 +111,16 @@ def _figures(checkpoint: Checkpoint, now: float) -> dict[str, Any]:
     }
 
 
-# As a person reads it
+# Text
 
 
 def _show(level: Listing, /, *, now: float) -> None:
-    """Print one run on one level."""
+    """Print the checkpoints of one run on one level."""
     holding = level.holding
     runs = stored_by(checkpoint.stored for checkpoint in level.checkpoints)
     of = "".join(f", run {shown(run)}" for run in runs if run)
     used = ", in use" if level.in_use else ""
-    foreign = f": NOT OF RUN {shown(holding.run)}, which refuses it" if level.others else ""
+    foreign = f": NOT OF RUN {shown(holding.run)}, which cannot read it" if level.others else ""
     title = f"{shown(holding.path)} ({holding.backend}{of}{used}){foreign}"
     if not level.checkpoints:
         console.echo(title, bold=True)
@@ -158,7 +157,7 @@ def _checksum(checkpoint: Checkpoint) -> str:
 
 
 def _totals(place: Path, listings: Sequence[Listing]) -> str:
-    """Return what is stored of each kind, and everything that is damaged."""
+    """Return the number and the bytes of the checkpoints of each kind, and all damages."""
     checkpoints = [checkpoint for level in listings for checkpoint in level.checkpoints]
     lines = []
     for kind, name in _KINDS.items():
@@ -169,7 +168,7 @@ def _totals(place: Path, listings: Sequence[Listing]) -> str:
             lines.append(f"{name}: {counted(len(these), what)}, {bytes_text(stored)}")
     lines += [f"DAMAGED: {_where(damage)}: {shown(damage.what)}" for damage in _damaged(listings)]
     known = listings or is_run_directory(place)
-    nothing = "no checkpoint is stored" if known else "nothing of ckio's was found"
+    nothing = "no checkpoint is stored" if known else "no file of ckio was found"
     return "\n".join(lines) or f"{nothing} in {place}{looked_for(place)}"
 
 
@@ -182,6 +181,6 @@ def _damaged(listings: Iterable[Listing]) -> list[Damaged]:
 
 
 def _offset(checkpoint: Checkpoint) -> int:
-    """Return where its first byte is."""
+    """Return the offset of the first byte of a checkpoint in its file."""
     spans = checkpoint.stored.spans
     return next((begin for begin, nbytes in spans if nbytes), spans[0][0] if spans else 0)

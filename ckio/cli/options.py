@@ -1,4 +1,4 @@
-"""The options that several commands share, in groups, and help that ends with an example."""
+"""Command-line options that several commands share, and the layout of the help texts."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -13,11 +13,11 @@ from ckio.platform.readable import duration
 from ckio.schedule.policy import AUTO, policy_of
 
 MOST_BYTES: Final = 2**63 - 1
-"""Bytes are counted in 64 bits."""
+"""The largest size that an option accepts, in bytes: the largest signed 64-bit integer."""
 
-COSTS_GROUP: Final = "Costs and sizes of the chain"
+COSTS_GROUP: Final = "Costs and sizes of the time steps"
 OVERLAP_GROUP: Final = "Overlap of I/O with computation"
-PLANNER_GROUP: Final = "Options of single planners"
+PLANNER_GROUP: Final = "Options of particular planners (--planner)"
 PAPERS_GROUP: Final = "To reproduce papers"
 
 Rows = Sequence[tuple[str, str]]
@@ -27,22 +27,37 @@ Rows = Sequence[tuple[str, str]]
 
 
 class GroupedOption(click.Option):
-    """An option that the help of a command lists under the title of its group."""
+    """A command-line option that the help text lists under the title of its group."""
 
     def __init__(self, *arguments: Any, group: str = "", **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
         self.group = group
 
 
+class ExplainedArgument(click.Argument):
+    """A positional argument with an explanation, which the help text lists before the options."""
+
+    def __init__(self, *arguments: Any, explanation: str, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self.explanation = explanation
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return the name and the explanation. Before version 8.5, click lists no arguments."""
+        del ctx
+        return self.human_readable_name, self.explanation
+
+
 class ExampleCommand(click.Command):
-    """A command whose help has its options in groups, and ends with an example.
+    """A command whose help text lists its options in groups and ends with an example.
 
     Attributes
     ----------
     example : str
-        A command line that works where the examples of earlier commands have been typed.
+        A command line. It works in a directory in which the examples of the commands before it
+        (in the order of `ckio --help`) have been run.
     sections : callable, optional
-        Returns what else is listed after the options: titles, each with rows of two columns.
+        Returns further lists for the end of the help text: from the title of each list to its rows,
+        which are pairs of a name and its explanation.
     """
 
     def __init__(
@@ -56,19 +71,22 @@ class ExampleCommand(click.Command):
         self.example, self.sections = example, sections
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the usual options first, then each group in the order of the options."""
+        """Write the options without a group first, then the groups in the order of the options.
+
+        The group "To reproduce papers" is the last one, because few users need it.
+        """
         groups: dict[str, list[tuple[str, str]]] = {"": []}
         for parameter in self.get_params(ctx):
             row = parameter.get_help_record(ctx)
             if row is not None:
                 group = parameter.group if isinstance(parameter, GroupedOption) else ""
                 groups.setdefault(group, []).append(row)
-        for title in sorted(groups, key=lambda title: title == PAPERS_GROUP):  # that is the last
+        for title in sorted(groups, key=lambda title: title == PAPERS_GROUP):
             with formatter.section(title or "Options"):
                 formatter.write_dl(groups[title])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what else there is to know, and the example."""
+        """Write the lists of `sections`, and then the example."""
         del ctx
         for title, rows in self.sections().items():
             with formatter.section(title):
@@ -79,27 +97,32 @@ class ExampleCommand(click.Command):
 
 
 def with_example(example: str, /, **attributes: Any) -> Callable[[Any], ExampleCommand]:
-    """Return what makes a command of a function, whose help ends with this example."""
+    """Return a decorator that makes a function a command; its help text ends with this example."""
     return click.command(cls=ExampleCommand, example=example, **attributes)
 
 
+def argument(name: str, explanation: str, /, **attributes: Any) -> Callable[[Any], Any]:
+    """Return a decorator that adds a positional argument with this explanation."""
+    return click.argument(name, cls=ExplainedArgument, explanation=explanation, **attributes)
+
+
 def option(*names: str, group: str = "", **attributes: Any) -> Callable[[Any], Any]:
-    """Return an option, which is listed with its group."""
+    """Return a decorator that adds an option; the help text lists it in this group."""
     return click.option(*names, cls=GroupedOption, group=group, **attributes)
 
 
 def together(*options: Any) -> Callable[[Any], Any]:
-    """Return several options as one decorator, in their order."""
+    """Return one decorator that adds several options, in this order."""
     return lambda function: functools.reduce(
         lambda decorated, add: add(decorated), options[::-1], function
     )
 
 
-# Values in words
+# Values of options, which are read from text
 
 
 def typed(text: str, /) -> Option:
-    """Return a whole number, a number, true or false, or the text itself."""
+    """Return the bool, int or float that a text represents, or else the text itself."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for number in (int, float):
@@ -111,7 +134,10 @@ def typed(text: str, /) -> Option:
 
 
 def read_by(read: Callable[[str], Any], /, hint: str = "") -> Callable[..., Any]:
-    """Return a callback that reads the words of an option, and says which option is wrong."""
+    """Return a callback that converts the text of an option by `read`.
+
+    If `read` raises BadInput, the error that the user sees names the option and ends with `hint`.
+    """
 
     def callback(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
         if value is None or isinstance(value, tuple):
@@ -127,110 +153,144 @@ def read_by(read: Callable[[str], Any], /, hint: str = "") -> Callable[..., Any]
 def _bytes(text: str) -> int:
     nbytes = size(text)
     if nbytes > MOST_BYTES:
-        raise BadInput(f"{text!r} is more than 8 EiB")
+        raise BadInput(f"{text!r} is more than 8 EiB, the largest size; give a smaller one")
     return nbytes
 
 
 def _settings(_context: click.Context, _option: click.Parameter, values: Any) -> Any:
-    """Return a model's options by name; of two with one name the last counts."""
+    """Return the options of a model by name; if a name occurs twice, the last value counts."""
     settings: dict[str, Option] = {}
     for value in values:
         name, equals, text = value.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{value!r} is not NAME=VALUE")
+            raise click.BadParameter(f"{value!r} is not NAME=VALUE, e.g. grid=64")
         settings[name] = typed(text)
     return settings
 
 
 def size_option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
-    """Return an option for bytes."""
+    """Return a decorator that adds an option whose value is a size, converted to bytes."""
     return option(*names, metavar="SIZE", callback=read_by(_bytes), **attributes)
 
 
 def duration_option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
-    """Return an option for a time span."""
+    """Return a decorator that adds an option whose value is a time span, converted to seconds."""
     return option(*names, metavar="TIME", callback=read_by(duration), **attributes)
 
 
 # Options
 
 
-json_option = option("--json", "as_json", is_flag=True, help="print one JSON object, no more")
+json_option = option(
+    "--json", "as_json", is_flag=True,
+    help="Print the result as one line of JSON instead of text.",
+)  # fmt: skip
+_SETTINGS_HELP: Final = "Set an option of the model, e.g. grid=64. May be repeated."
 
 settings_option = option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", callback=_settings,
-    help="option of the model; may be repeated",
+    help=_SETTINGS_HELP,
 )  # fmt: skip
 
 overlap_option = option(
     "--overlap", metavar="[POLICY]", is_flag=False, flag_value=AUTO, group=OVERLAP_GROUP,
     callback=read_by(policy_of),
-    help="auto (also without a word: whatever takes least), none, all, or"
-    " write_behind=N,read_ahead=N[,horizon=SECONDS], where N may be all  [default: as the schedule"
-    " was planned; of a plan, auto where that was measured on all far levels]",
+    help="Transfer checkpoints while the model computes. POLICY is none; all; auto, the fastest"
+    " (also if POLICY is left out); or write_behind=N,read_ahead=N[,horizon=SECONDS], where N is a"
+    " number of checkpoints or all.  [default: the policy of the schedule; for a new plan auto, if"
+    " `ckio calibrate --model` measured overlap, else none]",
 )  # fmt: skip
 effort_option = option(
     "--effort", type=click.IntRange(1, 3), metavar="1|2|3", group=OVERLAP_GROUP,
-    help="how long --overlap auto searches for a better plan: 1, a quick answer; 3, the best"
-    "  [default: 2]",
+    help="How long --overlap auto searches for a better plan: 1 is the fastest search, 3 finds the"
+    " best plan.  [default: 2]",
 )  # fmt: skip
 
 by_variable_option = option(
-    "--by-variable", is_flag=True, help="store each variable of a state only where it is needed"
+    "--by-variable",
+    is_flag=True,
+    help="Store each array of the state separately, and only when it is needed, instead of whole"
+    " states.",
 )
 
 planner_options = together(
-    option("--steps", type=int, help="steps of the chain"),
+    option("--steps", type=int, metavar="N", help="Number of time steps."),
     option(
         "--platform", type=INPUT, metavar="FILE",
-        help="what storage costs here: a file of `ckio calibrate`",
+        help="Platform file: capacities and costs of the storage levels. `ckio calibrate` writes"
+        " it.",
     ),
-    option("--planner", metavar="NAME", help="which planner  [default: auto, the best of all]"),
-    option("--on", metavar="LEVEL", group=PLANNER_GROUP, help="the level of a one-level planner"),
-    option("--near", metavar="LEVEL", group=PLANNER_GROUP, help="the nearer of two levels"),
-    option("--far", metavar="LEVEL", group=PLANNER_GROUP, help="the farther of two levels"),
     option(
-        "--period", type=int, group=PLANNER_GROUP,
-        help="steps between checkpoints of a periodic planner",
+        "--planner", metavar="NAME",
+        help="Planner that computes the schedule; `ckio plan --help` lists them.  [default: auto,"
+        " the fastest schedule of all planners that apply]",
+    ),
+    option(
+        "--on", metavar="LEVEL", group=PLANNER_GROUP,
+        help="Level for the checkpoints of a planner that uses one level.",
+    ),
+    option(
+        "--near", metavar="LEVEL", group=PLANNER_GROUP,
+        help="Nearer level of a planner that uses two levels.",
+    ),
+    option(
+        "--far", metavar="LEVEL", group=PLANNER_GROUP,
+        help="Farther level of a planner that uses two levels.",
+    ),
+    option(
+        "--period", type=int, metavar="N", group=PLANNER_GROUP,
+        help="Time steps between two checkpoints of a periodic planner.",
     ),
     option(
         "--insist", is_flag=True, default=None, group=PLANNER_GROUP,
-        help="plan a long chain without numba, slowly",
+        help="Plan many time steps even if numba is not installed; this is slow.",
     ),
     option(
         "--reread", is_flag=True, default=None, group=PAPERS_GROUP,
-        help="two-level: read the checkpoint of a block again and again",
+        help="two-level: Read the checkpoint of a block each time that it is needed.",
     ),
     option(
         "--certify", is_flag=True, default=None, group=PAPERS_GROUP,
-        help="periodic-disk-revolve: find the period by search, not in closed form",
+        help="periodic-disk-revolve: Find the period by search instead of the closed form.",
     ),
 )  # fmt: skip
-"""The options that choose a planner; those after `--planner` are its own, if it has them."""
+"""The options that choose a planner.
+
+Those after `--planner` apply only to planners that have an option of this name.
+"""
 
 cost_options = together(
     option(
-        "--model", metavar="MODEL", group=COSTS_GROUP, help="take costs and sizes from a model"
+        "--model", metavar="MODEL", group=COSTS_GROUP,
+        help="Take the costs and sizes from this model: from the platform file, or measured now.",
     ),
     option(
         "--set", "settings", multiple=True, metavar="NAME=VALUE", callback=_settings,
-        group=COSTS_GROUP, help="option of the model; may be repeated",
+        group=COSTS_GROUP, help=_SETTINGS_HELP,
     ),
-    option("--advance", type=float, group=COSTS_GROUP, help="seconds of a forward step"),
     option(
-        "--record", type=float, group=COSTS_GROUP,
-        help="seconds of a forward step that keeps its tape",
+        "--advance", type=float, metavar="SECONDS", group=COSTS_GROUP,
+        help="Time of one forward step, in seconds.",
     ),
-    option("--reverse", type=float, group=COSTS_GROUP, help="seconds of an adjoint step"),
+    option(
+        "--record", type=float, metavar="SECONDS", group=COSTS_GROUP,
+        help="Time of one forward step that also writes its tape, in seconds.",
+    ),
+    option(
+        "--reverse", type=float, metavar="SECONDS", group=COSTS_GROUP,
+        help="Time of one adjoint step, in seconds.",
+    ),
     size_option(
         "--restart", group=COSTS_GROUP,
-        help="bytes of a restart checkpoint: 64MiB (or 64M), 64MB, 6.4e7",
+        help="Size of a restart checkpoint (a state), in bytes or with a unit: 6.4e7, 64MB, 64MiB"
+        " (or 64M).",
     ),
-    size_option("--tape", group=COSTS_GROUP, help="bytes of one step's tape"),
-    size_option("--adjoint", group=COSTS_GROUP, help="bytes of an adjoint checkpoint"),
+    size_option("--tape", group=COSTS_GROUP, help="Size of the tape of one step."),
+    size_option("--adjoint", group=COSTS_GROUP, help="Size of an adjoint checkpoint."),
     option(
         "--costs", type=INPUT, metavar="FILE", group=COSTS_GROUP,
-        help="costs that differ: a table with columns of these names, a line for each step",
+        help="Table of costs that differ from step to step: one line for each step, in columns"
+        " with the names of these options.",
     ),
 )  # fmt: skip
-"""The options that price and size the chain."""
+"""The options that give the cost of a time step and the sizes of checkpoints."""

@@ -1,4 +1,4 @@
-"""`ckio plan`: a planner's schedule, its cost and its counts."""
+"""The command `ckio plan`: compute a schedule, and print its makespan and its counts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,7 @@ from ckio.sim.engine import simulate
 
 
 def _planners() -> dict[str, list[tuple[str, str]]]:
-    """Return the planners, to be listed after the options."""
+    """Return the list of planners for the end of the help text."""
     return {"Planners (--planner)": [(each.name, each.what) for each in PLANNERS]}
 
 
@@ -43,18 +43,22 @@ def _planners() -> dict[str, list[tuple[str, str]]]:
 @overlap_option
 @effort_option
 @by_variable_option
-@out("-o", "--output", help="write the schedule to this file; - is stdout")
+@out("-o", "--output", help="Write the schedule to this file; - is stdout.")
 @option(
     "--format", "form", type=click.Choice(["native", "paper"]), default="native", show_default=True,
-    group=PAPERS_GROUP, help="of the file: ckio's own, or the notation of Herrmann & Pallez (2020)",
+    group=PAPERS_GROUP,
+    help="Format of the file: native is ckio's own, paper is the notation of Herrmann & Pallez"
+    " (2020).",
 )  # fmt: skip
 @option(
     "--concat", type=click.IntRange(1, 3), metavar="1|2|3", group=PAPERS_GROUP,
-    help="in their short form: 1, calls of Revolve; 2, of 1D-Revolve, too; 3, periods",
+    help="Print the schedule in the short form of Herrmann & Pallez (2020): 1, as calls of Revolve;"
+    " 2, also of 1D-Revolve; 3, as a list of periods.",
 )  # fmt: skip
 @option(
     "--sequence", type=INPUT, metavar="FILE", group=PAPERS_GROUP,
-    help="a schedule in their notation, short or not, instead of a planner's",
+    help="Read the schedule from this file, in the notation or short form of Herrmann & Pallez"
+    " (2020), instead of computing one.",
 )  # fmt: skip
 @json_option
 def command(
@@ -66,19 +70,25 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Plan the adjoint of a chain of --steps on a --platform.
+    """Find the checkpoint schedule with the shortest makespan (run time) for an adjoint.
 
-    With --overlap the plan says what I/O overlaps with computation: it is the best of all plans,
-    synchronous and overlapped, or, of a --planner, its schedule with the policy that takes least.
-    `ckio simulate` and `ckio run` do what it was made for.
+    Use it after `ckio calibrate`, to see how long the gradient over --steps time steps will take,
+    and how many checkpoints each storage level stores. The schedule depends on the platform (the
+    capacity and the speed of each level) and on the model (seconds per time step, bytes per
+    checkpoint); `ckio calibrate --model` writes both into the --platform file. `ckio run` with the
+    same options executes the same schedule. `ckio simulate` and `ckio show` read its file.
 
-    Costs are seconds per step and bytes per checkpoint; `ckio calibrate --model` writes them into
-    the platform. A --platform may also be in the text form of Herrmann & Pallez (2020): then they
-    are 1, 0, 0 seconds and a byte, so that a capacity is a number of slots.
+    With --overlap, checkpoints are transferred while the model computes. Then the plan is the
+    fastest of all schedules, with and without overlap; or, if a --planner is given, the schedule of
+    this planner with the fastest policy. The file of the schedule contains the policy.
 
-    With --by-variable, for a --model that says what its steps use and overwrite (see `ckio
-    analyze`), the schedule stores each array of a state only where it is needed: `ckio run` does so
-    too.
+    With --by-variable, each array of the state is stored separately, and only when it is needed.
+    For this, the --model must declare which arrays its steps use and overwrite; see `ckio analyze`.
+
+    The --platform may also be in the text form of Herrmann & Pallez (2020). Then a forward step
+    takes 1 second, a forward step that records its tape and an adjoint step take 0 seconds, and a
+    checkpoint has 1 byte, so that a capacity is a number of slots. The options for costs replace
+    these values.
     """
     display = console.display(quiet=as_json)
     plan = plan_of(**options, overlap=overlap, display=display)
@@ -109,13 +119,16 @@ def command(
     console.say_lossy(figures["lossy"])
     if output is not None:
         unsaid = overlap and (form == "paper" or short is not None)
-        tell_written(output, ", which cannot say the policy" if unsaid else "")
+        tell_written(output, "; this format cannot contain the overlap policy" if unsaid else "")
     elif short is not None:
         console.echo(short, nl=False)
 
 
 def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[str, Any]:
-    """Return what `--json` says of a schedule; by variable, it counts arrays and their bytes."""
+    """Return the figures of a schedule for `--json`.
+
+    If each variable is stored separately, the counts are numbers of arrays, with their bytes.
+    """
     totals, by_variable = counts(schedule), schedule.chain.variables is not None
     levels: list[dict[str, Any]] = []
     for number, level in enumerate(platform.levels):
@@ -133,7 +146,7 @@ def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[st
             levels[-1]["peak_bytes"] = here.peak_bytes if here else 0
     note, more = schedule.note, {"by_variable": True} if by_variable else {}
     if note and by_variable:
-        note = f"of whole checkpoints, {note}; then variable by variable"
+        note = f"planned with whole checkpoints: {note}; then converted to single variables"
     return {
         "planner": planner,
         "steps": schedule.chain.length,
@@ -147,7 +160,7 @@ def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[st
 
 
 def show(figures: dict[str, Any], /) -> None:
-    """Print the figures of a plan for a person."""
+    """Print the figures of a plan as text and a table."""
     forward, steps = figures["forward_steps"], figures["steps"]
     console.echo(
         f"{figures['planner']}, {steps} steps: makespan {figures['makespan']:.6g} s"
@@ -156,9 +169,9 @@ def show(figures: dict[str, Any], /) -> None:
     )
     if figures["note"]:
         console.echo(f"{figures['note']}\n")
-    header = ["level", "writes", "reads", "discards", "slots at most"]
+    header = ["level", "writes", "reads", "discards", "peak slots"]
     if figures.get("by_variable"):
-        header[-1:] = ["arrays at most", "bytes at most"]
+        header[-1:] = ["peak arrays", "peak bytes"]
     rows = [
         [bytes_text(value) if name == "peak_bytes" else str(value) for name, value in level.items()]
         for level in figures["levels"]
@@ -167,7 +180,7 @@ def show(figures: dict[str, Any], /) -> None:
 
 
 def _how(figures: dict[str, Any]) -> str:
-    """Return with which policy that is, where it was decided or given."""
+    """Return " with POLICY" or " without overlap", or "" if overlap was not considered."""
     if "overlap" not in figures:
         return ""
     return (

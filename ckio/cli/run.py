@@ -1,4 +1,4 @@
-"""`ckio run`: a model's adjoint by a schedule, on real storage."""
+"""The command `ckio run`: compute the gradient of a model, with checkpoints on real storage."""
 
 import textwrap
 from contextlib import suppress
@@ -12,6 +12,7 @@ from ckio.cli import console
 from ckio.cli.console import Unprinted, lasting, unread
 from ckio.cli.files import FILE, FOLDER, STDOUT, claimed_stdout, out, read_platform
 from ckio.cli.options import (
+    argument,
     by_variable_option,
     duration_option,
     effort_option,
@@ -33,54 +34,88 @@ from ckio.jobs.stopping import STOPPED, Halted, Stopper
 from ckio.parallel.group import RankGroup
 from ckio.platform import Platform
 
-STORAGE_GROUP: Final = "Storage, without --platform"
+STORAGE_GROUP: Final = "Storage levels, without --platform"
 RECOVERY_GROUP: Final = "Stopping, resuming, and failures"
 
 
 @with_example("ckio run burgers --steps 200 --ram 16KiB --disk scratch --check-gradient")
-@click.argument("model", required=False)
+@argument("model", "Model to run. May be left out with --resume.", required=False)
 @planner_options
 @settings_option
-@size_option("--ram", group=STORAGE_GROUP, help="memory for checkpoints, e.g. 2GiB")
-@option("--disk", type=FOLDER, metavar="DIR", group=STORAGE_GROUP, help="a place for files")
-@option("--archive", type=FILE, metavar="FILE.h5", group=STORAGE_GROUP, help="an HDF5 archive")
+@size_option(
+    "--ram",
+    group=STORAGE_GROUP,
+    help="Memory for checkpoints, e.g. 2GiB.  [default: half of the available memory, if no level"
+    " is given]",
+)
+@option(
+    "--disk",
+    type=FOLDER,
+    metavar="DIR",
+    group=STORAGE_GROUP,
+    help="Directory for checkpoints in files.",
+)
+@option(
+    "--archive",
+    type=FILE,
+    metavar="FILE.h5",
+    group=STORAGE_GROUP,
+    help="HDF5 file for checkpoints.",
+)
 @option(
     "--into", type=FOLDER, default=Path("ckio-run"), show_default=True, metavar="DIR",
-    help="the directory of the run",
+    help="Directory of the run, for its plan, timelines and results.",
 )  # fmt: skip
-@option("--control", type=FILE, metavar="FILE", help="controls to begin with: npz or HDF5")
 @option(
-    "--gradient", type=FILE, metavar="FILE", help="the gradient's file  [default: DIR/gradient.h5]"
+    "--control",
+    type=FILE,
+    metavar="FILE",
+    help="File with the values of the controls, npz or HDF5.  [default: those of the model]",
+)
+@option(
+    "--gradient",
+    type=FILE,
+    metavar="FILE",
+    help="HDF5 file for the gradient.  [default: DIR/gradient.h5]",
 )
 @option(
     "--resume",
     is_flag=True,
     group=RECOVERY_GROUP,
-    help="go on with the run in DIR, if there is one",
+    help="Resume the run in DIR; begin a new run if DIR contains none.",
 )
 @duration_option(
     "--walltime",
     group=RECOVERY_GROUP,
-    help="stop in time, to be resumed, before so long has passed",
+    help="Stop before this time since the start is over, e.g. 3h55m or 03:55:00. The run can be"
+    " resumed.  [default: no limit]",
 )
 @duration_option(
     "--every",
     group=RECOVERY_GROUP,
-    help="work between two adjoint checkpoints  [default: by --mtbf]",
+    help="Time of work between two adjoint checkpoints.  [default: computed from --mtbf]",
 )
 @duration_option(
-    "--mtbf", group=RECOVERY_GROUP, help="mean time between failures of the machine  [default: 1d]"
+    "--mtbf",
+    group=RECOVERY_GROUP,
+    help="Mean time between failures of the machine, e.g. 6h.  [default: 1d]",
 )
 @overlap_option
 @effort_option
 @by_variable_option
-@option("--check-gradient", "check", is_flag=True, help="verify the gradient by a Taylor test")
+@option("--check-gradient", "check", is_flag=True, help="Verify the gradient by a Taylor test.")
 @option(
-    "--guarded", is_flag=True, help="fail at the first step that breaks the model's declaration"
+    "--guarded",
+    is_flag=True,
+    help="Check that each step uses and overwrites only declared arrays; stop at the first error.",
 )
-@option("--allow-nan", is_flag=True, help="go on where values are not finite")
-@option("--keep", is_flag=True, help="leave the checkpoints that remain on the levels")
-@out("--log", metavar="FILE", help="append a line of JSON for each action; - is stdout")
+@option("--allow-nan", is_flag=True, help="Continue if values are infinite or not a number.")
+@option("--keep", is_flag=True, help="Do not remove the checkpoints that are stored at the end.")
+@out(
+    "--log",
+    metavar="FILE",
+    help="Append one line of JSON for each action to this file; - is stdout.",
+)
 @json_option
 def command(
     *,
@@ -93,29 +128,35 @@ def command(
     as_json: bool,
     **asked: Any,
 ) -> int:
-    """Run the adjoint of MODEL over --steps steps.
+    """Compute the gradient of MODEL over --steps time steps, with checkpoints on real storage.
 
-    MODEL is FILE.py:ATTRIBUTE, MODULE:ATTRIBUTE, or a name that `ckio calibrate --help` lists.
-    Without --steps it says itself when it is finished. The levels are those of --platform, a file
-    of `ckio calibrate`; without it those of --ram, --disk and --archive, which are calibrated
-    first. DIR gets the manifest, the plan, both timelines, the result, and in gradient.h5 the
-    functional, the controls and the gradient. Checkpoints go when the run ends well.
+    Use it for production runs, or with --check-gradient to test a model. MODEL is
+    FILE.py:ATTRIBUTE, MODULE:ATTRIBUTE, or a name that `ckio calibrate --help` lists. Without
+    --steps, the model itself reports when it has finished. The schedule is planned for the storage
+    levels of --platform, a file of `ckio calibrate`; without it, for those of --ram, --disk and
+    --archive, which are calibrated first.
 
-    With --resume a run that was killed or stopped goes on from the checkpoints that are left; what
-    is not given again is as it was begun. Where there is no run in DIR one begins, and of one that
-    has ended the result is printed. SIGTERM, Ctrl-C and --walltime stop a run with exit status 75.
+    DIR receives the manifest, the plan, the predicted and the measured timeline, and the result;
+    its file gradient.h5 contains the cost function (functional), the controls and the gradient. The
+    checkpoints are removed when the run has succeeded.
 
-    With --overlap auto the plan is the best of all, synchronous and overlapped, and says what I/O
-    overlaps with computation; so it is without a --planner, too, where `ckio calibrate` has
-    measured on all far levels what that costs. A run that is resumed goes on with its policy.
+    With --resume, a run that was killed or stopped continues from the checkpoints that survived.
+    Options that are not given again keep their values. If the run in DIR has ended, its result is
+    printed. SIGTERM, Ctrl-C and --walltime stop a run; the exit status is then 75.
 
-    With --by-variable, for a model that says what its steps use and overwrite (see `ckio analyze`),
-    an array that does not change is stored once, and one that is not read again is not stored.
+    With --overlap auto, the plan is the fastest of all schedules, with and without overlap. This is
+    the default without --planner, if `ckio calibrate --model` measured overlap on all levels but
+    the nearest. A resumed run keeps its policy.
 
-    With --guarded, for such a model, the exit status is 1 where a step uses or overwrites what is
-    not declared, or keeps between steps what is not in its state. It takes a few times as long.
+    With --by-variable, an array that does not change is stored once, and an array that is not read
+    again is not stored. For this, the model must declare which arrays its steps use and overwrite;
+    see `ckio analyze`.
 
-    With --check-gradient the exit status is 0 only if the gradient is verified.
+    With --guarded, each step of such a model is checked. The exit status is 1 if a step uses or
+    overwrites an array that is not declared, or keeps data between steps outside of its state. The
+    run takes a few times longer.
+
+    With --check-gradient, the exit status is 0 only if the gradient is verified.
     """
     with lasting(), all_ranks() as ranks:
         check_alike(ranks, click.get_current_context().params)
@@ -127,7 +168,7 @@ def command(
             display=console.display(quiet=as_json, rank=ranks.rank),
             **asked,
         )
-        with Stopper.within(walltime, ranks) as stopper:  # also while it is told what came of it
+        with Stopper.within(walltime, ranks) as stopper:  # also while the result is printed
             try:
                 result = job.run_on(ranks, stopper, resume=resume)
             except Halted as halted:
@@ -136,13 +177,13 @@ def command(
                 _show(result, into, as_json=as_json)
         if result.verified is False:
             wrong = RunFailed("the gradient is NOT verified")
-            wrong.shared = True  # all ranks compared the same figures
+            wrong.shared = True  # all ranks raise it, because they compared the same numbers
             raise wrong
     return 0
 
 
 def _platform_of(path: Path, ranks: RankGroup) -> Platform:
-    """Return the platform in a file, as the first rank finds it."""
+    """Return the platform in a file, which only the first rank reads."""
     if ranks.is_alone:
         return read_platform(path)
     text = ranks.once(lambda: read_platform(path).dumps())
@@ -163,11 +204,12 @@ def _show(result: Result, into: Path, /, *, as_json: bool) -> None:
 
 
 def show(result: Result, /) -> None:
-    """Print a run as a person reads it: the verdict first."""
+    """Print the verdict on a run, the comparison of its timelines, and its facts."""
     console.echo(f"{textwrap.fill(verdict(result), 80)}\n")
     if result.report is None:
         console.echo(
-            "the rest was planned anew on the way: nothing to compare with the first plan\n"
+            "the remaining steps were planned again during the run; therefore it is not compared"
+            " with a prediction\n"
         )
     else:
         comparison.show(result.report)
@@ -178,13 +220,13 @@ def show(result: Result, /) -> None:
 
 
 def _show_halted(halted: Halted, job: Job, /, *, as_json: bool, rank: int, ranks: int) -> int:
-    """Say how to resume; return the exit status, which says it where nothing can be printed."""
+    """Print the command that resumes the run; return the exit status of a stopped run."""
     if rank:
-        return 0  # the first one gives the job its status
+        return 0  # the first rank gives the job its exit status
     line = resume_line(job.directory, ranks, job.request.model)
     if as_json:
         with suppress(OSError):
             console.print_json({**halted.figures(), "resume": line})
     with suppress(OSError):
-        console.echo(f"ckio: {halted}; go on with: {line}", err=True)
+        console.echo(f"ckio: {halted}; resume with: {line}", err=True)
     return STOPPED

@@ -1,4 +1,4 @@
-"""`ckio show`: a schedule or a timeline as a picture."""
+"""The command `ckio show`: draw a schedule or a timeline."""
 
 import gzip
 import shutil
@@ -17,7 +17,7 @@ from ckio.cli.files import (
     write_bytes,
     write_text,
 )
-from ckio.cli.options import option, with_example
+from ckio.cli.options import argument, option, with_example
 from ckio.errors import BadInput
 from ckio.jobs.planning import blamed_on
 from ckio.platform import Platform
@@ -31,14 +31,28 @@ from ckio.schedule.timeline import Timeline
 
 
 @with_example("ckio show plan.txt --svg plan.svg")
-@click.argument("file", type=INPUT)
-@option("--platform", type=INPUT, metavar="FILE", help="where FILE does not say it")
-@out("--svg", metavar="OUT", help="write the pictures as SVG")
-@out("--png", metavar="OUT", help="write the pictures as PNG  [needs ckio[png]]")
-@out("--html", metavar="OUT", help="write a page of pictures")
-@out("--perfetto", metavar="OUT", help="write a trace that Perfetto opens; .gz is compressed")
-@option("--all-events", is_flag=True, help="merge nothing in the trace, however long it is")
-@option("--width", type=click.IntRange(40, 10_000), help="columns of the text picture")
+@argument("file", "Schedule of `ckio plan -o`, or a timeline; - is stdin.", type=INPUT)
+@option(
+    "--platform",
+    type=INPUT,
+    metavar="FILE",
+    help="Platform file, if FILE does not contain its platform.",
+)
+@out("--svg", metavar="OUT", help="Write the pictures to this SVG file; - is stdout.")
+@out("--png", metavar="OUT", help="Write the pictures to this PNG file.  [needs ckio[png]]")
+@out("--html", metavar="OUT", help="Write an HTML page with the pictures.")
+@out(
+    "--perfetto",
+    metavar="OUT",
+    help="Write a trace for the viewer Perfetto (ui.perfetto.dev); OUT.gz is compressed.",
+)
+@option("--all-events", is_flag=True, help="Do not merge short actions in a long trace.")
+@option(
+    "--width",
+    type=click.IntRange(40, 10_000),
+    metavar="N",
+    help="Number of columns of the text picture.  [default: width of the terminal]",
+)
 def command(
     *,
     file: Path,
@@ -50,18 +64,21 @@ def command(
     all_events: bool,
     width: int | None,
 ) -> None:
-    """Draw FILE, a schedule from `ckio plan -o` or a timeline: as text, or as the files asked for.
+    """Draw the schedule or the timeline in FILE, as text or as files.
 
-    FILE may be -, which is stdin, and one OUT may be -, which is stdout.
+    Use it to see which steps are stored, read and computed again. FILE was written by `ckio plan
+    -o`, `ckio simulate -o` or `ckio run`. Without further options, a picture in text is printed.
+    One of the files OUT may be -, which is stdout.
 
-    Pictures and traces have time in them: of a schedule they show its simulated timeline, and of
-    a measured timeline the page shows both. In a trace of more than 100,000 events, short actions
-    of one kind are merged into slices that say how many they are and how long they take.
+    Pictures and traces show the actions over time. Therefore a schedule is simulated first. For a
+    measured timeline, the HTML page shows the simulated timeline as well. In a trace of more than
+    100,000 events, short actions of one kind are merged into slices, which contain their number and
+    their time.
     """
     found = read_document(file)
     files = [path for path in (svg, png, html, perfetto) if path is not None]
     if all_events and perfetto is None:
-        raise BadInput("--all-events is about the trace: give --perfetto OUT")
+        raise BadInput("--all-events is an option of the trace; give --perfetto OUT as well")
     if not files:
         columns = width or shutil.get_terminal_size((100, 24)).columns
         console.echo(render(found.timeline or found.schedule.actions, width=max(40, columns)))

@@ -1,4 +1,4 @@
-"""`ckio simulate`: a schedule's timeline before it costs anything."""
+"""The command `ckio simulate`: predict the timeline of a schedule without running the model."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from ckio.cli.files import (
     write_text,
 )
 from ckio.cli.options import (
+    argument,
     by_variable_option,
     cost_options,
     effort_option,
@@ -49,11 +50,11 @@ if TYPE_CHECKING:
 RANKS_GROUP: Final = "Many ranks, or runs that vary by chance"
 
 _NAMES: Final = ("shared", "spread", "jitter", "barrier", "seed")
-"""The options that say something of ranks, beside their number."""
+"""The options that describe the ranks, except their number."""
 
 
 def _shared(_context: click.Context, _option: click.Parameter, values: Any) -> Any:
-    """Return shared channels by name; none is named twice."""
+    """Return the shared channels by name; raises BadParameter if a name occurs twice."""
     channels: dict[str, Shared] = {}
     for value in values:
         try:
@@ -69,45 +70,50 @@ def _shared(_context: click.Context, _option: click.Parameter, values: Any) -> A
 ranks_options = together(
     option(
         "--ranks", type=click.IntRange(1), metavar="N", group=RANKS_GROUP,
-        help="simulate so many ranks, all with this schedule",
+        help="Simulate N ranks that all execute this schedule.",
     ),
     option(
         "--shared", multiple=True, metavar="CHANNEL=BANDWIDTH[,collective]", callback=_shared,
         group=RANKS_GROUP,
-        help="bytes per second of all ranks together, e.g. archive=100GB; may be repeated;"
-        " collective: writes begin when all ranks have come",
+        help="Bandwidth of this channel for all ranks together, in bytes per second, e.g."
+        " archive=100GB. With collective, a write begins when all ranks have reached it. May be"
+        " repeated.",
     ),
     option(
-        "--spread", metavar="DRAWN", callback=read_by(parse_spread), group=RANKS_GROUP,
-        help="a factor on the computing of each rank: lognormal:SIGMA or quantiles:FACTOR,...",
+        "--spread", metavar="DIST", callback=read_by(parse_spread), group=RANKS_GROUP,
+        help="Distribution of a random factor on the computing time of each rank:"
+        " lognormal:SIGMA or quantiles:FACTOR,...  [default: no variation]",
     ),
     option(
-        "--jitter", metavar="DRAWN", callback=read_by(parse_spread), group=RANKS_GROUP,
-        help="one on each step of each rank",
+        "--jitter", metavar="DIST", callback=read_by(parse_spread), group=RANKS_GROUP,
+        help="Distribution of a random factor on the time of each step of each rank, in the"
+        " same form.  [default: no variation]",
     ),
     option(
         "--barrier", type=click.Choice([barrier.value for barrier in Barrier]), group=RANKS_GROUP,
-        help="when all ranks wait for the slowest: never, after each step, or before each transfer"
-        " on a shared channel",
+        help="When all ranks wait for the slowest: none, never; step, after each step; stretch,"
+        " before each transfer on a shared channel.  [default: none]",
     ),
     option(
-        "--seed", type=click.IntRange(0), group=RANKS_GROUP,
-        help="which factors are drawn  [default: 0]",
+        "--seed", type=click.IntRange(0), metavar="N", group=RANKS_GROUP,
+        help="Seed of the random numbers.  [default: 0]",
     ),
 )  # fmt: skip
-"""The options of `--ranks`, which `ranks_of` takes up."""
+"""The options about ranks, which `ranks_of` reads."""
 
 
 def ranks_of(options: dict[str, Any], /) -> Ranks | None:
-    """Return the ranks that the options ask for, which are taken out; None without `--ranks`.
+    """Remove the options about ranks from `options`, and return the ranks; None without `--ranks`.
 
-    Raises BadInput where something is said of ranks, but not how many there are.
+    Raises BadInput if an option describes the ranks, but `--ranks` does not give their number.
     """
     count = options.pop("ranks")
     given = {name: value for name in _NAMES if (value := options.pop(name)) not in (None, {})}
     if count is None:
         if given:
-            raise BadInput(f"--{next(iter(given))} is for many ranks; say how many: --ranks")
+            raise BadInput(
+                f"--{next(iter(given))} is for many ranks; give their number with --ranks"
+            )
         return None
     if "barrier" in given:
         given["barrier"] = Barrier(given["barrier"])
@@ -115,7 +121,7 @@ def ranks_of(options: dict[str, Any], /) -> Ranks | None:
 
 
 @with_example("ckio simulate plan.txt --overlap all")
-@click.argument("file", type=INPUT, required=False)
+@argument("file", "Schedule to simulate. Without it, one is planned.", type=INPUT, required=False)
 @planner_options
 @cost_options
 @overlap_option
@@ -124,9 +130,9 @@ def ranks_of(options: dict[str, Any], /) -> Ranks | None:
 @ranks_options
 @option(
     "--repeat", type=click.IntRange(2), metavar="N", group=RANKS_GROUP,
-    help="simulate so many runs, which vary by chance as calibration saw it",
+    help="Simulate N runs whose times vary randomly, as much as calibration measured.",
 )  # fmt: skip
-@out("-o", "--output", help="write the timeline to this file; - is stdout")
+@out("-o", "--output", help="Write the timeline to this file; - is stdout.")
 @json_option
 def command(
     *,
@@ -137,22 +143,27 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Simulate the schedule in FILE, or the one that the planning options ask for.
+    """Predict when each action of a schedule begins and ends, and how long each level is busy.
 
-    A schedule that `ckio plan -o` wrote knows its platform; --platform simulates it on another.
+    Use it after `ckio plan`, to see whether computing or storage limits the run time, and what
+    overlap, slower storage or many ranks would change. The schedule is read from FILE, which `ckio
+    plan -o` wrote; without FILE, it is planned with the options of `ckio plan`. A FILE contains its
+    platform; --platform simulates the schedule on another one.
 
-    With --overlap, I/O overlaps with computation: so many checkpoints may wait to be written, and
-    so many be read before they are needed (`all`: as many as memory has space for), none earlier
-    than so many seconds of computing before its use. With `auto` the plan is the best of all,
-    synchronous and overlapped. A FILE is simulated with the policy that it was planned for.
+    With --overlap, checkpoints are transferred while the model computes. write_behind is the number
+    of checkpoints that may wait in memory to be written, and read_ahead the number that may be read
+    before they are needed; `all` means as many as fit into memory. No checkpoint is read earlier
+    than horizon seconds of computing before its use. `auto` means the fastest policy for a new
+    plan; a FILE keeps its own policy then, as it does without --overlap.
 
-    With --ranks, so many ranks have this schedule, each with levels of its own; those that are
-    --shared have one bandwidth for all.
+    With --ranks, N ranks execute the same schedule, each with its own storage levels. The ranks
+    divide the bandwidth of the levels that are named by --shared.
 
-    With --repeat, times are drawn from the distributions that `ckio calibrate --model` found, as
-    --seed says, and of so many runs the interval is told that holds nine of ten.
+    With --repeat, the times of N runs are drawn from the distributions that `ckio calibrate
+    --model` measured. The interval that contains nine of ten run times is printed.
 
-    With --by-variable the plan is on single variables of --model, as `ckio run` does it.
+    With --by-variable, each array of the state of --model is stored separately, and only when it is
+    needed, as `ckio run --by-variable` does.
     """
     seed = _seed(options, repeat)
     ranks = ranks_of(options)
@@ -162,7 +173,9 @@ def command(
     overlap = policy(overlap, planned.overlap, f"of {file or 'the plan'}", display)
     if ranks is not None:
         if output is not None:
-            raise BadInput("--ranks has no timeline to write; leave out --output")
+            raise BadInput(
+                "--output writes the timeline of one rank; leave out --output or --ranks"
+            )
         with blamed_on(file):
             simulate_and_say(schedule, platform, ranks, overlap, as_json=as_json)
         return
@@ -181,7 +194,7 @@ def command(
         "makespan": timeline.makespan,
         "busy": busy_seconds(timeline, platform),
     }
-    name = options.get("model") or next(iter(platform.models), "")
+    name = options.get("model")
     interval = expected(timeline.makespan, name, platform, overlap=bool(overlap))
     if interval is not None:
         figures["interval"] = asdict(interval)
@@ -206,12 +219,12 @@ def command(
 def _print(
     schedule: Schedule, figures: dict[str, Any], overlap: Overlap, interval: Interval | None
 ) -> None:
-    """Print a timeline's makespan, how it varies, and who is busy how long."""
+    """Print the makespan of a timeline, its variation, and how long each resource is busy."""
     makespan = figures["makespan"]
     steps, actions = schedule.chain.length, len(schedule)
     console.echo(f"{steps} steps, {actions} actions: makespan {makespan:.6g} s")
     if "repeat" in figures:
-        console.echo(_told(figures["repeat"]))
+        console.echo(_repeated_line(figures["repeat"]))
     elif interval is not None:
         console.echo(interval.said())
     console.echo()
@@ -223,13 +236,13 @@ def _print(
     ]
     console.print_table("", ["resource", "busy s", "of the makespan"], share)
     if overlap:
-        console.echo(_said(overlap, figures))
+        console.echo(_overlap_lines(overlap, figures))
 
 
 def _seed(options: dict[str, Any], repeat: int | None) -> int:
-    """Return the seed of the runs, which is taken out of the options where it is not of ranks.
+    """Return the seed of repeated runs; remove it from `options` unless it is for ranks.
 
-    Raises BadInput where nothing is drawn, or both.
+    Raises BadInput if both `--ranks` and `--repeat` are given, or a seed and neither of them.
     """
     seed = options["seed"]
     if options["ranks"] is not None:
@@ -237,19 +250,19 @@ def _seed(options: dict[str, Any], repeat: int | None) -> int:
             raise BadInput("--repeat is for one rank; leave out --ranks")
     elif seed is not None:
         if repeat is None:
-            raise BadInput("--seed is for what is drawn: say how many, --ranks or --repeat")
+            raise BadInput("--seed is for random numbers; give --ranks or --repeat as well")
         options["seed"] = None
     return seed or 0
 
 
 def _interval(runs: Repeated) -> dict[str, float]:
-    """Return the mean of many makespans, and what 5, 50 and 95 % of them do not exceed."""
+    """Return the number of runs, the mean of their makespans, and the 5, 50 and 95 % quantiles."""
     parts = {"p05": 0.05, "p50": 0.5, "p95": 0.95}
     quantiles = {name: runs.quantile(part) for name, part in parts.items()}
     return {"runs": len(runs.makespans), "mean": runs.mean, **quantiles}
 
 
-def _told(figures: dict[str, float]) -> str:
+def _repeated_line(figures: dict[str, float]) -> str:
     return (
         f"of {figures['runs']} runs, nine of ten take {figures['p05']:.6g} to"
         f" {figures['p95']:.6g} s; half of them up to {figures['p50']:.6g} s, the mean is"
@@ -257,16 +270,17 @@ def _told(figures: dict[str, float]) -> str:
     )
 
 
-def _said(policy: Overlap, figures: dict[str, Any]) -> str:
-    """Return what overlap does, in words."""
+def _overlap_lines(policy: Overlap, figures: dict[str, Any]) -> str:
+    """Return the effect of overlap as text."""
     saved = figures["synchronous"] - figures["makespan"]
-    ends = f"; transfers go on for {figures['after']:.6g} s after it" if figures["after"] else ""
+    last = f"; transfers end {figures['after']:.6g} s after its last action"
+    ends = last if figures["after"] else ""
     hidden = f"{figures['hidden']:.1%}" if saved >= 0 else "nothing"
     return (
         f"With {policy}: {abs(saved):.6g} s {'less' if saved >= 0 else 'more'} than the"
-        f" {figures['synchronous']:.6g} s without overlap; {hidden} of the time for far levels is"
-        " hidden.\n"
-        f"The program itself copies and waits for {figures['waiting']:.6g} s{ends}.\n"
+        f" {figures['synchronous']:.6g} s without overlap; {hidden} of the transfer time"
+        " of far levels is hidden.\n"
+        f"The model waits {figures['waiting']:.6g} s for copies and transfers{ends}.\n"
     )
 
 
@@ -278,17 +292,17 @@ def _planned(
     many: bool,
     display: Display,
 ) -> tuple[Planned | Document, Platform, Planning | None]:
-    """Return the schedule, the platform, and what a planner said of it, if one was asked.
+    """Return the schedule and its platform; and the planning, if the schedule is not from a file.
 
-    Plans that overlap are compared for one rank and with whole checkpoints: they are no default for
-    `many` ranks, nor by variable.
+    Plans with overlap are compared for one rank and with whole checkpoints. Therefore they are not
+    the default for `many` ranks, nor if variables are stored separately.
     """
     by_variable = options.pop("by_variable")
     if file is None:
         if options["steps"] is None and options["costs"] is None:
             raise BadInput(
                 "there is nothing to simulate: give FILE, which `ckio plan -o` wrote, or --steps"
-                " and what else a plan needs"
+                " and the other options of `ckio plan`"
             )
         if overlap is None and many:
             overlap = SYNCHRONOUS
@@ -307,9 +321,9 @@ def _planned(
 def simulate_and_say(
     schedule: Schedule, platform: Platform, ranks: Ranks, overlap: Overlap, /, *, as_json: bool
 ) -> None:
-    """Simulate many ranks, and print what comes of it as a table or as JSON.
+    """Simulate many ranks, and print their times as tables or as JSON.
 
-    Raises BadInput as `simulate_ranks` does.
+    Raises BadInput in the same cases as `simulate_ranks`.
     """
     from ckio.sim.ranks.sharing import simulate_ranks
     from ckio.sim.ranks.stretches import is_shared
@@ -332,7 +346,7 @@ def simulate_and_say(
         return
     console.echo(
         f"{ranks.count} ranks, {schedule.chain.length} steps, {len(schedule)} actions:"
-        f" makespan {outcome.makespan:.6g} s, {alone:.6g} s for one alone"
+        f" makespan {outcome.makespan:.6g} s, {alone:.6g} s for one rank alone"
         + (f"; with {overlap}\n" if overlap else "\n")
     )
     _print_rank_tables(figures)
@@ -340,7 +354,7 @@ def simulate_and_say(
 
 
 def _rank_figures(outcome: "RanksOutcome", alone: float) -> dict[str, Any]:
-    """Return what is said of an outcome, in seconds and bytes."""
+    """Return the figures of an outcome, in seconds and bytes."""
     return {
         "makespan": outcome.makespan,
         "alone": alone,
@@ -362,7 +376,7 @@ def _rank_figures(outcome: "RanksOutcome", alone: float) -> dict[str, Any]:
 
 
 def _over_ranks(seconds: Any) -> dict[str, float]:
-    """Return the least, the median and the most of all ranks."""
+    """Return the least, the median and the largest value of all ranks."""
     least, median, most = np.quantile(seconds, (0.0, 0.5, 1.0)).tolist()
     return {"least": least, "median": median, "most": most}
 
@@ -384,5 +398,5 @@ def _print_rank_tables(figures: dict[str, Any]) -> None:
         for name, use in figures["channels"].items()
     ]
     if uses:
-        header = ["shared channel", "bytes/s", "achieved", "bytes", "busy s", "most ranks at once"]
+        header = ["shared channel", "bytes/s", "achieved", "bytes", "busy s", "peak ranks"]
         console.print_table("", header, uses)

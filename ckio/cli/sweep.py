@@ -1,4 +1,4 @@
-"""`ckio sweep`: what if the machine were another one? Plans for many, in a table and a picture."""
+"""The command `ckio sweep`: predict makespans for many machines, as a table and a picture."""
 
 from collections.abc import Sequence
 from math import isfinite
@@ -32,41 +32,46 @@ from ckio.sim.sweep import Answer
 FAILURES_GROUP: Final = "Runs that fail"
 
 _NOTHING: Final = 1e-12
-"""The part of a makespan below which an error is one of rounding alone."""
+"""The share of a makespan below which a statistical error is only a rounding error."""
 
 _REASONS: Final = 5
-"""So many different reasons are told below the table."""
+"""The largest number of different reasons that are printed below the table."""
 
 
 @with_example("ckio sweep --steps 200 --platform platform.toml --vary ram.slots=2,4,8 -o table.csv")
 @option(
     "--vary", "vary", multiple=True, metavar="AXIS",
-    help="NAME=VALUE,... or NAME=LOW:HIGH:COUNT; may be repeated  [default: memory]",
+    help="Quantity to vary, with its values: NAME=VALUE,... or NAME=LOW:HIGH:COUNT. May be"
+    " repeated.  [default: the capacity of the first level, by factors of 2]",
 )  # fmt: skip
 @planner_options
 @cost_options
 @overlap_option
 @ranks_options
 @duration_option(
-    "--mtbf", group=FAILURES_GROUP, help="mean time between failures  [default: never]"
+    "--mtbf",
+    group=FAILURES_GROUP,
+    help="Mean time between failures of the process, e.g. 6h.  [default: no failures]",
 )
 @duration_option(
     "--restart-time", group=FAILURES_GROUP,
-    help="from a failure until another process runs  [default: 0]",
+    help="Time from a failure until the run continues in a new process.  [default: 0]",
 )  # fmt: skip
 @option(
     "--trajectories", type=click.IntRange(1, 1_000_000), metavar="N", group=FAILURES_GROUP,
-    help=f"runs that fail, at each point  [default: {FAILING_RUNS}]",
+    help=f"Number of simulated runs at each point.  [default: {FAILING_RUNS}]",
 )  # fmt: skip
 @option(
     "--processes",
     type=click.IntRange(1),
-    help="how many plan at a time  [default: one for each core]",
+    metavar="N",
+    help="Number of processes that plan concurrently.  [default: one for each core]",
 )
-@out("-o", "--output", help="write a table of all points to this file, as CSV; - is stdout")
+@out("-o", "--output", help="Write a table of all points to this CSV file; - is stdout.")
 @out(
     "--picture",
-    help="draw makespans, and memory against makespan: .svg, .png  [needs ckio[plot]]",
+    help="Draw the makespans, and memory against makespan, to this .svg or .png file.  [needs"
+    " ckio[plot]]",
 )
 @json_option
 def command(
@@ -82,41 +87,48 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Ask what a chain of --steps would take on other machines than the --platform.
+    """Predict the makespan (run time) on other machines, for example with more memory.
 
-    Without --vary the question is how much more memory would save, and how much less would cost:
-    the capacity of the first level is varied in powers of two.
+    Use it to decide how much memory to request, which level to add, or which planner to use.
+    Without --vary, the capacity of the first level of the --platform is varied by factors of 2,
+    which shows what more memory would save and what less memory would cost.
 
-    Every --vary is an axis, and all combinations of their values are planned and priced:
+    Each --vary names a quantity and its values. A schedule for --steps time steps is planned for
+    each combination of the values:
 
     \b
-    ram.capacity=1GiB:64GiB:13   13 capacities that grow by equal factors
-    ram.slots=1,2,4,8            capacity for so many restart checkpoints
-    nvme.bandwidth=1GB,4GB       bytes a second; .write.bandwidth and .read.bandwidth
-    nvme.latency=0,1e-3          seconds; .write.latency and .read.latency
-    nvme.ratio=1,0.5             stored bytes per byte of a checkpoint: it takes less space
-    nvme=on,off                  with the level, and without it
-    planner=hrevolve,mixed       steps=..., working_memory=..., and all costs and sizes
+    ram.capacity=1GiB:64GiB:13   13 capacities, from 1 to 64 GiB in equal factors
+    ram.slots=1,2,4,8            capacity in number of restart checkpoints
+    nvme.bandwidth=1GB,4GB       bytes/s; or .write.bandwidth, .read.bandwidth
+    nvme.latency=0,1e-3          seconds; or .write.latency, .read.latency
+    nvme.ratio=1,0.5             stored bytes per byte (compression)
+    nvme=on,off                  with and without the level
+    planner=hrevolve,mixed       planners
+    steps=100,200                time steps; also working_memory, and each
+                                 cost and size: advance, restart, ...
     overlap=none,all,auto        or a policy, with / instead of its commas
-    ranks=1:4096:13              with --shared, as in `ckio simulate`
-    mtbf=1h,6h,1d,never          mean time between failures, one over their rate
+    ranks=1:4096:13              ranks, with --shared as in `ckio simulate`
+    mtbf=1h,6h,1d,never          mean time between failures
 
-    Without --overlap a plan is synchronous, but for that of the planner `overlapped`.
+    Without --overlap, no transfers overlap with computation, except for the planner `overlapped`.
 
-    Where runs fail, the makespan is the mean of --trajectories, as `ckio failures` finds it where
-    the adjoint is stored at Daly's interval; all points see the same failures.
+    With failures (--mtbf), the makespan is the mean of N runs (--trajectories), as in `ckio
+    failures`. The adjoint is then stored at Daly's interval, and all points see the same failures.
 
-    A point where no schedule fits is a row with the reason. The Pareto front is of all points that
-    no other beats both in makespan and in bytes of checkpoints on the first level.
+    The table gives the reason for each point that has no schedule. The Pareto front contains each
+    point for which no other is better both in makespan and in bytes of checkpoints on the first
+    level.
     """  # noqa: D301  (the mark tells click to leave these lines as they are)
     if picture is not None:
         if picture == STDOUT:
-            raise BadInput("a picture on stdout has no name that says what it is; name a file")
+            raise BadInput(
+                "--picture -: the suffix of a file gives the format; name a file, e.g. sweep.svg"
+            )
         _check_suffix(picture.suffix, by_matplotlib=bool(vary))
     display = console.display(quiet=as_json)
     if any(text.startswith("ranks=") for text in vary):
         if options["ranks"] is not None:
-            raise BadInput("--ranks is what --vary ranks=... varies; give one of them")
+            raise BadInput("--ranks and --vary ranks=... set the same quantity; give one of them")
         options["ranks"] = 1
     asked = what_if(
         vary,
@@ -174,7 +186,7 @@ def _draw_memory(path: Path, answered: Answered) -> None:
 
 
 def _show(answered: Answered, *, all_points: bool) -> None:
-    """Print the points, or only those on the front, as a person reads them; then the sentence."""
+    """Print a table of all points, or of the Pareto front, and the result as a sentence."""
     shown = [at for at in range(len(answered.answers)) if all_points or answered.front[at]]
     bold = [row for row, at in enumerate(shown) if answered.front[at]]
     title = "" if all_points else "the Pareto front of memory against makespan"
@@ -186,7 +198,7 @@ def _show(answered: Answered, *, all_points: bool) -> None:
     for reason in list(reasons)[:_REASONS]:
         console.echo(f"no schedule: {reason}")
     if len(reasons) > _REASONS:
-        console.echo(f"and {len(reasons) - _REASONS} other reasons")
+        console.echo(f"no schedule: {len(reasons) - _REASONS} other reasons")
     if curve := answered.over_memory():
         nbytes, seconds = curve.everything
         console.echo(f"store everything: {bytes_text(nbytes)}, {seconds_text(seconds)}")

@@ -1,9 +1,11 @@
-"""Runs that survive their process: begun, stopped, resumed, with the gradient as their result.
+"""Runs that survive their process. A run is begun, stopped and resumed; its result is the gradient.
 
-request     what is asked for, and what a begun run keeps of it
-job         `Job`, the object that a Python caller has
-begin       beginning and resuming a run; `unknown` for a model that says when it is finished
-conclude    from a schedule to the result
+job         `Job`, the object for a Python caller
+request     `Request`, the options of a run, and the manifest, the part that is stored
+begin       begins a run (`unknown`: one whose model decides when it is finished)
+resume      resumes a run from the checkpoints that an earlier process stored
+process     performs a schedule and computes the result
+stopping    stops a run before the walltime ends, and stores its state
 directory   the files of a run
 """
 

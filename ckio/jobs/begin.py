@@ -1,4 +1,4 @@
-"""Beginning a run: it is planned, its directory is written, and its levels are opened."""
+"""Beginning a run: planning it, writing its directory, and opening its levels."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -32,11 +32,11 @@ from ckio.schedule.text import dumps, header_lines
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 
-_ALLOW: Final = "--allow-nan goes on with such values"
+_ALLOW: Final = "--allow-nan continues with such values"
 
 
 def begin(process: Process, directory: RunDirectory, /) -> Result:
-    """Begin a run and carry it to its end; raises Halted where it is stopped before."""
+    """Begin a run, and perform it to its end; raises Halted if it is stopped before."""
     request, display = process.request, process.display
     with cleared_if_nothing_is_left(directory):
         model = process.model()
@@ -84,7 +84,7 @@ def levels_of(process: Process, manifest: Manifest, /) -> AbstractContextManager
 def start(
     process: Process, directory: RunDirectory, model: Differentiable, kept: Kept, /
 ) -> Manifest:
-    """Write what identifies a run that begins with this fresh model, and its given controls."""
+    """Write the manifest of a run that begins with this fresh model, and the controls if given."""
     request, planning, ranks = process.request, process.planning, process.ranks
     given = None
     if request.control is not None:
@@ -109,14 +109,14 @@ def start(
 
 
 def declared(variables: Variables | None) -> str | None:
-    """Return the digest of what a model declares of its variables."""
+    """Return the digest of the variables and flows that a model declares; None without them."""
     if variables is None:
         return None
     return xxhash.xxh3_128("".join(header_lines(variables)).encode()).hexdigest()
 
 
 def _first(process: Process, model: Differentiable, /) -> tuple[Schedule, Kept, Planned]:
-    """Return the schedule of a new run, where its adjoints go, and what it was made of."""
+    """Return the schedule of a new run, the level of its adjoint checkpoints, and its plan."""
     request, plans = process.request, list[Planned]()
 
     def planned(chain: Chain, smaller: Platform) -> Schedule:
@@ -133,14 +133,14 @@ def _first(process: Process, model: Differentiable, /) -> tuple[Schedule, Kept, 
         mtbf=request.mtbf or DAY,
         always=request.walltime is not None,
     )
-    # The last plan that fits is the one that is taken, where plans say what is to overlap.
-    return schedule, kept, plans[-1]
+    return schedule, kept, plans[-1]  # first_plan uses the last plan that it asks for
 
 
 def wrapping(request: Request, /) -> Callable[[Any], Any] | None:
-    """Return what a model of this run is put into; None for nothing.
+    """Return a function that wraps a model of this run in its checks; None if there are none.
 
-    Steps are held against the declaration first: such a model is altered on purpose meanwhile.
+    The check of the declaration (`guarded`) is the inner one, because it changes values of the
+    model on purpose during a step.
     """
     name = request.model or ""
 
@@ -155,7 +155,7 @@ def wrapping(request: Request, /) -> Callable[[Any], Any] | None:
 
 
 def with_control(fresh: Callable[[], Any], control: Any, /) -> Any:
-    """Return a maker of the same models with these controls."""
+    """Return a function that makes the same models with these controls."""
 
     def made() -> Any:
         model = fresh()
@@ -167,9 +167,10 @@ def with_control(fresh: Callable[[], Any], control: Any, /) -> Any:
 
 @contextmanager
 def cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
-    """Leave no directory of a new run that failed before a durable level held a checkpoint.
+    """Return a context that removes the directory of a new run which fails in the block.
 
-    A result that was written stays, whatever failed after it.
+    The directory remains if a durable level has a checkpoint of the run, if the run was stopped, or
+    if an error occurred while the result was written.
     """
     try:
         yield
@@ -184,7 +185,7 @@ def cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
 
 
 def write_plan(directory: RunDirectory, schedule: Schedule, process: Process, /) -> Timeline:
-    """Write the plan of this process; return the timeline that is predicted for it."""
+    """Write the plan of this process, and return its predicted timeline."""
     platform, overlap = process.platform, process.overlap
     predicted = simulate(schedule, platform, overlap=overlap)
     times = dumps(schedule, platform, predicted, overlap=overlap, origin="predicted")

@@ -1,20 +1,22 @@
-"""The directory of a run: what it is, what was planned, and what came of it.
+"""The directory of a run: its identity, its plan, and its result.
 
-    manifest.json     what identifies the run, and what resuming it needs: see `Manifest`
-    control.h5        the controls that were given to it, if any were
-    platform.toml     the platform, where the run calibrated it itself
-    schedule.txt      the schedule of the process that worked on it last, with the platform
-    schedule-1.txt    that of the first process where there were more, then of the second, ...
+    manifest.json     the identity of the run, with the data for resuming it: see `Manifest`
+    control.h5        the controls, if any were given
+    platform.toml     the platform, if the run calibrated it itself
+    schedule.txt      the schedule of the last process, with the platform
+    schedule-1.txt    the schedule of the first process, if there were several; then schedule-2, ...
     predicted.txt     the simulated timeline of schedule.txt
-    measured.txt      the measured one, once the schedule has been performed
+    measured.txt      the measured timeline, after the schedule was performed
     gradient.h5       functional, controls and gradient: see `ckio.jobs.gradients`
-    result.json       what `ckio run --json` prints, once the run has ended
+    result.json       the entries that `ckio run --json` prints, after the run has ended
 
-The first plan is written before the manifest, and the manifest before any checkpoint: of what has
-no manifest, nothing came. Checkpoints are not in it: each level keeps its own, under the run's id.
+The first plan is written before the manifest, and the manifest before any checkpoint. A directory
+without a manifest therefore has no run that could be resumed. Checkpoints are not stored in the
+directory: they are on the levels, under the run's id.
 
-Texts end with their checksum, which is verified when they are read: in JSON it is the last entry,
-elsewhere a comment on a line of its own. Nothing is read or written through a symbolic link.
+Each text ends with its checksum, which is verified when the text is read. In JSON it is the last
+entry, and otherwise a comment on a separate line. Nothing is read or written through a symbolic
+link.
 """
 
 import errno
@@ -54,19 +56,19 @@ _NAMES: Final = (
 )
 WHOLE: Final = re.compile(_NAMES)
 HALF: Final = re.compile(rf"\.({_NAMES})\.part")
-"""The names of a run's files, whole and half written."""
+"""The names of a run's files: complete files, and partly written ones."""
 
 _MOST: Final = 1 << 32
-"""Bytes that a text in a run's directory may have: the schedule of a hundred million actions."""
+"""The most bytes of a text in a run's directory: a schedule of a hundred million actions."""
 
 _SEAL_OF_TEXT: Final = re.compile(r"## xxh3_128 ([0-9a-f]{32})\n\Z")
 _SEAL_OF_JSON: Final = re.compile(r',\s*"checksum": "([0-9a-f]{32})"\s*\}\s*\Z')
 
 
 class NewDirectory:
-    """A directory that was not there, or was empty, for the files of one piece of work.
+    """A new or empty directory for the files of one task.
 
-    Raises BadInput where it holds anything already or cannot be written.
+    Raises BadInput if it is not empty or cannot be written.
     """
 
     def __init__(self, path: Path, /, *, what: str = "results") -> None:
@@ -78,13 +80,15 @@ class NewDirectory:
             held = self._in_the_way()
         except OSError as error:
             self._remove_folders()
-            raise BadInput(f"{path}: cannot hold {what}: {error.strerror}") from None
+            raise BadInput(
+                f"{path}: cannot hold {what}: {error.strerror}; choose another directory"
+            ) from None
         _check_empty(path, held, what)
         if not os.access(path, os.W_OK | os.X_OK):
-            raise BadInput(f"{path}: cannot hold {what}: not writable")
+            raise BadInput(f"{path}: cannot hold {what}: not writable; choose another directory")
 
     def write(self, name: str, content: str | bytes, /) -> None:
-        """Write a file whole or not at all; it is on the disk when this returns."""
+        """Write a file completely or not at all. It is on the disk when the method returns."""
         self._written.append(name)
         try:
             write_whole(self.path / name, content)
@@ -92,17 +96,14 @@ class NewDirectory:
             raise BadInput(f"{self.path / name}: cannot be written: {error.strerror}") from None
 
     def clear(self) -> None:
-        """Leave everything as it was before: nothing came of it.
-
-        Only the files that were written here go, and the directory if that leaves it empty.
-        """
+        """Remove the files that were written, and the directory if it is then empty."""
         for name in self._written:
             with suppress(OSError):
                 (self.path / name).unlink(missing_ok=True)
         self._remove_folders()
 
     def _in_the_way(self) -> list[str]:
-        """List what it holds and should not; raises OSError."""
+        """Return the names in the directory that should not be there; raises OSError."""
         return sorted(entry.name for entry in self.path.iterdir())
 
     def _remove_folders(self) -> None:
@@ -112,9 +113,10 @@ class NewDirectory:
 
 
 def check_new(path: Path, /, *, what: str = "a run") -> None:
-    """Raise BadInput at once where a directory is not empty, before the work that is to fill it.
+    """Raise BadInput if a directory is not empty.
 
-    What else is wrong with it is found when it is made.
+    This is called before long work whose results go to the directory. Other errors are found when
+    the directory is created.
     """
     with suppress(OSError):
         _check_empty(path, sorted(entry.name for entry in path.iterdir()), what)
@@ -124,33 +126,34 @@ def _check_empty(path: Path, held: list[str], what: str) -> None:
     if held:
         run = MANIFEST in held
         holds = "already holds a run" if run else f"is not empty ({held[0]})"
-        hint = "go on with that by --resume, or " if run else ""
+        hint = "resume it by --resume, or " if run else ""
         raise BadInput(f"{path}: it {holds}; {hint}choose another directory for {what}")
 
 
 class RunDirectory(NewDirectory):
-    """The directory of a run, which one process has at a time: until `release`, or its end.
+    """The directory of a run. One process at a time locks it, until `release` or its end.
 
     Parameters
     ----------
     path
+        The directory.
     resume
-        Whether it may hold a run already, to go on with. What a process left that was killed before
-        its manifest is then removed.
+        Whether the directory may have a run, which is then resumed. In this case, files of a
+        process that was killed before it wrote the manifest are removed.
 
     Attributes
     ----------
     id : str
-        What the run is called on every level.
+        The name of the run on every level: eight hexadecimal digits.
     manifest : Manifest or None
-        What the run is; None until that is written.
+        The manifest; None until it is written.
 
     Raises
     ------
     BadInput
-        It holds something else, or a run that is not to be resumed, or cannot be used.
+        If the directory has other files, or a run although `resume` is false, or cannot be used.
     LevelInUse
-        Another process works on the same run.
+        If another process works on the same run.
     """
 
     manifest: Manifest | None = None
@@ -166,26 +169,26 @@ class RunDirectory(NewDirectory):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it holds a result."""
+        """Whether the directory has a result."""
         return os.path.lexists(self.path / RESULT)
 
     def write(self, name: str, content: str | bytes, /) -> None:
         super().write(name, sealed(content) if isinstance(content, str) else content)
 
     def begin(self, manifest: Manifest, /) -> None:
-        """Say what the run is, and where it is begun; the directory is taken from then on."""
+        """Write the manifest, with the current directory. From now on the run can be resumed."""
         begun = replace(manifest, here=str(Path.cwd()))
         self.write(MANIFEST, begun.dumps())
         self.manifest = begun
 
     def write_plan(self, schedule: str, predicted: str, /) -> None:
-        """Keep the texts of this process's plan, and the earlier schedule under a number."""
-        there = self.path / SCHEDULE
-        if there.exists():
+        """Write the texts of this process's plan, and keep the earlier schedule under a number."""
+        last = self.path / SCHEDULE
+        if last.exists():
             names = (f"schedule-{number}.txt" for number in count(1))
             name = next(name for name in names if not os.path.lexists(self.path / name))
-            with suppress(OSError):  # where nothing can be linked, the last one alone is kept
-                os.link(there, self.path / name, follow_symlinks=False)
+            with suppress(OSError):  # without links, only the last schedule is kept
+                os.link(last, self.path / name, follow_symlinks=False)
                 self._written.append(name)
         self.write(SCHEDULE, schedule)
         self.write(PREDICTED, predicted)
@@ -195,20 +198,20 @@ class RunDirectory(NewDirectory):
         return sound_platform_in(self.path)
 
     def read(self, name: str, /) -> str:
-        """Return the text of one of its files, without its checksum.
+        """Return the text of a file of the run, without its checksum.
 
-        Raises BadInput where it cannot be read, is a link, or is not as it was written.
+        Raises BadInput if the file cannot be read, is a symbolic link, or was changed.
         """
         return unsealed(read_text(self.path / name), self.path / name)
 
     def clear(self) -> None:
-        """Leave everything as it was before; without the manifest first, it is a run no more."""
+        """Remove the files that were written, the manifest first: then there is no run any more."""
         with suppress(OSError):
             (self.path / MANIFEST).unlink(missing_ok=True)
         super().clear()
 
     def release(self) -> None:
-        """Let other processes have it; may be called twice."""
+        """Unlock the directory for other processes. It may be called twice."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
@@ -228,35 +231,35 @@ class RunDirectory(NewDirectory):
 
 
 def _locked(path: Path) -> int:
-    """Return the open directory with a lock on it; -1 where its file system has none."""
+    """Return the open, locked directory; -1 if its file system has no locks."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
         raise LevelInUse(f"{path}: another process works on this run; wait for its end") from None
-    except OSError:  # the levels have locks of their own
+    except OSError:  # without this lock, those of the levels still protect the checkpoints
         os.close(fd)
         return -1
     return fd
 
 
 def manifest_in(path: Path, /) -> Manifest:
-    """Read the manifest in the directory of a run; raises BadInput where it is not sound."""
+    """Read the manifest in the directory of a run; raises BadInput if it is damaged."""
     file = path / MANIFEST
     text = read_text(file)
     said: object = None
     with suppress(ValueError, RecursionError):
         said = json.loads(text)
     if isinstance(said, dict) and said.get("format") not in (None, FORMAT):
-        return Manifest.loads(text, source=f"{file}")  # raises: it is older, or newer
+        return Manifest.loads(text, source=f"{file}")  # raises BadInput for another format
     return Manifest.loads(unsealed(text, file), source=f"{file}")
 
 
 def sound_platform_in(path: Path, /) -> Platform:
     """Read the platform in schedule.txt of the directory of a run.
 
-    Raises BadInput where the file is not as it was written.
+    Raises BadInput if the file was changed.
     """
     text = unsealed(read_text(path / SCHEDULE), path / SCHEDULE)
     return _platform_of(iter(text.splitlines(keepends=True)), path / SCHEDULE)
@@ -275,17 +278,19 @@ def _platform_of(lines: Iterator[str], schedule: Path) -> Platform:
 
 
 def read_text(path: Path, /) -> str:
-    """Return the text of a regular file, and never of what a link leads to; raises BadInput."""
+    """Return the text of a regular file; raises BadInput, also for a symbolic link."""
     with reading(path) as fd:
         if (size := os.fstat(fd).st_size) > _MOST:
-            raise BadInput(f"{path} has {size} bytes, which none of a run's files has")
+            raise BadInput(
+                f"{path} has {size} bytes; a file of a run has at most {_MOST}; restore the file"
+            )
         with os.fdopen(fd, encoding="utf-8", closefd=False, newline="") as file:
             return file.read()
 
 
 @contextmanager
 def reading(path: Path, /) -> Iterator[int]:
-    """Open a regular file, and never what a link leads to; raises BadInput for all that fails."""
+    """Open a regular file; raises BadInput for every failure, also for a symbolic link."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
@@ -303,7 +308,7 @@ def reading(path: Path, /) -> Iterator[int]:
 
 
 def sealed(text: str, /) -> str:
-    """Return a text with its checksum at its end, as JSON or as the lines of a schedule have it."""
+    """Return a text with its checksum at the end: an entry in JSON, and otherwise a comment."""
     body = text.rstrip()
     if body.startswith("{"):
         body = body.removesuffix("}").rstrip()
@@ -313,7 +318,7 @@ def sealed(text: str, /) -> str:
 
 
 def unsealed(text: str, source: object, /) -> str:
-    """Return a text without its checksum; raises BadInput where that is another one."""
+    """Return a text without its checksum; raises BadInput if the checksum does not match."""
     is_json = text.startswith("{")
     seal = (_SEAL_OF_JSON if is_json else _SEAL_OF_TEXT).search(text, max(0, len(text) - 256))
     body = text[: seal.start()] if seal else ""
@@ -331,7 +336,7 @@ def checksum_of(data: bytes, /) -> str:
 
 
 def json_line(data: Mapping[str, Any], /) -> str:
-    """Return an object on one line; numbers that are not finite, which JSON lacks, are null."""
+    """Return an object as one line of JSON. Infinity and NaN, which JSON lacks, become null."""
     return json.dumps(_finite(data), allow_nan=False)
 
 
@@ -349,7 +354,7 @@ def _finite(value: Any) -> Any:
 
 @contextmanager
 def all_ranks(comm: Comm | None = None) -> Iterator[RankGroup]:
-    """Give the ranks of this job, or of a communicator; what one of them raises all raise."""
+    """Return a context with the ranks of this job, or of `comm`. All raise an error of any rank."""
     if comm is None and (launched() or (0, 1))[1] > 1:
         from ckio.adapters.mpi import world
 
@@ -364,42 +369,43 @@ def all_ranks(comm: Comm | None = None) -> Iterator[RankGroup]:
     except CkioError as error:
         if not error.shared:
             raise
-        with suppress(RankFailed):  # of one that is gone
+        with suppress(RankFailed):  # of a rank that has ended
             ranks.leave(error)
         cause = error.__cause__
         if isinstance(cause, KeyboardInterrupt):
-            raise cause from None  # which has an exit status of its own
-        if isinstance(cause, CkioError):  # it says the same; what is behind it may say more
+            raise cause from None  # because it has an exit status of its own
+        if isinstance(cause, CkioError):  # has the same text, but its own cause may have more
             error.__cause__, error.__suppress_context__ = cause.__cause__, False
         raise
 
 
 def check_alike(ranks: RankGroup, given: Mapping[str, Any], /) -> None:
-    """Raise BadInput where ranks were started with other words than the first one."""
+    """Raise BadInput if a rank was started with other options than the first one."""
     every = ranks.gather({name: str(value) for name, value in given.items()})
     for rank, words in enumerate(every):
         for name in (name for name in words if words[name] != every[0][name]):
             raise BadInput(
-                f"the ranks were started with different words: {name} is {words[name]} on rank"
-                f" {rank}, and {every[0][name]} on rank 0"
+                f"the ranks were started with different options: {name} is {words[name]} on rank"
+                f" {rank}, and {every[0][name]} on rank 0; start all ranks with the same options"
             )
 
 
 class _Ranks(RankGroup):
-    """The ranks that a command runs on.
+    """The ranks on which a command runs.
 
     Attributes
     ----------
     directory : SharedDirectory or None
-        That of a run of which nothing came on this rank.
+        The directory of a run that failed without a checkpoint on this rank.
     """
 
     directory: "SharedDirectory | None" = None
 
     def leave(self, error: CkioError, /) -> None:
-        """Hear what all have left, when all are done; the first tells what it has not itself.
+        """Gather the checkpoints that an error leaves on all ranks, after all have finished.
 
-        Where it is nothing, the directory of the run goes.
+        If there are none, the directory of the run is removed. If the first rank has none, the
+        error gets a note about those of another rank, because only the first rank prints it.
         """
         every = self.comm.gather(left_by(error))
         if not any(every):
@@ -411,17 +417,17 @@ class _Ranks(RankGroup):
 
 
 def run_directory(path: Path, ranks: RankGroup, /, *, resume: bool = False) -> RunDirectory:
-    """Return the directory of a run, which its first rank has for all of them."""
+    """Return the directory of a run. With several ranks, the first rank accesses it for all."""
     if ranks.is_alone:
         return RunDirectory(path, resume=resume)
     return SharedDirectory(path, ranks, resume=resume)
 
 
 class SharedDirectory(RunDirectory):
-    """The directory of a run of many ranks: the first one reads and writes it, and tells the rest.
+    """The directory of a run of many ranks. The first rank reads and writes it for all.
 
-    All ranks make it and call its methods together, but for `clear` and `release`, with which a
-    rank may leave alone: what is to be cleared goes if it is on all ranks, when all have left.
+    The constructor and the methods are collective calls, except `clear` and `release`, which a rank
+    may call alone. The files are removed only if all ranks have called `clear`, after the last one.
     """
 
     def __init__(self, path: Path, ranks: RankGroup, /, *, resume: bool) -> None:
@@ -462,12 +468,12 @@ class SharedDirectory(RunDirectory):
             self._ranks.directory = self
 
     def release(self) -> None:
-        # What may yet be removed is kept from others until this process ends.
+        # A directory that may still be removed stays locked until this process ends.
         if self._own is not None and getattr(self._ranks, "directory", None) is not self:
             self._own.release()
 
     def remove(self) -> None:
-        """Leave everything as it was before, and let others have it."""
+        """Remove the files of the run, and unlock the directory."""
         if self._own is not None:
             self._own.clear()
             self._own.release()

@@ -1,4 +1,4 @@
-"""Lines of text, warnings, and a bar with the remaining time, while a run goes on."""
+"""The output of a run while it works: notes, warnings, and a bar with the remaining time."""
 
 import logging
 import sys
@@ -19,11 +19,15 @@ _EVERY: Final = 0.1
 """Seconds between two updates of a progress bar."""
 
 PATIENCE: Final = 2.0
-"""Seconds for which nobody needs to see that something goes on."""
+"""Seconds before a progress bar is shown, because shorter work needs none."""
 
 
 class Ticker(Protocol):
-    """Tells a progress bar that `steps` more are done, what comes next, and how many there are."""
+    """A function that advances a progress bar.
+
+    `steps` is the number of steps done since the last call, `say` a text that is shown, and `total`
+    the new total number of steps.
+    """
 
     def __call__(self, steps: int = 1, /, *, say: str = "", total: int | None = None) -> None: ...
 
@@ -37,16 +41,16 @@ def _log(text: str, /) -> None:
 
 @dataclass(frozen=True)
 class Display:
-    """Where a run tells what goes on; by default warnings are logged, and bars are on stderr.
+    """The output of a run. By default notes are dropped, warnings are logged, and bars are shown.
 
     Attributes
     ----------
     say : callable
-        Called with each line that is worth reading, such as the plan's note.
+        Called with each note, for example the note of the plan.
     warn : callable
-        Called with each line that has to be known, such as the failure of a level.
+        Called with each warning, for example the failure of a level.
     bars : bool
-        Whether progress bars are shown where stderr is a terminal.
+        Whether progress bars are shown on stderr, if it is a terminal.
     """
 
     say: Callable[[str], Any] = _nothing
@@ -54,13 +58,13 @@ class Display:
     bars: bool = True
 
     def tell(self, text: str, /) -> None:
-        """Say a text, if there is one."""
+        """Call `say` with a text, unless it is empty."""
         if text:
             self.say(text)
 
     @property
     def is_shown(self) -> bool:
-        """Whether a bar would be seen."""
+        """Whether bars are shown: stderr is a terminal, and bars are wanted."""
         return self.bars and sys.stderr is not None and sys.stderr.isatty()
 
     @contextmanager
@@ -74,10 +78,20 @@ class Display:
         left: Callable[[], float] | None = None,
         after: float = 0.0,
     ) -> Iterator[Ticker]:
-        """Show a bar with rate and remaining time, on a terminal; elsewhere nothing.
+        """Show a bar with rate and remaining time while the block runs, if bars are shown.
 
-        Without a total, it says that the work goes on. `left` returns how many seconds remain;
-        without it, they are taken from the rate. The bar is shown `after` so many seconds.
+        Parameters
+        ----------
+        what : str
+            The description of the work.
+        total : int, optional
+            The total number of steps. Without it, the bar shows only that the work continues.
+        unit : str
+            The unit of the rate.
+        left : callable, optional
+            Returns the remaining seconds. Without it, they are computed from the rate.
+        after : float
+            The seconds after which the bar appears.
         """
         if not self.is_shown:
             yield lambda *_, **__: None
@@ -120,7 +134,7 @@ class Display:
         done, shown = 0, time.monotonic()
 
         def tick(steps: int = 1, /, *, say: str = "", total: int | None = None) -> None:
-            # Steps may take microseconds, and they are being timed: the bar must not cost more.
+            # Steps may take microseconds and are measured, so that the bar must not take longer.
             nonlocal done, shown
             done += steps
             if not say and time.monotonic() < shown + _EVERY:
@@ -137,12 +151,12 @@ class Display:
 
 
 QUIET: Final = Display(bars=False)
-"""Tells warnings alone, through logging."""
+"""A display that only logs warnings."""
 
 
 @contextmanager
 def _shown(bar: "Progress", after: float) -> Iterator[None]:
-    """Show a bar after so many seconds, until the end."""
+    """Show a bar from `after` seconds on until the block ends."""
     if not after:
         with bar:
             yield
@@ -154,19 +168,19 @@ def _shown(bar: "Progress", after: float) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-        timer.join()  # it may be starting the bar just now
+        timer.join()  # because the timer may be starting the bar at this moment
         if bar.live.is_started:
             bar.stop()
 
 
 def share(tick: Ticker, /) -> Callable[[float], None]:
-    """Return a function that moves a bar to the part that is done, from 0 to 1."""
-    told = 0
+    """Return a function that advances a bar to the fraction that is done, from 0 to 1."""
+    before = 0
 
     def watch(done: float, /) -> None:
-        nonlocal told
+        nonlocal before
         now = int(100 * done)
-        tick(now - told, total=100)
-        told = now
+        tick(now - before, total=100)
+        before = now
 
     return watch

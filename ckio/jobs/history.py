@@ -134,9 +134,13 @@ def interval_of(predicted: float, ratios: Sequence[float], platform: Platform) -
 
 
 def expected(
-    predicted: float, model: str, platform: Platform, /, *, overlap: bool
+    predicted: float, model: str | None, platform: Platform, /, *, overlap: bool
 ) -> Interval | None:
-    """Return the interval of a run of this model on this host, by the history of the user."""
+    """Return the interval of a run of this model on this host, by the history of the user.
+
+    Without a name, the model is the first one of the platform.
+    """
+    model = model or next(iter(platform.models), "")
     kind = (_plain(model), host.node(), overlap)
     past = [run for run in read() if (run.model, run.host, run.overlap) == kind]
     return interval_of(predicted, [run.measured / run.predicted for run in past], platform)

@@ -1,4 +1,4 @@
-"""A run that survives its process, as one object: begun or resumed by `Job.run`."""
+"""`Job`: a run that survives its process. `Job.run` begins it or resumes it."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -43,71 +43,79 @@ Bytes = int | str
 
 
 class Job:
-    """A run in a directory of its own, which a process begins and any later one may resume.
+    """A run in a directory of its own. One process begins it, and any later process may resume it.
 
     For example, a gradient over 20,000 steps in batch jobs of four hours:
 
         job = ckio.Job("run1", model=make_model, steps=20_000, ram="64GiB", disk="/scratch")
-        result = job.run(walltime="3h55m")    # raises Halted where it was stopped in time
+        result = job.run(walltime="3h55m")    # raises Halted if the run was stopped in time
         result.gradient["zeta"]
 
-    Each batch job runs these same lines: the first begins the run, later ones resume it from the
-    checkpoints that are stored, and once it has ended the stored result is returned.
+    Each batch job runs these same lines. The first one begins the run. Each later one resumes it
+    from the checkpoints that are stored. After the run has ended, the stored result is returned.
 
     Parameters
     ----------
     directory : path
-        The directory of the run: its manifest, plan, timelines, result and gradient.
+        The directory of the run, with its manifest, plan, timelines, result and gradient.
     model : str or callable
-        A registered model, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, or what makes fresh models. None
-        only for a run that was begun before with a registered model.
+        The name of a registered model, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, or a function that
+        returns a fresh model. It may be None if the run was begun with a registered model.
     steps : int, optional
-        None for a model that says itself when it is finished, and for a run begun before.
+        The number of time steps n. None if the model decides itself when it is finished, or if the
+        run was begun before.
     settings : mapping, optional
-        Options that the model is made with.
+        The options with which the model is made.
     platform : Platform or path, optional
-        From `ckio calibrate`. Without it, the levels of the next three are calibrated when the run
-        begins, which takes some seconds, and the result is kept in the directory.
+        The levels with their measured costs, from `ckio calibrate`. Without it, the levels given by
+        `ram`, `disk` and `archive` are measured when the run begins. This takes some seconds, and
+        the result is stored in the directory.
     ram : int or str, optional
-        Bytes of memory for checkpoints, such as "2GiB". With neither platform nor levels it is half
-        of the memory that is available.
+        Memory for checkpoints, in bytes or as "2GiB". With no platform and none of these levels, it
+        is half of the available memory.
     disk, archive : path, optional
-        A directory for files of checkpoints, and an HDF5 file for them.
+        A directory for files of checkpoints, and an HDF5 file for checkpoints.
     planner : str, optional
-        "auto" by default: the best of all planners. Its own options are further keywords.
+        The planner. The default "auto" takes the best plan of all planners. The options of the
+        planner are given as further keywords.
     overlap : Overlap, "auto", "all", "none" or str, optional
-        Whether I/O overlaps with computation; by default as the plan decides.
+        The policy that decides which transfers overlap with computation. By default the plan
+        decides.
     effort : int, optional
         How long to search for plans with overlap: 1, 2 or 3.
     control : mapping of str to array, or path, optional
-        Controls to begin with, instead of the model's own; of many ranks, the part of this one.
+        The controls, instead of the model's own. With many ranks, the part of this rank.
     gradient : path, optional
         The file of the gradient; by default `gradient.h5` in the directory.
     every : float or str, optional
-        Work between two adjoint checkpoints, in seconds or as "10m"; Daly's interval by default.
+        The predicted work between two adjoint checkpoints, in seconds or as "10m". By default
+        Daly's interval.
     mtbf : float or str, optional
-        Mean time between failures of the machine, for that interval; a day by default.
+        The mean time between failures of the machine, in seconds or as "12h", from which that
+        interval is computed. By default one day.
     keep : bool
-        Whether checkpoints stay on the levels when the run has ended.
+        Whether checkpoints remain on the levels after the run has ended.
     by_variable : bool
-        Whether each variable of a state is stored only where it is needed.
+        Whether each variable of the state is stored separately, and only if it is needed.
     guarded : bool
-        Whether the run fails at the first step that breaks the model's declaration.
+        Whether the run fails at the first step that violates the model's declaration of what its
+        steps use and overwrite.
     check : bool
-        Whether the gradient is verified by a Taylor test.
+        Whether the gradient is verified by a Taylor test (see `check_gradient`).
     allow_nan : bool
-        Whether values that are not finite do not stop the run.
+        Whether the run continues if values are infinite or NaN.
     journal : Path or text file, optional
-        Where a line of JSON for each action goes.
+        The file to which a line of JSON is written for each action.
     comm : Comm, optional
-        The ranks; by default all that mpiexec or srun started, or this process alone.
+        The ranks. By default all ranks that mpiexec or srun started, or this process alone.
     display : Display, optional
-        Who is told what goes on; by default there is a progress bar on a terminal.
+        The object that receives progress and notes. By default a progress bar is drawn if the
+        output is a terminal.
 
     Raises
     ------
     BadInput
-        An argument is not what it has to be.
+        If an argument has a wrong type or value.
     """
 
     def __init__(
@@ -150,7 +158,10 @@ class Job:
             None if archive is None else Path(archive),
         )
         if platform is not None and any(place is not None for place in self._asked):
-            raise BadInput("a platform says what levels there are: leave out ram, disk and archive")
+            raise BadInput(
+                "ram, disk and archive cannot be given with a platform, which has levels of its"
+                " own; leave them out"
+            )
         self._measured = list[Platform]()  # shared with the jobs that `again` returns
         self._plans = list[tuple[Planning, Planned]]()
         self.request = Request(
@@ -179,32 +190,34 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the directory holds the result of a run that ended well."""
+        """Whether the directory has the result of a run that ended without an error."""
         return os.path.lexists(self.directory / RESULT)
 
     def run(self, *, walltime: Seconds | None = None, resume: bool = True) -> Result:
-        """Begin the run, or resume what an earlier process left of it; return its result.
+        """Begin the run, or resume the run that an earlier process began. Return its result.
 
-        SIGTERM, SIGINT, and a walltime that is nearly over stop it at the next step: where it
-        stands is stored, and Halted is raised. On many ranks all of them call it together.
+        The run stops at the next step after SIGTERM or SIGINT, and shortly before the walltime is
+        over. It then stores its present state and raises Halted. On many ranks, all ranks call this
+        method together.
 
         Parameters
         ----------
         walltime : float or str, optional
-            Seconds since this process was started, or "3h55m", after which it has to have ended.
+            The time by which this process has to end: seconds since it was started, or "3h55m".
         resume : bool
-            Whether a run that lies in the directory is resumed; without, that is refused.
+            Whether a run that is in the directory already is resumed. If False, BadInput is raised
+            for such a directory.
 
         Raises
         ------
         BadInput
-            Something that was asked for does not fit, or the directory holds another run.
+            If an option does not fit, or the directory has another run.
         Halted
-            The run was stopped, and can be resumed.
+            If the run was stopped. It can be resumed.
         LevelInUse
-            Another process works on the same run.
+            If another process works on the same run.
         RunFailed
-            The model, or all levels that it needs, failed.
+            If the model failed, or all levels that the run needs.
         """
         seconds = _seconds(walltime)
         with all_ranks(self._comm) as ranks, Stopper.within(seconds, ranks) as stopper:
@@ -213,9 +226,10 @@ class Job:
     def run_on(
         self, ranks: RankGroup, stopper: Stopper | None, /, *, resume: bool = True
     ) -> Result:
-        """Do what `run` does on these ranks, until this stopper, which is entered, says to stop.
+        """Do the same as `run`, on these ranks, until `stopper` stops the run.
 
-        Without a stopper, signals interrupt the run.
+        The stopper is a context that the caller has entered. Without one, signals interrupt the
+        run immediately.
         """
         control = self._control
         if isinstance(control, str | os.PathLike):
@@ -231,11 +245,12 @@ class Job:
         control: Mapping[str, Array] | str | os.PathLike[str],
         /,
     ) -> "Job":
-        """Return the job of the same run for other controls, in a directory of its own.
+        """Return a job with the same options for other controls, in a directory of its own.
 
-        It reuses the calibration, and the plan if this job made one in this process. For example,
-        an optimisation evaluates J and its gradient at one control after the other, each in a
-        directory whose name is its number, so that the whole can be killed and started again.
+        The new job reuses the calibration. It also reuses the plan, if this job made one in this
+        process. For example, an optimisation evaluates J and its gradient for one set of controls
+        after the other. Each evaluation has a directory whose name is its number, so that the
+        optimisation can be killed and started again.
         """
         job = copy(self)
         job.directory = Path(directory)
@@ -247,10 +262,13 @@ class Job:
         return job
 
     def result(self) -> Result:
-        """Return the stored result of a run that has ended; raises BadInput where it has not."""
+        """Return the stored result of a run that has ended; raises BadInput if it has not ended."""
         with all_ranks(self._comm) as ranks:
             if not ranks.once(lambda: self.has_ended):
-                raise BadInput(f"{self.directory} holds no result: the run has not ended")
+                raise BadInput(
+                    f"{self.directory} has no result, because the run has not ended; call run()"
+                    " first"
+                )
             directory = run_directory(self.directory, ranks, resume=True)
             try:
                 return read_back(directory, directory.platform(), ranks)
@@ -261,17 +279,17 @@ class Job:
         """Return the platform of the run in this directory, if one was begun."""
         if not (self.directory / MANIFEST).is_file():
             return None
-        manifest_in(self.directory)  # which says what is wrong with it
+        manifest_in(self.directory)  # raises BadInput if the manifest is damaged
         return sound_platform_in(self.directory)
 
     def _work(
         self, request: Request, stopper: Stopper | None, ranks: RankGroup, /, *, resume: bool
     ) -> Result:
-        """Begin a run, or resume one, or read its result back."""
+        """Begin a run, resume it, or read its result."""
         into, display = self.directory, self._display
         exists = ranks.once(lambda: os.path.lexists(into / MANIFEST))
         if not resume:
-            ranks.once(lambda: check_new(into))  # what follows may measure for a long time
+            ranks.once(lambda: check_new(into))  # before a calibration, which may take long
         process = None
         if not (exists and resume):
             process = self._new(request, stopper, ranks, resume=resume)
@@ -298,11 +316,11 @@ class Job:
                 resume_it = unknown.again if manifest.chain.steps is None else again
                 return resume_it(process, model, directory, manifest)
             if process is None:
-                raise BadInput(f"{into}: its run was removed just now")
+                raise BadInput(f"{into}: another process has removed its run; call run() again")
             if request.platform is None:
                 with cleared_if_nothing_is_left(directory):
                     directory.write(PLATFORM, process.platform.dumps())
-                display.tell(f"calibrated; the platform is kept in {into / PLATFORM}")
+                display.tell(f"calibrated; the platform is stored in {into / PLATFORM}")
             begin_it = unknown.begin if process.chain.steps is None else begin
             return begin_it(process, directory)
         finally:
@@ -311,17 +329,20 @@ class Job:
     def _new(
         self, request: Request, stopper: Stopper | None, ranks: RankGroup, /, *, resume: bool
     ) -> Process:
-        """Return the process of a run that nobody has begun; raises BadInput."""
-        hint = f"; {self.directory.absolute()} holds no run that says it" if resume else ""
+        """Return the process of a new run; raises BadInput if the request is not complete."""
+        hint = f" ({self.directory.absolute()} has no run to take it from)" if resume else ""
         if self._make is None:
-            raise BadInput(f"MODEL is missing: what to run{hint}")
+            raise BadInput(f"MODEL is missing{hint}; name the model to run")
         if request.steps is None and request.planner not in (None, unknown.PLANNER):
             raise BadInput(
-                f"--steps is missing: planner {request.planner!r} has to know the number of steps;"
-                f" {unknown.PLANNER!r} has not{hint}"
+                f"--steps is missing{hint}: planner {request.planner!r} needs the number of steps;"
+                f" give --steps, or use planner {unknown.PLANNER!r}, which does not need it"
             )
         if request.steps is None and request.by_variable:
-            raise BadInput("--by-variable needs --steps: it plans for a known number of them")
+            raise BadInput(
+                "--by-variable needs --steps, because it plans for a known number of steps; give"
+                " --steps"
+            )
         name = request.model or ""
         _check_decides(request)
         plain = maker(self._make, request.settings, ranks)
@@ -329,7 +350,7 @@ class Job:
         if request.control is not None:
             fresh = with_control(fresh, request.control)
         if request.guarded or request.control is not None:
-            fresh()  # which says what does not fit, before anything is measured
+            fresh()  # reports controls or declarations that do not fit before the calibration
         if request.steps is None:
             unknown.check_finishes(name, plain())
         platform = request.platform or self._calibrated(plain, ranks)
@@ -362,7 +383,7 @@ class Job:
         )
 
     def _chain(self, platform: Platform, make: Callable[[], Any], ranks: RankGroup) -> Chain:
-        """Return the costs of the model: as the platform has them, or measured now."""
+        """Return the costs of the model: those of the platform, or else measured now."""
         request = self.request
         name = request.model or ""
         return costs(
@@ -385,35 +406,37 @@ def _seconds(value: Seconds | None) -> float | None:
 
 
 def _check_alone(request: Request, ranks: RankGroup, /) -> None:
-    """Raise BadInput for what one rank can do and many cannot."""
+    """Raise BadInput for options that need a job of one rank."""
     asked = {"--by-variable": request.by_variable, "--guarded": request.guarded}
     if not ranks.is_alone and any(asked.values()):
         option = next(option for option, is_asked in asked.items() if is_asked)
-        raise BadInput(f"{option} is for one rank, and this job has {ranks.size}: leave it out")
+        raise BadInput(
+            f"{option} needs a job of one rank, and this job has {ranks.size}; leave it out"
+        )
 
 
 def _refusals(request: Request) -> dict[str, bool]:
-    """Return why it is not decided with the plan what overlaps, and whether that is so."""
+    """Return the reasons why the plan cannot decide the overlap, and whether each applies."""
     return {
-        "--by-variable: it plans with whole checkpoints": request.by_variable,
-        "a run without --steps: what overlaps is decided with the plan": request.steps is None,
+        "with --by-variable, because it plans with whole checkpoints": request.by_variable,
+        "without --steps, because the plan decides the overlap": request.steps is None,
     }
 
 
 def _check_decides(request: Request) -> None:
-    """Raise BadInput where the plan is to decide what overlaps, and cannot."""
+    """Raise BadInput if the plan is asked to decide the overlap, and cannot."""
     for why, is_so in _refusals(request).items():
         if is_so and request.overlap == AUTO:
-            raise BadInput(f"--overlap auto is not for {why}; say --overlap POLICY, or none")
+            raise BadInput(f"--overlap auto is not possible {why}; give --overlap POLICY or none")
 
 
 def _chosen(
     request: Request, platform: Platform, ranks: RankGroup
 ) -> tuple[str, Policy, tuple[str, ...]]:
-    """Return the planner, what is to overlap, and the levels for which that was not considered.
+    """Return the planner, the overlap, and the levels for which no overlap was considered.
 
-    Plans that overlap are compared for one rank, whole checkpoints and a known number of steps:
-    otherwise nothing overlaps that is not asked for.
+    Plans with overlap are compared only for one rank, whole checkpoints and a known number of
+    steps. Otherwise only transfers overlap that the request names.
     """
     overlap = request.overlap
     if overlap is None and (not ranks.is_alone or any(_refusals(request).values())):

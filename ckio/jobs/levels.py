@@ -1,7 +1,8 @@
-"""The levels of a run: opened for one piece of work, opened again after a kill, and closed.
+"""The levels of a run: opening them, opening them again after a kill, and closing them.
 
-`opened` leaves on them what is to be kept. `reopened` says what survived of an earlier process: a
-checkpoint that is corrupt is discarded, and a level that does not open is not used any more.
+`opened` removes at the end the checkpoints that are not to be kept. `reopened` determines which
+checkpoints of an earlier process are intact. It discards corrupt checkpoints, and does not use
+levels that cannot be opened.
 """
 
 import logging
@@ -28,13 +29,13 @@ from ckio.platform import Level, Platform
 log = logging.getLogger("ckio")
 
 Keep = Literal["nothing", "after errors", "everything"]
-"""Which checkpoints stay on the levels: none, those of a failed run, or whatever is there."""
+"""The checkpoints that remain on the levels at the end: none, those of a failed run, or all."""
 
 _LEFT: Final = "ckio_left"
-"""The attribute of an error that says what it leaves on levels."""
+"""The attribute of an error with the texts about checkpoints that it leaves on levels."""
 
 _SHOWN: Final = 3
-"""How many things that are damaged are told of a level."""
+"""The number of damaged items of a level that a message names."""
 
 
 @contextmanager
@@ -47,24 +48,37 @@ def opened(
     ranks: RankGroup = ALONE,
     identity: str = "",
 ) -> Iterator[list[Backend]]:
-    """Open levels for the run called `run`; what is not kept on them is removed in the end.
+    """Open levels for a run, and close them at the end.
 
-    Each rank has its own part of each, or all ranks share it. What they store says that it is
-    of this `identity`, and what says otherwise is refused. An error that leaves checkpoints on a
-    level gets a note that says where. After work that ended well, a level that cannot be closed or
-    removed is a warning: nothing that was achieved depends on it any more.
+    At the end, checkpoints that are not to be kept are removed. If an error leaves checkpoints on a
+    level, it gets a note with their location. If the work has succeeded, a level that cannot be
+    closed or removed causes only a warning, because the result does not need it any more.
+
+    Parameters
+    ----------
+    levels : sequence of Level
+        The levels. Each rank has its own part of a level, or all ranks share it.
+    run : str
+        The name of the run on the levels.
+    keep : Keep
+        The checkpoints that remain at the end.
+    ranks : RankGroup
+        The ranks of the job.
+    identity : str
+        The digest of the computation, which is stored with each checkpoint. A checkpoint with
+        another identity is refused.
     """
     with ExitStack() as stack:
         backends: list[Backend] = []
         for level in levels:
             stack.enter_context(_no_new_folders(level, called(run, ranks)))
-            ranks.agree()  # before one of them makes what another would then find
+            ranks.agree()  # so that no rank takes a folder that another one makes for an old one
             backends.append(stack.enter_context(_opened(level, run, keep, ranks, identity)))
         yield backends
 
 
 def left_by(error: BaseException, /) -> list[str]:
-    """Return what an error leaves on levels, in words."""
+    """Return the texts about checkpoints that an error leaves on levels."""
     return list(getattr(error, _LEFT, ()))
 
 
@@ -84,7 +98,7 @@ def _opened(
         yield backend if ranks.is_alone or is_shared(level) else AgreedLevel(backend, ranks)
     except BaseException as error:
         left = len(list(backend.keys())) if backend.durable and keep != "nothing" else 0
-        with suppress(StorageError):  # the error that is on its way says more
+        with suppress(StorageError):  # the error that is being raised is more important
             _close(backend, level, own, remove=not left)
         if left:
             are = "checkpoint is" if left == 1 else "checkpoints are"
@@ -97,11 +111,11 @@ def _opened(
             _close(backend, level, own, remove=keep != "everything")
         except (StorageError, OSError) as error:
             where = place(level, own) or level.name
-            log.warning("what is on level %s stays there (%s): %s", level.name, where, error)
+            log.warning("the files of level %s remain (%s): %s", level.name, where, error)
 
 
 def _close(backend: Backend, level: Level, run: str, /, *, remove: bool) -> None:
-    """Close a level; with `remove`, its folder goes too, also where a killed process emptied it."""
+    """Close a level. With `remove`, also remove its folder, if it is empty."""
     close(backend, remove=remove)
     where = place(level, run)
     if remove and where is not None and rank_of(run)[0] in (where.name, where.parent.name):
@@ -110,15 +124,15 @@ def _close(backend: Backend, level: Level, run: str, /, *, remove: bool) -> None
 
 
 def _left_as_it_was(backend: Backend) -> None:
-    """Close a level that others could not open; where nothing is stored nothing stays."""
+    """Close a level that another rank could not open, and remove it if it has no checkpoints."""
     close(backend, remove=not list(backend.keys()))
 
 
 @contextmanager
 def _no_new_folders(level: Level, run: str) -> Iterator[None]:
-    """Remove the folders above a level's files that were not there before, if they end up empty.
+    """Remove new folders above a level's files at the end, if they are empty then.
 
-    What the ranks of a run have in common is removed by the last of them, whenever it was made.
+    The common folder of the ranks of a run is removed by the last rank, also if it is not new.
     """
     where = place(level, run)
     new = [] if where is None else missing_folders(where.parent)
@@ -135,20 +149,20 @@ def _no_new_folders(level: Level, run: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Reopened:
-    """The levels of a run as the process that resumes it finds them.
+    """The levels of a run, as the process that resumes it opens them.
 
     Attributes
     ----------
     platform : Platform
-        The platform, on which levels that are not used have no capacity.
+        The platform; levels that are not used have the capacity 0.
     backends : list of Backend
-        The open levels; in the place of one that is not used, one that holds nothing.
+        The open levels; an empty one stands for a level that is not used.
     survivors : list of set of Key
-        What is stored on each level and was read and found sound.
+        The checkpoints on each level that were read and are intact.
     damaged : frozenset of int
-        The levels on which something is no longer sound of which it is not known what it was.
+        The levels with damaged data that belong to an unknown checkpoint.
     lost : list of str
-        What does not survive, in words.
+        Texts about the checkpoints that are lost.
     """
 
     platform: Platform
@@ -158,25 +172,26 @@ class Reopened:
     lost: list[str]
 
     def full(self, number: int, nbytes: int, damage: Sequence[str], /) -> "Reopened":
-        """Return this with a damaged level, which gets no more than the bytes that are sound on it.
+        """Return a copy in which a damaged level has a capacity of the bytes that are intact on it.
 
-        Its files may not grow any more, and what is damaged takes space of its own.
+        Nothing is added to a damaged level, because its files may no longer be able to grow, and
+        because the damaged data take space.
         """
         shown = "; ".join([*damage[:_SHOWN], *["..."] * (len(damage) > _SHOWN)])
         name = self.platform.levels[number].name
-        line = f"level {name} is damaged and gets no more than it has: {shown}"
+        line = f"level {name} is damaged, so that nothing is added to it: {shown}"
         smaller = self._with_capacity(number, nbytes, line)
         return replace(smaller, damaged=self.damaged | {number})
 
     def without(self, number: int, why: str, /) -> "Reopened":
-        """Return this without a level: what lies there is lost, and no more is stored."""
+        """Return a copy without a level: its checkpoints are lost, and nothing is stored on it."""
         line = f"level {self.platform.levels[number].name} is not used: {why}"
         smaller = self._with_capacity(number, 0, line)
         smaller.backends[number], smaller.survivors[number] = Ram(capacity=0), set()
         return replace(smaller, damaged=self.damaged - {number})
 
     def _with_capacity(self, number: int, nbytes: int, line: str) -> "Reopened":
-        """Return a copy in which a level has this capacity, and why is said in a line."""
+        """Return a copy in which a level has this capacity, for the reason in `line`."""
         levels = list(self.platform.levels)
         levels[number] = replace(levels[number], capacity=nbytes)
         return replace(
@@ -199,11 +214,11 @@ def reopened(
     identity: str,
     display: Display,
 ) -> Iterator[Reopened]:
-    """Open the levels of a run again, with what survived on them; closed as `opened` does.
+    """Open the levels of a run again, with the checkpoints that are intact; close like `opened`.
 
-    A corrupt checkpoint is discarded, and so is one that is missing on some rank. A level
-    that does not open, or does not let go of a corrupt checkpoint, is not used. Raises LevelInUse
-    where another process has a level.
+    A checkpoint that is corrupt, or that is missing on some rank, is discarded. A level that cannot
+    be opened, or cannot discard a corrupt checkpoint, is not used. Raises LevelInUse if another
+    process has opened a level.
     """
     count = len(platform.levels)
     state = Reopened(
@@ -216,7 +231,7 @@ def reopened(
                 damage = _of_all(ranks, _damage(level, where))
                 missing = [str(where)] if where is not None and not where.exists() else []
                 for path in _of_all(ranks, missing):
-                    state.lost.append(f"level {level.name}: {path} is not there, nor what it held")
+                    state.lost.append(f"level {level.name}: {path} and its checkpoints are missing")
                 (backend,) = stack.enter_context(
                     opened([level], run, keep=keep, ranks=ranks, identity=identity)
                 )
@@ -241,7 +256,7 @@ def reopened(
 
 
 def _of_all(ranks: RankGroup, words: list[str], /) -> list[str]:
-    """Return what any rank has to say, the first of them with its number."""
+    """Return the texts of all ranks with the numbers of the ranks, or the first and a count."""
     if ranks.is_alone:
         return words
     ranks.agree()
@@ -253,13 +268,13 @@ def _of_all(ranks: RankGroup, words: list[str], /) -> list[str]:
 
 
 def _damage(level: Level, where: Path | None) -> list[str]:
-    """Say what was stored on a level and can no longer be read."""
+    """Return a text for each stored item of a level that can no longer be read."""
     look = getattr(find("backends", level.backend), "contents", None)
     if where is None or look is None or not where.exists():
         return []
     try:
         items = look(where)
-    except BadInput:  # a process was killed before it stored anything, or opening it says more
+    except BadInput:  # nothing was stored yet, or opening the level raises a better error
         return []
     return [
         f"{item.path.name}, byte {item.offset}: {item.what}"

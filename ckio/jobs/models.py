@@ -1,7 +1,7 @@
-"""Models and levels by name: made, checked, and measured where nobody has measured them.
+"""Models and levels by name: making, checking and measuring them.
 
-`maker` makes a model, `costs` says what its steps take, and `measured` calibrates levels, which are
-left empty. `blamed` says whose fault an error is.
+`maker` makes a model, `costs` returns the costs of its steps, and `measured` calibrates levels,
+which are empty afterwards. `blamed` adds the name of the model to errors.
 """
 
 import logging
@@ -49,9 +49,9 @@ RESULTS: Final = ("functional", "gradient")
 
 
 def identity(model: str, settings: Settings, /, *, ranks: int = 1) -> str:
-    """Return the name under which a model's costs are kept: the model and its options, sorted.
+    """Return the name under which the costs of a model are stored: model and sorted options.
 
-    Those of a model in parts are per rank, and with other ranks they are others.
+    The costs of a model on several ranks are those of one rank, and depend on their number.
 
     >>> identity("vorticity", {"wind": 0.1, "grid": 64.0})
     'vorticity grid=64 wind=0.1'
@@ -63,7 +63,7 @@ def identity(model: str, settings: Settings, /, *, ranks: int = 1) -> str:
 
 
 def _text(value: Option) -> str:
-    """Write a value in one way, so that 64 and 64.0 are the same option."""
+    """Return the text of a value; 64 and 64.0 have the same text."""
     match value:
         case bool():
             return str(value).lower()
@@ -76,7 +76,7 @@ def _text(value: Option) -> str:
 
 
 def name_of(model: str | Callable[..., Any], /) -> str:
-    """Return what a model is called: as it is named, or as the factory is in its module."""
+    """Return the name of a model: the given name, or MODULE:NAME of the function that makes it."""
     if isinstance(model, str):
         return model
     module = getattr(model, "__module__", None) or type(model).__module__
@@ -91,10 +91,24 @@ def maker(
     *,
     wrap: Callable[[Any], Any] | None = None,
 ) -> Callable[[], Any]:
-    """Return what makes fresh instances of a model; its options are checked once, now.
+    """Return a function that makes fresh instances of a model. Its options are checked now.
 
-    A model with an option `comm` gets the communicator of all ranks, and makes the part of this
-    one. `wrap` is applied to each instance, on each rank.
+    Parameters
+    ----------
+    model : str or callable
+        The name of the model, or the function that makes it.
+    settings : mapping
+        Its options.
+    ranks : RankGroup
+        The ranks. A model with an option `comm` gets a communicator of all ranks, and is the part
+        of this rank.
+    wrap : callable, optional
+        Applied to each instance, on each rank.
+
+    Raises
+    ------
+    BadInput
+        If an option does not fit, or an instance lacks a method of a model.
     """
     what = f"model {name_of(model)!r}"
 
@@ -103,14 +117,14 @@ def maker(
         check_options(what, factory, settings)
         return factory
 
-    factory = ranks.each(checked)  # which may be there on some ranks, and not on others
+    factory = ranks.each(checked)  # on all ranks, because the model may be missing on some
     given: dict[str, Any] = dict(settings)
     if takes(factory, "comm") and not ranks.is_alone:
         given["comm"] = ranks.comm.apart()
     elif not ranks.is_alone:
         log.warning(
-            "%s takes no `comm`: each of the %d ranks computes all of it, unless it finds the"
-            " others itself",
+            "%s has no option `comm`: each of the %d ranks computes the whole model, unless the"
+            " model connects to the other ranks itself",
             what,
             ranks.size,
         )
@@ -127,29 +141,32 @@ def maker(
 
 
 def check_has(what: str, model: object, needed: tuple[str, ...], /) -> None:
-    """Raise BadInput where something that should be a model lacks part of one."""
+    """Raise BadInput if an object lacks an attribute that a model needs."""
     missing = [name for name in needed if getattr_static(model, name, None) is None]
-    # A model may hand its parts on from another object.
+    # A wrapper may provide an attribute of another object by `__getattr__`.
     missing = [name for name in missing if not hasattr(model, name)]
     if missing:
         kind = type(model).__name__
-        raise BadInput(f"{what} makes a {kind}, which is no model: it has no {missing[0]!r}")
+        raise BadInput(
+            f"{what} makes a {kind}, which is no model: it has no {missing[0]!r}; define it, or use"
+            " ArrayModel"
+        )
 
 
 def variables_of(name: str, model: object, /) -> Variables:
-    """Return what the states of a model are made of; raises BadInput where it does not say."""
-    found = getattr(model, "variables", None)
-    if not isinstance(found, Variables):
+    """Return the variables of a model's state; raises BadInput if the model declares no flow."""
+    variables = getattr(model, "variables", None)
+    if not isinstance(variables, Variables):
         raise BadInput(
-            f"--by-variable: model {name!r} does not say what its steps use and overwrite; see what"
-            f" `ckio analyze {name}` observes, and declare it as `flow`"
+            f"--by-variable: model {name!r} does not declare which arrays its steps use and"
+            f" overwrite; `ckio analyze {name}` observes them; declare them as `flow`"
         )
-    return found
+    return variables
 
 
 @contextmanager
 def blamed(what: str, /) -> Iterator[None]:
-    """Say whose fault it is where a model fails, or raises something that ckio does not know."""
+    """Put the name of the model before an error of the block; an unknown error is a RunFailed."""
     try:
         yield
     except RunFailed as error:
@@ -171,9 +188,9 @@ def costs(
     display: Display = QUIET,
     ranks: RankGroup = ALONE,
 ) -> Chain:
-    """Return a model's costs as the platform has them, or else measured now, with a note.
+    """Return the costs of a model: those of the platform, or else measured now, with a warning.
 
-    A model whose costs are known need not be importable here.
+    If the platform has the costs, the model is not imported.
     """
     name = identity(model, settings, ranks=ranks.size)
     known = platform.models.get(name)
@@ -190,7 +207,7 @@ def costs(
 
 
 def watched(fresh: Callable[[], Differentiable], tick: Ticker, /) -> Callable[[], Differentiable]:
-    """Return a maker of the same models, which tell a progress bar if they have a callback."""
+    """Return a function that makes the same models, whose `on_step` advances a progress bar."""
 
     def made() -> Differentiable:
         model = fresh()
@@ -202,44 +219,44 @@ def watched(fresh: Callable[[], Differentiable], tick: Ticker, /) -> Callable[[]
 
 
 TOLD: Final = (
-    "guarded: steps are done more than once, to see whether they use or overwrite what is not"
-    " declared; that takes a few times as long"
+    "guarded: each step is computed several times, to find arrays that it uses or overwrites and"
+    " that are not declared; the run takes a few times as long"
 )
 
 
 def guarded(name: str, model: Any, /) -> "Guarded":
-    """Return a model that is held against what it declares of its steps.
+    """Return a model whose steps are compared with its declaration.
 
-    It raises RunFailed where a step does otherwise. Raises BadInput where the model declares
-    nothing, or its steps cannot be watched.
+    The model raises RunFailed if a step violates the declaration. This function raises BadInput if
+    the model declares no flow, or if it is not an ArrayModel, whose steps cannot be observed.
     """
     from ckio.analysis.guarded import Guarded
     from ckio.model.arraymodel import ArrayModel
 
     if not isinstance(model, ArrayModel):
         raise BadInput(
-            f"--guarded: model {name!r} is a {type(model).__name__} and no ArrayModel: its"
-            " steps cannot be watched"
+            f"--guarded: model {name!r} is a {type(model).__name__} and no ArrayModel, so that its"
+            " steps cannot be observed; leave out --guarded"
         )
     if model.variables is None:
         raise BadInput(
-            f"--guarded: model {name!r} does not say what its steps use and overwrite, so there"
-            f" is nothing to hold it to; see what `ckio analyze {name}` observes, and declare"
-            " it as `flow`"
+            f"--guarded: model {name!r} does not declare which arrays its steps use and overwrite,"
+            f" so that there is nothing to compare with; `ckio analyze {name}` observes them;"
+            " declare them as `flow`"
         )
     return Guarded(model, model.variables, digests=True)
 
 
 SHARE_OF_MEMORY: Final = 2
-"""Of the memory that is available, one part of so many is for checkpoints where nobody says."""
+"""The available memory is divided by this number for checkpoints, if no size is given."""
 
 
 def levels_of(
     ram: int | None, disk: Path | None, archive: Path | None, /, ranks: int = 1
 ) -> tuple[Level, ...]:
-    """Return memory, a directory of files and an HDF5 archive as levels, as far as they are given.
+    """Return the given levels: memory, a directory of files, and an HDF5 archive.
 
-    Without any of them there is memory alone, half of what is available, shared by all ranks.
+    If none is given, the level is half of the available memory, divided among the ranks.
     """
     if ram is None and disk is None and archive is None:
         ram = (available() or 0) // SHARE_OF_MEMORY // ranks
@@ -265,10 +282,26 @@ def measured(
     display: Display = QUIET,
     ranks: RankGroup = ALONE,
 ) -> Platform:
-    """Return the platform of the levels asked for, measured; nothing is left in their places.
+    """Measure levels and models, and return the platform. The levels are empty afterwards.
 
-    It goes on for so many seconds at least, in bursts. With many ranks, each access is one of all
-    of them at once, and takes what the slowest takes.
+    With many ranks, all ranks access a level at the same time, and the time is that of the slowest.
+
+    Parameters
+    ----------
+    asked : sequence of Level
+        The levels to measure.
+    models : mapping of str to callable
+        The models to measure, by the name of their costs.
+    sizes : sequence of int
+        Sizes of accesses in bytes; by default sizes near those of the checkpoints.
+    repeats : int
+        Repetitions of each access.
+    seconds : float
+        The least time of the whole measurement, which is spread over several bursts.
+    display : Display
+        Shows the progress.
+    ranks : RankGroup
+        The ranks of the job.
     """
     from ckio.calibrate import calibrate
 
@@ -278,8 +311,8 @@ def measured(
     bar = display.progress("calibrating", unit="probes")
     name = secrets.token_hex(4)
     run = f"calibrate-{name}" if ranks.is_alone else ranks.once(lambda: name)
-    there = opened(bare, run, keep="nothing", ranks=ranks)
-    with there as open_levels, bar as tick, blamed("measuring failed"):
+    opening = opened(bare, run, keep="nothing", ranks=ranks)
+    with opening as open_levels, bar as tick, blamed("measuring failed"):
         backends = [it if ranks.is_alone else LargestWrites(it, ranks) for it in open_levels]
         try:
             late, step = _late(asked, models, clock)
@@ -298,7 +331,9 @@ def measured(
                 clock=clock,
             )
         except MemoryError:
-            raise BadInput("measuring takes more memory than there is; try less bytes") from None
+            raise BadInput(
+                "measuring takes more memory than is available; give smaller sizes"
+            ) from None
     levels = tuple(
         replace(
             level,
@@ -315,21 +350,21 @@ def measured(
 
 
 def _without_auto(level: Level, models: Collection[str]) -> Level:
-    """Return the level to open: one whose codec is to be found out has none yet."""
+    """Return the level to open: without a codec, if the codec is still to be chosen."""
     if level.options.get("codec") != AUTO:
         return level
     what, bare = f"level {level.name!r}: codec={AUTO}", plain(level)
     if not models:
-        raise BadInput(f"{what} is found out with a model's checkpoints: give --model as well")
+        raise BadInput(f"{what} needs the checkpoints of a model to choose a codec; give --model")
     if len(bare.options) + 1 < len(level.options):
-        raise BadInput(f"{what} takes no options of a codec; name the codec that they are for")
+        raise BadInput(f"{what} accepts no options of a codec; name the codec of these options")
     return bare
 
 
 def _late(
     asked: Sequence[Level], models: Mapping[str, Callable[[], Any]], clock: Clock | None
 ) -> "tuple[Sequence[Checkpoint], float]":
-    """Return the model's last checkpoints and its pace, by which codecs are chosen."""
+    """Return late checkpoints of the model and the seconds of a step, to choose codecs by."""
     if all(level.options.get("codec") != AUTO for level in asked):
         return [], 0.0
     from ckio.calibrate.probe import kept, late_checkpoints, pace, reach
@@ -348,7 +383,7 @@ def _chosen(
     clock: Clock | None,
     ranks: RankGroup,
 ) -> tuple[Level, Backend]:
-    """Return the level with the codec that suits it, where none is named, and a note why."""
+    """Return the level with the chosen codec and a note, if the codec is to be chosen."""
     if level.options.get("codec") != AUTO:
         return level, backend
     from ckio.backends.compressed import Compressed

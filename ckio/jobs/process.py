@@ -1,8 +1,8 @@
-"""One process of a run: what it works with, and how it performs a schedule and writes the result.
+"""One process of a run: it performs a schedule and writes the result.
 
-A `Process` has the request, the model, the plan and who is told of it. `conclude` performs a
-schedule, shows it, checks the gradient where that is asked for, and writes what came of it: the
-gradient first, then the result that names it.
+A `Process` has the request, the model, the plan and the display. `conclude` performs a schedule,
+shows its progress, checks the gradient if this was requested, and writes the gradient and then the
+result, which has the name of the gradient's file.
 """
 
 import os
@@ -60,27 +60,28 @@ WITH_TAPES: Final = ("mixed", AUTO, OVERLAPPED)
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One process that works on a run, in which it was begun or resumed.
+    """One process that begins or resumes a run.
 
     Attributes
     ----------
     request : Request
-        Of a resumed run, with what it was begun with.
+        The request; for a resumed run, combined with that of the begun run.
     fresh : callable
-        Makes the model anew.
+        Returns a fresh model.
     planning : Planning
         The planner, the chain and the platform.
     variables : Variables or None
-        What states are made of, where checkpoints are stored variable by variable.
+        The variables of the state, if they are stored one by one.
     overlap : Overlap
-        How much I/O overlaps with computation.
+        The policy that decides which transfers overlap with computation.
     stopper : Stopper or None
-        What stops the run so that it can be resumed; None where signals interrupt it.
+        Stops the run so that it can be resumed. With None, signals interrupt the run.
     display : Display
+        Receives progress and notes.
     ranks : RankGroup
-        The ranks that do it; the first one speaks for them.
+        The ranks; the first one writes files and messages.
     plans : list
-        What was planned so far for the same job, to be taken again.
+        The plans that the same job has made so far, which are used again.
     """
 
     request: Request
@@ -111,14 +112,14 @@ class Process:
         return "everything" if self.request.keep else "after errors"
 
     def model(self) -> Differentiable:
-        """Return a fresh model, which has what a run needs; raises BadInput."""
+        """Return a fresh model; raises BadInput if it lacks an attribute that the run needs."""
         model = self.fresh()
         needed = (*RESULTS, "control") if self.request.check else RESULTS
         check_has(f"model {self.name!r}", model, needed)
         return model
 
     def planned(self, planning: Planning, /) -> Planned:
-        """Plan, or take what was planned before for just this chain and platform."""
+        """Return the plan, which is made only once for the same planner, chain and platform."""
         for known, planned in self.plans:
             if known == planning:
                 return planned
@@ -131,7 +132,7 @@ class Process:
         return replace(self, planning=replace(self.planning, chain=chain))
 
     def journal(self) -> Journal | None:
-        """Return the journal that was asked for; raises BadInput where it cannot be written."""
+        """Return the journal, if one was requested; raises BadInput if it cannot be written."""
         to, planning = self.request.journal, self.planning
         if to is None or self.ranks.rank:
             return None
@@ -140,14 +141,14 @@ class Process:
         return Journal(to, about, levels=levels, warn=self.display.warn)
 
     def stores_tapes(self, survivors: Iterable[Iterable[Key]], /) -> bool:
-        """Whether the rest is planned with tapes, too: as the first plan, or as what survives."""
+        """Return whether the rest is planned with tapes: the planner stores them, or some exist."""
         return (self.planning.planner in WITH_TAPES and self.planning.tapes) or any(
             key.kind is Kind.TAPE for keys in survivors for key in keys
         )
 
 
 def has_tapes(chain: Chain, make: Callable[[], Model], /) -> bool:
-    """Whether a model can store tapes; one that cannot says that they have no bytes."""
+    """Return whether a model can store tapes. If the chain has tapes of 0 bytes, ask the model."""
     if chain.largest("tape"):
         return True
     try:
@@ -158,13 +159,13 @@ def has_tapes(chain: Chain, make: Callable[[], Model], /) -> bool:
 
 
 def control_of(model: Differentiable, ranks: RankGroup = ALONE, /) -> str | None:
-    """Return the digest of a fresh model's controls, if it has them; of those of all ranks."""
+    """Return the digest of a fresh model's controls on all ranks; None if it has no controls."""
     control = getattr(model, "control", None)
     return None if control is None else digest_of(control, ranks)
 
 
 def digest_of(control: Mapping[str, Array], ranks: RankGroup = ALONE, /) -> str:
-    """Return the digest of controls; of those of all ranks."""
+    """Return the digest of the controls on all ranks."""
     mine = digest(control)
     if ranks.is_alone:
         return mine
@@ -175,7 +176,7 @@ HALVINGS: Final = 5
 
 
 class ResultNotWritten(RunFailed):
-    """The result of a run that ended well cannot be written."""
+    """The run has ended without an error, but its result cannot be written."""
 
 
 def conclude(
@@ -192,12 +193,31 @@ def conclude(
     before: Timeline = EMPTY,
     decided: Mapping[str, Any] = MappingProxyType({}),
 ) -> Result:
-    """Perform the schedule and write what came of it, while the levels are still there.
+    """Perform the schedule, and write the result while the checkpoints still exist.
 
-    `platform` has the levels as they are now, of which some may be gone; `before` is what the
-    process has done already, and `decided` says what is known of its plan, to join the figures.
-    Once the result is written, nothing is lost any more. Raises Halted where the run was stopped,
-    ResultNotWritten where its result cannot be written.
+    Parameters
+    ----------
+    process, directory, model, schedule
+        The process, the directory of the run, a fresh model, and the schedule to perform.
+    platform : Platform
+        The levels as they are now; a level that has failed has no capacity.
+    backends : sequence of Backend
+        The open levels.
+    predicted : Timeline
+        The simulated timeline of the schedule.
+    kept : Kept
+        The level and interval of adjoint checkpoints.
+    before : Timeline
+        The actions that this process has performed before the schedule.
+    decided : mapping
+        Figures of the plan, which are added to those of the result.
+
+    Raises
+    ------
+    Halted
+        If the run was stopped.
+    ResultNotWritten
+        If the result cannot be written.
     """
     load = os.getloadavg()[0]
     interval = history.expected(
@@ -219,7 +239,8 @@ def conclude(
     check = None
     if process.request.check:
         with blamed(f"model {process.name!r}, while its gradient is checked"):
-            steps = None if len(before) else schedule.chain.length  # each has an end of its own
+            # If the model decides its end, it may take another number of steps for each control.
+            steps = None if len(before) else schedule.chain.length
             check = _checked(process, steps, model.gradient)
     ended = result_of(
         process.planning.planner,
@@ -238,7 +259,7 @@ def conclude(
     if interval is not None:
         bounds = {"low": interval.low, "high": interval.high, "runs": interval.runs}
         ended = replace(ended, figures={**ended.figures, "interval": bounds})
-    if ended.report is not None and not any(schedule.stored):  # all of it, in this process
+    if ended.report is not None and not any(schedule.stored):  # this process did the whole run
         run = history.record_of(
             ended.report,
             model=process.name,
@@ -257,7 +278,7 @@ def conclude(
 def _gradient_of(
     process: Process, directory: RunDirectory, model: Differentiable, ended: Result
 ) -> dict[str, Any]:
-    """Write the gradient; return where it is, and its checksum."""
+    """Write the gradient; return the name of its file, and its checksum."""
     asked = process.request.gradient
     path = Path(asked).absolute() if asked else directory.path / GRADIENT
     steps = ended.schedule.chain.length
@@ -265,7 +286,7 @@ def _gradient_of(
     try:
         checksum = write_gradient(path, model, ended.functional, about, process.ranks)
     except StorageError as error:
-        raise ResultNotWritten(f"the run ended well, but {error}") from None
+        raise ResultNotWritten(f"the run ended without an error, but {error}") from None
     return {"gradient_file": str(path) if asked else GRADIENT, "gradient_checksum": checksum}
 
 
@@ -279,10 +300,10 @@ def _performed(
     predicted: Timeline,
     kept: Kept,
 ) -> tuple[Timeline, Differentiable]:
-    """Perform the schedule, and show it; the model's own callback moves the bar.
+    """Perform the schedule with a progress bar, which the model's `on_step` advances.
 
-    Returns the model that came to the end, too. Raises Halted where the run was stopped; where it
-    stands is then stored.
+    Return the measured timeline, and the model with the result. If the run is stopped, its state
+    is stored, and Halted is raised.
     """
     stopper, ranks, name = process.stopper, process.ranks, process.name
     levels = _in_background(backends, platform, model) if process.overlap else backends
@@ -332,17 +353,18 @@ def _performed(
 def _in_background(
     backends: Sequence[Backend], platform: Platform, model: Differentiable | None = None
 ) -> list[Backend]:
-    """Return the levels to which transfers overlap with steps; raises BadInput where none can."""
+    """Return the levels for transfers that overlap with steps; raises BadInput if they cannot."""
     if getattr(model, "unequal", False):
         raise BadInput(
-            "--overlap is for parts of one size, and those of these ranks differ: leave it out, or"
-            " run on a number of ranks that shares the model out evenly"
+            "--overlap needs parts of the model of equal size, and those of these ranks differ;"
+            " leave it out, or use a number of ranks that divides the model evenly"
         )
     for level in platform.levels:
         if is_shared(level):
             raise BadInput(
-                f"level {level.name!r} is one file to which all ranks write together: run without"
-                " --overlap, or take hdf5, a file per rank"
+                f"level {level.name!r} is one file to which all ranks write collectively, which"
+                " cannot overlap with computation; run without --overlap, or use the backend hdf5,"
+                " with a file for each rank"
             )
     return list(map(in_background, backends))
 
@@ -356,22 +378,22 @@ def _checked(process: Process, steps: int | None, gradient: Mapping[str, Any]) -
 
 
 def _write(directory: RunDirectory, name: str, text: str) -> None:
-    """Write what came of a run; that this fails is no longer anybody's bad input."""
+    """Write a file of the result; raises ResultNotWritten, because the run itself succeeded."""
     try:
         directory.write(name, text)
     except BadInput as error:
-        raise ResultNotWritten(f"the run ended well, but {error}") from None
+        raise ResultNotWritten(f"the run ended without an error, but {error}") from None
 
 
 @contextmanager
 def _watching(
     process: Process, schedule: Schedule, predicted: Timeline
 ) -> Iterator[tuple[Ticker, Callable[[Event], None] | None]]:
-    """Give the ticker of a bar of all steps, and the function to call with each event, if any.
+    """Return a context with the ticker of a progress bar, and a function for each event, if any.
 
-    The bar, on a terminal, goes forward and back; the time that remains is the predicted one,
-    corrected by what was measured so far. Events go to the journal, too, where one was asked for.
-    Raises BadInput where that cannot be written.
+    The bar is shown on a terminal and counts the steps of both sweeps. The remaining time is the
+    predicted one, corrected by the times that were measured so far. Events are also written to the
+    journal, if one was requested. Raises BadInput if the journal cannot be written.
     """
     actions = schedule.actions
     total = int((actions.end - actions.begin)[actions.op <= REVERSE].sum())

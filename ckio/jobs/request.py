@@ -1,9 +1,9 @@
-"""The request for a run, in one record, and the manifest that a begun run keeps of it.
+"""The request for a run, and the manifest that identifies a run.
 
-A `Request` is what a command line or a Python caller says. An option that survives the process is
-a field made by `_option`: its types say what a manifest may hold, and `resume` what becomes of it
-when the run is resumed. The `Manifest` is the request as the run was begun, and what was found out
-then.
+A `Request` has the options of a command line or a Python caller. An option that survives the
+process is a field made by `_option`, with the types that a manifest may have for it and the rule
+(`resume`) by which a resumed run uses it. The `Manifest` has the request with which the run was
+begun, and the facts that were determined then, such as the costs of the model.
 """
 
 import json
@@ -37,12 +37,15 @@ _RUN: Final = re.compile(r"[0-9a-f]{8}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{1,64}")
 
 Resume = Literal["same", "replace", "either"]
-"""How an option of a resumed run relates to the one that it was begun with: it has to be the same,
-takes its place, or holds if either process asks for it."""
+"""The rule for an option of a process that resumes a run.
+
+"same": it must be equal to that of the run. "replace": it replaces that of the run. "either": it
+applies if the run or the process asks for it.
+"""
 
 
 def _option(default: Any, *types: type, said: str, resume: Resume) -> Any:
-    """Return a field of an option that survives the process."""
+    """Return the field of an option that survives the process."""
     metadata = {"types": types, "said": said, "resume": resume}
     if default is dict:
         return field(default_factory=dict, metadata=metadata)
@@ -51,47 +54,49 @@ def _option(default: Any, *types: type, said: str, resume: Resume) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A request for a run; None, False, and no entry, where something is not said.
+    """A request for a run. An option that is not given is None or False, or has no entry.
 
     Attributes
     ----------
     model : str or None
-        The name of the model, as a command line gives it.
+        The name of the model, as on a command line.
     settings : mapping
-        The model's options.
+        The options of the model.
     steps : int or None
-        None also for a model that says itself when it is finished.
+        The number of steps; None also if the model decides itself when it is finished.
     planner, options
-        The planner's name and its own options.
+        The name of the planner, and its options.
     overlap : Overlap, "auto" or None
+        The policy for overlap; None if the plan decides.
     effort : int or None
-        How long to search for plans with overlap.
+        How long to search for plans with overlap: 1, 2 or 3.
     every : float or None
-        Seconds of work between two adjoint checkpoints; None for Daly's interval.
+        Seconds of predicted work between two adjoint checkpoints; None for Daly's interval.
     mtbf : float or None
-        Mean seconds between two failures of the machine; None for a day.
+        Mean time between failures of the machine, in seconds; None for one day.
     keep : bool
-        Whether checkpoints stay on the levels when the run has ended.
+        Whether checkpoints remain on the levels after the run has ended.
     by_variable : bool
-        Whether each variable of a state is stored only where it is needed.
+        Whether each variable of the state is stored separately, and only if it is needed.
     allow_nan : bool
-        Whether values that are not finite do not stop the run.
+        Whether the run continues if values are infinite or NaN.
     gradient : str or None
-        Another file for the gradient than the one in the run's directory.
+        The file of the gradient; None for `gradient.h5` in the run's directory.
     platform : Platform or None
+        The levels with their costs; None to measure them, or to use those of the run.
     control : mapping of str to array, or None
-        The controls to begin with, instead of the model's own.
+        The controls, instead of the model's own.
     walltime : float or None
-        Seconds after which the process has to have ended.
+        Seconds, counted from the start of the process, by which it has to end.
     guarded, check : bool
-        Whether each step is held against what is declared of it; whether the gradient is verified.
+        Whether each step is compared with its declaration; whether the gradient is verified.
     journal : Path, text file or None
-        Where a line of JSON for each action goes.
+        The file to which a line of JSON is written for each action.
 
     Raises
     ------
     BadInput
-        Where a value is of the wrong type or out of range.
+        If a value has the wrong type or is out of range.
     """
 
     model: str | None = _option(None, str, said="the model", resume="same")
@@ -126,7 +131,7 @@ class Request:
                 name = option.name
                 raise BadInput(f"{name} = {value!r:.80}; it must be {_words(types)}, or None")
         if self.steps is not None and not 1 <= self.steps < 2**63:
-            raise BadInput(f"steps = {self.steps}; a chain has at least 1")
+            raise BadInput(f"steps = {self.steps}; a chain has at least 1 step, and less than 2^63")
         for name, least in (("every", 0.0), ("mtbf", 0.0), ("walltime", 0.0)):
             value = getattr(self, name)
             if value is not None and not least <= value <= inf:
@@ -151,26 +156,26 @@ class Request:
         return replace(self, **said)
 
     def differences(self, begun: "Request", /) -> Iterator[str]:
-        """Say what is given here and is not the same in the run as it was begun."""
+        """Yield a text for each option of this request that differs from that of the begun run."""
         if self.model not in (None, begun.model):
             yield f"the model is {self.model}, that of the run {begun.model}"
         for name, value in self.settings.items():
-            there = begun.settings.get(name)
-            if identity("", {name: value}) != identity("", {} if there is None else {name: there}):
-                yield f"--set {name} is {value}, in the run it {_was(there)}"
+            own = begun.settings.get(name)
+            if identity("", {name: value}) != identity("", {} if own is None else {name: own}):
+                yield f"--set {name} is {value}, in the run it {_was(own)}"
         if self.steps not in (None, begun.steps):
             has = "was begun without" if begun.steps is None else f"has {begun.steps}"
             yield f"--steps is {self.steps}, the run {has}"
         if self.planner not in (None, begun.planner):
             yield f"--planner is {self.planner}, that of the run {begun.planner}"
         for name, value in self.options.items():
-            if value is not None and value != (there := begun.options.get(name)):
-                yield f"--{name} is {value}, in the run it {_was(there)}"
+            if value is not None and value != (own := begun.options.get(name)):
+                yield f"--{name} is {value}, in the run it {_was(own)}"
         if self.by_variable and not begun.by_variable:
             yield "--by-variable is given, the run stores whole checkpoints"
 
     def to_json(self) -> dict[str, Any]:
-        """Return what survives the process, in what JSON has."""
+        """Return the options that survive the process, as data for JSON."""
         said = {option.name: getattr(self, option.name) for option in surviving()}
         if isinstance(self.overlap, Overlap):
             said["overlap"] = str(self.overlap)
@@ -182,8 +187,8 @@ def surviving() -> list[Any]:
     return [each for each in fields(Request) if each.metadata]
 
 
-def _was(there: object) -> str:
-    return "was not given" if there is None else f"is {there}"
+def _was(value: object) -> str:
+    return "was not given" if value is None else f"is {value}"
 
 
 def _is_of(value: object, types: tuple[type, ...]) -> bool:
@@ -199,36 +204,36 @@ def _words(types: tuple[type, ...]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """The identity of a run, and all that a later process needs to resume it.
+    """The identity of a run, with the data that a later process needs to resume it.
 
     Attributes
     ----------
     run : str
         The id of the run on its levels: eight hexadecimal digits.
     ckio : str
-        The version that began it.
+        The version of ckio that began the run.
     request : Request
-        What was asked for, with the planner and the overlap that were decided.
+        The request, with the planner and the overlap that were decided.
     control : str or None
-        The digest of the controls at the start; None where the model has none to show.
+        The digest of the controls at the start; None if the model has no controls.
     given : str or None
-        Where these controls were given, the checksum of their file in the run's directory.
+        The checksum of the file of the controls in the run's directory; None if none were given.
     chain : Chain
-        Steps, and all costs as they were first known: a resumed run does not measure again. There
-        are no steps as long as a run of unknown length goes forward.
+        The number of steps, and the costs of the model when the run began, because a resumed run
+        does not measure again. It has no steps during the forward sweep of a run of unknown length.
     variables : str or None
-        The digest of what the model declares of its variables, where they are stored one by one.
+        The digest of the variables that the model declares, if they are stored one by one.
     platform : str
-        The digest of the platform, which itself is in schedule.txt.
+        The digest of the platform. The platform itself is in schedule.txt.
     adjoints : str or None
-        The name of the level for adjoint checkpoints; None where no level can keep them.
+        The name of the level for adjoint checkpoints; None if no level can store them.
     every : float
-        Seconds of predicted work between two of them.
+        Seconds of predicted work between two adjoint checkpoints.
     here : str
-        The directory in which it was begun, from which relative paths of levels count; "" where
-        that is not known.
+        The directory in which the run was begun, to which relative paths of levels refer; "" if it
+        is not known.
     ranks : int
-        How many ranks it has, each with its part of the state and of the levels.
+        The number of ranks. Each has its part of the state and of the levels.
     """
 
     run: str
@@ -246,9 +251,9 @@ class Manifest:
 
     @cached_property
     def identity(self) -> str:
-        """Return the digest of what is computed: model, settings, controls, chain and variables.
+        """Return the digest of the computation: model, settings, controls, chain and variables.
 
-        It is stored with each checkpoint, so that none is read for another computation.
+        It is stored with each checkpoint, so that no other computation reads it.
         """
         said = {
             "model": identity(self.request.model or "", self.request.settings, ranks=self.ranks),
@@ -260,7 +265,7 @@ class Manifest:
         return xxhash.xxh3_128(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def dumps(self) -> str:
-        """Return it as JSON; `loads` reads it back, equal."""
+        """Return the manifest as JSON, which `loads` reads."""
         chain: dict[str, object] = {"steps": self.chain.steps}
         chain |= {name: _listed(getattr(self.chain, name)) for name in COSTS}
         if self.chain.handed:
@@ -271,14 +276,20 @@ class Manifest:
 
     @staticmethod
     def loads(text: str, /, *, source: str) -> "Manifest":
-        """Read it; raises BadInput where it is of another format, or says what cannot be."""
+        """Read a manifest; raises BadInput if it has another format or impossible values."""
         try:
             said = json.loads(text)
             version = said.pop("format")
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            raise BadInput(f"{source} is damaged: it does not say which run this is") from None
+            raise BadInput(
+                f"{source} is damaged: it is not the manifest of a run; restore it, or begin a new"
+                " run in another directory"
+            ) from None
         if version != FORMAT:
-            raise BadInput(f"{source} has format {version!r:.20}; this ckio reads format {FORMAT}")
+            raise BadInput(
+                f"{source} has format {version!r:.20}; this ckio reads format {FORMAT}; use the"
+                " version that began the run, or begin a new run in another directory"
+            )
         try:
             digest = said.pop("identity")
             costs, request = dict(said["chain"]), dict(said["request"])
@@ -290,12 +301,13 @@ class Manifest:
             raise BadInput(f"{source} is damaged: {error}") from None
         if digest != manifest.identity:
             raise BadInput(
-                f"{source} is damaged: it is not of the computation that it was made for"
+                f"{source} is damaged: its identity is not that of its model, settings and costs;"
+                " restore it, or begin a new run in another directory"
             )
         return manifest
 
     def _check(self) -> None:
-        """Raise ValueError for what no run says of itself."""
+        """Raise ValueError for a value that the manifest of a run cannot have."""
         said: Mapping[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         request, here = self.request, said["here"]
         rules = {
@@ -317,7 +329,7 @@ class Manifest:
 
 
 def _is_plain(here: Path) -> bool:
-    """Whether a directory is none, or absolute and without a way up."""
+    """Return whether a directory is empty, or an absolute path without ".."."""
     return here == Path() or (here.is_absolute() and ".." not in here.parts)
 
 

@@ -1,4 +1,4 @@
-"""The result of a run: functional, gradient, timelines and figures, also read from its files."""
+"""The result of a run: functional, gradient, timelines and figures. It can be read from files."""
 
 import json
 import logging
@@ -53,24 +53,24 @@ class Result:
     Attributes
     ----------
     functional : float
-        J.
+        The functional J.
     gradient : mapping of str to array
-        dJ/d(control) for each control; of many ranks the part of this one. Empty where the file of
-        a run that ended earlier is no longer there.
+        dJ/d(control) for each control, in the shape of the control. With many ranks, the part of
+        this rank. Empty if the file of an earlier run has been removed.
     control : mapping of str to array
-        The controls that the gradient is taken at.
+        The controls at which the gradient was computed.
     verified : bool or None
-        Whether the gradient passed its Taylor test; None where none was made.
+        Whether the gradient passed the Taylor test; None if it was not tested.
     schedule, platform
-        What was performed, and where.
+        The schedule that was performed, and the platform on which it ran.
     prediction, timeline : Timeline
-        The predicted and the measured times of each action, of the process that ended the run.
+        The predicted and the measured times of each action of the process that ended the run.
     report : Report or None
-        Both compared; None where the rest was planned anew on the way.
+        The comparison of both; None if the rest of the run was planned again during the run.
     check : GradientCheck or None
-        None also where an earlier process checked the gradient.
+        The Taylor test; None if there was none, or if an earlier process made it.
     figures : mapping
-        What `ckio run --json` prints.
+        The entries that `ckio run --json` prints.
     """
 
     functional: float
@@ -86,7 +86,7 @@ class Result:
     figures: Mapping[str, Any]
 
     def __str__(self) -> str:
-        """Return the facts of the run, a line each."""
+        """Return the facts of the run, one in each line."""
         rows = facts(self)
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {text}" for name, text in rows)
@@ -112,10 +112,10 @@ def result_of(
     before: Timeline = EMPTY,
     ranks: RankGroup = ALONE,
 ) -> Result:
-    """Return everything that is to be said of a run that has just ended, with this policy.
+    """Return the result of a run that has just ended and was performed with this overlap.
 
-    `before` is what the process did before there was a schedule. The figures are those of the
-    gradient of all ranks together, and of all bytes that moved.
+    `before` is the timeline of the actions before there was a schedule. The figures of the gradient
+    and the bytes are those of all ranks together.
     """
     own = {name: np.asarray(array) for name, array in model.gradient.items()}
     control = getattr(model, "control", None) or {}
@@ -152,7 +152,7 @@ def result_of(
 
 
 def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = ALONE, /) -> Result:
-    """Read the result of a run that has ended; raises BadInput where its files are not whole."""
+    """Read the result of a run that has ended; raises BadInput if its files are damaged."""
     texts = [
         loads(directory.read(name), source=str(directory.path / name))
         for name in (SCHEDULE, PREDICTED, MEASURED)
@@ -160,12 +160,15 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
     plan, predicted, measured = texts
     figures = _figures(directory.read(RESULT), directory.path / RESULT)
     if predicted.timeline is None or measured.timeline is None:
-        raise BadInput(f"{directory.path}: its timelines are not there; they were edited")
+        raise BadInput(
+            f"{directory.path}: {PREDICTED} or {MEASURED} has no times, so that one of them was"
+            " changed after the run; restore both files from a copy"
+        )
     path = directory.path / figures["gradient_file"]
     if ranks.once(lambda: os.path.lexists(path)):
         gradient, control = read_gradient(path, figures["gradient_checksum"], ranks)
     else:
-        logging.getLogger("ckio").warning("the gradient of the run is no longer at %s", path)
+        logging.getLogger("ckio").warning("the gradient of the run is not at %s any more", path)
         gradient, control = {}, {}
     functional = figures["functional"]
     return Result(
@@ -184,7 +187,7 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
 
 
 def _figures(text: str, source: Path) -> dict[str, Any]:
-    """Read the figures of a result; raises BadInput where they are not what a run writes."""
+    """Read the figures of a result; raises BadInput if an entry is missing or has another type."""
     try:
         said = json.loads(text)
         wrong = [name for name, kind in _FIGURES.items() if not isinstance(said[name], kind)]
@@ -203,11 +206,15 @@ def _report(predicted: Timeline, measured: Timeline, platform: Platform) -> Repo
 
 
 def forward_minimum(schedule: Schedule, platform: Platform, /) -> int:
-    """Return the fewest forward steps that restart checkpoints in these slots allow.
+    """Return the fewest forward steps that are possible with restart checkpoints in these slots.
 
-    Griewank & Walther's closed form over the slots of all levels together; a schedule that keeps
-    tapes may need fewer, and then sets the figure. Where single variables are stored, it counts
-    what is overwritten in every step: of this, two checkpoints share nothing.
+    It is the closed form of Griewank & Walther (2000) for the slots of all levels together. A
+    schedule that stores tapes may need fewer steps; then its own number is returned. If single
+    variables are stored, a slot has the size of the variables that every step overwrites, because
+    two checkpoints cannot share these.
+
+    For example, with 3 slots and at most 2 repetitions of each step, 10 steps can be reversed, and
+    this takes 2 * 10 - 5 + 10 = 25 forward steps.
     """
     chain = schedule.chain
     slots = _slots(chain, platform)
@@ -218,7 +225,7 @@ def forward_minimum(schedule: Schedule, platform: Platform, /) -> int:
 
 
 def _slots(chain: Chain, platform: Platform) -> int:
-    """Return the most checkpoints that the levels hold, each with all that no other shares."""
+    """Return the most checkpoints that the levels can store, by the bytes that none can share."""
     if chain.variables is None:
         return sum(level.slots(chain.restart, chain.length) for level in platform.levels)
     variables, over = chain.variables, chain.variables.over(chain.length)
@@ -229,7 +236,7 @@ def _slots(chain: Chain, platform: Platform) -> int:
         and over.live(name, seed=name in variables.seed)[:-1].all()
         and not over.restores(name).any()
     )
-    space = 0.0  # the variables of one checkpoint may lie on several levels
+    space = 0.0  # of all levels, because the variables of a checkpoint may be on several levels
     for level in platform.levels:
         space += math.inf if level.capacity is None else level.capacity / level.ratio
     return int(min(chain.length, space / each)) if each else chain.length
@@ -263,13 +270,14 @@ def _levels(timeline: Timeline, platform: Platform, ranks: RankGroup) -> list[di
 
 
 def _moved(timeline: Timeline, level: int) -> tuple[int, int, float]:
-    """Return bytes written to a level and read from it, and the seconds that this took.
+    """Return the bytes written to a level and read from it, and the seconds that this took.
 
-    Where transfers moved them behind the program, those count, and not what it copied or waited.
+    If transfers ran in the background, their own bytes and seconds count, and not the time for
+    which the program copied or waited.
     """
-    behind = timeline.transfers
-    if len(behind) and (behind.actions.level == level).any():
-        timeline = behind
+    background = timeline.transfers
+    if len(background) and (background.actions.level == level).any():
+        timeline = background
     actions = timeline.actions
     here = (actions.op >= WRITE) & (actions.level == level)
     written = here & (actions.op == WRITE)
@@ -281,7 +289,7 @@ def _moved(timeline: Timeline, level: int) -> tuple[int, int, float]:
 
 
 def verdict(result: Result, /) -> str:
-    """Return a paragraph: whether the gradient is right, what was gained, and what limits it."""
+    """Return a paragraph: whether the gradient is right, memory, work, and what limits the run."""
     words = {True: "verified", False: "NOT verified", None: "not checked"}
     gradient = words[result.figures["verified"]]
     predicted = None if result.report is None else result.prediction.makespan
@@ -298,17 +306,17 @@ def verdict(result: Result, /) -> str:
 
 
 def facts(result: Result, /) -> list[tuple[str, str]]:
-    """Return what one wants to know of a run, as pairs of words."""
+    """Return the facts of a run, as pairs of a name and a text."""
     figures = result.figures
     forward, least = figures["forward_steps"], figures["forward_steps_minimum"]
     by_variable = result.schedule.chain.variables is not None
-    where = "all this room" if by_variable else "these slots"
+    where = "all this space" if by_variable else "these slots"
     rows = [
         ("steps", f"{figures['steps']}"),
         ("planner", str(figures["planner"])),
         ("forward steps", f"{forward} (at least {least} with restart data in {where})"),
     ]
-    if figures.get("overlap"):  # a result of an earlier version does not say it
+    if figures.get("overlap"):  # missing in a result of an earlier version
         rows.append(("overlap", figures["overlap"]))
     rows += [
         (

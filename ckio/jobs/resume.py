@@ -1,8 +1,9 @@
-"""Resuming a run that an earlier process began: by the same request, from what survived of it.
+"""Resuming a run that an earlier process began, from the checkpoints that are stored.
 
-`resumed` compares the request with the manifest, and makes the model again. `again` opens the
-levels, plans the rest from what is sound on them, and carries the run to its end. `ended` reads the
-result of a run that has ended. Nothing that a file names is imported.
+`resumed` compares the request with the manifest, and makes the model. `again` opens the levels,
+plans the rest of the run from the checkpoints that are intact, and performs it. `ended` reads the
+result of a run that has ended. For safety, no module or file is imported because a manifest names
+it: the caller has to name the model, unless it is registered by an installed package.
 """
 
 import logging
@@ -57,10 +58,10 @@ def resumed(
     stopper: Stopper | None,
     ranks: RankGroup,
 ) -> tuple[Process, Differentiable]:
-    """Return the process that resumes a run, and a fresh model of it.
+    """Return the process that resumes a run, and a fresh model.
 
-    `make` makes the model where the caller names it. Raises BadInput where the run is not the one
-    that is requested, or its model is not named: nothing that a file names is imported.
+    `make` is the model that the caller names, if any. Raises BadInput if the run is not the one
+    that is requested, or if the model is not named and is not a registered one.
     """
     platform = _platform_of(request, directory, manifest, levels, ranks)
     _check_here(manifest, platform, directory.path)
@@ -70,7 +71,7 @@ def resumed(
     try:
         fresh = maker(make or begun.model or "", whole.settings, ranks, wrap=wrapping(whole))
     except BadInput as error:
-        if line := _line_from_there(manifest, directory.path, elsewhere=True):
+        if line := _line_from_begun(manifest, directory.path, elsewhere=True):
             error.add_note(f"the run was begun in another directory: {line}")
         raise
     control = request.control
@@ -90,11 +91,11 @@ def resumed(
     if begun.by_variable:
         process = replace(process, variables=_variables(directory, manifest, model))
     if control_of(model, ranks) != manifest.control:
-        raise _another_run(directory, ["the controls of the model are others"])
+        raise _another_run(directory, ["the controls of the model are different"])
     if manifest.variables is not None:
         known = variables_of(process.name, model).cut(manifest.chain.length)
         if declared(known) != manifest.variables:
-            raise _another_run(directory, ["the model declares other variables"])
+            raise _another_run(directory, ["the model declares different variables"])
     assert isinstance(begun.overlap, Overlap)
     asked = request.overlap
     overlap = policy(asked, begun.overlap, "that the run was begun with", display)
@@ -110,17 +111,18 @@ def ended(
     levels: Sequence[Level] = (),
     ranks: RankGroup,
 ) -> Result:
-    """Return the stored result of a run that has ended; what was left on its levels goes.
+    """Return the stored result of a run that has ended, and remove checkpoints that remain of it.
 
-    No model is needed. Raises BadInput where the run is not the one that is requested.
+    No model is needed. Raises BadInput if the run is not the one that is requested.
     """
     platform = _platform_of(request, directory, manifest, levels, ranks)
     if request.control is not None and digest_of(request.control, ranks) != manifest.control:
-        raise _another_run(directory, ["the controls of the model are others"])
+        raise _another_run(directory, ["the controls of the model are different"])
     result = read_back(directory, platform, ranks)
     if request.check and result.verified is None:
         raise BadInput(
-            f"{directory.path}: the run has ended without --check-gradient; check it by a new run"
+            f"{directory.path}: the run has ended without --check-gradient; to check the gradient,"
+            " begin a new run in another directory"
         )
     if not (request.keep or manifest.request.keep):
         _remove_left(directory, platform, ranks)
@@ -130,7 +132,7 @@ def ended(
 def again(
     process: Process, model: Differentiable, directory: RunDirectory, manifest: Manifest, /
 ) -> Result:
-    """Carry a run that an earlier process began to its end."""
+    """Perform the rest of a run that an earlier process began, and return its result."""
     display, platform, kept = process.display, process.platform, interval(process, manifest)
     with levels_left(process, manifest) as survived:
         killed = _killed(directory, platform)
@@ -153,7 +155,7 @@ def again(
 
 
 def levels_left(process: Process, manifest: Manifest, /) -> AbstractContextManager[Reopened]:
-    """Open the levels of a run again, with what survived on them."""
+    """Open the levels of a run again, with the checkpoints that are intact on them."""
     return reopened(
         process.platform,
         manifest.run,
@@ -165,7 +167,7 @@ def levels_left(process: Process, manifest: Manifest, /) -> AbstractContextManag
 
 
 def interval(process: Process, manifest: Manifest, /) -> Kept:
-    """Return where adjoint checkpoints go: as the run began, or at the interval asked for now."""
+    """Return the level and interval of adjoint checkpoints: those of the run, or requested now."""
     request, begun = process.request, manifest.request
     every = request.every if request.every != begun.every else None
     if request.mtbf != begun.mtbf and every is None and manifest.adjoints is not None:
@@ -182,9 +184,10 @@ def _rest(
     killed: Killed | None,
     /,
 ) -> tuple[Schedule, Reopened, Kept]:
-    """Return the schedule from what is left on the levels, for which there is space.
+    """Return the schedule of the rest, the levels that it uses, and its adjoint checkpoints.
 
-    Where there is none, damaged levels are not used: their files may not grow any more.
+    If a level cannot reserve the space for the schedule, the rest is planned again without the
+    damaged levels, because their files can no longer grow.
     """
     tapes = process.stores_tapes(levels.survivors)
     chain = replace(process.chain, variables=process.variables)
@@ -205,13 +208,13 @@ def _rest(
 
 
 def _killed(directory: RunDirectory, platform: Platform) -> Killed | None:
-    """Return the plan of the process before this one; None where it had none yet."""
+    """Return the plan of the previous process; None if it had no plan yet."""
     schedule = loads(directory.read(SCHEDULE)).schedule
     return Killed(schedule, adjoints.durable(platform)) if len(schedule) else None
 
 
 def _survived(schedule: Schedule, platform: Platform) -> str:
-    """Say what there is to resume from, and what is left."""
+    """Return a sentence on the checkpoints from which the run resumes, and the steps left."""
     what = "checkpoint" if schedule.chain.variables is None else "array"
     survivors = [
         f"{counted(len(keys), what)} on {level.name}"
@@ -235,10 +238,13 @@ def _platform_of(
     ranks: RankGroup,
     /,
 ) -> Platform:
-    """Return the platform of a run; raises BadInput where it is not the one that is requested."""
+    """Return the platform of a run; raises BadInput if it is not the one that is requested."""
     platform = directory.platform()
     if platform.digest() != manifest.platform:
-        raise BadInput(f"{directory.path}: the platform in its schedule.txt is not that of the run")
+        raise BadInput(
+            f"{directory.path}: the platform in its schedule.txt is not that of the run; restore"
+            " the file, or begin a new run in another directory"
+        )
     _check_ranks(manifest, directory.path, ranks)
     differences = list(_differences(request, manifest, platform, levels))
     if differences:
@@ -249,7 +255,7 @@ def _platform_of(
 def _differences(
     request: Request, manifest: Manifest, platform: Platform, levels: Sequence[Level]
 ) -> Iterator[str]:
-    """Say what is requested and is not the same in the run."""
+    """Yield a text for each difference between the request and the run."""
     yield from request.differences(manifest.request)
     given = request.platform
     if given is not None and manifest.platform not in (
@@ -261,7 +267,7 @@ def _differences(
     for level in levels:
         own = known.get(level.name)
         if own is None or own.capacity != level.capacity or own.options != level.options:
-            yield f"level {level.name} is asked for as it is not in the run"
+            yield f"level {level.name} has other options or another capacity than in the run"
 
 
 def _another_run(directory: RunDirectory, differences: list[str]) -> BadInput:
@@ -272,39 +278,39 @@ def _another_run(directory: RunDirectory, differences: list[str]) -> BadInput:
 
 
 def _check_ranks(manifest: Manifest, where: object, ranks: RankGroup, /) -> None:
-    """Raise BadInput where the run has another number of ranks: each of them has its own part."""
+    """Raise BadInput if the run has another number of ranks: each rank stored its own part."""
     if manifest.ranks != ranks.size:
         begun, now = (f"{n} rank{'s' * (n > 1)}" for n in (manifest.ranks, ranks.size))
         raise BadInput(
-            f"{where} holds a run of {begun}, and this job has {now}: what a rank stored is its"
-            f" own part of the state; resume it on {begun}"
+            f"{where} holds a run of {begun}, and this job has {now}: each rank has stored its own"
+            f" part of the state; resume the run on {begun}"
         )
 
 
 def _check_named(
     make: str | Callable[..., Any] | None, manifest: Manifest, directory: RunDirectory, /
 ) -> None:
-    """Raise BadInput where a model is named by a file alone, and is not one that is installed."""
+    """Raise BadInput if only the manifest names the model, and it is not a registered one."""
     name = manifest.request.model
     if make is None and name not in registry.names("models"):
-        line = _line_from_there(manifest, directory.path)
+        line = _line_from_begun(manifest, directory.path)
         raise BadInput(
-            f"{directory.path} is a run of {name!r}, and nothing that a file names is imported:"
-            f" name the model again, as in: {line}"
+            f"{directory.path} is a run of {name!r}; for safety, ckio imports no model that only a"
+            f" file names; name the model again: {line}"
         )
 
 
 def _variables(directory: RunDirectory, manifest: Manifest, model: Differentiable) -> Variables:
-    """Return the variables of the last plan: what lies on the levels has their names."""
+    """Return the variables of the last plan, whose names the stored checkpoints have."""
     last = loads(directory.read(SCHEDULE)).schedule.chain.variables
     return variables_of(manifest.request.model or "", model) if last is None else last
 
 
-def _other_parts(given: Platform, there: Platform) -> Iterator[str]:
-    """Say what differs between two platforms."""
-    if given.working_memory != there.working_memory:
-        yield f"working_memory {given.working_memory} for {there.working_memory}"
-    mine, theirs = ({level.name: level for level in platform.levels} for platform in (given, there))
+def _other_parts(given: Platform, own: Platform) -> Iterator[str]:
+    """Yield a text for each difference between a given platform and that of the run."""
+    if given.working_memory != own.working_memory:
+        yield f"working_memory {given.working_memory} for {own.working_memory}"
+    mine, theirs = ({level.name: level for level in platform.levels} for platform in (given, own))
     if list(mine) != list(theirs):
         yield f"levels {', '.join(mine)} for {', '.join(theirs)}"
         return
@@ -317,36 +323,37 @@ def _other_parts(given: Platform, there: Platform) -> Iterator[str]:
 
 
 def _check_here(manifest: Manifest, platform: Platform, into: Path, /) -> None:
-    """Raise BadInput where a level is found only from the directory in which the run was begun."""
-    line = _line_from_there(manifest, into, elsewhere=True)
+    """Raise BadInput if a level is found only from the directory in which the run was begun."""
+    line = _line_from_begun(manifest, into, elsewhere=True)
     first = manifest.run if manifest.ranks == 1 else of_rank(manifest.run, 0)
     for level in platform.levels if line else ():
         where = registry.place(level, first)
         if where is not None and not where.exists() and (Path(manifest.here) / where).exists():
             raise BadInput(
-                f"{into} was begun in another directory, from which its level {level.name} is"
-                f" {where}; go on with: {line}"
+                f"{into} was begun in another directory, to which the path {where} of its level"
+                f" {level.name} refers; resume it there: {line}"
             )
 
 
-def _line_from_there(manifest: Manifest, into: Path, /, *, elsewhere: bool = False) -> str:
-    """Return `resume_line`, after a change to the directory where the run was begun, if need be.
+def _line_from_begun(manifest: Manifest, into: Path, /, *, elsewhere: bool = False) -> str:
+    """Return the command that resumes a run from the directory in which it was begun.
 
-    With `elsewhere` it is "" where that is the current directory.
+    If the current directory is another one, the command begins with `cd`. If it is the same, and
+    `elsewhere` is true, the result is "".
     """
     model, here = manifest.request.model, Path(manifest.here).resolve()
     if not manifest.here or not here.is_dir() or here == Path.cwd():
         return "" if elsewhere else resume_line(into, manifest.ranks, model)
-    there = into.resolve()
-    near = there.relative_to(here) if there.is_relative_to(here) else there
+    target = into.resolve()
+    near = target.relative_to(here) if target.is_relative_to(here) else target
     return f"cd {shlex.quote(str(here))} && {resume_line(near, manifest.ranks, model)}"
 
 
 def resume_line(into: Path, ranks: int, model: str | None = None, /) -> str:
-    """Return the command that resumes a run of so many ranks.
+    """Return the command that resumes a run on this number of ranks.
 
-    A model that is not installed with ckio or another package is named in it, as nothing is
-    imported that a file alone names.
+    The command names the model, unless it is a registered one, because ckio imports no model that
+    only a file names.
     """
     job = f"mpiexec -n {ranks} " if ranks > 1 else ""
     named = model is not None and model not in registry.names("models")
@@ -355,7 +362,7 @@ def resume_line(into: Path, ranks: int, model: str | None = None, /) -> str:
 
 
 def _remove_left(directory: RunDirectory, platform: Platform, ranks: RankGroup, /) -> None:
-    """Remove the checkpoints that a process left which was killed after it wrote its result."""
+    """Remove the checkpoints of a process that was killed after it had written its result."""
     if not ranks.is_alone:
         _remove_parts(directory.id, platform, ranks)
         return
@@ -367,7 +374,7 @@ def _remove_left(directory: RunDirectory, platform: Platform, ranks: RankGroup, 
 
 
 def _remove_parts(run: str, platform: Platform, ranks: RankGroup) -> None:
-    """Remove what each rank has left where it sees it; nothing is made where nothing is."""
+    """Remove the checkpoints of each rank, if any rank has a level of this run."""
     own = called(run, ranks)
     places = [registry.place(level, own) for level in platform.levels]
     if any(ranks.gather(any(where is not None and where.exists() for where in places))):

@@ -1,8 +1,8 @@
-"""Stopping a run in good time: by a signal, or before its walltime is over.
+"""Stopping a run after a signal, or before its walltime is over.
 
-A run that is asked to stop does so at the next pause between two steps: `Stopper` says when. It
-stores where it stands (`store_standing`), if need be at the cost of checkpoints that save fewer
-steps, and ends with exit status 75: `--resume` continues from there.
+A run stops at a pause between two steps, when its `Stopper` says so. It stores its present state
+and adjoint (`store_standing`). If there is no space, checkpoints that save fewer steps are
+discarded for them. The process ends with exit status 75, and `--resume` continues the run.
 """
 
 import os
@@ -33,46 +33,50 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, seconds_of
 
 STOPPED: Final = 75
-"""The exit status of a run that can be resumed: EX_TEMPFAIL, try again."""
+"""The exit status of a run that can be resumed: EX_TEMPFAIL of sysexits.h, "try again"."""
 
 WALLTIME: Final = "--walltime"
 
 _PAUSE: Final = 0.5
-"""Seconds between two pauses within a long action, as far as the model's steps allow."""
+"""Seconds between two pauses within a long action, or one step of the model if that is longer."""
 
 _LEAVING: Final = 0.25
-"""Seconds that a process takes to end."""
+"""Seconds that a process needs to end after everything is stored."""
 
 
 class Stopper:
-    """Says whether a run is to stop, and why; it listens to SIGTERM while it is entered.
+    """A function that returns whether a run has to stop, and a context that handles signals.
 
-    To SIGHUP too, which comes where a terminal is closed, unless that is ignored, as by nohup. From
-    `start` on it listens to SIGINT as well: before, Ctrl-C interrupts what is being prepared.
-    The first signal asks to stop at the next pause, also while what is stored at the end is being
-    stored. A second Ctrl-C does not wait: it interrupts. Further SIGTERMs change nothing, as those
-    who send them follow up with SIGKILL, and until then the time is of use.
+    While the context is entered, SIGTERM and SIGHUP ask the run to stop. SIGHUP is sent when a
+    terminal is closed; it stays ignored if it was ignored before, as under nohup. After `start`,
+    SIGINT asks the run to stop, too. Before `start`, Ctrl-C interrupts the preparation of the run.
+
+    The first signal asks the run to stop at the next pause. This also holds while the run stores
+    its state at the end. A second Ctrl-C interrupts the run immediately. Further SIGTERMs have no
+    effect, because a batch system that sends them sends SIGKILL later, and the run can use the time
+    until then.
 
     Parameters
     ----------
     end
-        When the process has to have ended, on `time.monotonic`; None if it has all the time.
+        The time on `time.monotonic` by which the process has to end; None without a limit.
     ranks
-        The ranks that stop together, once one of them is to: at the same pause.
+        The ranks. If one of them is asked to stop, all stop at the same pause.
 
     Attributes
     ----------
     why : str
-        What asked to stop; "" if nothing did.
+        The signal or option that asked the run to stop; "" if none did.
     walltime : float or None
-        Seconds that the process has since it began; None if nobody said that.
+        The seconds that the process may take since it began; None without a limit.
     clock : Clock
-        That of the group, where there are several ranks: by it, all cut long moves alike.
+        Only on several ranks: the clock of the group. All ranks divide long actions by this clock,
+        so that they pause at the same steps.
     """
 
     def __init__(self, end: float | None = None, ranks: RankGroup = ALONE) -> None:
         self.why = ""
-        # Python lets the main thread alone set what a signal calls.
+        # Python allows only the main thread to set signal handlers.
         self._hears = threading.current_thread() is threading.main_thread()
         self._ranks, self._agreed = ranks, False
         if not ranks.is_alone:
@@ -85,7 +89,10 @@ class Stopper:
 
     @classmethod
     def within(cls, walltime: float | None, ranks: RankGroup = ALONE, /) -> Self:
-        """Return one for a process that has so many seconds since it began; None for all time."""
+        """Return a stopper for a process that may take `walltime` seconds since it began.
+
+        With None there is no limit.
+        """
         if walltime is None:
             return cls(None, ranks)
         stopper = cls(began() + walltime, ranks)
@@ -93,19 +100,19 @@ class Stopper:
         return stopper
 
     def start(self, needed: float, /) -> None:
-        """Begin a run that takes so many seconds to stop; raises RunFailed if it is too late."""
+        """Begin a run that needs `needed` seconds to stop; raises RunFailed if it is too late."""
         self._deadline = self._end - needed
         if (left := self._deadline - time.monotonic()) <= 0:
             raise RunFailed(
                 f"--walltime is over before the first step: to stop takes {needed:.2g} s, and"
-                f" {max(0.0, left + needed):.2g} s of it were left; give more"
+                f" {max(0.0, left + needed):.2g} s of it were left; give a longer --walltime"
             )
         self._listen(signal.SIGINT)
         if not self._ranks.is_alone:
             self._ranks.wish = self._asked
 
     def tell(self, behind: float, /) -> None:
-        """Take note that writing what is staged takes so many seconds more, as was measured."""
+        """Set the measured seconds that the staged checkpoints still need to be written."""
         self._behind = 2 * behind
 
     def __call__(self) -> bool:
@@ -117,7 +124,7 @@ class Stopper:
         return self._ranks.wished
 
     def _asked(self) -> bool:
-        """Whether this process is to stop."""
+        """Return whether this process has to stop."""
         if not self.why and time.monotonic() + self._behind >= self._deadline:
             self.why = WALLTIME
         return bool(self.why)
@@ -141,7 +148,9 @@ class Stopper:
         if not self._hears:
             return
         before = signal.signal(number, self._ask)
-        self._before.setdefault(number, before)  # a run may begin twice: forward, and back
+        # `start` may be called twice, for the forward and the reverse sweep: the first handler
+        # counts.
+        self._before.setdefault(number, before)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         del frame
@@ -151,10 +160,10 @@ class Stopper:
 
 
 def began() -> float:
-    """Return when this process began, on `time.monotonic`; now where that is not known."""
+    """Return the time on `time.monotonic` at which this process began; now if it is not known."""
     try:
         after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        ticks = int(after_name[19])  # since the machine was started; field 22 of proc(5)
+        ticks = int(after_name[19])  # starttime, field 22 of proc(5), since the machine was booted
         age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, LookupError, AttributeError):
         age = 0.0
@@ -162,9 +171,12 @@ def began() -> float:
 
 
 def seconds_to_stop(schedule: Schedule, platform: Platform, /) -> float:
-    """Return how long stopping may take: until the next pause, and to store where the run stands.
+    """Return the seconds that stopping may take: until the next pause, and to store the state.
 
-    Storing is taken to be twice as slow as when the levels were measured.
+    They are the longest time between two pauses, plus twice the seconds to write a state and an
+    adjoint to the slowest level, plus 0.25 s. The factor 2 allows for levels that are slower than
+    when they were measured. For example, with pauses of 0.5 s and 3 s to write, the result is
+    0.5 + 2 * 3 + 0.25 = 6.75 s.
     """
     chain, actions = schedule.chain, schedule.actions
     step = max(_PAUSE, float(np.max(chain.advance)), float(np.max(chain.reverse)))
@@ -183,23 +195,23 @@ def seconds_to_stop(schedule: Schedule, platform: Platform, /) -> float:
 
 
 _Levels: TypeAlias = Sequence[tuple[Backend, Level]]
-"""The durable levels, nearest first."""
+"""The durable levels, in the order of the platform (nearest first)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a stopped run stands, and what of it is stored.
+    """The steps at which a run has stopped, and the checkpoints that are stored of them.
 
     Attributes
     ----------
     state, adjoint
-        As `Stopped` has them.
+        The step of the state (None if there is none) and that of the adjoint, as in `Stopped`.
     stored : sequence of (Key, str)
-        What lies on a durable level of where it stands, and the name of the level.
+        The checkpoints of this state and adjoint on durable levels, with the names of the levels.
     refused : str
-        Why something is not; "" if everything is.
+        The reason why one of them is not stored; "" if all are.
     further : bool
-        Whether the next process will stand further than this one began, as far as is known.
+        Whether the next process will begin further on than this one began, as far as is known.
     """
 
     state: int | None
@@ -209,10 +221,10 @@ class Standing:
     further: bool = True
 
     def told(self) -> str:
-        """Say it in words."""
-        kept = [f"{key} is stored on {level}" for key, level in self.stored]
-        lost = [f"where it stands cannot be stored ({self.refused})"] if self.refused else []
-        return "; ".join([*kept, *lost]) or "older checkpoints remain"
+        """Return the stored checkpoints as a sentence."""
+        stored = [f"{key} is stored on {level}" for key, level in self.stored]
+        lost = [f"the present state cannot be stored ({self.refused})"] if self.refused else []
+        return "; ".join([*stored, *lost]) or "older checkpoints remain"
 
 
 def store_standing(
@@ -226,15 +238,20 @@ def store_standing(
     before: Sequence[Collection[Key]] | None = None,
     ranks: RankGroup = ALONE,
 ) -> Standing:
-    """Store the adjoint and the state of a stopped run on the nearest durable level that can.
+    """Store the adjoint and the state of a stopped run on the nearest durable level with space.
 
-    The adjoint is stored if anything was reversed, and takes the place of older ones, which need
-    not be kept beside it; the state if the way there need not be gone again for it. Where there is
-    no space, what saves fewer steps goes for it; and what saves more, too, if otherwise the next
-    process would stand no further than this one, which began with what was there `before`. Nothing
-    is raised where a level refuses: older checkpoints remain, and there is less to resume from. A
-    run that stopped at the turn, of which nothing can be stored, keeps the last state that lies in
-    memory instead. The ranks of a `ranks` store the same, by what is largest on any of them.
+    The adjoint is stored if a step was reversed. Older adjoint checkpoints are then discarded,
+    because they are not needed any more. The state is stored if it is that of a step between 0 and
+    the adjoint, because the next process then need not compute these steps again.
+
+    If there is no space, checkpoints that save fewer steps are discarded. Checkpoints that save
+    more steps are discarded, too, if the next process would otherwise begin no further on than this
+    process, which began with the keys `before`.
+
+    No error is raised if a level refuses to store: older checkpoints remain, from which more steps
+    have to be computed. If a run has stopped at the end of the forward sweep and nothing can be
+    stored of it, the last state that is stored in memory is copied to a durable level instead. All
+    `ranks` store the same checkpoints; sizes are those of the rank where they are largest.
     """
     levels = [
         (backend, level)
@@ -267,23 +284,34 @@ def _wanted(stopped: Stopped, steps: int) -> Iterator[Key]:
 
 
 def _reach(keys: Collection[Key]) -> tuple[float, float]:
-    """Return how far these keys reach, less being further: the adjoint, then the way to it."""
+    """Return the progress that these keys represent; a smaller pair is more progress.
+
+    The pair is the step of the adjoint, and minus the step of the last state below it. For example,
+    an adjoint at 60 and states at 0 and 40 give (60, -40).
+    """
     adjoint = min((key.step for key in keys if key.kind is Kind.ADJOINT), default=inf)
     below = (key.step for key in keys if key.kind is Kind.RESTART and key.step < adjoint)
     return adjoint, -max(below, default=0)
 
 
 def _come(key: Key, there: Collection[Key], steps: int) -> float:
-    """Return the steps that are done again if this is not stored: to reverse one takes two."""
-    held = {other.step for other in there if other.kind is key.kind}
+    """Return the number of steps that have to be done again if `key` is not stored.
+
+    To reverse a step counts as two steps, because it is recorded before. For example, if the last
+    stored adjoint is at 60, an adjoint at 50 saves 20 steps.
+    """
+    stored = {other.step for other in there if other.kind is key.kind}
     if key.kind is Kind.ADJOINT:
-        return 2 * (min(held, default=steps) - key.step)
-    return key.step - max((step for step in held if step <= key.step), default=0)
+        return 2 * (min(stored, default=steps) - key.step)
+    return key.step - max((step for step in stored if step <= key.step), default=0)
 
 
 @dataclass(frozen=True)
 class _Storing:
-    """A way to store keys of a model whose adjoint is at this step, at the cost of other keys."""
+    """The storing of checkpoints of a model whose adjoint is at this step, with discards for it.
+
+    If there is a `source`, the data come from this level, and otherwise from the model.
+    """
 
     model: Model
     levels: _Levels
@@ -293,9 +321,9 @@ class _Storing:
     source: Backend | None = None
 
     def made(self, keys: Collection[Key]) -> dict[Key, tuple[Key, ...]]:
-        """Return the whole checkpoints that these keys of one level make, with their parts.
+        """Return the whole checkpoints that these keys of one level make up, with their parts.
 
-        What a fresh model has need not be there: see `made.complete`.
+        Variables that a fresh model has need not be stored: see `Variables.complete`.
         """
         made: dict[Key, tuple[Key, ...]] = {key: (key,) for key in keys if not key.name}
         if (variables := self.chain.variables) is None:
@@ -309,25 +337,28 @@ class _Storing:
         return made | {key: variables.parts(key, length) for key in complete}
 
     def whole(self, *levels: Collection[Key]) -> set[Key]:
-        """Return the whole checkpoints where levels hold these keys."""
+        """Return the whole checkpoints of levels that have these keys."""
         return {key for keys in levels for key in self.made(keys)}
 
     def there(self) -> set[Key]:
-        """Return the whole checkpoints that lie on a level."""
+        """Return the whole checkpoints on the durable levels."""
         return self.whole(*(_held(backend) for backend, _ in self.levels))
 
     def is_further(self, began: tuple[float, float]) -> bool:
-        """Whether what lies there reaches further than this."""
+        """Return whether the stored checkpoints represent more progress than `began`."""
         return _reach(self.there()) < began
 
     def store(self, key: Key, come: float) -> str:
-        """Store it, unless it is, on the first level that takes it; returns that level's name.
+        """Store `key` on the first level that accepts it, and return the name of that level.
 
-        All its parts go to one level. As much as `come` steps is worth goes for it where no level
-        takes it as they are. A level with a codec may take more than its plans have space for, and
-        the next process could not resume from that: their space is what counts.
+        Nothing is written if it is stored already. All its parts are stored on one level. If no
+        level has free space, checkpoints that save at most `come` steps are discarded for it. The
+        space is counted as in plans. A level with a codec may accept more bytes, but the next
+        process could not make a plan with them.
         """
-        refused: StorageError = LevelFull("no level of this run outlives it")
+        refused: StorageError = LevelFull(
+            "no level of this run is durable; add a directory or an archive as a level"
+        )
         needed = self.chain.parts(key)
         needed = tuple(part for part in needed if not of_a_fresh_model(part))
         for backend, level in self.levels:
@@ -339,7 +370,9 @@ class _Storing:
                     if displacing and not self._displace(needed, backend, level, come):
                         continue
                     if self._lacking(needed, backend, level)[0] > 0:
-                        raise LevelFull(f"level {level.name} has no room for {key}")
+                        raise LevelFull(
+                            f"level {level.name} has no space for {key}; increase its capacity"
+                        )
                     self._write([part for part in needed if part not in _held(backend)], backend)
                 except StorageError as error:
                     refused = error
@@ -348,16 +381,16 @@ class _Storing:
         raise refused
 
     def from_memory(self, volatile: Sequence[Backend]) -> list[tuple[Key, str]]:
-        """Store the last whole state below the adjoint that such a level holds, if there is one."""
-        held = [
+        """Store the last whole state below the adjoint that a volatile level has, if any."""
+        states = [
             (key.step, number, key)
             for number, backend in enumerate(volatile)
             for key in self.made(_held(backend))
             if key.kind is Kind.RESTART and key.step < self.adjoint
         ]
-        if not held:
+        if not states:
             return []
-        _, number, key = max(held, key=lambda it: it[:2])
+        _, number, key = max(states, key=lambda it: it[:2])
         try:
             come = _come(key, self.there(), self.chain.length)
             return [(key, replace(self, source=volatile[number]).store(key, come))]
@@ -365,7 +398,7 @@ class _Storing:
             return []
 
     def _write(self, keys: Collection[Key], backend: Backend) -> None:
-        """Write all of them, or none; from the source, if there is one, else from the model."""
+        """Write all keys, or none."""
         written = list[Key]()
         try:
             for key in keys:
@@ -386,8 +419,11 @@ class _Storing:
     def _displace(
         self, needed: Collection[Key], backend: Backend, level: Level, come: float
     ) -> bool:
-        """Discard what is worth less than what is `needed`, if that frees enough; say if it did."""
-        if level.capacity is None:  # it is its disk that is full
+        """Discard checkpoints that save at most `come` steps, if that frees enough space.
+
+        Return whether any were discarded.
+        """
+        if level.capacity is None:  # then its disk is full, and the bytes needed are not known
             return False
         lacking, sizes = self._lacking(needed, backend, level)
         made = self.made(sizes)
@@ -399,9 +435,9 @@ class _Storing:
     def _lacking(
         self, needed: Collection[Key], backend: Backend, level: Level
     ) -> tuple[int, dict[Key, int]]:
-        """Return the bytes that a level lacks for what is `needed`, and those of all it holds.
+        """Return the bytes that a level lacks to store `needed`, and the bytes of each stored key.
 
-        As plans count them, and of each checkpoint on the rank where it takes most.
+        Bytes are counted as in plans, and for each key on the rank where it is largest.
         """
         if level.capacity is None:
             return 0, {}
@@ -413,7 +449,7 @@ class _Storing:
         return lacking, {key: nbytes for key, nbytes in taken.items() if key in held}
 
     def _taken(self, mine: Mapping[Key, int]) -> dict[Key, int]:
-        """Return bytes of each of these on the rank where they are most."""
+        """Return the bytes of each key on the rank where it is largest."""
         every = self.ranks.gather(mine)
         return {key: max(there[key] for there in every) for key in mine}
 
@@ -428,14 +464,26 @@ def displaced(
     made: Mapping[Key, Collection[Key]] | None = None,
     stays: Collection[Key] = (),
 ) -> list[Key]:
-    """Return the keys that are cheapest to lose and free so many bytes; none where that is dear.
+    """Return the keys to discard so that `lacking` bytes are freed at the least loss of steps.
 
-    `held` says what each takes of its level. `reversing` is the step of the adjoint: what lies from
-    there on is of no use any more. Adjoints stay, and so does what `stays`. It is dear if all
-    together save more than `come` steps: as many are lost if nothing is discarded.
+    The list is empty if the loss would be more than `come` steps, because that number of steps is
+    lost if nothing is discarded. It is also empty if the bytes cannot be freed.
 
-    `made` are the whole checkpoints with their parts, where these are single variables: one that no
-    checkpoint needs goes first, and one that several need goes with the last of them.
+    Parameters
+    ----------
+    held : mapping of Key to int
+        The bytes of each key on its level.
+    lacking : int
+        The bytes to be freed.
+    reversing : int
+        The step of the adjoint. Checkpoints at this step or later are not needed any more.
+    come : int
+        The number of steps that the new checkpoint saves.
+    made : mapping of Key to keys, optional
+        The whole checkpoints with their parts, if single variables are stored. A variable that no
+        checkpoint needs is discarded first, and one that several need with the last of them.
+    stays : collection of Key
+        Keys that are not discarded. Adjoint checkpoints are never discarded.
     """
     made = {key: (key,) for key in held} if made is None else made
     needing = Counter(part for key in made for part in made[key])
@@ -458,7 +506,7 @@ def displaced(
 
 
 def _by_worth(held: Collection[Key], reversing: int) -> list[tuple[Key, int]]:
-    """Return restart data and tapes with the steps that each saves, the cheapest first."""
+    """Return restart data and tapes with the number of steps that each saves, the least first."""
     restarts = sorted(key.step for key in held if key.kind is Kind.RESTART)
 
     def saved(key: Key) -> int:
@@ -481,20 +529,21 @@ def _discard_older(adjoint: Key, levels: _Levels) -> None:
 
 
 def _held(backend: Backend) -> frozenset[Key]:
-    """Return the keys on a level; none where it cannot say, as one that has failed."""
+    """Return the keys on a level; none if the level has failed and cannot list them."""
     with suppress(StorageError):
         return frozenset(backend.keys())
     return frozenset()
 
 
 class Halted(CkioError):
-    """A run has stopped as it was asked to, and can be resumed.
+    """A run was stopped by a signal or its walltime, and can be resumed.
 
     Attributes
     ----------
     why : str
-        What asked it to: a signal, or --walltime.
+        The name of the signal, or "--walltime".
     standing : Standing
+        The steps at which it has stopped, and the stored checkpoints.
     """
 
     def __init__(self, why: str, standing: Standing) -> None:
@@ -516,13 +565,14 @@ class Halted(CkioError):
 
 
 def halted(why: str, standing: Standing, /) -> Halted | RunFailed:
-    """Return the error that ends a stopped run: RunFailed where resuming it would come no further.
+    """Return the error that ends a stopped run.
 
-    Of a signal that is not known: the next one may come later.
+    It is RunFailed if the walltime is so short that resumed processes would never make progress.
+    After a signal it is always Halted, because the next signal may come later.
     """
     if why == WALLTIME and not standing.further:
         return RunFailed(
-            "--walltime is too short: the next process would stand where this one began"
-            f" ({standing.told()}); give more"
+            "--walltime is too short: the next process would begin at the same step as this one"
+            f" ({standing.told()}); give a longer --walltime"
         )
     return Halted(why, standing)

@@ -1,4 +1,7 @@
-"""The protocol of a model: forward, recording and adjoint steps, and its checkpoints' bytes."""
+"""The protocol of a model: the forward, its recording, the adjoint, and the checkpoints' bytes.
+
+Throughout, x_i is the state before step i, and a run of n steps takes x_0 to x_n.
+"""
 
 import reprlib
 from collections.abc import Callable, Mapping
@@ -26,77 +29,104 @@ __all__ = [
 
 
 class Model(Protocol):
-    """The forward and the adjoint of a computation in steps.
+    """The forward and the adjoint of a computation in time steps, with their checkpoints.
 
-    A fresh model stands at x_0, holds no tape, and its adjoint stands at n. The moves come only in
-    orders that the `Machine` allows, so a model need not check them.
+    A fresh model is at x_0, has no tape, and its adjoint is at n. ckio calls the methods only in
+    orders that the `Machine` allows, so that a model need not check the order.
 
-    One whose checkpoints differ in size, and are not known before they are there, has an attribute
-    `estimated` that is true: then what a chain says of their bytes need not be what they have. One
-    that may know where it ends before it is asked to go on has an attribute `steps`: n, or None.
+    Three members are optional. `estimated` is true if the checkpoints differ in size and their
+    sizes are not known before they are written: then they need not have the bytes that the chain
+    gives. `steps` is n if the model knows, before the forward gets there, at which step it will
+    finish, and otherwise None. `make_start()` computes x_0, if the model does so when x_0 is first
+    used: a run calls it before its time begins to count, so that the first action takes no longer
+    than predicted.
     """
 
     def layout(self, key: Key, /) -> Layout:
-        """Return the layout of a checkpoint; raises UnsupportedKind."""
+        """Return the layout of a checkpoint: one `Field` (name, dtype, shape, unit) per array.
+
+        Raises UnsupportedKind if the model has no checkpoints of this kind.
+        """
 
     def advance(self, begin: int, end: int, /) -> int:
-        """Run the forward from x_begin; returns the step reached, `end` unless it finished."""
+        """Run the forward steps begin, ..., end - 1, from x_begin to x_end, without a tape.
+
+        Return the step that is reached. It is `end`, unless the model finished before.
+        """
 
     def record(self, begin: int, end: int, /) -> int:
-        """Like `advance`, replacing the tape by that of these steps."""
+        """Run the same steps as `advance`, and record their tape, which replaces any other tape.
+
+        Return the step that is reached, as `advance` does.
+        """
 
     def reverse(self, begin: int, end: int, /) -> None:
-        """Run the adjoint from `end` back to `begin`, spending the tape."""
+        """Run the adjoint steps end - 1, ..., begin, from `end` back to `begin`.
+
+        This consumes the tape of these steps. At `begin` = 0 the gradient is complete.
+        """
 
     def dump(self, key: Key, /) -> Buffers:
-        """Return live views of what `key` names, valid until the next call."""
+        """Return the bytes of the checkpoint `key`, one buffer per field of its layout.
+
+        The buffers are views of the model's arrays, not copies, and are valid until the next call.
+        """
 
     def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
-        """Give buffers to fill, which are adopted only where the context ends well."""
+        """Return a context that provides buffers, one per field of `layout`, to be filled.
+
+        If the context ends without an error, the model adopts the data as the checkpoint `key`.
+        After an error the model is as it was before.
+        """
 
 
 @runtime_checkable
 class Handing(Protocol):
-    """A model that hands whole checkpoints of some kinds over in memory, without a copy.
+    """A model that can pass whole checkpoints of some kinds in memory, without a copy.
 
-    What such a model offers beside `dump` and `load`, which it has, too. With it a tape that is
-    recorded lies already where it is stored, and is reversed from there.
+    Such a model has these members in addition to those of `Model`. With them, a tape stays in the
+    memory in which it was recorded: a level stores that memory, and the tape is reversed from it.
 
     Attributes
     ----------
     handed : frozenset of Kind
-        Of which kinds it does; never those of single variables.
+        The kinds of checkpoints that are passed without a copy. Checkpoints of single variables
+        are always copied.
     """
 
     @property
     def handed(self) -> frozenset[Kind]: ...
 
     def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
-        """Return the bytes of a checkpoint, like `dump`, in memory that the model does not change.
+        """Return the bytes of a checkpoint, as `dump` does, and never write to that memory again.
 
-        What it records, or computes, from now on lies elsewhere: `slot(nbytes)` is memory for it,
-        and may raise StorageError. The registers are as before.
+        From now on the model records or computes into other memory. `slot(nbytes)` provides memory
+        for this, and may raise StorageError; the model then allocates its own. The state, the tape
+        and the adjoint of the model keep their values.
         """
 
     def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
-        """Adopt a checkpoint, as after `load`, from these bytes where they are.
+        """Adopt a checkpoint, as `load` does, but use the memory of `data` without a copy.
 
-        They are only read, unless by the adjoint step that spends a tape. Raises BadInput where
-        they are no checkpoint of this model, which is then unchanged.
+        The model only reads this memory. The one exception is the adjoint step that consumes a
+        tape, which may overwrite it. Raises BadInput if `data` is not a checkpoint of this model,
+        which is then unchanged.
         """
 
 
 class Differentiable(Model, Protocol):
-    """A model that also says what was computed.
+    """A model that also has results: the functional J and its gradient.
 
     Attributes
     ----------
     functional : float
-        The value that is differentiated, once the forward has reached the end.
+        The cost function J, after the forward has reached x_n.
     gradient : mapping of str to array
-        Its derivative with respect to each control, once the adjoint has reached 0.
+        The derivative of J with respect to each control, after the adjoint has reached 0. Each
+        array has the shape of its control.
     control : mapping of str to array
-        The live arrays that the gradient refers to; change them only before the first move.
+        The model's own arrays of the controls, not copies. Change them, in place, only before the
+        first step.
     """
 
     @property
@@ -108,10 +138,10 @@ class Differentiable(Model, Protocol):
 
 
 class ForwardingModel:
-    """A model that passes all that it does not do itself to another, whose attributes it has.
+    """A wrapper that forwards each call to another model.
 
-    A subclass does some of it in its own way. Attributes that not every model has, as `on_step`,
-    are there if the other has them.
+    A subclass overrides the methods that it changes. Optional attributes, such as `on_step`, exist
+    if the wrapped model has them.
     """
 
     def __init__(self, model: Differentiable, /) -> None:
@@ -163,20 +193,21 @@ class ForwardingModel:
 
 
 def reached(method: str, value: object, begin: int, end: int, /) -> int:
-    """Return the step that `advance` or `record` returned; raises RunFailed for anything else.
+    """Return the step that `advance` or `record` returned; raises RunFailed if it is not a step.
 
-    What it returns may be compared with steps only then: an array would answer in its own words.
+    This check comes before any comparison with a step, because a comparison with an array would
+    fail with an error of NumPy that does not name the model's method.
     """
     if is_whole(value) and begin <= value <= end:
         return int(value)
     raise RunFailed(
-        f"the model's {method} from {begin} returned {told(value)}; it must return the step where"
-        f" it stands, {end} unless it finished before"
+        f"the model's {method} from {begin} returned {told(value)}; it must return the step that"
+        f" it has reached, {end} unless it finished before"
     )
 
 
 def layout_of(model: Model, key: Key, /) -> Layout:
-    """Return the layout that a model gives a checkpoint; raises BadInput where it is none."""
+    """Return the layout that a model gives a checkpoint; raises BadInput if it is not a layout."""
     layout: object = model.layout(key)
     if is_layout(layout):
         return layout
@@ -187,7 +218,7 @@ def layout_of(model: Model, key: Key, /) -> Layout:
 
 
 def functional_of(model: Differentiable, /) -> float:
-    """Return the value that is differentiated; raises RunFailed where it is no number."""
+    """Return the model's functional J; raises RunFailed if it is not a number."""
     value = model.functional
     try:
         float(value)
@@ -195,11 +226,11 @@ def functional_of(model: Differentiable, /) -> float:
         raise RunFailed(
             f"the model's functional is {told(value)}; it must be J, a number"
         ) from None
-    return value  # of its own precision
+    return value  # not float(value), which could lose precision
 
 
 class Sizes(TypedDict):
-    """Bytes of a checkpoint of each kind, as `Chain` takes them."""
+    """The size in bytes of a checkpoint of each kind, as arguments of `Chain`."""
 
     restart: int
     tape: int
@@ -207,9 +238,9 @@ class Sizes(TypedDict):
 
 
 def sizes_of(model: Model, /) -> Sizes:
-    """Return bytes of a model's checkpoints; 0 for a kind that it does not support.
+    """Return the bytes of a model's checkpoints; 0 for a kind that it does not support.
 
-    Of one that is a part of what many ranks compute, those of the rank where they are largest.
+    If the model is the part of one rank, these are the sizes on the rank where they are largest.
     """
     largest: Sizes | None = getattr(model, "largest_sizes", None)
     if largest is not None:
@@ -229,5 +260,5 @@ def _nbytes(model: Model, kind: Kind) -> int:
 
 
 def handed_by(model: object, /) -> frozenset[Kind]:
-    """Return the kinds of checkpoints that a model hands over in memory."""
+    """Return the kinds of checkpoints that a model passes without a copy (see `Handing`)."""
     return model.handed if isinstance(model, Handing) else frozenset()

@@ -1,4 +1,4 @@
-"""The friendly model: a state of named arrays, one step of the forward and one of the adjoint."""
+"""`ArrayModel`: a model with a state of named arrays, one forward step and one adjoint step."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -28,9 +28,11 @@ from ckio.model.checkpoints import Derived, check, checkpoints
 
 
 class ArrayModel(ABC):
-    """A model whose state is a dict of arrays; you write one step forward and one of the adjoint.
+    """A model whose state is a dict of arrays. You write one time step and its adjoint.
 
-    All that changes from step to step is in the state, also the functional J that they sum up:
+    The state has every array that changes from step to step, including the functional J, to which
+    the steps add. This model is logistic growth, x ← x + rate x (1 - x), and J is the sum of x²
+    over all steps:
 
     >>> class Growth(ArrayModel):
     ...     def step(self, state, i):
@@ -44,14 +46,16 @@ class ArrayModel(ABC):
     ...         adjoint["x"] *= 1 + rate * (1 - 2 * x)
     ...         adjoint["x"] += 2 * x * adjoint["J"]
 
-    A model is made of x_0, what the gradient refers to, and which arrays the adjoint reads:
+    The constructor takes the state x_0, the controls, and the names of the state arrays that the
+    adjoint reads:
 
     >>> import numpy as np
     >>> def growth():
     ...     x = np.array([0.1, 0.2, 0.4])
     ...     return Growth({"x": x, "J": 0.0}, control={"x": x, "rate": 0.3}, tape=["x"])
 
-    However ckio schedules the steps and checkpoints, the gradient is, to the last bit, that of:
+    With every schedule of steps and checkpoints, the gradient is equal, to the last bit, to that
+    of a run that stores all tapes:
 
     >>> model = growth()
     >>> model.record(0, 9)
@@ -61,41 +65,71 @@ class ArrayModel(ABC):
     >>> check_gradient(growth, 9, model.gradient).verified
     True
 
-    Beyond `step` and `adjoint_step`, a model may define `start` with `adjoint_start` (x_0 is more
-    than a copy of controls), `adjoint_seed` (J depends on x_n) and `finished` (n is not known).
-    It may say what its steps do to which arrays (`flow`), and which arrays can be computed from
-    others (`derived` and `derive`): then checkpoints need not hold the whole state.
+    A subclass must define two methods and may define five more. Their arguments `state`, `adjoint`
+    and `tape` are dicts of arrays. Each array has the shape and the dtype of the state array with
+    the same name, and is changed only in place: `state["x"] += v` or `state["x"][...] = v`.
+    A method that changes arrays must return None.
+
+    `step(state, i)`
+        Required. Called for each forward step: take x_i to x_{i+1}.
+    `adjoint_step(adjoint, tape, i)`
+        Required. Called for each adjoint step: take dJ/dx_{i+1} to dJ/dx_i, and add to `gradient`.
+    `start(state)`
+        Optional, if x_0 is more than a copy of controls. Called once, before the first step.
+    `adjoint_start(adjoint)`
+        The transpose of `start`, required if `start` is overridden. Called once, after the adjoint
+        of step 0.
+    `adjoint_seed(state, adjoint, n)`
+        Optional, if J depends on x_n. Called before the first adjoint step, and if `functional` is
+        read; it returns J and sets dJ/dx_n.
+    `finished(state, i)`
+        Optional, if the model decides itself at which step it ends. Called before each step.
+    `derive(name, arrays)`
+        Optional, with `derived`: compute one array from others, so that checkpoints need not have
+        it. Called after a checkpoint was read and before an adjoint step, for each array in
+        `recompute`.
 
     Parameters
     ----------
     state : mapping of str to array
-        x_0; copied. Integer arrays may be among them; they have no adjoint.
+        The state x_0, which is copied. Scalars become arrays of shape (). Integer arrays are
+        allowed; they have no adjoint.
     control : mapping of str to array
-        What the gradient is taken of; copied. A control with the name of a state array is its value
-        in x_0, any other is a parameter that `step` reads.
+        The controls of the gradient, which are copied. A control with the name of a state array is
+        the value of that array in x_0, and has its shape. Any other control is a parameter that
+        `step` reads.
     tape : iterable of str, optional
-        The state arrays that `adjoint_step` reads as they were before the step; by default all.
+        The state arrays that `adjoint_step` reads, with their values before the step. By default
+        all state arrays.
     units : mapping of str to str, optional
-        Units of state arrays, controls and "J", for the files that checkpoints lie in.
+        Units of state arrays, controls and "J". They are written to the files of checkpoints.
     flow : Step or sequence of Step, optional
-        What steps use and overwrite of the state: one `Step` for all of them, or one for each. What
-        `finished` reads counts as used. Checkpoints then hold only what has to be stored, tapes
-        only what some step overwrites, and arrays can be stored one by one; what no step overwrites
-        stays as `start` makes it. A step that is recorded to be reversed may find anything in what
-        its `record` does not use. If not given, nothing is known, and the whole state is stored.
+        The state arrays that steps use and overwrite: one `Step` for all of them, or one for each.
+        Arrays that `finished` reads count as used. With a flow, checkpoints contain only the arrays
+        that have to be stored, tapes only those that some step overwrites, and arrays can be stored
+        one by one. Arrays that no step overwrites keep the values that `start` gives them. If a
+        step is recorded only in order to be reversed, arrays that are not in the `use` of its
+        `record` may have any values. Without a flow, the whole state is stored.
     seed : iterable of str, optional
-        With `flow`: the state arrays that `adjoint_seed` reads; by default all of them, or "J"
-        alone where it is not overridden.
+        With `flow`: the state arrays that `adjoint_seed` reads. By default "J" alone if
+        `adjoint_seed` is not overridden, and otherwise all state arrays.
     recompute : iterable of str
-        State arrays, among those of `derived`, that are left out of checkpoints and tapes and
-        computed again.
+        State arrays, from the keys of `derived`, that are computed again by `derive` and are left
+        out of checkpoints and tapes.
     on_step : callable, optional
-        Called after each step of either sweep with where it now stands: with i at x_i, or at the
-        adjoint of x_i. For progress, signals and hooks; may be set as an attribute at any time.
+        Called after each step of either sweep. Its argument is i, when the forward has reached x_i
+        or the adjoint has reached dJ/dx_i. It serves for progress, signals and hooks, and may be
+        set as an attribute at any time.
+
+    Raises
+    ------
+    BadInput
+        If names, shapes or dtypes do not fit each other, or the state has no "J" and
+        `adjoint_seed` is not overridden.
     """
 
     derived: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """State arrays, and the arrays that `derive` can compute each from."""
+    """For each state array that `derive` can compute: the state arrays that it is computed from."""
 
     def __init__(
         self,
@@ -128,64 +162,148 @@ class ArrayModel(ABC):
             units=self.units,
         )
         self._tapes = Tapes({name: self._state[name] for name in self._checkpoints.tape})
-        # What the adjoint reads and no tape holds: arrays that are computed for each step, and
-        # those of the state that no step overwrites.
+        # The adjoint also reads arrays that are on no tape: those in `_scratch` are computed for
+        # each step, and the others are state arrays that no step overwrites.
         self._scratch = Arrays({n: copy(self._state[n]) for n in self._derived.of(self._taped)})
-        self._needed = self._derived.stored(self._taped)  # what those are computed from, too
+        self._needed = self._derived.stored(self._taped)  # also the arguments of `_scratch`
 
-        # What a checkpoint is read into before it takes the place of the above.
+        # A checkpoint is read into spare arrays, which are then exchanged with the model's own: a
+        # read that fails leaves the model as it was.
         restart, tape = (
             {name: self._state[name] for name in names}
             for names in (self._checkpoints.restart, self._checkpoints.tape)
         )
         self._spares = Spares(restart, touched=True)
-        # Apart, as they may come to be memory of a level; most tapes are taken where they are.
+        # Separate from the above, because these arrays may become memory of a level. They are not
+        # touched, because most tapes are adopted without a copy and need no spare.
         self._tape_spares = Spares(tape, touched=False)
         self._spare_adjoint = AdjointRegister.of(self._state, self._control)
         self._views = ByteViews()
 
-        self._started = False  # whether x_0 was made
-        self._step: int | None = None  # i where the state is x_i, as far as the next step needs it
-        self._stale = False  # whether what is computed again has to be
+        self._started = False  # whether the state has values (x_0, or a checkpoint)
+        self._step: int | None = None  # i if the state is x_i in all arrays that the next step uses
+        self._stale = False  # whether the arrays in `recompute` have to be computed again
         self._seeded_at = -1  # the step at which the adjoint is ready to start
-        self._turned = False  # whether the adjoint has left its start
-        self._adjoint_at = 0  # and where it is then
+        self._turned = False  # whether the adjoint has left its start, or was read
+        self._adjoint_at = 0  # i if the adjoint is dJ/dx_i; only if `_turned`
 
     @abstractmethod
     def step(self, state: Arrays, i: int, /) -> None:
-        """Take x_i to x_{i+1} in place: a function of x_i and the controls that are parameters."""
+        """Take x_i to x_{i+1} in place.
+
+        The result may depend only on x_i, on i and on controls that are parameters, because ckio
+        computes the same step several times.
+
+        Parameters
+        ----------
+        state : dict of str to array
+            x_i on entry and x_{i+1} on return, with the names and shapes of the constructor's
+            `state`. If J is summed in the state, the step adds its part to `state["J"]`.
+        i : int
+            The number of the step, from 0.
+        """
 
     @abstractmethod
     def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
-        """Take dJ/dx_{i+1} to dJ/dx_i in place, and add to `gradient` what step i adds to it."""
+        """Take dJ/dx_{i+1} to dJ/dx_i in place, and add the part of step i to `gradient`.
+
+        Parameters
+        ----------
+        adjoint : dict of str to array
+            dJ/dx_{i+1} on entry and dJ/dx_i on return, with one array for each state array of real
+            or complex numbers, of the same shape. If J is summed in the state, `adjoint["J"]` is 1.
+        tape : dict of str to array
+            The state arrays named by the constructor's `tape`, with their values in x_i. The method
+            may overwrite them.
+        i : int
+            The number of the step; the steps come in descending order.
+
+        Notes
+        -----
+        Add dJ/dc of this step to `self.gradient[c]` for each control c that `step` reads.
+        """
 
     def start(self, state: Arrays, /) -> None:
-        """Put the controls into x_0; by default each that has the name of a state array."""
+        """Compute x_0 from the controls. Called once, before the first step.
+
+        By default, each control that has the name of a state array is copied into it. A model that
+        begins with a whole checkpoint, in a resumed run, may not call it.
+
+        Parameters
+        ----------
+        state : dict of str to array
+            The arrays of the constructor's `state`, to be changed in place.
+        """
         for name in state.keys() & self._control.keys():
             state[name][...] = self._control[name]
 
     def adjoint_start(self, adjoint: Arrays, /) -> None:
-        """Add to `gradient` what x_0 adds to it: the transpose of `start`."""
+        """Add the part of x_0 to `gradient`: the transpose of `start`.
+
+        Called once, after the adjoint of step 0. By default, dJ/dx_0 is added to the gradient of
+        each control that has the name of a state array. Override it if you override `start`.
+
+        Parameters
+        ----------
+        adjoint : dict of str to array
+            dJ/dx_0, with arrays as in `adjoint_step`.
+        """
         for name in adjoint.keys() & self._control.keys():
             self.gradient[name][...] += adjoint[name]
 
     def adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
-        """Return J at x_n and put dJ/dx_n into `adjoint`, which is all zero.
+        """Return J at x_n, and set `adjoint` to dJ/dx_n.
 
-        By default J is the sum in `state["J"]`. May be called at any x_i on the way.
+        Called before the first adjoint step, if `functional` is read, and before the model leaves
+        the latest state that it has reached. The method is therefore also called with an x_i of an
+        i less than n; the last call counts. By default J is `state["J"]`.
+
+        Parameters
+        ----------
+        state : dict of str to array
+            x_n; only to be read.
+        adjoint : dict of str to array
+            All zero on entry and dJ/dx_n on return, with arrays as in `adjoint_step`.
+        n : int
+            The step that the forward has reached.
+
+        Returns
+        -------
+        float
+            The functional J.
         """
         adjoint["J"][...] = 1
         return float(state["J"].item())
 
     def finished(self, state: Arrays, i: int, /) -> bool:
-        """Whether the program ends at x_i; by default it goes on for as long as it is asked to."""
+        """Return whether the model ends at x_i: True or False. Called before each step i.
+
+        By default it returns False, so that the schedule determines the number of steps.
+
+        Parameters
+        ----------
+        state : dict of str to array
+            x_i; only to be read.
+        i : int
+            The number of the step that would follow.
+        """
         return False
 
     def derive(self, name: str, arrays: Arrays, /) -> None:
-        """Compute arrays[name] in place from those that `derived` names, as they are in `arrays`.
+        """Compute `arrays[name]` in place from the arrays in `derived[name]`.
 
-        It must give what is there in every x_i, to the last bit; parts that are always as they were
-        given to the constructor need not be written.
+        Called for each array in `recompute`, after a checkpoint was read and the forward continues
+        from it, and before each adjoint step that reads the array. For every x_i the method must
+        give the array that the steps give, to the last bit. Parts of the array that always keep the
+        values given to the constructor need not be written.
+
+        Parameters
+        ----------
+        name : str
+            A key of `derived`.
+        arrays : dict of str to array
+            The arrays in `derived[name]`, to be read, and `arrays[name]`, to be written. All have
+            the shapes of the state.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define derive, which computes {name!r}"
@@ -201,7 +319,7 @@ class ArrayModel(ABC):
 
     @property
     def variables(self) -> Variables | None:
-        """The arrays that may be stored, and what steps do to them; None without a flow."""
+        """The state arrays that may be stored, and the flows of the steps; None without a flow."""
         return self._checkpoints.variables
 
     @property
@@ -247,7 +365,7 @@ class ArrayModel(ABC):
                 return self._views.of(self._adjoint.arrays())
             case Kind.RESTART:
                 names, register = self._checkpoints.names(key), self._state
-                self._ensure_started()
+                self.make_start()
             case Kind.TAPE:
                 names = self._checkpoints.names(key)
                 register = self._tapes.single() if key.name else self._tapes.of(key.step)
@@ -261,8 +379,9 @@ class ArrayModel(ABC):
     def _check_layout(self, key: Key, layout: Layout) -> None:
         if layout != self.layout(key):
             raise BadInput(
-                f"{key} does not fit this model: it holds {_listed(layout)} where the model has"
-                f" {_listed(self.layout(key))}; was it written with other options?"
+                f"{key} does not fit this model: the checkpoint has {_listed(layout)}, but the"
+                f" model has {_listed(self.layout(key))}; make the model with the options with"
+                " which the checkpoint was written"
             )
 
     @contextmanager
@@ -315,31 +434,38 @@ class ArrayModel(ABC):
                     target[:] = source
 
     def _views_of(self, key: Key, arrays: Iterable[Array]) -> Buffers:
-        """Return their bytes; those of tapes are not remembered: they may be memory of a level."""
+        """Return the bytes of arrays of a checkpoint.
+
+        Views of tapes are not remembered, because their memory may belong to a level.
+        """
         if key.kind is Kind.TAPE:
             return [as_bytes(array) for array in arrays]
         return self._views.of(arrays)
 
     def _home(self, name: str, register: Arrays) -> Arrays:
-        """Return where an array of a register is: what no step overwrites is on no tape."""
+        """Return the register that has an array: the state, for one that no step overwrites."""
         if name in register:
             return register
-        self._ensure_started()
+        self.make_start()
         return self._state
 
     def _tape_of(self, i: int) -> Arrays:
-        """Return all that the adjoint of step i reads.
+        """Return all arrays that the adjoint of step i reads.
 
-        Of a tape in parts, what was not read is as it is in the state: in a run that is shorter
-        than the model's flow, an array that changes only later is on no tape.
+        If the tape was read as single arrays, those that were not read are taken from the state.
+        This is right because a run can be shorter than the model's flow: an array that changes only
+        after the end of the run is on no tape.
         """
         if not self._tapes.may_hold(i) and self._checkpoints.reads_tape(i):
-            raise RunFailed(f"no tape of step {i} is held; record it, or read it, before")
+            raise RunFailed(
+                f"the model has no tape of step {i}; record the step or read its tape before it is"
+                " reversed"
+            )
         tape = self._tapes.to_spend(i)
         elsewhere = [n for n in self._state if n in self._needed and n not in tape]
         if not self._scratch and not elsewhere:
             return tape
-        self._ensure_started()
+        self.make_start()
         every = Arrays({**{n: self._state[n] for n in elsewhere}, **tape, **self._scratch})
         for name in self._scratch:
             self._in_place(self.derive, name, every)
@@ -366,15 +492,19 @@ class ArrayModel(ABC):
     def _is_true(self, ends: object, i: int) -> bool:
         try:
             return bool(ends)
-        except Exception:  # each kind of array has its own
+        except Exception:  # each array library raises an error of its own
             raise RunFailed(
                 f"{type(self).__name__}.finished returned {told(ends)}; it must return True or"
-                f" False, whether the program ends at step {i}"
+                f" False: whether the model ends at step {i}"
             ) from None
 
     def _depart(self, begin: int) -> None:
-        """Set out from x_begin: what was read makes the state that, or nothing had to be read."""
-        self._ensure_started()
+        """Prepare the state for a forward run from x_begin.
+
+        If arrays are stored one by one, the arrays that were read make the state x_begin; possibly
+        none had to be read.
+        """
+        self.make_start()
         if begin != self._step:
             if self.variables is None:
                 raise RunFailed(_used("state", self._step, begin))
@@ -383,23 +513,26 @@ class ArrayModel(ABC):
         self._renew()
 
     def _leave_state(self) -> None:
-        """Give the state up, which may be x_n."""
+        """Prepare for another state: save J and the adjoint's start, because this may be x_n."""
         if self._started:
             self._keep_seed()
         elif self.variables is None:
-            self._started = True  # all of x_0 is in what is read
+            self._started = True  # the checkpoint has the whole state, so `start` is not needed
         else:
-            self._ensure_started()
+            self.make_start()
 
     def _renew(self) -> None:
-        """Compute again what lies in no checkpoint."""
+        """Compute the arrays again that are in no checkpoint."""
         if self._stale:
             for name in self._derived.names:
                 self._in_place(self.derive, name, self._state)
             self._stale = False
 
     def _in_place(self, change: Callable[..., object], *arguments: object) -> None:
-        """Refuse arrays that a step returns instead of writing to them: they would be lost."""
+        """Call a method of the user, and raise RunFailed if it returns anything.
+
+        Arrays that a method returns, instead of changing its arguments in place, would be lost.
+        """
         if (returned := change(*arguments)) is not None:
             raise RunFailed(
                 f"{type(self).__name__}.{change.__name__} returned {told(returned)}; it"
@@ -410,17 +543,17 @@ class ArrayModel(ABC):
         if self.on_step is not None:
             self.on_step(i)
 
-    def _ensure_started(self) -> None:
-        """Make x_0, unless there is a state already."""
+    def make_start(self) -> None:
+        """Compute x_0 by `start`, unless the state has values already."""
         if not self._started:
             self._in_place(self.start, self._state)
             self._started, self._step = True, 0
 
     def _keep_seed(self) -> None:
-        """Keep what the adjoint would start from here, where the forward is farther than ever."""
+        """Save J and dJ/dx_i at the present x_i, if the forward has never been farther."""
         if self._turned:
             return
-        self._ensure_started()
+        self.make_start()
         i = self._step
         if i is None or i <= self._seeded_at:
             return
@@ -441,15 +574,16 @@ class ArrayModel(ABC):
         self._keep_seed()
         if self._seeded_at != n:
             raise RunFailed(
-                f"the adjoint cannot start at step {n}: the forward has come to {self._seeded_at},"
-                " and J is known only where it ends"
+                f"the adjoint cannot start at step {n}: the forward has reached step"
+                f" {self._seeded_at}, and the adjoint starts where the forward ends; run the"
+                f" forward to step {n}"
             )
 
 
-def _used(what: str, there: int | None, wanted: int) -> str:
+def _used(what: str, at: int | None, wanted: int) -> str:
     return (
-        f"the {what} of this model is at step {there}, not {wanted}; a run needs a fresh model, and"
-        " one that was in a run before, or in a part of it, is none"
+        f"the {what} of this model is at step {at}, not {wanted}; make a fresh model for each run,"
+        " also if an earlier run did only some of its steps"
     )
 
 

@@ -1,4 +1,4 @@
-"""Named arrays that stay where they are, their memory as bytes, and registers made of them."""
+"""Named arrays that are changed in place, their memory as bytes, and the registers of a model."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -16,34 +16,36 @@ Array = NDArray[np.generic]
 
 _PAGE: Final = 4096
 _LARGE: Final = 1 << 16
-"""Bytes from which it matters where an array begins."""
+"""From this number of bytes, the alignment of an array matters for speed."""
 
 
 def as_bytes(array: Array, /) -> memoryview:
     """Return the memory of an array as bytes, in memory order and without a copy.
 
-    An array in Fortran order is described by a `Field` with its shape reversed, so that what reads
-    its bytes finds every element where it belongs. Raises BadInput for an array that is not
-    contiguous: a copy of it would be read into and lost.
+    Describe an array in Fortran order by a `Field` with the shape reversed, so that a program that
+    reads these bytes finds each element at its index. Raises BadInput for an array that is not
+    contiguous: its bytes would be a copy, and data that is read into a copy would be lost.
     """
     if not array.flags.forc:
         raise BadInput(
-            "an array must be contiguous (C or Fortran order) to be checkpointed in place"
+            "an array must be contiguous (C or Fortran order) to be checkpointed in place; store"
+            " np.ascontiguousarray(array) in the model instead"
         )
     return array.reshape(-1, order="A").view(np.uint8).data
 
 
 class ByteViews:
-    """The memory of arrays that are asked for again and again: looked up, and not made each time.
+    """The memory of arrays as bytes, remembered because the same arrays are asked for repeatedly.
 
-    An array is known by its identity, and kept: those of a model stay, and only change places.
+    An array is found by its identity, and a reference to it is kept, so that the identity stays
+    valid. The arrays of a model exist as long as the model and only exchange their roles.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Array, memoryview]] = {}
 
     def of(self, arrays: Iterable[Array], /) -> list[memoryview]:
-        """Return their bytes, as `as_bytes` gives them."""
+        """Return the bytes of each array, as `as_bytes` does."""
         known = self._known
         return [(known.get(id(array)) or self._learn(array))[1] for array in arrays]
 
@@ -56,22 +58,22 @@ class ByteViews:
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike, /) -> NDArray[Any]:
-    """Return an array without content, in C order; a large one begins where a page begins.
+    """Return an uninitialised array in C order; a large one begins at the start of a memory page.
 
-    NumPy's own begin 16 bytes behind that, where some processors take three times as long to
-    read a file into them, and where direct I/O cannot reach them.
+    NumPy's large arrays begin 16 bytes after the start of a page. Some processors take three times
+    as long to read a file into such an array, and direct I/O cannot use it.
     """
     kind = np.dtype(dtype)
     nbytes = math.prod(shape) * kind.itemsize
     if nbytes < _LARGE or kind.hasobject:
         return np.empty(shape, kind)
-    room = np.empty(nbytes + _PAGE, np.uint8)
-    begin = -room.ctypes.data % _PAGE
-    return room[begin : begin + nbytes].view(kind).reshape(shape)
+    memory = np.empty(nbytes + _PAGE, np.uint8)
+    begin = -memory.ctypes.data % _PAGE
+    return memory[begin : begin + nbytes].view(kind).reshape(shape)
 
 
 def copy(value: ArrayLike, /) -> NDArray[Any]:
-    """Return a copy, in C order, in memory as `empty` makes it."""
+    """Return a copy of an array in C order; a large one begins at the start of a memory page."""
     source = np.asarray(value)
     target = empty(source.shape, source.dtype)
     target[...] = source
@@ -83,36 +85,48 @@ class Arrays(dict[str, NDArray[Any]]):
 
     def __setitem__(self, name: str, value: NDArray[Any]) -> None:
         if value is not self[name]:
-            raise TypeError(f'arrays are changed in place: write x["{name}"][...] = value')
+            raise TypeError(
+                f"array {name!r} cannot be replaced, because arrays are changed in place: write"
+                f' x["{name}"][...] = value'
+            )
 
     def __missing__(self, name: str) -> NoReturn:
-        raise KeyError(f"no array is called {name!r} here; there are {', '.join(self) or 'none'}")
+        raise KeyError(f"there is no array {name!r}; the names are {', '.join(self) or 'none'}")
 
     def __reduce__(self) -> tuple[type, tuple[dict[str, NDArray[Any]]]]:
         return type(self), (dict(self),)
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError('these arrays stay, and are changed in place: write x["u"][...] = value')
+        raise TypeError(
+            "arrays cannot be added, removed or replaced, because they are changed in place: write"
+            ' x["u"][...] = value'
+        )
 
     __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
 
 def copies(what: str, arrays: Mapping[str, ArrayLike], /) -> Arrays:
-    """Copies, in C order; raises BadInput, which says `what` they are, for arrays of objects."""
+    """Return copies in C order; raises BadInput, with `what` as the subject, for Python objects."""
     copied = Arrays({name: copy(value) for name, value in arrays.items()})
     if objects := [name for name, x in copied.items() if x.dtype.hasobject]:
-        raise BadInput(f"{what} {objects} hold objects, whose bytes mean nothing")
+        raise BadInput(
+            f"{what} {objects} have Python objects as elements, which cannot be stored as bytes;"
+            " use numbers"
+        )
     return copied
 
 
 def is_differentiable(array: Array, /) -> bool:
-    """Return whether an array holds real or complex numbers, which have a derivative."""
+    """Return whether an array has real or complex numbers, with respect to which J has a gradient.
+
+    Integers, truth values and text do not.
+    """
     return np.issubdtype(array.dtype, np.inexact)
 
 
 @dataclass(frozen=True)
 class AdjointRegister:
-    """The adjoint register: dJ/dx_i, the gradient so far, and J."""
+    """The adjoint register: dJ/dx_i (`cotangent`), the gradient accumulated so far, and J."""
 
     cotangent: Arrays
     gradient: Arrays
@@ -132,7 +146,11 @@ class AdjointRegister:
         return *self.cotangent.values(), *self.gradient.values(), self.functional
 
     def layout(self, units: Mapping[str, str]) -> Layout:
-        """Return the layout of all arrays; J and dJ have the units of J, the others per array."""
+        """Return the layout of all arrays.
+
+        J has the unit of J. The adjoint and the gradient of an array have the unit of J divided by
+        the unit of the array: for J in kg and u in m/s, `adjoint_u` has the unit (kg)/(m/s).
+        """
         per = {
             name: f"({units['J'] or 1})/({unit})" if unit else units["J"]
             for name, unit in units.items()
@@ -145,9 +163,10 @@ class AdjointRegister:
 
 
 class Spares:
-    """Memory that checkpoints are read into: an array like each of these, made ahead.
+    """Spare memory into which checkpoints are read: one array like each of `arrays`, to begin with.
 
-    It is `touched`, too, unless it may well never be needed.
+    `touched` memory is written once in advance, so that the first read does not wait for the
+    operating system to provide its pages. Memory that may never be needed is not touched.
     """
 
     def __init__(self, arrays: Mapping[str, Array], *, touched: bool) -> None:
@@ -157,30 +176,30 @@ class Spares:
         }
 
     def take(self, like: Mapping[str, Array], names: Iterable[str], /) -> dict[str, NDArray[Any]]:
-        """Return arrays of these names to fill, each like the one in `like`."""
+        """Return arrays with these names to be filled, each of the form of the one in `like`."""
         return {
             name: free.pop() if (free := self._free.get(name)) else copy(like[name])
             for name in names
         }
 
     def give(self, arrays: Mapping[str, NDArray[Any]], /) -> None:
-        """Take arrays back as spare, or others that took their places."""
+        """Take back arrays as spare memory, after some were exchanged with others of their form."""
         for name, array in arrays.items():
             self._free.setdefault(name, []).append(array)
 
 
 def exchange(arrays: Arrays, others: dict[str, NDArray[Any]], name: str, /) -> None:
-    """Let the array of a name in others take the place of the one in arrays, and that its own."""
+    """Exchange the arrays of one name between two dicts."""
     other, others[name] = others[name], arrays[name]
     dict.__setitem__(arrays, name, other)
 
 
 class Tapes:
-    """The tape register: of some steps in a row, or of one put together of single arrays.
+    """The tape register: the tapes of consecutive steps, or of one step read as single arrays.
 
-    The tape of a single step may be shared with a level: it was given to it, or taken from it. It
-    then lies in memory that nothing is recorded into; what is recorded next lies in memory of the
-    model's own, of which there is always enough for one step.
+    A level and the model may share the memory of the tape of a single step, because it was passed
+    from one to the other without a copy. Nothing is recorded into shared memory: the next record
+    uses memory of the model's own, which always suffices for at least one step.
 
     Parameters
     ----------
@@ -190,20 +209,20 @@ class Tapes:
 
     def __init__(self, like: Mapping[str, Array]) -> None:
         self._forms = {name: (array.shape, array.dtype) for name, array in like.items()}
-        # In one piece of memory the widest types come first: then each begins where it may.
+        # In one piece of memory the widest types come first, so that each array is aligned.
         ends = accumulate((array.nbytes for array in _widest_first(like).values()), initial=0)
         begins = dict(zip(_widest_first(like), ends, strict=False))
         self._places = {name: (form, begins[name]) for name, form in self._forms.items()}
         self._nbytes = sum(array.nbytes for array in like.values())
-        self._slots = self._allocated(1)  # memory of its own
-        self._shared: Arrays | None = None  # the tape of a single step, elsewhere
-        self._given = False  # whether a level relies on what it holds
-        self._begin = self._end = 0  # whose tapes they hold
-        self._parts: Arrays | None = None
-        self._read = set[str]()  # the parts that were read since the last record
+        self._slots = self._allocated(1)  # the model's own memory, for one tape each
+        self._shared: Arrays | None = None  # the tape of a single step in shared memory
+        self._given = False  # whether a level relies on the values in `_shared`
+        self._begin = self._end = 0  # the span of steps whose tapes are in the register
+        self._parts: Arrays | None = None  # a tape that is read as single arrays
+        self._read = set[str]()  # the arrays of `_parts` that were read since the last record
 
     def record(self, begin: int, end: int, /) -> None:
-        """Allocate the tape of these steps; the previous contents are lost."""
+        """Allocate memory for the tapes of these steps; the previous tapes are lost."""
         if (lacking := end - begin - len(self._slots)) > 0:
             self._slots += self._allocated(lacking)
         self._begin = self._end = begin
@@ -211,37 +230,43 @@ class Tapes:
         self._read.clear()
 
     def keep(self, step: int, state: Arrays, /) -> None:
-        """Keep what the state holds now as the tape of this step, the next one."""
+        """Copy the present state to the tape of this step, which follows the last recorded one."""
         for name, slot in self._slots[step - self._begin].items():
             np.copyto(slot, state[name])
         self._end = step + 1
 
     def of(self, step: int, /) -> Arrays:
-        """Return the tape of a step: the parts that were read, where it is not one of a row."""
+        """Return the tape of a step; only the arrays that were read, if it was read as arrays."""
         if self._begin <= step < self._end:
             return self._slots[step - self._begin] if self._shared is None else self._shared
         parts = self._in_parts()
         return Arrays({name: array for name, array in parts.items() if name in self._read})
 
     def may_hold(self, step: int, /) -> bool:
-        """Whether a tape is held that could be that of a step."""
+        """Return whether the register has the tape of a step, or may have it as single arrays."""
         return self._begin <= step < self._end or bool(self._read)
 
     def to_spend(self, step: int, /) -> Arrays:
-        """Return the tape of a step to reverse, which may overwrite it: no level relies on it."""
+        """Return the tape of a step to be reversed, in memory that the adjoint may overwrite.
+
+        If a level relies on the shared memory, the tape is first copied to the model's own memory.
+        """
         if self._shared is not None and self._given:
             self._copy_back()
         return self.of(step)
 
     def spend(self, step: int, /) -> None:
-        """Drop the tape of a step that is reversed, the last of those in a row."""
+        """Drop the tape of a step that was reversed, the last one of the span."""
         self._end = min(self._end, step)
         self._shared = None
-        if step == 0:  # nothing is recorded any more: what it has of a level's memory is free
+        if step == 0:  # nothing is recorded any more, so memory of a level can be released
             self._slots = self._allocated(1)
 
     def read(self, step: int | None, names: Iterable[str], /) -> Arrays:
-        """Return the arrays that those read of a step replace; None: of a tape in parts."""
+        """Return the arrays that are to be exchanged with those read from a checkpoint.
+
+        `step` is None for single arrays, and otherwise the step of a whole tape.
+        """
         self._shared = None
         if step is None:
             self._end = self._begin
@@ -251,12 +276,12 @@ class Tapes:
         return self._slots[0]
 
     def take(self, step: int, arrays: Arrays, /) -> None:
-        """Adopt the tape of a single step where it is."""
+        """Adopt the tape of a single step, without a copy."""
         self._begin, self._end = step, step + 1
         self._shared, self._given = arrays, False
 
     def give(self, step: int, slot: Callable[[int], memoryview], /) -> Arrays:
-        """Return the tape of a step, in memory that is not recorded into any more."""
+        """Return the tape of a step, in memory into which nothing is recorded any more."""
         tape = self.of(step)
         if self._shared is None:
             memory = self._memory(slot)
@@ -270,7 +295,7 @@ class Tapes:
         return tape
 
     def single(self) -> Arrays:
-        """Return the tape of the one step from which single arrays are written."""
+        """Return the tape of a single step, from which single arrays are written."""
         if self._end - self._begin == 1:
             return self.of(self._begin)
         return self._in_parts()
@@ -282,7 +307,7 @@ class Tapes:
             np.copyto(array, shared[name])
 
     def _memory(self, slot: Callable[[int], memoryview]) -> Arrays:
-        """Return memory for the tape of a step: a slot of a level, or else its own."""
+        """Return memory for the tape of a step: a slot of a level, or else newly allocated."""
         try:
             memory = slot(self._nbytes)
         except StorageError:
@@ -300,7 +325,10 @@ class Tapes:
         return self._parts
 
     def _allocated(self, count: int) -> list[Arrays]:
-        """Allocate the tapes of `count` steps in one piece, which costs fewer page faults."""
+        """Allocate the tapes of `count` steps, with one allocation for each name.
+
+        Large allocations cause fewer page faults.
+        """
         memory = {
             name: empty((count, *shape), dtype) for name, (shape, dtype) in self._forms.items()
         }

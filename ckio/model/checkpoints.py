@@ -1,8 +1,9 @@
-"""Which arrays of a model lie in which of its checkpoints, and which are computed again.
+"""The arrays of a model that each of its checkpoints contains, and those that are recomputed.
 
-An array that can be computed from others, in every x_i and to the last bit, need not be stored. For
-the analysis it does not exist: a step that uses it uses its arguments, as if every step computed it
-for itself.
+An array need not be stored if it can be computed from other arrays, for every x_i and to the last
+bit. The analysis of the flow replaces such an array by its arguments: a step that uses it counts as
+a step that uses its arguments, as if every step computed the array itself. For example, if `e` is
+computed from `a` and `b`, a step that uses `e` and `c` counts as one that uses `a`, `b` and `c`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,21 +20,21 @@ from ckio.model.arrays import AdjointRegister, Array, Arrays, field, is_differen
 
 
 class Derived:
-    """The state arrays that are computed again, each after what it is computed from.
+    """The state arrays that are recomputed, in an order in which each follows its arguments.
 
     Parameters
     ----------
     state : collection of str
         All state arrays.
     derived : mapping of str to tuple of str
-        State arrays, and those that each can be computed from.
+        For each state array that can be computed: the state arrays that it is computed from.
     recompute : iterable of str
-        Which of them are computed again; the others are stored like all arrays.
+        The keys of `derived` that are recomputed; all other arrays are stored.
 
     Raises
     ------
     BadInput
-        For names that are not among the above, and where of some arrays each needs another first.
+        If a name is unknown, or if arrays of `recompute` are computed from each other in a circle.
     """
 
     def __init__(
@@ -45,24 +46,26 @@ class Derived:
         wanted = dict.fromkeys(recompute)
         if unknown := [name for name in wanted if name not in derived]:
             raise BadInput(
-                f"recompute: {', '.join(unknown)} cannot be computed from other arrays; what can is"
-                f" {', '.join(derived) or 'none'}"
+                f"recompute: {', '.join(unknown)} cannot be computed from other arrays; recompute"
+                f" only arrays that the model's derived names: {', '.join(derived) or 'none'}"
             )
         named = {name for each in derived for name in (each, *derived[each])}
         if unknown := sorted(named - set(state)):
-            raise BadInput(f"derived names {unknown}; the state has {list(state)}")
+            raise BadInput(
+                f"derived names {unknown}; it must name arrays of the state: {list(state)}"
+            )
         self._arguments = {name: derived[name] for name in wanted}
         try:
             order = list(TopologicalSorter(self._arguments).static_order())
         except CycleError as error:
             raise BadInput(
                 f"recompute: {' and '.join(dict.fromkeys(error.args[1]))} cannot all be computed"
-                " again: each is computed from another of them; leave one out"
+                " again, because each is computed from another of them; leave one out"
             ) from None
         self.names = tuple(name for name in order if name in wanted)
 
     def of(self, names: Iterable[str], /) -> tuple[str, ...]:
-        """Return which arrays have to be computed, and in which order, before these can be read."""
+        """Return the arrays to be recomputed, in this order, before `names` can be read."""
         needed = set(names)
         for name in reversed(self.names):
             if name in needed:
@@ -70,7 +73,7 @@ class Derived:
         return tuple(name for name in self.names if name in needed)
 
     def stored(self, names: Iterable[str], /) -> Names:
-        """Replace what is computed again by what is stored to compute it from."""
+        """Return `names`, with each recomputed array replaced by the stored arrays it needs."""
         needed = set(names)
         for name in reversed(self.names):
             if name in needed:
@@ -78,7 +81,7 @@ class Derived:
         return frozenset(needed.difference(self.names))
 
     def without(self, variables: Variables, /) -> Variables:
-        """Return the variables that are left, and what steps do to them."""
+        """Return the variables without the recomputed arrays, with the flows of the steps."""
         if not self.names:
             return variables
         steps = variables.steps
@@ -105,18 +108,18 @@ class Derived:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Which arrays lie in which checkpoint.
+    """The arrays that each checkpoint contains.
 
     Attributes
     ----------
     fields : mapping of str to Field
-        What each state array is.
+        Name, dtype, shape and unit of each state array.
     restart, tape : tuple of str
-        The state arrays in a whole checkpoint.
+        The state arrays in a whole checkpoint of restart data, and in that of a tape.
     adjoint : Layout
-        Of the adjoint register.
+        The layout of the adjoint register.
     variables : Variables or None
-        What single arrays there are; None where they are not stored.
+        The arrays that can be stored one by one; None if the model has no flow.
     """
 
     fields: Mapping[str, Field]
@@ -134,7 +137,8 @@ class Checkpoints:
         if not known.issuperset(names) or len(set(names)) < len(names):
             listed = ", ".join(name for name in self.fields if name in known)
             raise UnsupportedKind(
-                f"{key}: what is stored in single arrays is {listed or 'nothing'}"
+                f"{key}: this name is not one of the single arrays that are stored; they are"
+                f" {listed or 'none'}"
             )
         return names
 
@@ -144,7 +148,10 @@ class Checkpoints:
 
     @cached_property
     def _whole(self) -> Mapping[Kind, Layout]:
-        """Return the layouts of whole checkpoints, the same objects each time: levels notice."""
+        """Return the layouts of whole checkpoints.
+
+        They are the same objects in each call, because levels recognise a known layout by identity.
+        """
         restart, tape = self._of(self.restart), self._of(self.tape)
         return {Kind.RESTART: restart, Kind.TAPE: tape, Kind.ADJOINT: self.adjoint}
 
@@ -152,15 +159,16 @@ class Checkpoints:
         return tuple(self.fields[name] for name in names)
 
     def check_known(self, step: int, /) -> None:
-        """Raises RunFailed where steps differ, and nobody has said what this one does."""
+        """Raise RunFailed if each step has a flow of its own, and this step has none."""
         steps = None if self.variables is None else self.variables.steps
         if isinstance(steps, tuple) and step >= len(steps):
             raise RunFailed(
-                f"the model goes on to step {step}, and its flow is that of {len(steps)} steps"
+                f"the model has reached step {step}, but its flow describes only {len(steps)}"
+                " steps, from step 0; make the model with a flow for each step, or finish it before"
             )
 
     def reads_tape(self, step: int, /) -> bool:
-        """Return whether the adjoint of a step reads anything that a tape has to hold."""
+        """Return whether the adjoint of a step reads any array from the tape."""
         if self.variables is None:
             return bool(self.tape)
         steps = self.variables.steps
@@ -170,8 +178,8 @@ class Checkpoints:
     def _known(self, key: Key) -> Names:
         if self.variables is None:
             raise UnsupportedKind(
-                f"{key}: this model stores whole checkpoints, not single arrays: nothing was said"
-                " of what its steps use (flow)"
+                f"{key}: this model stores whole checkpoints only; to store single arrays, make it"
+                " with a flow, which names the arrays that its steps use"
             )
         match key.kind:
             case Kind.RESTART:
@@ -193,7 +201,7 @@ def checkpoints(
     adjoint: AdjointRegister,
     units: Mapping[str, str],
 ) -> Checkpoints:
-    """Return the checkpoints of a model of these arrays, some taped, with a known `flow`."""
+    """Return the checkpoints of a model with these state arrays, tape, flow and units."""
     restart, tape, variables = derived.stored(state), derived.stored(taped), None
     if flow is not None:
         every = Variables(
@@ -222,14 +230,22 @@ def check(
     *,
     in_j: bool,
 ) -> None:
-    """Raises BadInput for what cannot be a model; with `in_j`, its functional is in state["J"]."""
+    """Raise BadInput if the arguments do not make a model; `in_j`: J is summed in state["J"]."""
     if unknown := [name for name in taped if name not in state]:
-        raise BadInput(f"ArrayModel: tape names {unknown}; the state has {list(state)}")
+        raise BadInput(
+            f"ArrayModel: tape names {unknown}; it must name arrays of the state: {list(state)}"
+        )
     if fixed := [name for name, x in control.items() if not is_differentiable(x)]:
-        raise BadInput(f"ArrayModel: controls {fixed} have no derivative; make them float64")
+        raise BadInput(
+            f"ArrayModel: controls {fixed} have no derivative, because they are not real or complex"
+            " numbers; make them float64"
+        )
     for name in state.keys() & control.keys():
         if name in recompute:
-            raise BadInput(f"recompute: {name} is a control, and computed from nothing else in x_0")
+            raise BadInput(
+                f"recompute: {name} is a control, which cannot be computed from other arrays in"
+                " x_0; leave it out"
+            )
         start, controlled = state[name], control[name]
         if start.shape != controlled.shape:
             raise BadInput(
@@ -239,12 +255,12 @@ def check(
         if not is_differentiable(start):
             raise BadInput(
                 f"ArrayModel: {name!r} is a control, and {start.dtype} in the state, which has"
-                " no derivative; make it float64 there too"
+                " no derivative; make it float64 in the state, too"
             )
     if in_j and not ("J" in state and _is_number(state["J"])):
         raise BadInput(
-            "ArrayModel: the state needs one real number 'J', in which step sums up the"
-            " functional; or define adjoint_seed, which computes it from x_n"
+            "ArrayModel: the state needs one real number 'J', to which step adds the functional;"
+            " add it to the state, or define adjoint_seed, which computes J from x_n"
         )
 
 

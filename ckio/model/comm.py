@@ -1,4 +1,4 @@
-"""The ranks of a job: one program on each, all with the same schedule."""
+"""The ranks of a job. Each rank runs the same program, and all have the same schedule."""
 
 import os
 from collections.abc import Mapping
@@ -13,14 +13,15 @@ T = TypeVar("T")
 
 
 class Comm(Protocol):
-    """The communicator of a job: each method is called by all ranks, in the same order.
+    """The communicator of a job.
 
-    Where a rank is gone, RankFailed is raised, which names it.
+    Except `call_off`, the methods are collective calls: all ranks call them, in the same order. If
+    a rank has ended, they raise RankFailed, which names that rank.
 
     Attributes
     ----------
     rank, size : int
-        The number of this rank, from 0, and how many there are.
+        The number of this rank, from 0, and the number of ranks.
     """
 
     rank: int
@@ -29,32 +30,40 @@ class Comm(Protocol):
     def exchange(
         self, send: Mapping[int, NDArray[Any]], into: Mapping[int, NDArray[Any]], /
     ) -> None:
-        """Send a contiguous array to each of some ranks, and receive one `into` an array from each.
+        """Send a contiguous array to each rank in `send`, and receive one from each rank in `into`.
 
-        The arrays of both sides have the same size and dtype. Returns when all have arrived and
-        what was sent may be changed.
+        The keys are ranks. The array that is sent and the array that receives it have the same size
+        and dtype. The call returns when all arrays have arrived and the arrays in `send` may be
+        changed.
         """
 
     def largest(self, values: NDArray[Any], /) -> NDArray[Any]:
-        """Return the largest of each number over all ranks; the same shape and dtype everywhere."""
+        """Return the elementwise maximum over all ranks.
+
+        `values` has the same shape and dtype on all ranks, and so has the result.
+        """
 
     def gather(self, value: T, /) -> list[T]:
-        """Return the values of all ranks, in their order, on each of them; what pickle can carry.
+        """Return the values of all ranks, in the order of the ranks, on each rank.
 
-        A sum of them is thus added in one order, and has the same bits on all ranks.
+        A value is anything that can be pickled. Because all ranks have the same order, a sum over
+        the list has the same bits on all of them.
         """
 
     def apart(self) -> "Comm":
-        """Return a separate communicator of these ranks, such as a model's within its steps.
+        """Return a separate communicator of the same ranks, for example for a model's steps.
 
-        There nobody waits for a rank that has called it off: RankFailed is raised, which names it.
+        In a separate communicator, no rank waits for a rank that has called `call_off`: the call
+        raises RankFailed, which names that rank.
         """
 
     def call_off(self, why: str, /) -> None:
-        """Say that this rank has failed: nobody waits any more in a conversation that is `apart`.
+        """Declare that this rank has failed.
 
-        In this one the others are still expected. Where they do not come before long, as they wait
-        for this rank in some way of their own, the job is ended, with `why` as its last word.
+        In communicators from `apart`, no rank waits for it any more. In this communicator the
+        other ranks are still expected in the next collective call. If they do not come within a
+        limited time, because they wait for this rank by other means, the job is aborted with the
+        message `why`.
         """
 
 
@@ -67,9 +76,12 @@ class Solo:
     def exchange(
         self, send: Mapping[int, NDArray[Any]], into: Mapping[int, NDArray[Any]], /
     ) -> None:
-        """Send to and receive from itself; raises BadInput for other ranks."""
+        """Copy the array that this rank sends to itself; raises BadInput for other ranks."""
         if strangers := {*send, *into} - {0}:
-            raise BadInput(f"there is no rank {min(strangers)} in a job of one")
+            raise BadInput(
+                f"exchange: there is no rank {min(strangers)} in a job of one rank; start the job"
+                " with a launcher, such as mpiexec"
+            )
         for number, array in into.items():
             array[...] = send[number]
 
@@ -90,11 +102,11 @@ SOLO: Final = Solo()
 
 _SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PALS_SIZE")
 _RANKS: Final = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PALS_RANKID")
-"""What launchers tell the processes that they start, each of them its own."""
+"""The environment variables by which each launcher passes rank and size to its processes."""
 
 
 def launched(environ: Mapping[str, str] = os.environ, /) -> tuple[int, int] | None:
-    """Return the rank and the number of ranks that a launcher started; None where there was none.
+    """Return the rank and the number of ranks that a launcher set; None without a launcher.
 
     >>> launched({"PMI_RANK": "3", "PMI_SIZE": "4"})
     (3, 4)
@@ -106,7 +118,7 @@ def launched(environ: Mapping[str, str] = os.environ, /) -> tuple[int, int] | No
 
 
 def share(n: int, comm: Comm, /) -> range:
-    """Return which of n things, 0 to n - 1, are this rank's: as many as the others', or one more.
+    """Return this rank's share of n items, 0 to n - 1. The shares differ by one item at most.
 
     >>> share(10, SOLO)
     range(0, 10)

@@ -1,4 +1,8 @@
-"""Is this the gradient? The Taylor test, for any model, from forward runs alone."""
+"""The Taylor test of a gradient: forward runs with changed controls, compared with the gradient.
+
+Let c be the controls, d a direction and s = <gradient, d> the slope along it. The remainder
+R(h) = |J(c + h d) - J(c) - h s| decreases as h² if the gradient is right, and as h if it is wrong.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,45 +26,50 @@ SECOND_ORDER = 1.9
 """The least rate that counts as second order."""
 
 ABOVE_ROUNDING = 256
-"""How many times rounding a remainder must be for its rate to count; a quarter of it is 64."""
+"""A rate R(h) / R(h/2) counts if R(h) is more than this many times the rounding error.
+
+R(h/2), a quarter of R(h), is then still more than 64 times the rounding error.
+"""
 
 AT_ONCE = 64
-"""Steps that a model is asked for at a time where it says itself when it is finished."""
+"""The number of steps in each call of `advance`, if the model decides when it is finished."""
 
 APART = 8
-"""As many controls are checked one by one where the gradient is wrong."""
+"""The most controls that are checked one by one if the gradient is wrong."""
 
 UNCHANGED: Final = (
     "no step changes an array of the state: `step` has to write into its arrays, as in"
-    " x[...] = 2 * x, and not x = 2 * x"
+    " x[...] = 2 * x; the statement x = 2 * x makes a new array, which is lost"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class GradientCheck(Printed):
-    """The result of a Taylor test, with steps h that halve each time.
+    """The result of a Taylor test, for step lengths h that are halved each time.
 
     Attributes
     ----------
     verified : bool
-        Whether the remainder falls like h² until it is lost in rounding, or never rises above it,
-        and the check is conclusive.
+        Whether the gradient is right: the check is conclusive, and the remainder decreases as h²
+        until it is as small as the rounding error, or is never larger than the rounding error.
     slope : float
-        <gradient, direction>.
+        s = <gradient, d>, the derivative of J along the direction d according to the gradient.
     steps : tuple of float
-        h.
+        The step lengths h, in descending order.
     remainders : tuple of float
-        R(h) = |J(c + h d) - J(c) - h slope|.
+        R(h) = |J(c + h d) - J(c) - h s|, for each h, where c are the controls.
     rates : tuple of float
-        log2 R(h) / R(h/2) for each halving: 2 for a right gradient, 1 for a wrong one.
+        log2(R(h) / R(h/2)), one less than there are step lengths: 2 for a right gradient, 1 for a
+        wrong one.
     slope_errors : tuple of float
-        R(h) / (h |slope|): a right gradient's error, relatively, could not be larger.
+        R(h) / (h |s|), for each h. The last one is an upper estimate of the relative error of the
+        slope.
     rounding : float
-        What rounding adds to a remainder, as measured.
+        The rounding error of a remainder, as measured.
     controls : mapping of str to GradientCheck
-        The same of single controls, where the whole gradient is wrong: which of them are.
+        If the gradient is wrong: the same check for single controls, which shows which are wrong.
     unchanged : bool
-        Whether the steps leave all arrays of restart data as they were.
+        Whether the steps leave all arrays of the restart data unchanged.
     """
 
     verified: bool
@@ -75,12 +84,12 @@ class GradientCheck(Printed):
 
     @property
     def conclusive(self) -> bool:
-        """Whether the functional changes along the direction by what the gradient predicts, at all.
+        """Whether the remainder at the smallest h is at most the change that the slope predicts.
 
-        Otherwise the relative error of the slope is above 1 or no number, and the rates of the
-        remainders are those of higher derivatives alone.
+        Otherwise the relative error of the slope is above 1 or not a number. The rates then show
+        the higher derivatives of J only, and do not test the gradient.
         """
-        return bool(self.slope_errors) and self.slope_errors[-1] <= 1.0  # no number is not
+        return bool(self.slope_errors) and self.slope_errors[-1] <= 1.0  # false for NaN
 
     def summary(self) -> str:
         """Return the verdict and its reasons in one line."""
@@ -101,15 +110,16 @@ class GradientCheck(Printed):
         second_order = all(map(math.isfinite, self.remainders)) and self.rates[-1] >= SECOND_ORDER
         if second_order and not self.conclusive:
             return (
-                f"the check says nothing: of the change of J along the direction, the gradient"
-                f" predicts {self.steps[-1] * self.slope:.1e} and leaves {self.remainders[-1]:.1e};"
-                " it is negligible here, or wrong"
+                "the check is inconclusive: the gradient predicts that J changes by"
+                f" {self.steps[-1] * self.slope:.1e} along the direction, which is not large"
+                f" compared with the remainder {self.remainders[-1]:.1e}; the gradient is"
+                " negligible along this direction, or wrong"
             )
         rates = ", ".join(f"{rate:.2f}" for rate in self.rates)
         return f"remainder rates {rates} (2 is right), slope within {self.slope_errors[-1]:.1e}"
 
     def _sentences(self) -> Iterator[str]:
-        """Return the verdict and why, which controls are wrong, and what to try next."""
+        """Return the verdict with its reasons, the controls that are wrong, and the remedy."""
         yield f"{'verified' if self.verified else 'NOT verified'}: {self._reasons()}"
         if self.unchanged:
             yield UNCHANGED
@@ -121,8 +131,8 @@ class GradientCheck(Printed):
             yield f"right in {' and '.join(map(repr, right))}"
         if not self.verified:
             yield (
-                "`ckio analyze MODEL` shows what its steps and adjoint steps read and overwrite,"
-                " and where that is not what it declares"
+                "`ckio analyze MODEL` shows which arrays the steps and adjoint steps read and"
+                " overwrite, and where that differs from the model's declaration"
             )
 
 
@@ -137,43 +147,56 @@ def check_gradient(
     apart: int = APART,
     comm: Comm = SOLO,
 ) -> GradientCheck:
-    """Compare a gradient with the functional itself, along a random direction in all the controls.
+    """Test a gradient against forward runs, along a random direction d in all controls.
 
-    A right gradient leaves R(h) = O(h²), a wrong one O(h). The verdict is the last rate whose R(h)
-    is well above rounding; how large rounding is, two h too small for anything else tell: a chaotic
-    model amplifies it. Where no R(h) is above rounding (the functional is linear), the gradient is
-    right if the change that it predicts is. A check whose slope is negligible compared with what it
-    leaves, R(h) > h |slope|, says nothing, and verifies nothing: a gradient of zeros, for example.
+    With the slope s = <gradient, d>, the remainder R(h) = |J(c + h d) - J(c) - h s| is O(h²) for a
+    right gradient and O(h) for a wrong one. The verdict depends on the last rate log2(R(h)/R(h/2))
+    whose R(h) is well above the rounding error. The rounding error is measured with two values of h
+    that are so small that R(h) consists of rounding only, because a chaotic model amplifies it. If
+    no R(h) is above the rounding error, as for a linear functional, the gradient is right if the
+    change h s that it predicts is above it. If R(h) > h |s|, the check is inconclusive and the
+    gradient is not verified; a gradient of zeros is an example.
 
-    Takes halvings + 4 forward runs on fresh models, and no more memory than one of them. Where the
-    gradient is wrong, each control is then checked alone, which takes halvings + 3 runs for each.
+    For example, J(c) = c² at c = 1 has the gradient 2. With d = 1, R(h) = h², so that R(0.1) = 0.01
+    and R(0.05) = 0.0025, and the rate is log2(4) = 2. For the wrong gradient 1.5,
+    R(h) = 0.5 h + h², so that R(0.1) = 0.06 and R(0.05) = 0.0275, and the rate is 1.13.
+
+    The check takes halvings + 4 forward runs on fresh models, and the memory of one model. If the
+    gradient is wrong, each control is then checked separately, with halvings + 3 runs for each.
 
     Parameters
     ----------
     make : callable
-        Makes fresh models, all alike.
+        Returns a fresh model. All models that it returns must be equal.
     steps : int or None
-        n, the steps of a run. None runs each model to its own end, where it says that it is
-        finished: other controls may take more steps or fewer.
+        The number of steps n of a run. With None, each model runs until it finishes itself; the
+        number of steps may then depend on the controls.
     gradient : mapping of str to array
-        What claims to be the gradient of J after these steps, for every control.
+        The gradient of J after these steps that is to be tested: one array for each control, with
+        the shape of the control.
     seed : int
-        Which direction.
+        The seed of the random direction.
     halvings : int
-        How often to halve h, at least once; the more chaotic the model, the more it takes until
-        the remainder is of second order.
+        How often h is halved, at least once. A chaotic model needs more halvings until the
+        remainder is of second order.
     apart : int
         The most controls that are checked one by one.
     comm : Comm, optional
-        The ranks, where each has its part of the controls. A model that has some of them on several
-        ranks puts them together itself: `gathered(name, array)`, the whole on each rank.
+        The ranks, if each has a part of the controls. If several ranks have the same part of a
+        control, the model needs a method `gathered(name, array)`, which returns the whole array on
+        each rank.
+
+    Returns
+    -------
+    GradientCheck
+        The verdict in `verified`, with the figures on which it is based.
 
     Raises
     ------
     BadInput
-        Where the gradient does not fit the controls, or there are no controls, or no halvings.
+        If the gradient does not fit the controls, if there are no controls, or if halvings < 1.
     RunFailed
-        Where the model finishes before `steps`, or says that it is where it cannot be.
+        If the model finishes before `steps`, or returns an impossible step.
     """
     if halvings < 1:
         raise BadInput(f"check_gradient: halvings = {halvings}; it must be at least 1")
@@ -195,14 +218,14 @@ def check_gradient(
 
 @dataclass(frozen=True, slots=True)
 class _Direction:
-    """The functional along straight lines through the controls, and what a gradient leaves of it.
+    """The functional along straight lines through the controls, and the remainders of a gradient.
 
     Attributes
     ----------
     make, steps, halvings
-        As `check_gradient` takes them.
+        The arguments of `check_gradient`.
     epsilon : float
-        The rounding of the controls.
+        The relative rounding error of the controls.
     """
 
     make: Callable[[], Differentiable]
@@ -211,7 +234,7 @@ class _Direction:
     epsilon: float
 
     def start(self, comm: Comm) -> tuple[float, bool]:
-        """Return J(c), and whether the steps leave all arrays as they were, on all ranks."""
+        """Return J(c), and whether the steps leave all arrays unchanged, on all ranks."""
         model = self.make()
         before = _digest(model, 0)
         first = reached("advance", model.advance(0, 1), 0, 1)
@@ -224,7 +247,7 @@ class _Direction:
         return functional_of(model), all(comm.gather(same))
 
     def check(self, start: float, direction: Controls, slope: float) -> GradientCheck:
-        """Test one direction, along which the gradient says that J has this slope."""
+        """Test one direction; `start` is J(c), and `slope` is <gradient, direction>."""
 
         def remainder(h: float) -> float:
             return abs(self._functional(direction, h) - start - h * slope)
@@ -258,7 +281,7 @@ class _Direction:
         return functional_of(model)
 
     def _run(self, model: Model, step: int) -> int:
-        """Advance to the end, some steps at a time where the model says when it is finished."""
+        """Advance from `step` to the end, and return the last step."""
         if self.steps is not None:
             end = self.steps
             if (
@@ -274,7 +297,7 @@ class _Direction:
 
 
 def _digest(model: Model, step: int) -> str | None:
-    """Return a digest of the restart data at a step; None of a model that has none."""
+    """Return a digest of the restart data at a step; None if the model has no restart data."""
     key = Key(Kind.RESTART, step)
     hasher = xxhash.xxh3_128()
     try:
@@ -286,8 +309,8 @@ def _digest(model: Model, step: int) -> str | None:
 
 
 def _slope(model: Model, gradient: Controls, direction: Controls, comm: Comm) -> float:
-    """Return <gradient, direction> over all ranks; not a number where it is not finite."""
-    with np.errstate(invalid="ignore"):  # such a gradient is not verified, no more
+    """Return <gradient, direction> over all ranks; it may be infinite or not a number."""
+    with np.errstate(invalid="ignore"):  # the check reports such a slope; no warning is needed
         return _product(model, gradient, direction, comm)
 
 
@@ -303,11 +326,11 @@ def _product(model: Model, gradient: Controls, direction: Controls, comm: Comm) 
 
 
 def _generators(seed: int, model: Differentiable, comm: Comm) -> Sequence[np.random.Generator]:
-    """Return the random generator of the direction in each control.
+    """Return one random generator for the direction of each control.
 
-    A control that all ranks share gets the same direction on each, on any number of ranks. Parts
-    of a control get directions of their own: with the same one, what two parts contribute to the
-    functional could cancel, so that a wrong gradient would seem right.
+    A control that is the same on all ranks gets the same direction on each of them, for any number
+    of ranks. Each part of a distributed control gets its own direction: with equal directions, the
+    contributions of two parts to J could cancel, so that a wrong gradient would seem right.
     """
     parts = _is_part(model, comm)
     return [
@@ -317,10 +340,10 @@ def _generators(seed: int, model: Differentiable, comm: Comm) -> Sequence[np.ran
 
 
 def _is_part(model: Differentiable, comm: Comm) -> list[bool]:
-    """Return of each control whether this rank has a part of it, and not the whole.
+    """Return for each control whether a rank has only a part of it.
 
-    A model that puts parts together says so by the shape of the whole. Otherwise controls are
-    shared if they are equal on all ranks, to the last bit.
+    If the model has `gathered`, a control is distributed if the gathered array has another shape.
+    Otherwise, a control is distributed unless it is equal on all ranks, to the last bit.
     """
     control: Controls = model.control
     if comm.size == 1:
@@ -337,15 +360,27 @@ def _is_part(model: Differentiable, comm: Comm) -> list[bool]:
 def _direction(
     control: Controls, gradient: Controls, generators: Sequence[np.random.Generator]
 ) -> dict[str, NDArray[np.float64]]:
-    """Draw a direction, in each control as large as its root mean square (1 where that is 0)."""
+    """Draw a direction: for each control, normal random numbers times the control's rms.
+
+    The factor is 1 if the root mean square of the control is 0.
+    """
     if not control:
-        raise BadInput("check_gradient: the model has no controls; there is nothing to check")
+        raise BadInput(
+            "check_gradient: the model has no controls; a gradient needs at least one, so add it to"
+            " the model's `control`"
+        )
     direction = {}
     for random, (name, array) in zip(generators, control.items(), strict=False):
         if not np.issubdtype(array.dtype, np.floating):
-            raise BadInput(f"check_gradient: control {name!r} is {array.dtype}, not real numbers")
+            raise BadInput(
+                f"check_gradient: control {name!r} has dtype {array.dtype}; the check needs real"
+                " numbers, such as float64"
+            )
         if name not in gradient or gradient[name].shape != array.shape:
-            raise BadInput(f"check_gradient: the gradient has no {name!r} of shape {array.shape}")
+            raise BadInput(
+                f"check_gradient: the gradient has no {name!r} of shape {array.shape}; it needs an"
+                " array for each control, of the same shape"
+            )
         size = math.sqrt(float(np.mean(np.square(array, dtype=np.float64)))) or 1.0
         direction[name] = size * random.standard_normal(array.shape)
     return direction
@@ -360,7 +395,10 @@ def _rate(whole: float, half: float) -> float:
 def _verdict(
     remainders: tuple[float, ...], rates: tuple[float, ...], *, rounding: float, change: float
 ) -> bool:
-    """Return the verdict; `change` is the gradient's prediction for the largest h."""
+    """Return whether the remainders are those of a right gradient.
+
+    `change` is h s, the change of J that the gradient predicts, for the largest h.
+    """
     if not all(math.isfinite(r) for r in remainders):
         return False
     least = ABOVE_ROUNDING * rounding
@@ -371,10 +409,11 @@ def _verdict(
 
 
 def _diverges(rates: list[float]) -> bool:
-    """Return whether rates leave 2 for more, ever faster.
+    """Return whether the rates increase away from 2, faster at each halving.
 
-    Those of a right gradient come nearer to 2 as h falls. A small error of the gradient against the
-    curvature, R(h) = |a h² - b h|, first makes them grow, and then falls to first order.
+    The rates of a right gradient approach 2 as h decreases. If a small error b of the gradient has
+    the opposite sign of the curvature a, R(h) = |a h² - b h|: the rates first increase, and then
+    fall to 1.
 
     >>> _diverges([2.08, 2.17, 2.41]), _diverges([2.4, 2.2, 2.1])
     (True, False)

@@ -1,1 +1,1 @@
-"""Example models: real, small, and used by the demo and the tests."""
+"""Example models: small models of real physics, used by the demo and the tests."""

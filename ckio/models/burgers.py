@@ -1,19 +1,19 @@
-"""Burgers' equation with a time step that the flow chooses, its adjoint written by hand.
+"""Burgers' equation with a time step that depends on the flow, with an adjoint written by hand.
 
     ∂u/∂t = -∂(u²/2)/∂x + ν ∂²u/∂x²,     u = 0 on the walls x = 0 and x = L
 
-is solved up to a time T in steps that are as long as the flow allows,
+is solved up to a time T in steps of the largest stable length,
 
-    dt = C / (max|u| / h + 2 ν / h²),     and the last one ends exactly at T,
+    dt = C / (max|u| / h + 2 ν / h²),     and the last step ends exactly at T,
 
-so that nobody knows how many there will be. dt is computed from the state, and its derivative is
-part of the gradient: by all of u through the largest |u|, by ν, and in the last step by the time
-where it begins. The gradient is that of the discrete J wherever J has one: not where two points
-are equally the fastest, nor where another start would take one step more or less; at those the
-place and the number of steps are taken as they are.
+so that the number of steps is not known in advance. dt is computed from the state, and its
+derivative is part of the gradient: with respect to u at the point of the largest |u|, to ν, and in
+the last step to the time at which it begins. The gradient is that of the discrete J. This J has no
+derivative if two points have the same largest |u|, or if a small change of u_0 changes the number
+of steps; then the gradient is that for a fixed point and a fixed number of steps.
 
-In space the fluxes between points conserve energy but for ν; in time a step has the three stages
-u + dt/3 F(u), u + dt/2 F(.), u + dt F(.) [Wicker and Skamarock 2002].
+In space, the fluxes between points conserve energy, apart from ν. In time, a step has the three
+stages u + dt/3 F(u), u + dt/2 F(.), u + dt F(.) of Wicker and Skamarock (2002).
 """
 
 import math
@@ -35,54 +35,56 @@ INSIDE: Final = slice(1, -1)
 """The points of a field that are not walls."""
 
 STAGES: Final = (1 / 3, 1 / 2, 1.0)
-"""The part of dt over which each stage takes the rate of change of the one before."""
+"""The fraction of dt by which each stage multiplies the rate of change of the stage before."""
 
 WAVES: Final = 8
-"""The random flows are sines of up to this many half waves."""
+"""The random flows are sums of sines with at most this number of half waves."""
 
 _ALL: Final = ("u", "t", "J")
 FLOW: Final = Step(Flow(use=_ALL, out=_ALL), record=Flow(use=("u", "t"), out=_ALL))
-"""Every step reads and writes all there is; of its tape J is no part."""
+"""Every step reads and writes all arrays of the state. Its tape does not contain J."""
 
 UNITS: Final = {"u": "m s-1", "t": "s", "J": "m2 s-2", "viscosity": "m2 s-1"}
 
 
 class Burgers(ArrayModel):
-    """Waves that steepen to fronts and decay, to be brought to a target by start and viscosity.
+    """Waves that steepen to fronts and decay. The controls are the initial flow and the viscosity.
 
-    The functional is J = mean over time of E(u) + E(u(T) - u*), in m2 s-2, where E is the kinetic
-    energy in the mean over x, u* a target flow, and the mean over time the sum of dt E(u) / T over
-    the steps, with E(u) as it is where each begins. The controls are `u`, the flow in x_0, of which
-    the values on the walls do not matter, and the number `viscosity`.
+    The functional is J = (mean of E(u) over time) + E(u(T) - u*), in m2 s-2. E is the mean kinetic
+    energy over x, and u* is a target flow. The mean over time is the sum of dt E(u) / T over the
+    steps, with E(u) at the beginning of each step. The controls are `u`, the flow in x_0, whose
+    values on the walls have no effect, and the number `viscosity`.
 
-    The program ends at T, after as many steps as it takes. A step from there on changes nothing.
+    The model finishes at T, after a number of steps that depends on the flow. A step that begins at
+    T changes nothing.
 
     Parameters
     ----------
     grid : int
         Cells between the walls, at least 4.
     viscosity : float
-        ν in m2 s-1. Fronts are about 4 ν / |u| wide; with less than two cells they leave ripples.
+        ν in m2 s-1. The width of a front is about 4 ν / |u|; if it is less than two cells, ripples
+        appear.
     time : float
         T, in s.
     length : float
         L, in m.
     speed : float
-        Of the flow in x_0 and of the target, root mean square, in m s-1.
+        The root mean square speed of the flow in x_0, and of the target, in m s-1.
     courant : float
-        C, above 0 and at most 1: what is stable.
+        C, above 0 and at most 1, the limit of stability.
     seed : int
-        Which random flows.
+        The seed of the random flows.
     on_step : callable, optional
-        As in ArrayModel.
+        Called after each step, as in ArrayModel.
 
     Raises
     ------
     BadInput
-        Where an option is out of range.
+        If an option is out of range.
     RunFailed
-        From a step, forward or back, in which time would not go on: the flow is not finite, or so
-        fast that T is out of reach.
+        In a forward or adjoint step in which the time would not increase, because the flow is not
+        finite or is so fast that t + dt is rounded to t.
     """
 
     def __init__(
@@ -102,7 +104,9 @@ class Burgers(ArrayModel):
         positive = {"viscosity": viscosity, "time": time, "length": length, "speed": speed}
         check_real("burgers", above=0.0, **positive, courant=courant)
         if courant > 1:
-            raise BadInput(f"burgers: courant = {courant:g}; above 1 a step is not stable")
+            raise BadInput(
+                f"burgers: courant = {courant:g}; a step is stable up to 1; give a smaller value"
+            )
         self._cells, self._spacing = grid, length / grid
         self._end, self._courant = time, courant
         random = np.random.default_rng(seed)
@@ -123,7 +127,7 @@ class Burgers(ArrayModel):
         )
 
     def start(self, state: Arrays, /) -> None:
-        """u_0 is the control, inside."""
+        """Set u_0 to the control inside the walls."""
         state["u"][INSIDE] = self.control["u"][INSIDE]
 
     def adjoint_start(self, adjoint: Arrays, /) -> None:
@@ -131,11 +135,11 @@ class Burgers(ArrayModel):
         gradient += adjoint["u"][INSIDE]
 
     def finished(self, state: Arrays, i: int, /) -> bool:
-        """Return whether T is reached."""
+        """Return whether T has been reached."""
         return bool(state["t"] >= self._end)
 
     def step(self, state: Arrays, i: int, /) -> None:
-        """J += dt E(u_i) / T; u_{i+1} from u_i; t_{i+1} = t_i + dt, or T."""
+        """Add dt E(u_i) / T to J; compute u_{i+1} from u_i, and t_{i+1} = t_i + dt, or T."""
         u, t = state["u"], float(state["t"])
         dt, last, _ = self._time_step(u, t, i)
         state["J"] += dt / self._end * self._energy(u)
@@ -143,47 +147,47 @@ class Burgers(ArrayModel):
         state["t"][...] = self._end if last else t + dt
 
     def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
-        """The transposes of what `step` does, last first."""
+        """Apply the transposes of the parts of `step`, in reverse order."""
         u, t = tape["u"], float(tape["t"])
         of_u, of_t, of_mean = adjoint["u"], adjoint["t"], float(adjoint["J"]) / self._end
         dt, last, fastest = self._time_step(u, t, i)
         self._march(u, dt)
         of_dt = self._adjoint_march(of_u, dt) + of_mean * self._energy(u)
         self._adjoint_energy(u, of_mean * dt, of_u)
-        if last:  # dt = T - t, and the step ends at T wherever it began
+        if last:  # dt = T - t, and the step ends at T for every t
             of_t[...] = -of_dt
         else:
             of_dt += float(of_t)
             of_u[fastest] += self._adjoint_time_step(dt, of_dt) * np.sign(u[fastest])
 
     def adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
-        """J = (sum of the dt E(u_i)) / T + E(u_n - u*), and its derivative."""
+        """Return J = (sum of the dt E(u_i)) / T + E(u_n - u*), and set its derivative."""
         away = np.subtract(state["u"], self._target, out=self._cotangent)
         self._adjoint_energy(away, 1.0, adjoint["u"])
         adjoint["J"][...] = 1.0
         return float(state["J"]) + self._energy(away)
 
     def _time_step(self, u: Values, t: float, i: int) -> tuple[float, bool, int]:
-        """The dt in seconds, whether that is all the time that is left, and where u is fastest."""
+        """Return dt in s, whether the step is the last one, and the index of the largest |u|."""
         fastest = int(np.abs(u, out=self._work).argmax())
         speed, viscosity = float(self._work[fastest]), float(self.control["viscosity"])
         rate = speed / self._spacing + 2 * viscosity / self._spacing**2
         dt, left = self._courant / rate, self._end - t
         if not t + dt > t:
             raise RunFailed(
-                f"burgers: at step {i}, t = {t:g} s, the flow is as fast as {speed:g} m s-1; steps"
-                " that this allows lead nowhere"
+                f"burgers: at step {i}, t = {t:g} s, the speed of the flow is {speed:g} m s-1; the"
+                " stable time step is too small to increase t; start from a slower flow"
             )
         return (dt, False, fastest) if dt < left else (left, True, fastest)
 
     def _adjoint_time_step(self, dt: float, of_dt: float) -> float:
-        """Return the derivative of J by the largest speed, in a step that is not the last."""
+        """Return dJ/d(largest speed) through dt, in a step that is not the last one."""
         of_rate = -of_dt * dt**2 / self._courant
         self.gradient["viscosity"] += of_rate * 2 / self._spacing**2
         return of_rate / self._spacing
 
     def _march(self, u: Values, dt: float) -> Values:
-        """The flow after dt, inside; what the stages hold then is for `_adjoint_march`."""
+        """Return the flow inside after dt. `_adjoint_march` uses the values in the stages."""
         stiffness = 6 * float(self.control["viscosity"]) / self._spacing
         first, after = self._stages[0].inside, self._after
         np.copyto(first, u[INSIDE])
@@ -193,7 +197,7 @@ class Burgers(ArrayModel):
         return after
 
     def _adjoint_march(self, of_u: Values, dt: float) -> float:
-        """Takes `of_u` back over the march that was done last; returns what dt adds to J."""
+        """Apply the adjoint of the last march to `of_u`; return dJ/d(dt)."""
         stiffness = 6 * float(self.control["viscosity"]) / self._spacing
         of_stage, of_time, of_stiffness = self._cotangent, 0.0, 0.0
         of_stage[INSIDE] = of_u[INSIDE]
@@ -209,7 +213,7 @@ class Burgers(ArrayModel):
         return of_time
 
     def _energy(self, u: Values) -> float:
-        """E(u) = mean of u²/2."""
+        """Return E(u) = mean of u²/2."""
         np.square(u, out=self._work)
         return float(np.add.reduce(self._work)) / (2 * self._cells)
 
@@ -218,9 +222,9 @@ class Burgers(ArrayModel):
 
 
 class _Stage:
-    """The flow at one stage of a step: its points, 0 on the walls, and the fluxes between them.
+    """The flow at one stage of a step: its values, 0 on the walls, and the fluxes between points.
 
-    With l and r the points to the left and right of a flux, and a stiffness of 6 ν / h,
+    Let l and r be the values to the left and right of a flux, and the stiffness be 6 ν / h. Then
 
         6 flux = l² + l r + r² - stiffness (r - l).
     """
@@ -232,7 +236,7 @@ class _Stage:
         self._change = np.empty(cells - 1)
 
     def change(self, factor: float, stiffness: float, /) -> Values:
-        """Factor times the 6 flux from the left less that to the right, at the points inside."""
+        """Return factor (6 flux from the left - 6 flux to the right), at the points inside."""
         left, right, flux, work = self._left, self._right, self._flux, self._work
         np.add(left, right, out=self._sum)
         np.subtract(right, left, out=self._difference)
@@ -244,9 +248,9 @@ class _Stage:
         return self._change
 
     def adjoint_change(self, c: Values, factor: float, stiffness: float, /) -> tuple[float, float]:
-        """Takes `c`, 0 on the walls, from that of the last `change` to that of the points.
+        """Apply the adjoint of the last `change` to `c`, which is 0 on the walls, in place.
 
-        Returns what factor and stiffness add to J.
+        Return dJ/d(factor) and dJ/d(stiffness).
         """
         of_flux, inside, work, other = self._of_flux, c[INSIDE], self._work, self._sum
         np.subtract(c[1:], c[:-1], out=of_flux)
@@ -265,7 +269,7 @@ class _Stage:
 
 
 def _waves(cells: int, random: np.random.Generator, *, speed: float) -> Values:
-    """A random flow, the same on every grid."""
+    """Return a random flow, which is the same function of x on every grid."""
     wave = np.arange(1, WAVES + 1)
     amplitudes = random.standard_normal(WAVES) / wave
     amplitudes *= speed / math.sqrt(np.sum(amplitudes**2) / 2)

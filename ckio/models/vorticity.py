@@ -1,10 +1,11 @@
-"""Barotropic vorticity in a closed ocean basin on a beta plane, its adjoint written by hand.
+"""Barotropic vorticity in a closed ocean basin on a beta plane, with an adjoint written by hand.
 
     ∂ζ/∂t = Q - J(ψ, ζ) - β ∂ψ/∂x - r ζ + ν ∇²ζ,     ∇²ψ = ζ,     ψ = ζ = 0 on the walls
 
-is the time-dependent Stommel-Munk problem [Maddison 2023, section 2]: a wind of curl Q drives
-gyres, which bottom drag r and viscosity ν balance; with ζ = 0 water slips freely along the walls.
-Each part of a step has its transpose beside it, made of the transposes that `Basin` states.
+is the time-dependent Stommel-Munk problem of Maddison (2023), section 2. A wind of curl Q drives
+gyres, which are balanced by bottom drag r and viscosity ν. With ζ = 0, water slips freely along the
+walls. Each part of a step is followed by its transpose, which consists of the transposes that
+`Basin` states.
 """
 
 import math
@@ -24,27 +25,29 @@ from ckio.models.options import check_real, check_whole
 Values = NDArray[np.float64]
 
 INSIDE = slice(1, -1), slice(1, -1)
-"""The points of a field that do not lie on a wall."""
+"""The points of a field that are not on a wall."""
 
 ADAMS_BASHFORTH = (1.0, 0.0, 0.0), (3 / 2, -1 / 2, 0.0), (23 / 12, -16 / 12, 5 / 12)
-"""Weights of the tendencies now, one and two steps ago, in step 0, in step 1, and from then on."""
+"""Weights of the tendencies of this step and of the two before, in steps 0, 1, and 2 or later."""
 
 DAMPING_LIMIT = 6 / 11
-"""AB3 is stable where dt x rate of damping is below this,"""
+"""Adams-Bashforth of third order is stable if dt times the rate of damping is below this."""
+
 WAVE_LIMIT = 0.72
-"""and where dt x frequency of a wave is below this."""
+"""Adams-Bashforth of third order is stable if dt times the frequency of a wave is below this."""
 
 DENSITY = 1000.0
-"""Of water, in kg m-3."""
+"""The density of water, in kg m-3."""
 
 EDDIES = 8
-"""The random eddies are sines of up to this many half waves along each side."""
+"""The random eddies are sums of sines with at most this number of half waves along each side."""
 
 _ALL = ("zeta", "psi", "F_1", "F_2", "J")
 FLOW = Step(Flow(use=_ALL, out=_ALL), record=Flow(use=("zeta", "psi"), out=_ALL))
-"""Every step reads and writes all there is, but for its tape ζ and ψ are enough.
+"""Every step reads and writes all arrays of the state, but its tape needs only ζ and ψ.
 
-It overwrites nothing in whole: the walls are always zero. As all is read first, that is the same.
+A step does not overwrite the walls, which are always zero, so that `kill` is empty. This makes no
+difference here, because the step reads each array before it overwrites it.
 """
 
 UNITS = {
@@ -58,12 +61,12 @@ UNITS = {
 
 
 class Basin:
-    """A square of cells x cells; its fields are arrays [y, x] of all points, zero on the walls.
+    """A square of cells x cells. Its fields are arrays [y, x] of all points, zero on the walls.
 
-    Its operators are finite differences and the Poisson solver. An operator returns its values
-    inside the walls, in work memory that the next call of the same operator overwrites. With
-    <a, b> = Σ a b over all points, the transpose of an operator L is the L' for which
-    <c, L(a)> = <L'(c), a>; below it is written c -> L'(c).
+    The operators are finite differences and the Poisson solver. An operator returns its values
+    inside the walls, in memory that the next call of the same operator overwrites. With
+    <a, b> = Σ a b over all points, the transpose of an operator L is the operator L' with
+    <c, L(a)> = <L'(c), a>. It is written c -> L'(c) below.
     """
 
     def __init__(self, *, cells: int, spacing: float) -> None:
@@ -75,18 +78,19 @@ class Basin:
         work = np.empty((6, inside, inside))
         self._jacobian, self._term, self._slope, self._scaled, self._curvature, self._inverse = work
         wave = 2 * np.cos(np.pi * np.arange(1, cells) / cells) - 2
-        # A sine transform of type I is its own inverse, but for the last factor.
+        # A sine transform of type I is its own inverse, apart from the last factor.
         self._inverse_eigenvalues = spacing**2 / (wave[:, None] + wave) / (2 * cells) ** 2
         self.energy_factor = -0.5 / cells**2
 
     def jacobian(self, a: Values, b: Values, /) -> Values:
-        """J(a, b) = ∂a/∂x ∂b/∂y - ∂a/∂y ∂b/∂x on nine points [Arakawa 1966].
+        """Return J(a, b) = ∂a/∂x ∂b/∂y - ∂a/∂y ∂b/∂x on nine points, by Arakawa (1966).
 
-        As Σ_d w_d(p) b(p+d) - w_d(p-d) b(p-d) over the neighbours d = E, N, NE, NW of a point p,
-        with weights w_d made of a that lie between two points.
+        At a point p it is the sum of w_d(p) b(p+d) - w_d(p-d) b(p-d) over the neighbours
+        d = E, N, NE, NW. The weights w_d are computed from a, midway between two points.
 
-        Transpose: c -> J(b, c) for a, and c -> J(c, a) for b: <c, J(a, b)> stays the same when a, b
-        and c rotate. With c = a or c = b it is 0, and so energy and enstrophy are conserved.
+        Transpose: c -> J(b, c) for a, and c -> J(c, a) for b, because <c, J(a, b)> does not change
+        if a, b and c are permuted cyclically. It is 0 if c = a or c = b, so that energy and
+        enstrophy are conserved.
         """
         across, along = self._differences
         (east, north), (northeast, northwest) = self._edges, self._corners
@@ -110,13 +114,13 @@ class Basin:
         return out
 
     def slope(self, a: Values, factor: float, /) -> Values:
-        """Slope along x, factor ∂a/∂x. Transpose: c -> -factor ∂c/∂x."""
+        """Return the slope along x, factor ∂a/∂x. Transpose: c -> -factor ∂c/∂x."""
         np.subtract(a[1:-1, 2:], a[1:-1, :-2], out=self._slope)
         self._slope *= factor / (2 * self.spacing)
         return self._slope
 
     def curvature(self, a: Values, factor: float, /) -> Values:
-        """Five-point Laplacian, factor ∇²a. Transpose: itself."""
+        """Return the five-point Laplacian, factor ∇²a. Transpose: itself."""
         np.multiply(a[INSIDE], -4.0, out=self._curvature)
         for neighbour in (a[1:-1, 2:], a[1:-1, :-2], a[2:, 1:-1], a[:-2, 1:-1]):
             self._curvature += neighbour
@@ -124,11 +128,11 @@ class Basin:
         return self._curvature
 
     def scaled(self, a: Values, factor: float, /) -> Values:
-        """Just factor a. Transpose: itself."""
+        """Return factor a. Transpose: itself."""
         return np.multiply(a[INSIDE], factor, out=self._scaled)
 
     def inverse(self, a: Values, /) -> Values:
-        """The b of which a is ∇²b, by sine transforms in this thread. Transpose: itself."""
+        """Return b with ∇²b = a, by sine transforms in one thread. Transpose: itself."""
         np.copyto(self._inverse, a[INSIDE])
         waves = scipy.fft.dstn(self._inverse, type=1, overwrite_x=True, workers=1)
         waves *= self._inverse_eigenvalues
@@ -136,7 +140,7 @@ class Basin:
         return self._inverse
 
     def energy(self, psi: Values, zeta: Values, /) -> float:
-        """E(ψ, ζ) = mean of |∇ψ|²/2 = mean of -ψ ζ/2, by parts.
+        """Return E(ψ, ζ) = mean of |∇ψ|²/2 = mean of -ψ ζ/2, after integration by parts.
 
         Transpose: c -> `energy_factor` c ζ for ψ, and c -> `energy_factor` c ψ for ζ.
         """
@@ -144,51 +148,53 @@ class Basin:
         return float(np.add.reduce(self._term, axis=None)) * self.energy_factor
 
     def sines(self, amplitudes: Values, /) -> Values:
-        """Σ amplitudes[l-1, k-1] sin(l π y) sin(k π x), for x and y in [0, 1]."""
+        """Return Σ amplitudes[l-1, k-1] sin(l π y) sin(k π x), for x and y in [0, 1]."""
         waves = np.zeros_like(self._inverse)
-        held = amplitudes[: len(waves), : len(waves)]  # shorter ones do not show on this grid
-        waves[: len(held), : len(held)] = held
+        shown = amplitudes[: len(waves), : len(waves)]  # this grid does not resolve shorter waves
+        waves[: len(shown), : len(shown)] = shown
         return np.pad(scipy.fft.dstn(waves, type=1, workers=1) / 4, 1)
 
 
 class Vorticity(ArrayModel):
-    """Eddies and a double gyre, to be brought to a target by their start and by the wind.
+    """Eddies and a double gyre. The controls are the initial vorticity and the wind.
 
-    The functional is J = mean over the steps of E(ψ) + E(ψ_n - ψ*), in m2 s-2: kinetic energy along
-    the way, and that of the distance to a target flow ψ* in the end. The controls are `zeta`, the
-    vorticity in x_0, and `Q`, the curl of the wind; what they are on the walls does not matter.
+    The functional is J = (mean of E(ψ_i) over the steps i) + E(ψ_n - ψ*), in m2 s-2: the kinetic
+    energy during the run, and that of the difference to a target flow ψ* at the end. The controls
+    are `zeta`, the vorticity in x_0, and `Q`, the curl of the wind. Their values on the walls have
+    no effect.
 
     Parameters
     ----------
     grid : int
-        Cells along each side of the basin, at least 4; sine transforms like powers of two.
+        Cells along each side of the basin, at least 4. Sine transforms are fastest for powers of
+        two.
     dt : float, optional
-        Seconds of a step; by default what a flow of `speed` needs for a tenth of a cell, or half of
-        what is stable for damping and Rossby waves where that is less.
+        The time step, in s. By default, a flow of `speed` crosses a tenth of a cell in a step, or
+        dt is half of the limit of stability for damping and Rossby waves, if that is less.
     length, depth : float
-        Size of the basin, in m.
+        The size of the basin, in m.
     beta : float
-        Gradient of the planetary vorticity, in m-1 s-1.
+        The gradient of the planetary vorticity, in m-1 s-1.
     drag, viscosity : float
-        r in s-1, ν in m2 s-1.
+        r in s-1, and ν in m2 s-1.
     wind : float
-        Amplitude of the wind stress, in N m-2.
+        The amplitude of the wind stress, in N m-2.
     speed : float
-        Of the eddies in x_0 and of those in the target, root mean square, in m s-1.
+        The root mean square speed of the eddies in x_0, and of those in the target, in m s-1.
     seed : int
-        Which random eddies.
+        The seed of the random eddies.
     recompute : str
-        Names, with commas between them, of what checkpoints leave out: "psi", which a Poisson
-        problem is solved for after each read, or nothing.
+        Names, separated by commas, of the arrays that checkpoints leave out: "psi", for which a
+        Poisson problem is solved after each read, or nothing.
     on_step : callable, optional
-        As in ArrayModel.
+        Called after each step, as in ArrayModel.
 
     Raises
     ------
     BadInput
-        Where an option is out of range, or `dt` is not stable.
+        If an option is out of range, or `dt` is not stable.
     RunFailed
-        From a forward step, where the flow has become unstable nevertheless.
+        In a forward step, if the flow has become unstable although `dt` is within the limits.
     """
 
     derived: ClassVar = {"psi": ("zeta",)}
@@ -246,16 +252,16 @@ class Vorticity(ArrayModel):
 
     @property
     def dt(self) -> float:
-        """Seconds of a step."""
+        """The time step, in s."""
         return self._dt
 
     def start(self, state: Arrays, /) -> None:
-        """ζ_0 is the control, inside; ψ_0 belongs to it."""
+        """Set ζ_0 to the control inside the walls, and compute ψ_0 from it."""
         state["zeta"][INSIDE] = self.control["zeta"][INSIDE]
         self.derive("psi", state)
 
     def derive(self, name: str, arrays: Arrays, /) -> None:
-        """ψ from ζ."""
+        """Compute ψ from ζ."""
         arrays[name][INSIDE] = self._basin.inverse(arrays["zeta"])
 
     def adjoint_start(self, adjoint: Arrays, /) -> None:
@@ -264,7 +270,7 @@ class Vorticity(ArrayModel):
         gradient += adjoint["zeta"][INSIDE]
 
     def step(self, state: Arrays, i: int, /) -> None:
-        """J += E(ψ_i); ζ_{i+1} from ζ_i and its tendencies; ψ_{i+1} from ζ_{i+1}."""
+        """Add E(ψ_i) to J; compute ζ_{i+1} from ζ_i and the tendencies, and then ψ_{i+1}."""
         energy = self._basin.energy(state["psi"], state["zeta"])
         if not energy < self._too_fast:
             raise RunFailed(
@@ -277,7 +283,7 @@ class Vorticity(ArrayModel):
         self.derive("psi", state)
 
     def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
-        """The transposes of what `step` does, last first."""
+        """Apply the transposes of the parts of `step`, in reverse order."""
         of_zeta, of_psi = adjoint["zeta"][INSIDE], adjoint["psi"][INSIDE]
         of_zeta += self._basin.inverse(adjoint["psi"])
         of_psi[...] = 0
@@ -286,7 +292,7 @@ class Vorticity(ArrayModel):
         self._adjoint_energy(tape["psi"], tape["zeta"], float(adjoint["J"]), adjoint)
 
     def _compute_tendency(self, psi: Values, zeta: Values) -> None:
-        """F = Q - J(ψ, ζ) - β ∂ψ/∂x - r ζ + ν ∇²ζ."""
+        """Compute F = Q - J(ψ, ζ) - β ∂ψ/∂x - r ζ + ν ∇²ζ."""
         basin, tendency = self._basin, self._tendency[INSIDE]
         tendency[...] = self.control["Q"][INSIDE]
         tendency -= basin.jacobian(psi, zeta)
@@ -306,7 +312,7 @@ class Vorticity(ArrayModel):
         of_zeta += basin.curvature(cotangent, self._viscosity)
 
     def _march(self, state: Arrays, i: int) -> None:
-        """ζ += dt (w_0 F + w_1 F_1 + w_2 F_2); then F_2 = F_1 and F_1 = F."""
+        """Add dt (w_0 F + w_1 F_1 + w_2 F_2) to ζ; then set F_2 = F_1 and F_1 = F."""
         zeta = state["zeta"][INSIDE]
         tendencies = self._tendency, state["F_1"], state["F_2"]
         for tendency, weight in zip(tendencies, ADAMS_BASHFORTH[min(i, 2)], strict=True):
@@ -329,7 +335,7 @@ class Vorticity(ArrayModel):
         of_zeta += self._basin.scaled(psi, factor)
 
     def adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
-        """J = (sum of the E(ψ_i)) / n + E(ψ_n - ψ*), and its derivative."""
+        """Return J = (sum of the E(ψ_i)) / n + E(ψ_n - ψ*), and set its derivative."""
         psi, zeta = self._distance
         np.subtract(state["psi"], self._target_psi, out=psi)
         np.subtract(state["zeta"], self._target, out=zeta)
@@ -340,7 +346,7 @@ class Vorticity(ArrayModel):
 
 
 def _eddies(basin: Basin, random: np.random.Generator, *, speed: float) -> Values:
-    """The vorticity of random eddies, the same on every grid that resolves them."""
+    """Return the vorticity of random eddies, which is the same on every grid that resolves them."""
     waves = np.arange(1, EDDIES + 1)
     wave = np.hypot(waves[:, None], waves)
     amplitudes = wave**2 * np.exp(-((wave / 5) ** 2)) * random.standard_normal(wave.shape)
@@ -351,7 +357,7 @@ def _eddies(basin: Basin, random: np.random.Generator, *, speed: float) -> Value
 
 
 def _stable_step(dt: float | None, *, damping: float, frequency: float, default: float) -> float:
-    """`dt` or the default in seconds, kept within what Adams-Bashforth bears."""
+    """Return `dt`, or by default a step within the stability limits of Adams-Bashforth; in s."""
     limit = min(
         DAMPING_LIMIT / damping if damping else math.inf,
         WAVE_LIMIT / frequency if frequency else math.inf,
@@ -361,13 +367,15 @@ def _stable_step(dt: float | None, *, damping: float, frequency: float, default:
     check_real("vorticity", above=0.0, dt=dt)
     if dt > limit:
         raise BadInput(
-            f"vorticity: dt = {dt:g} s; damping and Rossby waves on this grid need at most"
-            f" {limit:.4g} s"
+            f"vorticity: dt = {dt:g} s; for damping and Rossby waves, the scheme is stable on this"
+            f" grid up to {limit:.4g} s; give a smaller dt"
         )
     return dt
 
 
 def _names(recompute: str) -> list[str]:
     if not isinstance(recompute, str):
-        raise BadInput(f"vorticity: recompute = {recompute!r}; it must be names, or nothing")
+        raise BadInput(
+            f"vorticity: recompute = {recompute!r}; it must be text: names separated by commas"
+        )
     return [name for name in recompute.split(",") if name]

@@ -1,27 +1,28 @@
-"""Acoustic waves in a layered earth, as seismic inversion has them, its adjoint written by hand.
+"""Acoustic waves in a layered earth, for seismic inversion, with an adjoint written by hand.
 
     m (∂²u/∂t² + σ ∂u/∂t) = ∇²u + s(t) δ(x - x_s),     m = 1 / c²,     u = 0 on the walls
 
-is a pressure u that a source s makes, and that a border of damping σ keeps from coming back. In
-time it is a leapfrog, which is written with the change of u over a step, du: with the coefficients
+The pressure u is excited by a source s. At the border the damping σ absorbs waves, so that they are
+not reflected. The time scheme is a leapfrog, written with the change of u over a step, du. With the
+coefficients
 
-    keep = (1 - σ dt / 2) / (1 + σ dt / 2),     response = (dt / h)² / 12 m (1 + σ dt / 2)
+    keep = (1 - σ dt / 2) / (1 + σ dt / 2),     response = (dt / h)² / (12 m (1 + σ dt / 2))
 
-and L = 12 h² ∇²,
+and L = 12 h² ∇², a step is
 
     du <- keep du + response (L u + 12 s δ),     u <- u + du.
 
-Of this, the derivative by m needs u and no more: the tape of a step is one field. Back, L stands
-for its own transpose:
+The derivative of a step with respect to m needs u only, so that the tape of a step is one field.
+L is its own transpose. With `of x` for dJ/dx, the adjoint step is
 
     of du += of u,     of response += of du (L u + 12 s δ),
     of u += L (response of du),     of du *= keep.
 
-A field is in strips of rows, one strip a rank. Outside the square it is the negative of its mirror
-image, with 0 in between, on walls that are one cell beyond the first and last points. So the
-Laplacian of fourth order keeps its order at the walls, and is its own transpose: back as well as
-forward, neighbours send each other the two rows that are theirs at the edge, and every point is
-computed by the same sums in the same order, however many ranks there are.
+Each rank has a strip of rows of each field. The walls are one cell beyond the first and last
+points. Beyond a wall, a field is the negative of its mirror image, and on the wall it is 0. So the
+Laplacian is of fourth order also at the walls, and is its own transpose. In the forward and in the
+adjoint, neighbouring ranks send each other two rows at the edge of their strips. Each point is
+computed by the same sums in the same order for any number of ranks.
 """
 
 import math
@@ -42,87 +43,93 @@ from ckio.models.options import check_real, check_whole
 Values = NDArray[Any]
 
 HALO: Final = 2
-"""Rows and columns around a strip that the Laplacian reads."""
+"""The number of rows and columns around a strip that the Laplacian reads."""
 
 INSIDE: Final = slice(HALO, -HALO), slice(HALO, -HALO)
 """The points of a field that are this rank's own; around them is the halo."""
 
 STIFFEST: Final = 128
-"""No eigenvalue of minus `Strip.laplacian` is above this: 2 x 64, along each axis."""
+"""An upper bound of the eigenvalues of minus `Strip.laplacian`: 64 along each of the two axes."""
 
 AT_ONCE: Final = 1 << 15
-"""Points to work on at a time: a few arrays of so many stay in a core's second cache."""
+"""Points per block of work. A few arrays of this size fit into the second-level cache of a core."""
 
 DELAY: Final = 1.5
-"""Periods of the peak frequency from the start to the middle of a wavelet: 2e-8 is cut off."""
+"""The time from the start of a wavelet to its middle, in periods of the peak frequency.
+
+The amplitude that is cut off at the start is below 2e-8.
+"""
 
 LOST: Final = 3.0
-"""A wave that crosses a border head on, to the wall and back, is left with exp(-LOST) of itself.
+"""A wave at normal incidence that crosses the border and returns has exp(-LOST) of its amplitude.
 
-More of it, and a wave is thrown back where the border begins: this is the least of both together.
+More damping reflects a wave at the inner edge of the border. This value gives the smallest sum of
+both reflections.
 """
 
 RADIUS: Final = 1 / 8
-"""Of the anomaly, as a part of the grid."""
+"""The radius of the anomaly, as a fraction of the grid."""
 
 _NODES: Final = 24
-"""Intervals of the integral that a trace is."""
+"""Intervals of the quadrature that computes a trace."""
 
 BORDER: Final = 20
-"""Points of the border at each side, unless a grid is so small that it is a quarter of it.
+"""Points of the border at each side; in a small grid, a quarter of the grid if that is less.
 
-Where a wave is 15 points long, less than 6% of its amplitude come back from them if it comes head
-on, and less than 10% in any other way.
+If a wave is 15 points long, the border reflects less than 6% of its amplitude at normal incidence,
+and less than 10% at any other angle.
 """
 
 RECEIVERS: Final = 32
-"""Unless between the borders there are fewer columns."""
+"""The number of receivers, or the number of columns between the borders if that is less."""
 
 SOURCE_BELOW: Final = 4
-"""Rows from the receivers, which are in the first one below the border, down to the source."""
+"""Rows from the receivers, which are in the first row below the border, down to the source."""
 
 LONGEST: Final = math.sqrt(48 / STIFFEST)
-"""A leapfrog is stable where no wave crosses this part of h in a step,"""
+"""The leapfrog is stable if no wave travels farther than this fraction of h in a step."""
+
 ROUNDING: Final = 1e-9
-"""and also where this is but for rounding."""
+"""The relative amount by which rounding may exceed that limit."""
 
 FEWEST: Final = 4
-"""Points that the wavelength at the peak of the spectrum needs."""
+"""The least number of points per wavelength at the peak of the spectrum."""
 
 _CHANGED: Final = ("u", "du", "J")
 FLOW: Final = Step(
     Flow(use=(*_CHANGED, "response"), out=_CHANGED),
     record=Flow(use=("u", "response"), out=_CHANGED),
 )
-"""Every step changes u, du and J; `response` stays, and but for it the tape is u alone."""
+"""Every step changes u, du and J. `response` never changes, so that the stored tape is u alone."""
 
 UNITS: Final = {"u": "Pa", "du": "Pa", "J": "Pa2 s", "m": "s2 m-2"}
 
 
 class Strip:
-    """The rows of this rank, and fields on them: arrays [row, column] with a halo around.
+    """The rows of this rank, and the operations on their fields.
 
-    Point by point a field is worked on flat, with the halo at both ends of each row: NumPy does one
-    long row three times as fast as many that lie apart.
+    A field is an array [row, column] with a halo. Pointwise operations use it as a flat array,
+    which includes the halo at both ends of each row, because NumPy processes one long row three
+    times as fast as many separate rows.
 
     Parameters
     ----------
     grid : int
         Points along each side of the square.
     comm : Comm
-        The ranks that share its rows.
+        The ranks that share the rows.
 
     Attributes
     ----------
     grid : int
-        As given.
+        Points along each side of the square.
     rows : range
-        Which of the rows are this rank's; the same count on every rank, or one more.
+        The rows of this rank. The numbers of rows on two ranks differ by one at most.
 
     Raises
     ------
     BadInput
-        Where a rank would get fewer rows than its neighbours read of it.
+        If a rank would have fewer rows than its neighbours read from it.
     """
 
     def __init__(self, grid: int, comm: Comm) -> None:
@@ -139,19 +146,22 @@ class Strip:
         self._laplacian = np.empty(self._at_once * self._width)
 
     def field(self, inside: Values | float = 0.0, /) -> Values:
-        """A new one with these values inside, and a halo of zeros."""
+        """Return a new field with these values inside, and a halo of zeros."""
         field = np.zeros((len(self.rows) + 2 * HALO, self._width))
         field[INSIDE] = inside
         return field
 
     def blocks(self) -> Iterator[slice]:
-        """All of the rows, some at a time, with both ends: where they lie in a flat field."""
+        """Yield blocks of whole rows, with their halo at both ends, as slices of a flat field."""
         begin, end = HALO, HALO + len(self.rows)
         for row in range(begin, end, self._at_once):
             yield slice(row * self._width, min(row + self._at_once, end) * self._width)
 
     def fill_halo(self, field: Values, /) -> None:
-        """Fill the halo with rows of neighbours, and mirror images beyond the walls; collective."""
+        """Fill the halo with rows of the neighbours, and with mirror images beyond the walls.
+
+        This is a collective call.
+        """
         np.negative(field[:, HALO], out=field[:, 0])
         np.negative(field[:, -1 - HALO], out=field[:, -1])
         before, after = self._comm.rank - 1, self._comm.rank + 1
@@ -167,10 +177,11 @@ class Strip:
         self._comm.exchange(send, into)
 
     def laplacian(self, flat: Values, block: slice, /) -> Values:
-        """12 h² ∇² of a flat field whose halo is filled, in a block; 0 at both ends of rows.
+        """Return 12 h² ∇² of a flat field in a block; 0 in the halo at both ends of each row.
 
-        Of 4th order: 16 times the four points around less the four behind them, less 60 times the
-        point. Its own transpose. In work memory, which the next call overwrites.
+        The halo of the field must be filled. The scheme is of fourth order: 16 times the sum of the
+        four nearest points, minus the sum of the four points at distance 2, minus 60 times the
+        point itself. It is its own transpose. The next call overwrites the result.
         """
         out = self._laplacian[: block.stop - block.start]
 
@@ -190,36 +201,37 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class Wavelet:
-    """A Ricker wavelet of amplitude 1, all of it between 0 and `end` but for rounding.
+    """A Ricker wavelet of amplitude 1. Outside of 0 to `end` it is 0, apart from rounding.
 
     Attributes
     ----------
     frequency : float
-        At which its spectrum has the peak, in Hz.
+        The frequency of the peak of its spectrum, in Hz.
     """
 
     frequency: float
 
     @property
     def end(self) -> float:
-        """In s."""
+        """The time at which the wavelet is over, in s."""
         return 2 * DELAY / self.frequency
 
     def at(self, time: Values, /) -> Values:
-        """Its values at these times, in s."""
+        """Return the values of the wavelet at these times, which are in s."""
         phase = np.square(math.pi * (self.frequency * time - DELAY))
         values: Values = (1 - 2 * phase) * np.exp(-phase)
         return values
 
     def traces(self, time: float, travel: Values, /) -> Values:
-        """Return the signal in a medium of one speed c, at distances of c x `travel` seconds.
+        """Return the signal at `time` in a medium of uniform speed c, at distances c x `travel`.
 
-        This is the u(`time`) of ∂²u/∂t² / c² - ∇²u = wavelet(t) δ(x) in an endless plane,
+        `time` and `travel` are in s. The signal is the solution u(`time`) of
+        ∂²u/∂t² / c² - ∇²u = wavelet(t) δ(x) in an infinite plane,
 
-            u(t) = ∫ wavelet(t - travel cosh θ) dθ / 2π,     θ from 0 to infinity:
+            u(t) = ∫ wavelet(t - travel cosh θ) dθ / 2π,     θ from 0 to infinity.
 
-        in two dimensions a wave has a tail. What is integrated is smooth, even in θ, and 0 where
-        the wavelet has not begun or is over, so the trapezoidal rule needs few points.
+        In two dimensions a wave has a tail. The integrand is smooth, even in θ, and 0 before the
+        wavelet begins and after it ends. Therefore the trapezoidal rule needs few points.
         """
         first, last = (np.arccosh(np.maximum(t / travel, 1)) for t in (time - self.end, time))
         part = np.arange(_NODES + 1)[:, None] / _NODES
@@ -231,18 +243,20 @@ class Wavelet:
 
 @dataclass(frozen=True, slots=True)
 class Earth:
-    """Flat layers, one faster than the other, with a round anomaly in their middle.
+    """Horizontal layers, whose speeds have equal differences, with a round anomaly in the middle.
 
     Attributes
     ----------
     grid, border : int
-        Points along each side, and how many of them at each end damp waves.
+        Points along each side, and the number of them at each end that damp waves.
     top, bottom : float
-        Speed of waves in the first and last layer, in m s-1; of one layer, in the first.
+        The speed of waves in the first and in the last layer, in m s-1. If there is one layer, its
+        speed is `top`.
     layers : int
-        How many; all are as thick, but that those at the ends go on through the border.
+        The number of layers. All have the same thickness between the borders; the first and the
+        last layer continue through the border.
     anomaly : float
-        By what part of it the speed differs in the middle of the anomaly.
+        The relative change of the speed in the middle of the anomaly.
     """
 
     grid: int
@@ -263,7 +277,7 @@ class Earth:
         return max(self._ends) * (1 + max(self.anomaly, 0))
 
     def speeds(self, rows: range, /) -> Values:
-        """Of waves, in m s-1, at the points of these rows."""
+        """Return the speed of waves, in m s-1, at the points of these rows."""
         depth, across = np.array(rows), np.arange(self.grid)
         layer = (depth - self.border) * self.layers // (self.grid - 2 * self.border)
         part = np.clip(layer, 0, self.layers - 1) / max(self.layers - 1, 1)
@@ -274,7 +288,7 @@ class Earth:
         return speeds
 
     def damping(self, rows: range, spacing: float, /) -> Values:
-        """The σ of the border, in s-1: at its inner edge 0, and from there like depth squared."""
+        """Return σ, in s-1: 0 inside, and in the border proportional to the depth squared."""
         deep, aside = (self._into_border(np.array(i)) for i in (rows, range(self.grid)))
         if not self.border:
             return np.zeros((len(deep), len(aside)))
@@ -283,7 +297,7 @@ class Earth:
 
     @property
     def _ends(self) -> tuple[float, float]:
-        """Speeds in the first layer and in the last one."""
+        """The speeds in the first layer and in the last one."""
         return self.top, self.bottom if self.layers > 1 else self.top
 
     def _into_border(self, i: Values) -> Values:
@@ -294,55 +308,57 @@ class Earth:
 
 
 class Wave(ArrayModel):
-    """Traces of a shot over layers and an anomaly, to be brought to those that were observed.
+    """Traces of a seismic shot over layers and an anomaly, compared with observed traces.
 
-    The functional is J = 1/2 Σ dt |r - d|², in Pa² s, over all steps: r is u at the receivers where
-    the step begins, d what was observed. The control is `m`, squared slowness in s2 m-2.
+    The functional is J = 1/2 Σ dt |r - d|², in Pa² s, summed over all steps. Here r is u at the
+    receivers at the beginning of the step, and d is the observed pressure. The control is `m`, the
+    squared slowness 1 / c² in s2 m-2.
 
-    Observed was the shot in an earth without layers or anomaly, with the speed of the first layer
-    throughout: that is known exactly at any time, whatever the number of steps, and is not made by
-    the scheme that is to explain it. So d costs neither a second field in the state nor a forward
-    run ahead of each run, and J is almost 0 for the right m.
+    The observed traces are those of the shot in an earth without layers or anomaly, with the speed
+    of the first layer. They are known exactly at any time and for any number of steps, and are not
+    computed by the scheme of the model. So d needs neither a second field in the state nor an
+    additional forward run, and J is almost 0 for the right m.
 
-    With a `comm` of several ranks, each has a strip of rows: of the state, the control and the
-    gradient. All ranks do the same moves in the same order. `functional` is that of all of them; u,
+    With a `comm` of several ranks, each rank has a strip of rows of the state, the control and the
+    gradient. All ranks make the same calls in the same order. `functional` is that of all ranks; u,
     du and the gradient have the same bits as on one rank.
 
     Parameters
     ----------
     grid : int
-        Points along each side, those of the border among them; a row is what has one depth.
+        Points along each side, including the border. All points of a row have the same depth.
     spacing : float
-        h, in m.
+        The distance h of the points, in m.
     dt : float, optional
-        Seconds of a step; by default 0.8 of what is stable.
+        The time step, in s; by default 0.8 of the largest stable step.
     time : float, optional
-        What is recorded, in s: then the program ends after as many steps as that takes.
+        The time that is simulated, in s. If given, the model ends after the number of steps that
+        this takes.
     frequency : float
-        At which the spectrum of the source has its peak, in Hz.
+        The frequency of the peak of the source's spectrum, in Hz.
     speed, deep : float
-        Of waves in the first and in the last layer, in m s-1.
+        The speed of waves in the first and in the last layer, in m s-1.
     layers : int
-        How many.
+        The number of layers.
     anomaly : float
-        By what part of it the speed is larger in the middle of the anomaly, above -1.
+        The relative increase of the speed in the middle of the anomaly, above -1.
     receivers : int, optional
-        How many, evenly between the borders, in the first row below the upper one; by default 32,
-        or one in each column where these are less.
+        The number of receivers, spaced evenly between the borders in the first row below the upper
+        border. By default 32, or one in each column if there are fewer columns.
     border : int, optional
-        Points at each side that damp waves; by default 20, or a quarter of a small grid.
+        Points at each side that damp waves; by default 20, or a quarter of the grid if less.
     comm : Comm
-        The ranks of the job, in a conversation that is the model's: `Comm.apart` makes one.
+        The ranks of the job, in a separate communicator for the model, made by `Comm.apart`.
     on_step : callable, optional
-        As in ArrayModel.
+        Called after each step, as in ArrayModel.
 
     Raises
     ------
     BadInput
-        Where an option is out of range, `dt` is not stable, the grid does not resolve the source or
-        has too few rows for its ranks.
+        If an option is out of range, `dt` is not stable, the grid does not resolve the source, or
+        the grid has too few rows for the ranks.
     RunFailed
-        From the first step, on all ranks, where the control was changed to what is not stable.
+        In the first step, on all ranks, if the control was changed to unstable values.
     """
 
     def __init__(
@@ -394,18 +410,19 @@ class Wave(ArrayModel):
 
     @property
     def dt(self) -> float:
-        """Seconds of a step."""
+        """The time step, in s."""
         return self._dt
 
     @property
     def steps(self) -> int | None:
-        """After how many the program ends; None where no `time` is given."""
+        """The number of steps after which the model ends; None if no `time` was given."""
         return self._steps
 
     def gathered(self, name: str, array: Array, /) -> Array:
-        """All of a state array, control or gradient, of which each rank has a part; collective.
+        """Return the whole of a state array, control or gradient, from the parts of all ranks.
 
-        Fields come without their halos; of "J", it is the sum. The same on every rank.
+        This is a collective call, and every rank gets the same result. Fields are returned without
+        their halos. For "J" the result is the sum over the ranks.
         """
         if name == "J":
             return np.array(sum(self._comm.gather(float(array.item()))))
@@ -413,7 +430,7 @@ class Wave(ArrayModel):
         return np.concatenate(self._comm.gather(own))
 
     def start(self, state: Arrays, /) -> None:
-        """Nothing moves; the response is that of the control."""
+        """Set `response` from the control m; u and du are 0 at the start."""
         m = self.control["m"]
         self._check_stable(m)
         state["response"][INSIDE] = self._ready / m
@@ -423,11 +440,11 @@ class Wave(ArrayModel):
         self.gradient["m"] -= adjoint["response"][INSIDE] * self._ready / np.square(m)
 
     def finished(self, state: Arrays, i: int, /) -> bool:
-        """Return whether all of `time` is recorded."""
+        """Return whether `time` has been reached."""
         return self._steps is not None and i >= self._steps
 
     def step(self, state: Arrays, i: int, /) -> None:
-        """J of u_i; du; u_{i+1}, and its halo."""
+        """Add the part of u_i to J; then compute du, u_{i+1}, and its halo."""
         u, du, response = _flat(state, "u", "du", "response")
         if self._receivers:
             residual = self._residual(state["u"], i)
@@ -443,7 +460,7 @@ class Wave(ArrayModel):
         self._strip.fill_halo(state["u"])
 
     def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
-        """The transposes of what `step` does, last first."""
+        """Apply the transposes of the parts of `step`, in reverse order."""
         u, response = _flat(tape, "u", "response")
         of_u, of_du, of_response = _flat(adjoint, "u", "du", "response")
         pull = self._pull.reshape(-1)
@@ -464,12 +481,12 @@ class Wave(ArrayModel):
             adjoint["u"][self._receivers] += weight * self._residual(tape["u"], i)
 
     def adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
-        """J of all ranks, each of which has summed up that of its own receivers."""
+        """Return J, summed over the ranks. `state["J"]` has the part of this rank's receivers."""
         adjoint["J"][...] = 1
         return float(self.gathered("J", state["J"]))
 
     def _place(self, border: int, columns: Values) -> None:
-        """Place the receivers in these columns, and the source, if in the strip of this rank."""
+        """Set the indices of receivers and source; None for those in the strip of another rank."""
         rows, middle = self._strip.rows, self._strip.grid // 2
         at, below, down = border, border + SOURCE_BELOW, HALO - rows.start
         self._receivers = (at + down, HALO + columns) if at in rows else None
@@ -477,7 +494,7 @@ class Wave(ArrayModel):
         self._distance = np.hypot(columns - middle, SOURCE_BELOW)
 
     def _shot(self, i: int) -> float:
-        """12 s, in step i."""
+        """Return 12 s for step i."""
         return 12 * float(self._wavelet.at(np.array(i * self._dt)))
 
     def _residual(self, u: Values, i: int) -> Values:
@@ -486,37 +503,41 @@ class Wave(ArrayModel):
         return residual - self._wavelet.traces(i * self._dt, self._travel)
 
     def _check_stable(self, m: Values) -> None:
-        """Raises RunFailed on all ranks, wherever it is that m is too small, or no number."""
+        """Raise RunFailed on all ranks if m is too small, or not a number, on any rank."""
         least = STIFFEST / 48 * self._per_spacing**2
-        stable = bool(np.all(m >= (1 - ROUNDING) * least))  # which no NaN is
+        stable = bool(np.all(m >= (1 - ROUNDING) * least))  # false if m has a NaN
         if self._comm.largest(np.array(0 if stable else 1)):
             raise RunFailed(
-                f"wave: steps of {self._dt:g} s need m >= {least:.4g} s2 m-2, and the control has"
-                " less at some point; give a smaller dt"
+                f"wave: steps of {self._dt:g} s need m >= {least:.4g} s2 m-2, and the control is"
+                " smaller, or NaN, at some point; give a smaller dt"
             )
 
 
 def _border(border: int | None, grid: int) -> int:
-    """Points at each side."""
+    """Return the number of border points at each side."""
     if border is None:
         return min(BORDER, grid // 4)
     check_whole("wave", border=border, least=0)
     if grid - 2 * border <= SOURCE_BELOW:
         raise BadInput(
-            f"wave: border = {border} at each side leaves no room for source and receivers in"
-            f" {grid} rows; {max(0, (grid - SOURCE_BELOW - 1) // 2)} does"
+            f"wave: border = {border} at each side leaves no rows for source and receivers, because"
+            f" the grid has {grid} rows; it may be at most"
+            f" {max(0, (grid - SOURCE_BELOW - 1) // 2)}"
         )
     return border
 
 
 def _receivers(count: int | None, grid: int, border: int) -> Values:
-    """The columns that they are in."""
+    """Return the columns of the receivers."""
     inside = grid - 2 * border
     if count is None:
         count = min(RECEIVERS, inside)
     check_whole("wave", receivers=count, least=1)
     if count > inside:
-        raise BadInput(f"wave: receivers = {count}; between the borders there are {inside} columns")
+        raise BadInput(
+            f"wave: receivers = {count}; there can be at most {inside}, the number of columns"
+            " between the borders"
+        )
     return border + (2 * np.arange(count) + 1) * inside // (2 * count)
 
 
@@ -524,18 +545,22 @@ def _check_resolved(earth: Earth, spacing: float, frequency: float) -> None:
     highest = earth.slowest / (FEWEST * spacing)
     if frequency > highest:
         raise BadInput(
-            f"wave: frequency = {frequency:g} Hz; points {spacing:g} m apart resolve at most"
-            f" {highest:.4g} Hz, {FEWEST} of them in a wavelength"
+            f"wave: frequency = {frequency:g} Hz; points at a distance of {spacing:g} m resolve at"
+            f" most {highest:.4g} Hz, with {FEWEST} points per wavelength; give a lower frequency"
+            " or a smaller spacing"
         )
 
 
 def _stable_step(dt: float | None, *, limit: float) -> float:
-    """`dt`, or 0.8 of the limit, in seconds."""
+    """Return `dt`, or 0.8 of the limit if it is None; in s."""
     if dt is None:
         return 0.8 * limit
     check_real("wave", above=0.0, dt=dt)
     if dt > limit:
-        raise BadInput(f"wave: dt = {dt:g} s; waves on this grid need at most {limit:.4g} s")
+        raise BadInput(
+            f"wave: dt = {dt:g} s; the scheme is stable on this grid up to {limit:.4g} s; give a"
+            " smaller dt"
+        )
     return dt
 
 
@@ -547,5 +572,5 @@ def _steps(time: float | None, dt: float) -> int | None:
 
 
 def _flat(arrays: Arrays, *names: str) -> Iterator[Values]:
-    """Views of arrays as one long row."""
+    """Yield flat views of the arrays with these names."""
     return (arrays[name].reshape(-1) for name in names)

@@ -1,1 +1,1 @@
-"""A job of many ranks: what they agree on, and the levels and models that they share."""
+"""Jobs of many ranks: agreement between the ranks, and the levels and models that they share."""

@@ -1,4 +1,4 @@
-"""A level and a model of which every rank has its part: all ranks agree on each call.
+"""Levels and models of which each rank has a part. A call succeeds on all ranks, or on none.
 
 A checkpoint is stored if every rank has stored its part.
 """
@@ -16,29 +16,31 @@ from ckio.parallel.group import RankGroup
 
 
 class AgreedLevel:
-    """One level of many ranks, each of which has its part.
+    """One level of many ranks. Each rank stores its part of a checkpoint on a backend of its own.
 
-    Every call is made by all ranks, in the same order. What fails on one rank fails on all, with an
-    error that names it; what the others have written for it is discarded. `keys` lists what every
-    rank holds. Bytes that are returned are this rank's own.
+    The methods are collective calls: all ranks make each of them, in the same order. If a call
+    fails on one rank, it fails on all, with an error that names this rank, and the other ranks
+    discard the part that they have written. `keys` lists the checkpoints that every rank has. The
+    number of bytes that a method returns is that of this rank.
 
-    What some ranks hold and others do not, as a job left it that was killed, is discarded first.
+    A job that was killed may leave a checkpoint on some ranks only. The constructor discards it.
 
     Parameters
     ----------
     backend : Backend
-        This rank's part, which is closed with it.
+        The backend of this rank. `close` closes it.
     ranks : RankGroup
+        The ranks of the job.
 
     Attributes
     ----------
     own : Backend
-        This rank's part.
+        The backend of this rank.
 
     Raises
     ------
     StorageError
-        On all ranks, where one cannot say what it holds.
+        On all ranks, if one rank cannot list its checkpoints.
     """
 
     def __init__(self, backend: Backend, ranks: RankGroup, /) -> None:
@@ -47,7 +49,7 @@ class AgreedLevel:
         keys = ranks.each(lambda: set(backend.keys()))
         common = set[Key].intersection(*ranks.gather(keys))
         for key in sorted(keys - common, key=str):
-            with suppress(StorageError):  # it takes space, and is not listed
+            with suppress(StorageError):  # then it only takes space, because it is not listed
                 backend.discard(key)
         if isinstance(backend, Keeping):
             self.slot, self.keep, self.kept = backend.slot, self._keep, self._kept
@@ -88,17 +90,17 @@ class AgreedLevel:
         return self._ranks.each(lambda: self._keeping.kept(key))
 
     def __getattr__(self, name: str) -> Any:
-        """Return an optional method of the level, where it has one: see Backend."""
+        """Return an optional method of the level, if it has this method: see Backend."""
         if name not in ("prepare", "evict", "remove"):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         offered = getattr(self.own, name)
-        if name == "remove":  # of its own files
+        if name == "remove":  # removes files of this rank only, so it is not collective
             return offered
         return lambda *given: self._ranks.each(lambda: offered(*given))
 
 
 class LargestWrites(AgreedLevel):
-    """A level of many ranks whose writes return the bytes of the rank that stores most."""
+    """A level of many ranks. A write returns the bytes of the rank that stores the most."""
 
     def __init__(self, level: Backend, ranks: RankGroup, /) -> None:
         super().__init__(level.own if isinstance(level, AgreedLevel) else level, ranks)
@@ -108,10 +110,10 @@ class LargestWrites(AgreedLevel):
 
 
 def in_background(level: Backend, /) -> Backend:
-    """Return a level as a rank uses it in the background of its computation."""
+    """Return the level that a rank uses for transfers in the background of its computation."""
     match level:
         case AgreedLevel(own=Ram() as memory):
-            return memory  # which lends space to transfers
+            return memory  # transfers use its slots directly
         case AgreedLevel():
             return BackgroundLevel(level)
         case _:
@@ -119,11 +121,12 @@ def in_background(level: Backend, /) -> Backend:
 
 
 class BackgroundLevel:
-    """A level that each rank uses in the background, at times of its own.
+    """A level that each rank uses in the background of its computation, at times of its own.
 
-    There ranks have no order that they share, so they agree on nothing but the beginning. What
-    fails on one rank ends the run there, as RunFailed, and the others hear of it at their next
-    step; what all ranks hold is found out when the level is opened again.
+    In the background the ranks have no common order of calls. Therefore only the beginning
+    (`reserve` and `prepare`) is collective. If a later call fails on one rank, the run ends on that
+    rank with RunFailed, and the other ranks learn of it at their next step. When the level is
+    opened again, the ranks determine which checkpoints all of them have.
     """
 
     def __init__(self, level: AgreedLevel, /) -> None:
@@ -161,31 +164,33 @@ class BackgroundLevel:
         try:
             yield
         except StorageError as error:
-            raise RunFailed(f"{error}; resume the run when that is mended") from error
+            raise RunFailed(f"{error}; correct this, and resume the run") from error
 
 
 T = TypeVar("T")
 
 
 class AgreedModel(ForwardingModel):
-    """A rank's part of a model: each call succeeds on all ranks or on none.
+    """The part of a model that one rank computes. Each step succeeds on all ranks, or on none.
 
-    A rank that fails in the middle of a step calls it off, so that none waits for its halo. Ranks
-    may have parts of different size: what is planned is for the largest.
+    If a rank fails in the middle of a step, it cancels the step on all ranks, so that no rank waits
+    for its halo. Ranks may have parts of different sizes; plans are made for the largest.
 
     Parameters
     ----------
     model : Differentiable
+        The model of this rank.
     ranks : RankGroup
+        The ranks of the job.
 
     Attributes
     ----------
     largest_sizes : Sizes
-        Bytes of a checkpoint of each kind on the rank where they are largest.
+        Bytes of a checkpoint of each kind, on the rank where it is largest.
     unequal : bool
-        Whether they are smaller on other ranks.
+        Whether the sizes differ between ranks.
     estimated : bool
-        Whether they are, or are not known beforehand.
+        Whether the sizes differ between ranks, or are not known in advance.
     """
 
     def __init__(self, model: Differentiable, ranks: RankGroup, /) -> None:
@@ -208,16 +213,16 @@ class AgreedModel(ForwardingModel):
         return self._stepped("record", self._model.record, begin, end)
 
     def reverse(self, begin: int, end: int, /) -> None:
-        self._moved(lambda: self._model.reverse(begin, end))
+        self._on_all(lambda: self._model.reverse(begin, end))
 
     @property
     def functional(self) -> float:
-        return self._moved(lambda: self._model.functional)
+        return self._on_all(lambda: self._model.functional)
 
-    def _stepped(self, name: str, move: Callable[[int, int], int], begin: int, end: int) -> int:
-        """The step that all ranks came to."""
-        return self._moved(lambda: reached(name, move(begin, end), begin, end), number=int)
+    def _stepped(self, name: str, run: Callable[[int, int], int], begin: int, end: int) -> int:
+        """Run steps on all ranks, and return the step that they have reached."""
+        return self._on_all(lambda: reached(name, run(begin, end), begin, end), number=int)
 
-    def _moved(self, move: Callable[[], T], *, number: Callable[[T], int] | None = None) -> T:
-        """Move on all ranks; one that fails leaves nobody waiting for its halo."""
-        return self._ranks.each(move, number=number, calls_off=True)
+    def _on_all(self, call: Callable[[], T], *, number: Callable[[T], int] | None = None) -> T:
+        """Call on all ranks; if one rank fails, no other rank waits for its halo."""
+        return self._ranks.each(call, number=number, calls_off=True)

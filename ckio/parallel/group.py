@@ -1,4 +1,4 @@
-"""The ranks of a job that run one schedule together: what fails on one of them fails on all.
+"""The ranks of a job that perform one schedule. An error on one rank is raised on all ranks.
 
 The ranks agree by one collective call, which takes the largest of a few numbers: whether a rank has
 failed, whether it was asked to stop, and its time. Because every such call is the same, a rank that
@@ -25,35 +25,35 @@ from ckio.model.comm import SOLO, Comm
 T = TypeVar("T")
 
 _WELL, _ECHO, _FAILED = 0.0, 1.0, 2.0
-"""A rank is well; it fails as another one did; it fails."""
+"""The states of a rank: no error; an error caused by the failure of another rank; its own error."""
 
 
 class RankGroup:
     """The ranks of a job, which perform the same actions and fail together.
 
-    Whatever a rank raises within `each`, `once` or `together` is raised by all of them, as an error
-    that names it. Its kind is that of the first rank that failed, if it is one of ckio's, and
-    RankFailed if not.
+    An error that one rank raises within `each`, `once` or `together` is raised on all ranks, with
+    the number of that rank in its text. Its class is that of the error on the first rank that
+    failed, if it is an error of ckio, and otherwise RankFailed.
 
     Parameters
     ----------
     comm : Comm, optional
-        The ranks; by default this process alone. Other users of the ranks take a communicator
-        of their own by `apart`.
+        The ranks; by default this process alone. The group uses this communicator only for
+        agreements; other users need a separate one from `apart`.
     wish : callable, optional
-        Called before each agreement: whether this rank is to stop.
+        Returns whether this rank is asked to stop. It is called before each agreement.
 
     Attributes
     ----------
     comm : Comm
-        The communicator of the agreements, and of nothing else.
+        The communicator of the agreements.
     rank, size : int
-        As `comm` has them.
+        The number of this rank, and the number of ranks.
     wished : bool
-        Whether some rank was to stop, as of the last agreement: the same on all ranks.
+        Whether any rank was asked to stop, at the last agreement. It is the same on all ranks.
     clock : Clock
-        The time of the last agreement: that of the slowest rank, the same on all. Reading it costs
-        nothing, and it advances only when the ranks agree.
+        The time of the last agreement on the slowest rank, the same on all ranks. Reading it needs
+        no communication, and it advances only when the ranks agree.
     """
 
     def __init__(self, comm: Comm = SOLO, /, *, wish: Callable[[], bool] | None = None) -> None:
@@ -63,34 +63,44 @@ class RankGroup:
         self.wish = wish
         self.wished = False
         self.clock = AgreedClock()
-        comm.largest(np.zeros(1))  # the time begins for all at once
+        comm.largest(np.zeros(1))  # all ranks wait here, so that their time begins together
         self._origin = time.perf_counter()
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is nobody to agree with."""
+        """Whether the job has only one rank."""
         return self.size == 1
 
     def gather(self, value: T, /) -> list[T]:
-        """The values of all ranks, in their order; what pickle can carry.
+        """Return the values of all ranks, in the order of the ranks. Values must be picklable.
 
-        Raises RankFailed where one fails before it is there.
+        Raises RankFailed if a rank fails before it makes this call.
         """
         return self._apart.gather(value)
 
     def agree(
         self, error: BaseException | None = None, /, *, number: int = 0, named: bool = True
     ) -> None:
-        """Wait for all others, and hear how they are; `error` is why this one fails.
+        """Wait for all other ranks, and raise the same error on all if one of them has failed.
 
-        Raises what all raise, where one fails; and RunFailed where they come with another `number`.
-        An error of ckio's says which rank it is of where that is to be `named`.
+        Parameters
+        ----------
+        error : exception, optional
+            The error with which this rank has failed; None if it has not failed.
+        number : int
+            A number that must be the same on all ranks, such as the step. If it is not, all ranks
+            raise RunFailed.
+        named : bool
+            Whether the text of an error of ckio names the rank.
         """
-        worst, least, most = self._heard(error, number)
+        worst, least, most = self._exchanged(error, number)
         if worst != _WELL:
             raise _shared(self.comm.gather(_note(error)), named=named) from error
         if least != most:
-            unlike = RunFailed(f"one rank is at step {least:.0f} where another is at {most:.0f}")
+            unlike = RunFailed(
+                f"one rank is at step {least:.0f} and another at {most:.0f}; the model must return"
+                " the same step on all ranks"
+            )
             unlike.shared = True
             raise unlike
 
@@ -103,10 +113,20 @@ class RankGroup:
         number: Callable[[T], int] | None = None,
         calls_off: bool = False,
     ) -> T:
-        """Do something on every rank; where one cannot, those that could undo it, and all raise.
+        """Call `do` on every rank, and return its value. If it fails on one rank, all ranks raise.
 
-        `number` makes of what was done what has to be the same on all ranks: the step they are at.
-        What fails `calls_off` where others may wait for this rank meanwhile, apart.
+        Parameters
+        ----------
+        do : callable
+            The work of this rank.
+        undo : callable, optional
+            Called with the value of `do` on each rank that succeeded, if another rank failed.
+        number : callable, optional
+            Returns, for the value of `do`, a number that must be the same on all ranks, such as
+            the step that is reached.
+        calls_off : bool
+            Whether a rank that fails calls `Comm.call_off`, because other ranks may wait for it in
+            a separate communicator.
         """
         try:
             value = do()
@@ -116,7 +136,7 @@ class RankGroup:
             if calls_off:
                 self.comm.call_off(_told(error))
             self.agree(error)
-            raise  # not reached: who fails hears of it
+            raise  # not reached, because agree raises on a rank that has failed
         try:
             self.agree(number=0 if number is None else number(value))
         except CkioError:
@@ -127,16 +147,16 @@ class RankGroup:
         return value
 
     def once(self, do: Callable[[], T], /) -> T:
-        """Do something on the first rank alone; all return what it does, or raise what it did.
+        """Call `do` on the first rank only. All ranks return its value, or raise its error.
 
-        What it returns must be what pickle can carry.
+        The value must be picklable.
         """
         if self.is_alone:
             return do()
         pickled, failed = b"", None
         if self.rank == 0:
             try:
-                pickled = pickle.dumps(do())  # here, where it may fail
+                pickled = pickle.dumps(do())  # in the try block, because pickling may fail, too
             except Exception as error:
                 if _is_shared(error):
                     raise
@@ -147,9 +167,10 @@ class RankGroup:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Run a block that all ranks end, or none: errors outside of collectives are shared, too.
+        """Return a context whose block all ranks complete, or none.
 
-        The others learn of it when they next agree, or earlier, in an exchange.
+        Errors outside of collective calls are therefore shared, too. The other ranks learn of an
+        error at their next agreement, or earlier, in an exchange.
         """
         try:
             yield
@@ -160,7 +181,7 @@ class RankGroup:
             raise
         self.agree()
 
-    def _heard(self, error: BaseException | None, number: int) -> tuple[float, float, float]:
+    def _exchanged(self, error: BaseException | None, number: int) -> tuple[float, float, float]:
         """Return the worst state of all ranks, and the least and the largest of their numbers."""
         state = _WELL if error is None else _ECHO if isinstance(error, RankFailed) else _FAILED
         wish = self.wish is not None and self.wish()
@@ -175,7 +196,7 @@ class RankGroup:
 
 
 class AgreedClock:
-    """The time of the last agreement, in seconds since the group was made."""
+    """The time of the last agreement, in seconds since the group was created."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -188,9 +209,9 @@ class AgreedClock:
 
 
 class CollectiveClock:
-    """A clock that makes the ranks agree whenever it is read, for measurements.
+    """A clock for measurements: each reading is an agreement of all ranks.
 
-    What is measured begins on all ranks at once, and ends with the slowest.
+    Therefore a measured interval begins on all ranks at the same time, and ends with the slowest.
     """
 
     def __init__(self, ranks: RankGroup) -> None:
@@ -227,7 +248,7 @@ def _note(error: BaseException | None) -> _ErrorNote:
 
 
 def _told(error: BaseException) -> str:
-    """Return the text of an error, with its class where that is not one of ckio's."""
+    """Return the text of an error, preceded by its class unless it is an error of ckio."""
     if isinstance(error, CkioError):
         return "; ".join([str(error), *getattr(error, "__notes__", ())])
     if isinstance(error, KeyboardInterrupt):
@@ -236,7 +257,7 @@ def _told(error: BaseException) -> str:
 
 
 def _shared(notes: list[_ErrorNote], *, named: bool) -> CkioError:
-    """The error that all ranks raise."""
+    """Return the error that all ranks raise."""
     worst = max(note.state for note in notes)
     first = next(rank for rank, note in enumerate(notes) if note.state == worst)
     note = notes[first]
@@ -254,7 +275,7 @@ def _shared(notes: list[_ErrorNote], *, named: bool) -> CkioError:
 
 
 _OWN_ARGUMENTS: Final = (RankFailed, errors.Stopped)
-"""Errors that are made of more than words."""
+"""Errors of ckio whose constructors need more than a text."""
 
 
 def _is_shared(error: BaseException) -> bool:

@@ -1,1 +1,1 @@
-"""Planners: pure functions from a chain and a platform to a schedule."""
+"""Planners: pure functions that make a schedule for a chain on a platform."""

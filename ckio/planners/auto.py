@@ -1,7 +1,7 @@
-"""The best plan for a chain on a platform: of all planners, without overlap and with it.
+"""The best plan for a chain on a platform, chosen from all planners, with or without overlap.
 
-`auto` takes the best synchronous schedule, and `plan` decides what overlaps as well. `unmeasured`
-tells which levels were not measured so that the two can be compared.
+`auto` returns the best synchronous schedule. `plan` also decides which transfers overlap with the
+computation. `unmeasured` lists the levels without the measurements that this decision needs.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,15 +25,32 @@ from ckio.schedule.policy import AUTO, Policy
 
 
 def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule:
-    """The schedule of least makespan of all planners that apply; its note says which and why.
+    """Return the schedule of least makespan among all planners that apply.
 
-    Without `tapes`, for a model that cannot store any, planners that store restart data only are
-    compared.
+    The note of the schedule names the planner and compares it with the next one. If several
+    planners are equally good, `auto` takes the simplest schedule: the planner that comes first in
+    `ckio.planners.table`.
 
-    Of equally good ones it is the plainest. Up to 5000 steps every planner that knows the end of
-    the chain is asked; beyond, store-all, periodic, hrevolve and mixed, which no other can beat,
-    and where hrevolve does not apply (it may need numba), all others that are quick. Raises
-    NoSchedule where no planner finds a schedule.
+    For chains of up to 5000 steps, `auto` asks every planner that knows the length of the chain.
+    For longer chains, it asks store-all, periodic, hrevolve and mixed only, because no other
+    planner is better than the best of these. If hrevolve does not apply (it may need numba), `auto`
+    asks all other planners that are quick.
+
+    Set `tapes` to False if the model cannot store tapes. Then only planners that store restart data
+    alone are compared.
+
+    Raises NoSchedule if no planner finds a schedule.
+
+    For example, five steps take 1 s each to advance, 2 s to record and 1 s to reverse, and the
+    working memory holds all five tapes. Storing all tapes is then the best schedule, in 5 (2 + 1) s
+    = 15 s:
+
+    >>> from ckio.platform import Level
+    >>> chain = Chain(steps=5, advance=1, record=2, reverse=1, restart=8, tape=8, adjoint=8)
+    >>> platform = Platform((Level(name="ram", capacity=16),), working_memory=40)
+    >>> schedule = auto(chain, platform)
+    >>> makespan(schedule, platform), schedule.note.partition(":")[0]
+    (15.0, 'store-all')
     """
     note_useless(chain, platform)
     schedules, refused = asked({**(WITH_TAPES if tapes else {}), **STATES_ONLY}, chain, platform)
@@ -48,7 +65,7 @@ def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule
     _, schedule = found[best]
     note = _reason(best, {name: seconds for name, (seconds, _) in found.items()})
     if not tapes:
-        note += "; planners that store tapes were left out, as the model stores none"
+        note += "; planners that store tapes were left out, because the model stores none"
     log.info("auto: %s", note)
     if schedule.note:
         note += f"; {schedule.note}"
@@ -56,7 +73,7 @@ def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule
 
 
 def _reason(best: str, seconds: Mapping[str, float]) -> str:
-    """Why it is this one, in a sentence."""
+    """Return a sentence that says why this planner is the best."""
     least = seconds[best]
     others = {name: value for name, value in seconds.items() if name != best}
     if not others:
@@ -80,13 +97,22 @@ def plan(
     effort: int = 2,
     watch: Callable[[float], None] | None = None,
 ) -> Planned:
-    """Return a schedule and the policy to carry it out with, as `ckio plan` does.
+    """Return a schedule and its policy of overlap, as the command `ckio plan` does.
 
-    With `overlap` "auto", the planner `auto` takes the best of synchronous and overlapped plans,
-    and any other planner's schedule gets the policy with which it takes least. A given policy is
-    kept as it is, whatever the planner. The rest is for the search of `auto` with overlap: without
-    `tapes` it stores restart data only, `effort` is 1, 2 or 3 (quick, usual, thorough), and `watch`
-    is called with the part that is done. Raises as the planner does.
+    Parameters
+    ----------
+    planner
+        The planner of the schedule; `auto` by default.
+    overlap
+        A policy, which is then used as it is, or "auto". With "auto" and the planner `auto`, the
+        result is the best of the synchronous and the overlapped plans. With "auto" and any other
+        planner, the result is the schedule of that planner, with the policy of least makespan.
+    tapes, effort, watch
+        Options of the search that "auto" and `auto` start together. Without `tapes`, the plan
+        stores restart data only. `effort` is 1, 2 or 3 (quick, usual, thorough). `watch` is called
+        with the fraction of the search that is done, from 0 to 1.
+
+    Raises the errors of the planner.
     """
     if overlap == AUTO and planner is auto:
         from ckio.planners.overlap import plan as search
@@ -103,10 +129,11 @@ def plan(
 
 
 def unmeasured(platform: Platform, /) -> list[str]:
-    """Return the names of far levels of which it is not known what overlap costs.
+    """Return the names of the far levels for which the cost of overlap is not known.
 
-    That is known where calibration has measured transfers beside the computation (see
-    `ckio.platform.profile`): without it a prediction has no loss for the steps in it.
+    The cost is known if calibration has measured transfers that run concurrently with the
+    computation (see `ckio.platform.profile`). Without it, a prediction ignores that these transfers
+    make the time steps slower.
     """
     return [
         level.name

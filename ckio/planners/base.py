@@ -1,4 +1,4 @@
-"""The protocol of a planner, and the slots of levels, which all planners ask for."""
+"""The interface of a planner, and the slots of each level, which all planners use."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -19,10 +19,11 @@ _NOTED: Final = ContextVar("noted", default=True)
 
 
 class Planner(Protocol):
-    """Pure: the same inputs give the same schedule, on every rank.
+    """A function that makes a schedule for a chain on a platform.
 
-    Raises NoSchedule where n > 1 and no level can serve it, or the working memory cannot hold the
-    tape of one step.
+    A planner is a pure function: the same inputs give the same schedule, on every rank. It raises
+    NoSchedule if the chain has more than one step and no level has space for the checkpoints, or
+    if the working memory cannot hold the tape of one step.
     """
 
     def __call__(self, chain: Chain, platform: Platform, /) -> Schedule: ...
@@ -35,13 +36,14 @@ class Room:
     Attributes
     ----------
     number : int
-        Of the level, in the platform.
+        The number of the level in the platform, from 0.
     slots : int
-        Checkpoints that it holds at a time; never more than a chain has use for.
+        The checkpoints that the level can store at the same time; never more than the chain needs.
     write : float
-        Seconds to write one, and to discard it later: each is written once and discarded once.
+        Seconds to write one checkpoint and to discard it later. The two are one cost, because each
+        checkpoint is written once and discarded once.
     read : float
-        Seconds to read one.
+        Seconds to read one checkpoint.
     """
 
     number: int
@@ -51,10 +53,10 @@ class Room:
 
 
 def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
-    """Return the slots of each level for restart checkpoints, nearest first.
+    """Return the slots of each level for restart checkpoints, nearest level first.
 
-    A level that cannot hold one is left out, with a note in the log. Raises NoSchedule where none
-    is left.
+    A level that cannot store one checkpoint is left out, and a warning in the log says so. Raises
+    NoSchedule if no level can store one. `planner` is the planner's name, for the messages.
     """
     nbytes = chain.restart
     usable = [level for level in platform.levels if level.slots(nbytes, 1)]
@@ -77,12 +79,12 @@ def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
 
 
 def room_for_one(chain: Chain, /) -> str:
-    """Return the least that every planner of restart checkpoints needs, for messages."""
-    return f"a level with room for one checkpoint of {chain.restart} bytes"
+    """Return the least that every planner of restart checkpoints needs, as words for messages."""
+    return f"a level with space for one checkpoint of {chain.restart} bytes"
 
 
 def candidates(platform: Platform, on: str | None, /) -> tuple[Level, ...]:
-    """Return the levels that a one-level planner may write to: the one called `on`, or else any."""
+    """Return the levels that a one-level planner may write to: the level called `on`, or all."""
     levels = platform.levels if on is None else (platform.levels[platform.number(on)],)
     return tuple(level for level in levels if not level.read_only)
 
@@ -90,9 +92,10 @@ def candidates(platform: Platform, on: str | None, /) -> tuple[Level, ...]:
 def nearest(
     levels: Sequence[Level], fits: Callable[[Level], bool], /, *, planner: str, needs: str
 ) -> Level:
-    """The first level that `fits`; those before it are ignored, with a note in the log.
+    """Return the first level for which `fits` is true.
 
-    Raises NoSchedule, saying what the planner `needs`, where none fits.
+    The levels before it are ignored, and a warning in the log says so. Raises NoSchedule if no
+    level fits; the message says that the planner `needs` this.
     """
     for passed, level in enumerate(levels):
         if fits(level):
@@ -103,16 +106,16 @@ def nearest(
 
 
 def note_ignored(level: Level, planner: str, /) -> None:
-    """Say once that a level is too small for what a planner wants of it."""
+    """Write a warning to the log: the level is too small for the planner."""
     if _NOTED.get():
         log.warning(
-            "%s ignores level %s: %s bytes are too few", planner, level.name, level.capacity
+            "%s ignores level %s: its %s bytes are too few", planner, level.name, level.capacity
         )
 
 
 @contextmanager
 def without_notes() -> Iterator[None]:
-    """Leave out what `note_ignored` says: of planners that are asked on behalf of another."""
+    """Suppress the warnings of `note_ignored`, for planners that another planner calls."""
     token = _NOTED.set(False)
     try:
         yield
@@ -121,7 +124,7 @@ def without_notes() -> Iterator[None]:
 
 
 def no_schedule(levels: Sequence[Level], needed: str, /) -> NoSchedule:
-    """The error that says what is needed, what each level offers, and what to do."""
+    """Return the error that says what is needed, what each level offers, and the remedy."""
     offers = ", ".join(f"{level.name} offers {level.capacity}" for level in levels)
     return NoSchedule(
         f"{needed}; {offers or 'the platform has no level'}: give a level more capacity, or use a"
@@ -130,16 +133,19 @@ def no_schedule(levels: Sequence[Level], needed: str, /) -> NoSchedule:
 
 
 def alike(chain: Chain, /, *, planner: str) -> None:
-    """Raise BadInput for a chain whose steps differ, which `planner` would treat as all alike."""
+    """Raise BadInput for a chain whose steps differ, because `planner` assumes equal steps."""
     if chain.varies:
         raise BadInput(
-            f"{planner} plans for steps that are all alike, and those of this chain differ: use"
+            f"{planner} plans for steps that are all alike, but the steps of this chain differ: use"
             " hrevolve, mixed or auto"
         )
 
 
 def tapes(chain: Chain, platform: Platform, /) -> int:
-    """How many steps' tape the working memory holds; raises NoSchedule where not even one."""
+    """Return the number of steps whose tapes fit in the working memory together.
+
+    Raises NoSchedule if the tape of one step does not fit.
+    """
     held = platform.tapes(chain)
     if held == 0:
         needed = chain.largest("tape")

@@ -1,9 +1,19 @@
 """Revolve: the fewest forward steps with a given number of slots on one level, in closed form.
 
-With s slots, that of x_0 among them, and no step advanced over more than r times, a chain of up to
-beta(s, r) = C(s + r, s) steps can be reversed. With the smallest r such that beta(s, r) >= n, the
-n steps are advanced over r n - C(s + r, s + 1) times in all, which is the least
-(Griewank and Walther, "Algorithm 799: Revolve", ACM TOMS 2000).
+Let s be the number of slots, including that of x_0, and let no step be advanced over more than r
+times. Then the longest chain that can be reversed has
+
+    beta(s, r) = C(s + r, s)
+
+steps, where C is the binomial coefficient. For a chain of n steps, let r be the smallest number
+with beta(s, r) >= n. The least total number of advances is then
+
+    r n - C(s + r, s + 1)
+
+For example, for n = 4 and s = 2: beta(2, 1) = 3 < 4 <= beta(2, 2) = 6, so that r = 2, and the least
+number is 2 * 4 - C(4, 3) = 4 advances.
+
+Source: Griewank and Walther (2000), "Algorithm 799: Revolve", ACM TOMS.
 """
 
 from math import comb
@@ -17,10 +27,31 @@ from ckio.schedule import Schedule
 
 
 def revolve(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Schedule:
-    """The fewest forward steps on one level and, of those schedules, the fewest writes.
+    """Return the schedule with the fewest forward steps on one level, after Griewank & Walther
+    (2000).
 
-    The level is the nearest that holds a checkpoint, or the one called `on`; what it costs to
-    reach plays no part. Raises NoSchedule where n > 1 and no level serves.
+    Of all schedules with the fewest forward steps, this one also has the fewest writes. It uses one
+    level: the nearest that can store a checkpoint, or the level called `on`.
+
+    Assumptions: all steps are alike, the length of the chain is known, and only restart data is
+    stored. The seconds of writes and reads do not change the schedule.
+
+    Raises BadInput if the steps differ. Raises NoSchedule if the chain has more than one step and
+    the level cannot store a checkpoint, or if the working memory cannot hold the tape of one step.
+
+    For example, let all four steps take 1 s each to advance, record and reverse, and let accesses
+    to memory take no time. With two slots, 4 steps are advanced over, 4 are recorded and 4 are
+    reversed, in 12 s:
+
+    >>> from ckio.platform import Level
+    >>> from ckio.schedule import makespan
+    >>> chain = Chain(steps=4, advance=1, record=1, reverse=1, restart=8, tape=8, adjoint=8)
+    >>> platform = Platform((Level(name="ram", capacity=16),), working_memory=8)
+    >>> schedule = revolve(chain, platform)
+    >>> print(*schedule.actions[:4], sep="; ")
+    Write(x_0, level 0); Advance[0, 1); Write(x_1, level 0); Advance[1, 3)
+    >>> makespan(schedule, platform)
+    12.0
     """
     return on_one_level(chain, platform, most=chain.length - 1, planner="revolve", on=on)
 
@@ -28,7 +59,7 @@ def revolve(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Sc
 def on_one_level(
     chain: Chain, platform: Platform, /, *, most: int, planner: str, on: str | None
 ) -> Schedule:
-    """Revolve in at most `most` of the slots of the nearest level, or of the one called `on`."""
+    """Return Revolve in at most `most` slots of the nearest level, or of the level called `on`."""
     alike(chain, planner=planner)
     tapes(chain, platform)
     levels = candidates(platform, on)
@@ -48,9 +79,14 @@ def on_one_level(
 
 
 def revolve_forward_steps(steps: int, slots: int, /) -> int:
-    """The least number of forward steps, advanced and recorded, with this many slots on one level.
+    """Return the least number of forward steps, advanced or recorded, with this many slots.
 
-    Raises BadInput for less than one step, or no slot for more than one.
+    All slots are on one level. Raises BadInput for less than one step, and for no slot if there is
+    more than one step.
+
+    For example, 1000 steps with 20 slots need r = 3 repetitions at most, because beta(20, 2) = 231
+    and beta(20, 3) = 1771. Therefore 3 * 1000 - C(23, 21) = 2747 advances are needed, and 1000
+    recordings:
 
     >>> revolve_forward_steps(1000, 20)
     3747
@@ -65,8 +101,8 @@ def revolve_forward_steps(steps: int, slots: int, /) -> int:
 
 
 def _sweep(draft: Draft, steps: int, *, slots: int, level: int) -> None:
-    # What is left to do, next last: the `length` steps from `at` on are to be reversed with s
-    # slots, one of which holds x_at if it is `stored`; r is at least what they need.
+    # A stack of tasks, the next task last. A task is to reverse the `length` steps that begin
+    # at `at`, with s slots and at most r repetitions. If `stored`, one of the slots holds x_at.
     todo = [(0, steps, slots, _repetitions(steps, slots), False)]
     while todo:
         at, length, s, r, stored = todo.pop()
@@ -87,18 +123,18 @@ def _sweep(draft: Draft, steps: int, *, slots: int, level: int) -> None:
 
 
 def _split(steps: int, s: int, r: int) -> int:
-    """Where to put the next checkpoint after x_0.
+    """Return the step of the next checkpoint after x_0.
 
-    It leads to the fewest forward steps if beta(s, r - 2) <= split <= beta(s, r - 1) and
+    The number of forward steps is the least if beta(s, r - 2) <= split <= beta(s, r - 1) and
     beta(s - 1, r - 1) <= steps - split <= beta(s - 1, r). Within these bounds the number of writes
-    depends on the split; this one makes them fewest.
+    depends on the split. This function returns the split with the fewest writes.
     """
     fewest_writes = steps - _beta(s - 1, r - 1) - _beta(s - 2, r - 1)
     return min(max(fewest_writes, _beta(s, r - 2), 1), _beta(s, r - 1))
 
 
 def _repetitions(steps: int, s: int) -> int:
-    """The smallest r with beta(s, r) >= steps."""
+    """Return the smallest r with beta(s, r) >= steps."""
     r = 0
     while _beta(s, r) < steps:
         r += 1

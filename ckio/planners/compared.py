@@ -1,4 +1,4 @@
-"""The planners that `auto` compares, with overlap and without, and what a comparison comes to."""
+"""The planners that `auto` compares, with or without overlap, and the result of a comparison."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,40 +14,41 @@ from ckio.schedule.policy import Overlap
 
 WITH_TAPES: Final[Mapping[str, Planner]] = compared("tapes")
 STATES_ONLY: Final[Mapping[str, Planner]] = compared("states")
-"""One of these two groups has the best synchronous schedule, up to the rounding of costs."""
+"""One of these two groups contains the best synchronous schedule, up to the rounding of costs."""
 
 FOLLOWERS: Final[Mapping[str, Planner]] = compared("follower")
-"""Quick for any chain. They store states only, and ignore some costs."""
+"""These planners are quick for any chain. They store states only, and ignore some costs."""
 
 SLOW: Final[Mapping[str, Planner]] = compared("slow")
-"""The time of these may grow with the square of the steps."""
+"""The time that these planners need may grow with the square of the number of steps."""
 
 SHORT: Final = 5_000
-"""Steps up to which all planners are asked: it costs less than a second there."""
+"""The number of steps up to which `auto` asks all planners. There this takes less than a second."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A schedule, the policy to carry it out with, and what is known of both.
+    """A schedule, the policy of overlap to run it with, and the predicted seconds of both.
 
     Attributes
     ----------
     schedule : Schedule
-        Its note says why it was taken.
+        The schedule. Its note says why it was chosen.
     overlap : Overlap
+        The policy.
     makespan : float or None
-        Seconds with this policy, equal to those of `ckio.sim` to the last bit; None where the
-        policy was given, so that nothing was simulated.
+        Seconds with this policy, equal to the makespan of `ckio.sim` to the last bit. None if the
+        caller gave the policy, because then nothing was simulated.
     synchronous : float
-        Seconds without overlap: of the best synchronous schedule where all planners were compared,
-        otherwise of this one.
+        Seconds without overlap: of the best synchronous schedule if all planners were compared,
+        otherwise of this schedule.
     bound : float or None
-        Seconds below which no schedule is expected to come with any policy; None where no bound was
-        computed.
+        A lower bound in seconds: no schedule with any policy is expected to be faster. None if no
+        bound was computed.
     exact : bool
-        Whether the bound is for plans on all levels at once. Otherwise it rests on plans on one
-        level after the other, and is an estimate: search has found these up to 0.1 % above the
-        least.
+        True if the bound is for plans that use all levels together. Otherwise it is for plans that
+        use one level after the other, and is an estimate: in tests, such plans were up to 0.1 %
+        above the least.
     """
 
     schedule: Schedule
@@ -59,7 +60,9 @@ class Planned:
 
     @property
     def gap(self) -> float | None:
-        """By which part of the lower bound the makespan is above it, if both are known."""
+        """The relative gap to the lower bound, makespan / bound - 1. None if one of them is not
+        known.
+        """
         if self.makespan is None or not self.bound:
             return None
         return self.makespan / self.bound - 1
@@ -68,7 +71,10 @@ class Planned:
 def asked(
     planners: Mapping[str, Planner], chain: Chain, platform: Platform, /
 ) -> tuple[dict[str, Schedule], dict[str, str]]:
-    """Return the schedules of the planners that apply, and why others do not, by name."""
+    """Return the schedules of the planners that apply, and the reasons why the others do not.
+
+    Both are dictionaries, with the names of the planners as keys.
+    """
     found, refused = dict[str, Schedule](), dict[str, str]()
     for name, planner in planners.items():
         try:
@@ -81,7 +87,7 @@ def asked(
 
 
 def note_useless(chain: Chain, platform: Platform, /) -> None:
-    """Say of which levels no planner can make use."""
+    """Write a warning to the log for each level that no planner can use."""
     if chain.length > 1:
         smallest = int(min(chain.each("restart").min(), chain.each("tape").min()))
         for level in platform.levels:

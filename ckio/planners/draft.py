@@ -1,4 +1,4 @@
-"""A schedule while it is written: actions appended straight to columns."""
+"""A schedule under construction: actions are appended directly to columns."""
 
 from array import array
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 _AT_ONCE = 1 << 15
-"""Actions that are shifted at once."""
+"""The number of actions whose steps are shifted by one array operation, to limit its memory."""
 
 
 class Draft:
-    """Appends actions and hands out their schedule; it does not check them, the Machine does."""
+    """Appends actions and returns their schedule. It does not check the rules; the Machine does."""
 
     def __init__(self) -> None:
         self._laid: list[tuple[Actions, Sequence[int]]] = []
@@ -35,7 +35,7 @@ class Draft:
         self._add(REVERSE, 0, 0, begin, end)
 
     def step_back(self, step: int, /) -> None:
-        """Record one step and reverse it at once."""
+        """Record one step and reverse it immediately."""
         self.record(step, step + 1)
         self.reverse(step, step + 1)
 
@@ -56,11 +56,14 @@ class Draft:
         self._end.append(end)
 
     def schedule(self, chain: Chain, /, note: str = "") -> Schedule:
-        """Return the schedule of the actions so far, with its planner's note."""
+        """Return the schedule of the actions so far, with a note of the planner."""
         return Schedule(chain, self.actions(), note=note)
 
     def lay(self, tile: Actions, begins: Sequence[int], /) -> None:
-        """Append actions on steps that count from 0, once at each of these steps."""
+        """Append the actions of `tile` once for each step in `begins`.
+
+        The steps of `tile` count from 0 and are shifted by each of `begins`.
+        """
         if len(self._op):
             self._laid.append((self._appended(), (0,)))
             self._clear()
@@ -83,7 +86,7 @@ class Draft:
             shift = np.repeat(at[first:last], sizes[first:last])
             rows = slice(row, row + len(shift))
             begin[rows] += shift
-            shift *= end[rows] > 0  # of an access, `end` is 0 and stays so
+            shift *= end[rows] > 0  # an access has no end: its `end` stays 0
             end[rows] += shift
             row, first = row + len(shift), last
         return Actions(

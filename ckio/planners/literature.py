@@ -1,21 +1,22 @@
-r"""Planners of the literature, which look at some of the costs only: for comparison, and as bounds.
+r"""Planners from the literature, which consider only some of the costs: for comparison, and as
+bounds.
 
-    multistage              Revolve in the slots of several levels (Stumm and Walther 2009)
-    disk-revolve            the least makespan, if near slots cost nothing and the far level never
-                            fills (Aupy, Herrmann, Hovland and Robert 2016)
-    1d-revolve              the least with x_0 alone on the far level
-    periodic-disk-revolve   every m_X-th state on the far level, read as often as it pays
+    multistage              Revolve in the slots of several levels (Stumm & Walther 2009)
+    disk-revolve            the least makespan, if near slots cost nothing and the far level is
+                            unlimited (Aupy, Herrmann, Hovland & Robert 2016)
+    1d-revolve              the least makespan with x_0 alone on the far level
+    periodic-disk-revolve   every m_X-th state on the far level, read as often as useful
     per-rev-revolve         every m_X^rr-th state on the far level, read once
     two-level               blocks of equal length (Pringle et al. 2016, Maddison 2023)
-    wang-moin               a rule for a chain whose end is not known (Wang, Moin, Iaccarino 2009)
+    wang-moin               a rule for a chain of unknown length (Wang, Moin & Iaccarino 2009)
 
 Each section begins with its scheme, its closed form or recurrence, and its source.
 
-For example, let twelve steps take a second each, let two near slots cost nothing, and let a write
-and a read on the far level take two seconds each. Then disk-revolve writes x_0 (2 s), advances over
-six steps (6 s), takes back the other six in the near slots (8 s, A_0(6) of Revolve), reads x_0 (2
-s) and takes back the first six (8 s), besides recording and reversing. Multistage, which looks at
-no costs, uses all slots there are:
+For example, let 12 steps take 1 s each, let two near slots cost nothing, and let a write and a read
+on the far level take 2 s each. Then disk-revolve writes x_0 (2 s) and advances over six steps
+(6 s). It reverses the last six steps with the near slots (8 s, A_0(6) of Revolve), reads x_0 (2
+s), and reverses the first six steps (8 s). These 26 s do not include recording and reversing,
+which take no time here. Multistage ignores all costs and uses all slots:
 
     >>> from ckio.schedule import makespan
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
@@ -62,20 +63,40 @@ from ckio.schedule import Schedule
 _Ints = NDArray[np.int64]
 
 
-# Multistage: Revolve in the slots of several levels, those used most on the nearest.
+# Multistage: Revolve in the slots of several levels, with the most used slots on the nearest level.
 #
-# Revolve's checkpoints form a stack. For a chain of n steps and s slots in all, each place in the
-# stack is written and read so many times; the places used least go to the farthest level, and so
-# on. It takes the fewest forward steps that s slots allow, and looks at no costs (Stumm and
-# Walther, "MultiStage approaches for optimal offline checkpointing", SISC 2009; for two levels in
-# Maddison, "On the implementation of checkpointing with high-level algorithmic differentiation",
-# 2023).
+# The checkpoints of Revolve form a stack. For n steps and s slots on all levels together, the
+# planner counts how often each position in the stack is written and read. The positions used least
+# are on the farthest level, the positions used most on the nearest. The schedule has the fewest
+# forward steps that s slots allow. The costs of the levels are ignored.
+#
+# Sources: Stumm and Walther (2009), "MultiStage approaches for optimal offline checkpointing",
+# SISC; for two levels, Maddison (2023), "On the implementation of checkpointing with high-level
+# algorithmic differentiation".
 
 
 def multistage(chain: Chain, platform: Platform, /) -> Schedule:
-    """The fewest forward steps in the slots of all levels together, the most used ones nearest.
+    r"""Return Revolve in the slots of all levels together, with the most used slots on the nearest
+    level.
 
-    Raises NoSchedule where n > 1 and no level holds a checkpoint.
+    The schedule has the fewest forward steps that the slots allow. Sources: Stumm & Walther (2009);
+    for two levels, Maddison (2023).
+
+    Assumptions: all steps are alike, the length of the chain is known, and only restart data is
+    stored. The seconds of writes and reads are ignored; only the order of the levels counts.
+
+    Raises BadInput if the steps differ. Raises NoSchedule if the chain has more than one step and
+    no level can store a checkpoint, or if the working memory cannot hold the tape of one step.
+
+    For example, let 12 steps take 1 s each to advance, with two slots in memory and 12 far slots
+    that take 2 s to write and 2 s to read. All 11 states from x_0 to x_10 are stored, two of them
+    in memory. This takes 11 advances and 9 (2 + 2) s = 36 s of far accesses:
+
+    >>> from ckio.schedule import makespan
+    >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
+    >>> platform = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> makespan(multistage(chain, platform), platform)
+    47.0
     """
     alike(chain, planner="multistage")
     tapes(chain, platform)
@@ -90,7 +111,7 @@ def multistage(chain: Chain, platform: Platform, /) -> Schedule:
 
 
 def _places_of(actions: Actions) -> _Ints:
-    """The place in the stack, from 0, that each access is of: the highest that is in use."""
+    """Return the position in the stack of each access, from 0: the highest position in use."""
     change = (actions.op == WRITE).astype(np.int64) - (actions.op == DISCARD)
     in_use = np.cumsum(change) + (actions.op == DISCARD)
     places: _Ints = np.maximum(in_use - 1, 0)
@@ -98,46 +119,75 @@ def _places_of(actions: Actions) -> _Ints:
 
 
 def _levels_of(actions: Actions, places: _Ints, slots: _Ints) -> _Ints:
-    """The level of each place: `slots` are those of all levels, nearest first."""
+    """Return the level of each position; `slots` are those of all levels, nearest first."""
     used = (actions.op >= WRITE) & (actions.op != DISCARD)
     uses = np.bincount(places[used], minlength=len(slots))
     order = np.lexsort(
         (-np.arange(len(slots)), -uses)
-    )  # of equal uses, the last in the stack first
+    )  # for equal numbers of uses, the last position in the stack comes first
     levels = np.empty(len(slots), np.int64)
     levels[order] = slots
     return levels
 
 
-# Disk-Revolve and its relatives: few near slots that cost nothing, and a far level that does.
+# Disk-Revolve and its relatives: few near slots that cost nothing, and a far level that costs time.
 #
-#     disk-revolve            the least makespan, if the far level never fills
-#     1d-revolve              the least with x_0 alone on the far level
-#     periodic-disk-revolve   every m_X-th state on the far level, read as often as it pays
+#     disk-revolve            the least makespan, if the far level is unlimited
+#     1d-revolve              the least makespan with x_0 alone on the far level
+#     periodic-disk-revolve   every m_X-th state on the far level, read as often as useful
 #     per-rev-revolve         every m_X^rr-th state on the far level, read once
 #
-# For c near slots and u_f seconds a step, and with D(n), m_X and m_X^rr of `spacing`, disk-revolve
-# takes
+# Let c be the number of near slots, u_f the seconds to advance one step, w and r the seconds to
+# write and read a far checkpoint, and D(n), A_0(n), m_X and m_X^rr as in `spacing`. In addition to
+# the time to record and reverse each step once, which every schedule needs, disk-revolve needs
 #
 #     H(n) = min(A_0(n) u_f, min_{1<=m<=n-2} w + m u_f + H(n - m) + r + D(m))
 #
-# beside what every schedule pays for recording and reversing each step once: H has to be solved, in
-# O(n M) with M the longest period that can pay, and the other three are closed forms. All are as
-# Herrmann and Pallez, "H-Revolve", ACM TOMS 2020, sections 2.4.2, 3.2 and 4.3 have them (theirs
-# of a chain of l = n - 1), after Aupy, Herrmann, Hovland and Robert, "Optimal multistage algorithm
-# for adjoint computation", SISC 2016. In their Algorithm 3 the blocks must be Revolve(m - 1).
+# For example, for c = 2, u_f = 1 s and w = r = 2 s, A_0(12) = 28 s, but with m = 6 the second term
+# is 2 + 6 + H(6) + 2 + D(6) = 10 + 8 + 8 = 26 s, which is the minimum H(12).
 #
-# What the near level costs plays no part in choosing: memory is free there. A plan that writes
-# nothing to a far level, and any where there is none, is Revolve. The near level is the nearest
-# that holds a checkpoint and the far one the nearest beyond with a slot for every period, unless
-# `near` or `far` names them; where none has the slots, the planners raise NoSchedule, which says
-# how many are needed.
+# The recurrence for H takes O(n M) operations, where M is the longest period that can be useful.
+# The other three planners are closed forms.
+#
+# Sources: Herrmann and Pallez (2020), "H-Revolve", ACM TOMS, sections 2.4.2, 3.2 and 4.3, for a
+# chain of l = n - 1; Aupy, Herrmann, Hovland and Robert (2016), "Optimal multistage algorithm for
+# adjoint computation", SISC. In Algorithm 3 of Herrmann and Pallez, the blocks must be
+# Revolve(m - 1).
+#
+# The planners ignore the costs of the near level. A plan that writes nothing to the far level is
+# Revolve, and so is every plan if there is no far level. The near level is the nearest that can
+# store a checkpoint, and the far level is the nearest level beyond it with a slot for every period.
+# The arguments `near` and `far` can name other levels. If no level has enough slots, the planners
+# raise NoSchedule, and the message says how many slots are needed.
 
 
 def disk_revolve(
     chain: Chain, platform: Platform, /, *, near: str | None = None, far: str | None = None
 ) -> Schedule:
-    """The least makespan on a near level that costs nothing and a far level that never fills."""
+    r"""Return the schedule of least makespan if the near level costs nothing and the far is
+    unlimited.
+
+    This is Disk-Revolve of Aupy, Herrmann, Hovland & Robert (2016), as described by Herrmann &
+    Pallez (2020), sections 2.4.2 and 4.3.1. The recurrence for H(n) is in this module, before this
+    function.
+
+    Assumptions: all steps are alike, the length of the chain is known, only restart data is stored,
+    near accesses cost nothing, and the far level has a slot for every period. `near` and `far` name
+    the two levels; by default they are the nearest level that can store a checkpoint, and the
+    nearest level beyond it with a slot for every period.
+
+    Raises BadInput if the steps differ, or if `near` or `far` is not a level. Raises NoSchedule if
+    the levels are too small, or if the working memory cannot hold the tape of one step.
+
+    For example, H(12) = 26 s for two near slots, 1 s to advance a step, and 2 s to write or read a
+    far checkpoint. Only x_0 is on the far level:
+
+    >>> from ckio.schedule import makespan
+    >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
+    >>> platform = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> makespan(disk_revolve(chain, platform), platform)
+    26.0
+    """
 
     def plan(place: NearAndFar) -> PeriodPlan:
         note = "the least makespan, if the near level costs nothing"
@@ -149,9 +199,23 @@ def disk_revolve(
 def revolve_1d(
     chain: Chain, platform: Platform, /, *, near: str | None = None, far: str | None = None
 ) -> Schedule:
-    """The least makespan with x_0 alone on the far level and all others in near slots.
+    r"""Return the schedule of least makespan with x_0 alone on the far level, if near slots cost
+    nothing.
 
-    1D-Revolve itself begins when x_0 has been written; here it is written if that pays.
+    This is 1D-Revolve of Aupy, Herrmann, Hovland & Robert (2016), as described by Herrmann & Pallez
+    (2020), section 4.3. Their procedure begins after x_0 was written. Here x_0 is written only if
+    this makes the schedule faster; otherwise the schedule is Revolve.
+
+    The assumptions, the arguments and the errors are those of `disk_revolve`.
+
+    For example, for two near slots, 1 s to advance a step, and 2 s to write or read a far
+    checkpoint, w + D(12) = 2 + 24 = 26 s. Revolve alone needs A_0(12) = 28 s:
+
+    >>> from ckio.schedule import makespan
+    >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
+    >>> platform = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> makespan(revolve_1d(chain, platform), platform)
+    26.0
     """
 
     def plan(place: NearAndFar) -> PeriodPlan:
@@ -171,10 +235,26 @@ def periodic_disk_revolve(
     near: str | None = None,
     far: str | None = None,
 ) -> Schedule:
-    """Every `period`-th state on the far level, and each period taken back by 1D-Revolve.
+    r"""Return the schedule with every `period`-th state on the far level; 1D-Revolve reverses each
+    period.
 
-    Without a period it is m_X, in closed form or, to `certify` it, by search. Raises BadInput for a
-    period that is no length of a block.
+    This is Per-Disk-Revolve of Aupy & Herrmann (2017), as described by Herrmann & Pallez (2020),
+    sections 2.4.2 and 4.3.2. Without `period`, the period is m_X of `spacing.period_reread`, in
+    closed form (Conjecture 1). With `certify`, m_X is found by a search instead.
+
+    The assumptions, the other arguments and the errors are those of `disk_revolve`. In addition,
+    raises BadInput if the period is not from 1 to the number of steps.
+
+    For example, for two near slots, 1 s to advance a step, and 2 s to write or read a far
+    checkpoint, m_X = 6. Two periods of six steps need w + 6 + A_0(6) + r + A_0(6) = 2 + 6 + 8 + 2 +
+    8 = 26 s:
+
+    >>> from ckio.schedule import makespan
+    >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
+    >>> platform = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> schedule = periodic_disk_revolve(chain, platform)
+    >>> makespan(schedule, platform), schedule.note
+    (26.0, 'a far checkpoint every 6 steps: the best in the long run, in closed form')
     """
     return _periodic(chain, platform, period, certify=certify, once=False, near=near, far=far)
 
@@ -189,10 +269,27 @@ def per_rev_revolve(
     near: str | None = None,
     far: str | None = None,
 ) -> Schedule:
-    """Every `period`-th state on the far level, read once, and each period taken back by Revolve.
+    r"""Return the schedule with every `period`-th state on the far level, read once; Revolve in
+    periods.
 
-    Without a period it is m_X^rr, in closed form or, to `certify` it, by search. Raises BadInput
-    for a period that is no length of a block.
+    This is Per-Rev-Revolve of Herrmann & Pallez (2020), section 3.2 and Algorithm 3, after Pringle
+    et al. (2016). Each period is reversed by Revolve in the near slots. Without `period`, the
+    period is m_X^rr of `spacing.period_read_once`, in closed form (Theorem 4). With `certify`,
+    m_X^rr is found by a search instead.
+
+    The assumptions, the other arguments and the errors are those of `disk_revolve`. In addition,
+    raises BadInput if the period is not from 1 to the number of steps.
+
+    For example, for two near slots, 1 s to advance a step, and 2 s to write or read a far
+    checkpoint, beta(3, 1) = 4 <= 2 + 2 < beta(3, 2) = 10, so that m_X^rr = beta(2, 2) = 6. A period
+    of four steps is slower:
+
+    >>> from ckio.schedule import makespan
+    >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
+    >>> platform = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> best, other = per_rev_revolve(chain, platform), per_rev_revolve(chain, platform, period=4)
+    >>> makespan(best, platform), makespan(other, platform)
+    (26.0, 28.0)
     """
     return _periodic(chain, platform, period, certify=certify, once=True, near=near, far=far)
 
@@ -230,7 +327,7 @@ def _periodic(
 
 
 def check_period(period: int | None, chain: Chain, /) -> None:
-    """Raise BadInput for a period that is no number of the chain's steps; None is none."""
+    """Raise BadInput if the period is not a number from 1 to the chain's steps; None is allowed."""
     if period is not None and not (is_whole(period) and 1 <= period <= chain.length):
         raise BadInput(
             f"period = {period!r}; it must be between 1 and the chain's {chain.length} steps"
@@ -248,13 +345,17 @@ def _best_period(steps: int, place: NearAndFar, *, certify: bool, once: bool) ->
 
 
 def _equal(steps: int, period: int) -> Periods:
-    """Algorithm 3: equal periods while more than `period` + 1 steps are left, and the turn."""
+    """Return the periods of Algorithm 3 of Herrmann & Pallez (2020).
+
+    The chain is cut into equal periods while more than `period` + 1 steps are left. These last
+    steps are the turn.
+    """
     count = max(0, steps - 2) // period
     return Periods((period,) * count, steps - count * period)
 
 
 def by_1d_revolve(place: NearAndFar, /) -> Segments:
-    """A period taken back in the segments of 1D-Revolve."""
+    """Return the function that cuts a period into the segments of 1D-Revolve."""
 
     def cut(steps: int) -> list[int]:
         _, rereads = reread(
@@ -266,7 +367,9 @@ def by_1d_revolve(place: NearAndFar, /) -> Segments:
 
 
 def _first_alone(steps: int, place: NearAndFar) -> Periods:
-    """1D-Revolve of the whole chain: all but its first segment, reversed last, is one period."""
+    """Return the periods of 1D-Revolve: all steps except its first segment, reversed last, are one
+    period.
+    """
     once = float(read_once(np.array([steps]), place.slots)[0] * place.advance)
     seconds, _ = reread(np.array([steps]), place.slots, advance=place.advance, read=place.far.read)
     if once <= place.far.write + seconds[0]:
@@ -276,7 +379,7 @@ def _first_alone(steps: int, place: NearAndFar) -> Periods:
 
 
 def least(steps: int, place: NearAndFar, /) -> Periods:
-    """The periods of Disk-Revolve: the longest first, where several are as good."""
+    """Return the periods of Disk-Revolve. If several are equally good, the longest comes first."""
     advance, far = place.advance, place.far
     lengths = np.arange(1, steps + 1)
     once = read_once(lengths, place.slots)
@@ -285,11 +388,11 @@ def least(steps: int, place: NearAndFar, /) -> Periods:
     if longest < 1:
         return Periods((), steps)
     taken, _ = reread(lengths[:longest], place.slots, advance=advance, read=far.read)
-    # What a period takes, the longest first, so that the candidates for n are a slice of each.
+    # The seconds of a period, the longest first, so that the candidates for n are a slice.
     period = (far.write + lengths[:longest] * advance + far.read + taken)[::-1]
     first = [0] * (steps + 1)
     for n in range(3, steps + 1):
-        begin = max(2, n - longest)  # what is left after the longest period
+        begin = max(2, n - longest)  # steps that remain after the longest period
         candidates = seconds[begin:n] + period[begin - n :]
         best = int(candidates.argmin())
         if candidates[best] < seconds[n]:
@@ -303,12 +406,13 @@ def least(steps: int, place: NearAndFar, /) -> Periods:
 
 
 def _longest_that_pays(once: NDArray[np.int64], place: NearAndFar) -> int:
-    """No period is longer: cutting it in two would make it cheaper.
+    """Return a bound on the length of a period: a longer one is faster if it is cut in two.
 
-    It may be cut before its last segment, which saves an advance over all that is before it for
-    one write; or within the last segment, in halves, for a write and a read. By the first, what is
-    before the last segment is at most w / u_f steps; by the second, the last segment is at most so
-    long that halves save no more than w + r, and they save the more, the longer it is.
+    A period may be cut before its last segment. For one more write, this saves an advance over all
+    steps before the last segment. Therefore these steps are at most w / u_f. A period may also be
+    cut within its last segment, in halves, for one more write and one more read. The longer the
+    segment, the more this saves. Therefore the last segment is at most so long that halves save no
+    more than w + r.
     """
     advance, far = place.advance, place.far
     before = int(far.write // advance) + 1 if far.write < advance * len(once) else len(once)
@@ -317,22 +421,28 @@ def _longest_that_pays(once: NDArray[np.int64], place: NearAndFar) -> int:
     return before + 1 + int(np.count_nonzero(saved <= far.write + far.read))
 
 
-# Two-level: a far checkpoint every so many steps, and Revolve in near slots within each block.
+# Two-level: far checkpoints at equal distances, and Revolve in near slots within each block.
 #
-# This is the scheme of Pringle et al., "Providing the ARCHER community with adjoint modelling
-# tools", 2016, and of Maddison, "On the implementation of checkpointing with high-level
-# algorithmic differentiation", 2023. For n steps in blocks of p, q of them before the last one,
-# it takes
+# Let n steps be cut into blocks of p steps, q of them before the last one. Let w and r be the
+# seconds to write and read a far checkpoint, u_f the seconds to advance one step, and A_0(m) the
+# advances of Revolve for m steps in the near slots. In addition to the time to record and reverse
+# each step once, the schedule needs
 #
 #     seconds = q (w + p u_f + k(p) r + A(p) u_f) + A_0(n - q p) u_f
 #
-# beside recording and reversing each step once, where w and r are the seconds on the far level
-# and A_0(m) the advances of Revolve for m steps in the near slots. Where the first state of a
-# block is read from the far level once and then kept in a near slot, k = 1 and A = A_0, as
-# Pringle has it. To `reread` it there, until what is left of the block fits in the near slots,
-# leaves that slot to others: A is then Revolve's with one slot more, and k is one more than the
-# least q for which A_q = A in `spacing`. The last block needs no far checkpoint, as its first
-# state is in the register.
+# In the scheme of Pringle et al., the first state of a block is read from the far level once and
+# then stored in a near slot, so that k = 1 and A = A_0. With `reread`, this state is read from
+# the far level again and again, until the rest of the block fits in the near slots. The slot is
+# then free for other states: A are the advances of Revolve with one more slot, and k is one more
+# than the least q with A_q = A in `spacing`. The last block needs no far checkpoint, because its
+# first state is in the register.
+#
+# For example, for n = 12, p = 6, two near slots, u_f = 1 s and w = r = 2 s, q = 1 and A_0(6) = 8,
+# so that the schedule needs 2 + 6 + 2 + 8 + 8 = 26 s.
+#
+# Sources: Pringle et al. (2016), "Providing the ARCHER community with adjoint modelling tools";
+# Maddison (2023), "On the implementation of checkpointing with high-level algorithmic
+# differentiation".
 
 
 def two_level(
@@ -345,11 +455,33 @@ def two_level(
     near: str | None = None,
     far: str | None = None,
 ) -> Schedule:
-    """A far checkpoint every `period` steps; blocks by Revolve in the near slots.
+    r"""Return the schedule with a far checkpoint every `period` steps, and Revolve within each
+    block.
 
-    Without a period, the one of least makespan among those for which the far level has the slots,
-    if the near level costs nothing. The levels are those of disk-revolve. Raises BadInput for a
-    period that is no length of a block, and NoSchedule where a period that is given does not fit.
+    This is the scheme of Pringle et al. (2016) and Maddison (2023). In the forward sweep, the first
+    state of each block is written to the far level. In the reverse sweep, this state is read once
+    and stored in a near slot or, with `reread`, read again from the far level as often as useful.
+
+    Assumptions: all steps are alike, the length of the chain is known, and only restart data is
+    stored. Without `period`, the period is that of least makespan, if near accesses cost nothing,
+    among the periods for which the far level has enough slots. `near` and `far` name the two
+    levels; the defaults are those of `disk_revolve`.
+
+    Raises BadInput if the steps differ, if the period is not from 1 to the number of steps, or if
+    `near` or `far` is not a level. Raises NoSchedule if the levels are too small for a given
+    period or for one checkpoint, or if the working memory cannot hold the tape of one step.
+
+    For example, for two near slots, 1 s to advance a step, and 2 s to write or read a far
+    checkpoint, the best period for 12 steps is 6 and needs 26 s. The formula is in this module,
+    before this function:
+
+    >>> from ckio.schedule import makespan
+    >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
+    >>> platform = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> makespan(two_level(chain, platform), platform)
+    26.0
+    >>> makespan(two_level(chain, platform, reread=True), platform)
+    27.0
     """
     check_period(period, chain)
 
@@ -373,13 +505,13 @@ def two_level(
 
 
 def _in_blocks(steps: int, period: int) -> Periods:
-    """Blocks of `period` steps, the last of them shorter or as long."""
+    """Return blocks of `period` steps; the last block may be shorter."""
     count = (steps - 1) // period
     return Periods((period,) * count, steps - count * period)
 
 
 def _best_blocks(steps: int, place: NearAndFar, *, again: bool) -> int:
-    """The period of least makespan, the longest if there are several."""
+    """Return the period of least makespan, the longest if there are several."""
     period, far, advance = np.arange(1, steps + 1), place.far, place.advance
     once = read_once(period, place.slots)
     advances, rereads = _most_often(period, place.slots) if again else (once, np.zeros_like(once))
@@ -391,7 +523,9 @@ def _best_blocks(steps: int, place: NearAndFar, *, again: bool) -> int:
 
 
 def _by_reads(place: NearAndFar) -> Segments:
-    """A block taken back with as few advances as can be, however many reads that takes."""
+    """Return the function that cuts a block so that it needs the fewest advances, with any number
+    of reads.
+    """
 
     def cut(steps: int) -> list[int]:
         _, rereads = _most_often(np.array([steps]), place.slots)
@@ -401,30 +535,54 @@ def _by_reads(place: NearAndFar) -> Segments:
 
 
 def _most_often(lengths: _Ints, slots: int) -> tuple[NDArray[np.float64], _Ints]:
-    """The advances for blocks of these lengths, if reads cost nothing, and how many more reads."""
+    """Return, for blocks of these lengths, the advances if reads cost nothing, and the additional
+    reads.
+    """
     return reread(lengths, slots, advance=1, read=0)
 
 
-# Minimal repetition dynamic checkpointing: a rule for a chain whose end is not known.
+# Minimal repetition dynamic checkpointing: a rule for a chain of unknown length.
 #
-# Every checkpoint has a height. x_0 has one without limit, and the others 0, when each state that
-# is reached is stored. When the level is full, one that is dispensable makes room, which is one
-# with a higher one after it; where there is none, the last one does, and the new one has its
-# height and one more. With s slots, that of x_0 among them, height r first appears when x_t with
-# t = beta(s - 1, r) is reached, beta(c, r) = C(c + r, c): it bounds how often a step has to be
-# repeated on the way back, and the rule keeps that as low as can be (Wang, Moin and Iaccarino,
-# "Minimal repetition dynamic checkpointing algorithm for unsteady adjoint calculation", SISC 31,
-# 2009, Algorithm 1). Which of the dispensable ones goes is left open there: here it is the last.
+# Every state is stored when it is reached. Every checkpoint has a height: infinity for x_0, and 0
+# for the others at first. A checkpoint is dispensable if a later checkpoint is higher. If the level
+# is full, a dispensable checkpoint is discarded. If none is dispensable, the last checkpoint is
+# discarded, and the height of the new checkpoint is larger by one than that of the discarded.
 #
-# It keeps low neither the number of advances nor that of writes, of which there is one at every
-# step. `online` is better on both counts; this one is for comparison.
+# Let s be the number of slots, including that of x_0, and beta(c, r) = C(c + r, c). Height r first
+# appears when x_t with t = beta(s - 1, r) is reached. The height bounds how often a step must be
+# repeated in the reverse sweep, and the rule makes this bound as low as possible. For example,
+# with s = 3 slots, height 1 first appears at x_3, and height 2 at x_6, because beta(2, 1) = 3 and
+# beta(2, 2) = 6.
+#
+# Source: Wang, Moin and Iaccarino (2009), "Minimal repetition dynamic checkpointing algorithm for
+# unsteady adjoint calculation", SISC 31, Algorithm 1. The paper does not say which dispensable
+# checkpoint is discarded; here it is the last.
+#
+# The rule minimizes neither the advances nor the writes: it writes at every step. `online` needs
+# fewer of both; this planner is for comparison.
 
 
 def wang_moin(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Schedule:
-    """Minimal repetition dynamic checkpointing on one level, and the best way back on it.
+    r"""Return the schedule of minimal repetition dynamic checkpointing on one level.
 
-    The level is the nearest that holds a checkpoint, or the one called `on`. Raises NoSchedule
-    where n > 1 and no level serves, and BadInput for a chain whose steps differ.
+    The forward sweep is Algorithm 1 of Wang, Moin & Iaccarino (2009), a rule for a chain of unknown
+    length. The reverse sweep is the best one for the checkpoints that are then stored. The level is
+    the nearest that can store a checkpoint, or the level called `on`.
+
+    Assumptions: all steps are alike, and only restart data is stored. The seconds of writes and
+    reads do not change the forward sweep.
+
+    Raises BadInput if the steps differ. Raises NoSchedule if the chain has more than one step and
+    the level cannot store a checkpoint, or if the working memory cannot hold the tape of one step.
+
+    For example, 12 steps of 1 s with two slots in memory need 36 advances. Revolve, which knows the
+    length of the chain, needs 28:
+
+    >>> from ckio.schedule import counts
+    >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
+    >>> platform = Platform.from_hrevolve("1\n 2 0 0")
+    >>> counts(wang_moin(chain, platform)).advanced
+    36
     """
     alike(chain, planner="wang-moin")
     tapes(chain, platform)
@@ -447,12 +605,12 @@ def wang_moin(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
     back = resume(chain, alone, [kept], state=chain.length)
     actions = draft.schedule(chain).actions + back.actions
     number = np.full(len(actions), platform.number(level.name))
-    note = f"forward with minimal repetition; back: {back.note}"
+    note = f"forward sweep with minimal repetition; reverse sweep: {back.note}"
     return Schedule(chain, at_level(actions, number), note=note)
 
 
 class _Dynamic:
-    """The heights of the checkpoints stored, in the order of their steps."""
+    """The heights of the stored checkpoints, in the order of their steps."""
 
     def __init__(self, draft: Draft, slots: int) -> None:
         self.draft, self.slots = draft, slots
@@ -460,7 +618,9 @@ class _Dynamic:
         self.dispensable: list[int] = []
 
     def at(self, step: int) -> None:
-        """Store x_step, which has just been reached, and make room for it."""
+        """Store x_step, which has just been reached. If the level is full, discard a checkpoint
+        first.
+        """
         if not self.heights:
             self.put(step, inf)
         elif len(self.heights) < self.slots:

@@ -1,27 +1,40 @@
-"""How far apart far checkpoints are best: m_X, m_X^rr, and what going back through a period takes.
+"""The best distances between far checkpoints, m_X and m_X^rr, and the cost to reverse a period.
 
-A period of n steps begins with its first state on the far level and is taken back in q + 1 reads of
-it: its steps are cut into q + 1 segments, and the last of them is reversed first, each by Revolve
-in c near slots that cost nothing. Segment d, counted from the end, is advanced over d more times on
-the way to those after it. Revolve takes T n - beta(c + 1, T - 1) advances for n steps, where
-beta(c, T - 1) < n <= beta(c, T) and beta(c, t) = C(c + t, c), 0 for t < 0. That is convex in n, so
-that the fewest advances have all segments end at one height:
+The first state of a period of n steps is stored on the far level. To reverse the period, this
+state is read q + 1 times. The n steps are cut into q + 1 segments. The last segment is reversed
+first. Each segment is reversed by Revolve in c near slots that cost nothing. If d segments come
+after a segment, its steps are advanced over d additional times, on the way to these segments.
+
+For n steps, Revolve needs T n - beta(c + 1, T - 1) advances, where T is the number with
+beta(c, T - 1) < n <= beta(c, T), and beta(c, t) = C(c + t, c), or 0 for t < 0. This is convex in n.
+Therefore the number of advances is least if one more step needs the same number T of advances in
+each segment: T - d by Revolve in segment d, and d on the way to later segments. This gives
 
     B_q(T) = sum_{d=0..q} beta(c, T - d)
     A_q(n) = T n - sum_{d=0..q} beta(c + 1, T - 1 - d)        for B_q(T - 1) < n <= B_q(T)
     D(n) = min_q  q r + A_q(n) u_f                            1D-Revolve; q = 0 is Revolve
 
-A_q(n) is convex in q too, so that the first q after which nothing is gained is the best. The
-periods that are best in the long run are
+For example, let c = 1. Then beta(1, t) = t + 1. Six steps without a second read (q = 0) need T = 5
+and 5 * 6 - beta(2, 4) = 15 advances. With q = 1, B_1(2) = 3 + 2 = 5 < 6 <= B_1(3) = 7, so that
+T = 3 and A_1(6) = 3 * 6 - beta(2, 2) - beta(2, 1) = 18 - 6 - 3 = 9 advances. If a read takes
+r = 2 s and a step u_f = 1 s, D(6) is therefore at most 2 + 9 = 11 s. This is the minimum:
+
+>>> reread(np.array([6]), 1, advance=1, read=2)
+(array([11.]), array([1]))
+
+A_q(n) is convex in q, too. Therefore the search for the best q ends at the first q that brings no
+gain. In the long run, the best periods are
 
     m_X    = argmin_m (w + r + D(m)) / m                      of Per-Disk-Revolve
     m_X^rr = argmin_m (w + r + A_0(m) u_f) / m                of Per-Rev-Revolve
 
-and the largest of these where there are several. w, r and u_f are the seconds to write, and later
-discard, a far checkpoint, to read it, and to advance a step. The definitions are those of Herrmann
-and Pallez, "H-Revolve", ACM TOMS 2020, sections 2.4.2 and 3.2, and Aupy and Herrmann, "Periodicity
-in optimal hierarchical checkpointing schemes", 2017. They take u_f = 1: here, w and r are counted
-in steps, which makes Theorem 4 and Conjecture 1 hold for every u_f > 0.
+and the largest of them if there are several. Here w is the seconds to write a far checkpoint and to
+discard it later, r the seconds to read it, and u_f the seconds to advance one step.
+
+Sources: Herrmann & Pallez (2020), "H-Revolve", ACM TOMS, sections 2.4.2 and 3.2; Aupy & Herrmann
+(2017), "Periodicity in optimal hierarchical checkpointing schemes". Both assume u_f = 1. Here w and
+r are measured in steps (w / u_f and r / u_f), so that Theorem 4 and Conjecture 1 hold for every
+u_f > 0.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,16 +50,23 @@ _Ints = NDArray[np.int64]
 _Seconds = NDArray[np.float64]
 
 _LONGEST_SEARCH = 1 << 22
-"""Steps: beyond, a search takes too long and too much memory to be of use."""
+"""In steps. A longer search needs too much time and memory to be useful."""
 
 
 def beta(c: int, t: int, /) -> int:
-    """The longest chain for c slots, if no step is advanced over more than t times."""
+    """Return the longest chain for c slots, if no step is advanced over more than t times.
+
+    >>> beta(2, 2)
+    6
+    """
     return comb(c + t, c) if t >= 0 else 0
 
 
 def reread(lengths: _Ints, slots: int, /, *, advance: float, read: float) -> tuple[_Seconds, _Ints]:
-    """D of each of these lengths, in seconds, and the q that it takes: the smallest, if several."""
+    """Return D, in seconds, and q for each of these lengths.
+
+    If several q are equally good, the result is the smallest.
+    """
     seconds, rereads = np.full(len(lengths), np.inf), np.zeros(len(lengths), np.int64)
     for q, advances in enumerate(_advances(lengths, slots)):
         here = q * read + advances * advance
@@ -58,12 +78,12 @@ def reread(lengths: _Ints, slots: int, /, *, advance: float, read: float) -> tup
 
 
 def read_once(lengths: _Ints, slots: int, /) -> _Ints:
-    """A_0 of each of these lengths: the advances of Revolve."""
+    """Return A_0, the advances of Revolve, for each of these lengths."""
     return next(_advances(lengths, slots))
 
 
 def _advances(lengths: _Ints, slots: int) -> Iterator[_Ints]:
-    """A_0, A_1 and so on, of each of these lengths."""
+    """Yield A_0, A_1 and so on, for each of these lengths."""
     longest = int(lengths.max())
     known = [1]
     while known[-1] < longest:
@@ -82,9 +102,10 @@ def _advances(lengths: _Ints, slots: int) -> Iterator[_Ints]:
 
 
 def segments(steps: int, slots: int, rereads: int, /) -> list[int]:
-    """The lengths of q + 1 segments that take A_q(steps) advances, the last segment first.
+    """Return the lengths of q + 1 segments that need A_q(steps) advances, the last segment first.
 
-    Of many such cuts this is the one whose first segment is longest, as in the paper's listings.
+    Several cuts need the same number of advances. This function returns the cut with the longest
+    first segment, as in the listings of Herrmann & Pallez (2020).
     """
 
     def reach(height: int) -> int:
@@ -101,12 +122,15 @@ def segments(steps: int, slots: int, rereads: int, /) -> list[int]:
 
 
 def period_read_once(slots: int, /, *, write: float, read: float, advance: float, most: int) -> int:
-    """m_X^rr, or `most` if that is less, in closed form; `most` if advancing takes no time,
-    or an access for ever.
+    """Return m_X^rr in closed form, but at most `most`.
 
         m_X^rr = beta(c, t)  with  beta(c + 1, t - 1) u_f <= w + r < beta(c + 1, t) u_f
 
-    This is Theorem 4 of Herrmann and Pallez.
+    This is Theorem 4 of Herrmann & Pallez (2020). The result is `most` if advancing takes no time,
+    or if an access takes infinitely long.
+
+    For example, let c = 2, w = 2 s, r = 1 s and u_f = 1 s. Because beta(3, 0) = 1 <= 3 < beta(3, 1)
+    = 4, t = 1 and m_X^rr = beta(2, 1) = 3:
 
     >>> period_read_once(2, write=2, read=1, advance=1, most=100)
     3
@@ -118,16 +142,20 @@ def period_read_once(slots: int, /, *, write: float, read: float, advance: float
 
 
 def period_reread(slots: int, /, *, write: float, read: float, advance: float, most: int) -> int:
-    """m_X, or `most` if that is less, in closed form; `most` if advancing takes no time,
-    or an access for ever.
+    """Return m_X in closed form, but at most `most`.
 
         m_X = f(x, y),  f(x, y) = beta(c + 1, x + y - 1) - beta(c + 1, y - 1) = B_{x-1}(x + y - 1)
         beta(c + 1, y' - 1) u_f <= r < beta(c + 1, y') u_f,  y = y' or y' + 1
         sum_{j=1..x-1} f(j, y) u_f <= w < sum_{j=1..x} f(j, y) u_f,  x >= 1
 
-    This is Conjecture 1 of Herrmann and Pallez, who leave open which y: both are evaluated here.
-    Their last line has < and <=, which finds a smaller m_X where there are several, and none for
-    w = 0.
+    This is Conjecture 1 of Herrmann & Pallez (2020). They do not say which of the two y is right:
+    both are evaluated here. Their last line has < and <= instead of <= and <. With their signs, the
+    result would be a smaller m_X if there are several, and there would be no result for w = 0. The
+    result is `most` if advancing takes no time, or if an access takes infinitely long.
+
+    For example, let c = 2, w = 10 s, r = 2 s and u_f = 1 s. Because beta(3, 0) = 1 <= 2 < beta(3,
+    1) = 4, y' = 1. For y = 1, f(1, 1) = 3 and f(2, 1) = 9, so that x = 2 and m_X could be 9. For y
+    = 2, f(1, 2) = 6 and f(2, 2) = 16, so that x = 2 and m_X could be 16. Seconds per step decide:
 
     >>> period_reread(2, write=10, read=2, advance=1, most=100)
     16
@@ -159,11 +187,12 @@ def period_reread(slots: int, /, *, write: float, read: float, advance: float, m
 def searched_period(
     slots: int, /, *, write: float, read: float, advance: float, most: int, once: bool
 ) -> int:
-    """m_X or, with `once`, m_X^rr, by search; `most` if that is less.
+    """Return m_X or, with `once`, m_X^rr by search, but at most `most`.
 
-    No period takes less per step than Revolve does with one slot more, that of its first state (or
-    with as many slots, if that is read `once`), and this bound only grows with the period: the
-    search ends where it passes the best that was found. Raises BadInput where that is too far.
+    The search uses a lower bound. Per step, no period needs fewer seconds than Revolve with one
+    additional slot for the first state (or without this slot, if the first state is read `once`).
+    This bound grows with the period, so that the search ends where the bound exceeds the best
+    result. Raises BadInput if the search would become too long.
     """
     if advance == 0:
         return most
@@ -182,13 +211,15 @@ def searched_period(
         longest *= 2
     raise BadInput(
         f"with {slots} near slots, {write:g} s to write and {read:g} s to read a far checkpoint and"
-        f" {advance:g} s a step, the search for the best period goes beyond {_LONGEST_SEARCH}"
-        " steps: give a period, or do not certify it"
+        f" {advance:g} s a step, the search for the best period exceeds the limit of"
+        f" {_LONGEST_SEARCH} steps: give a period, or do not certify it"
     )
 
 
 def _least(holds: Callable[[int], bool]) -> int:
-    """The smallest whole number from 0 on for which `holds`, if it does for all that are larger."""
+    """Return the smallest whole number >= 0 for which `holds` is true, if it is true for all
+    larger.
+    """
     low, high = -1, 1
     while not holds(high):
         low, high = high, 2 * high

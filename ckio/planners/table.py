@@ -1,7 +1,7 @@
-"""The planners of ckio, in one table: a new one is a function, a line here and its entry point.
+"""The planners of ckio in one table. A new planner is a function, a line here and an entry point.
 
-The help of `ckio plan`, the names that `ckio` exports, `auto` and the tests of the documentation
-and of the entry points read this table. Functions are imported when they are asked for.
+The help of `ckio plan`, the names that `ckio` exports, `auto`, and the tests of the documentation
+and of the entry points read this table. A function is imported when it is first used.
 """
 
 import importlib
@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 Compared = Literal["tapes", "states", "follower", "slow", ""]
-"""How `auto` compares a planner: in one of the two groups that hold the best synchronous schedule,
-with tapes or of states only; as one that follows for short chains; as one whose time may grow with
-the square of the steps; or not at all."""
+"""How `auto` compares a planner.
+
+"tapes" and "states" are the two groups that contain the best synchronous schedule, with tapes or
+with states only. A "follower" is compared for short chains too. The time of a "slow" planner may
+grow with the square of the number of steps. A planner with "" is not compared.
+"""
 
 
 @dataclass(frozen=True)
@@ -21,13 +24,13 @@ class Listed:
     Attributes
     ----------
     name : str
-        Its name on the command line.
+        The name on the command line.
     place : str
         The function, as MODULE:NAME below `ckio.planners`.
     what : str
-        One line for people.
+        One line for the help.
     compared : str
-        How `auto` compares it.
+        How `auto` compares the planner.
     """
 
     name: str
@@ -46,56 +49,54 @@ class Listed:
         return self.place.partition(":")[2]
 
     def load(self) -> Any:
-        """Import and return the function."""
+        """Import the function and return it."""
         return getattr(importlib.import_module(self.module), self.function)
 
 
-PLANNERS: Final = (  # of equally good schedules `auto` takes that of the first
-    Listed("auto", "auto:auto", "the best of all that apply, with the reason"),
-    Listed("store-all", "trivial:store_all", "the tape of every step, nothing twice", "tapes"),
+PLANNERS: Final = (  # if several schedules are equally good, `auto` takes that of the first planner
+    Listed("auto", "auto:auto", "the best schedule of all planners that apply, and why"),
+    Listed("store-all", "trivial:store_all", "store every tape, recompute no step", "tapes"),
     Listed(
         "periodic",
         "trivial:periodic",
-        "a state every so many steps, and the tapes of one block",
+        "a state at equal distances, and the tapes of one block",
         "tapes",
     ),
-    Listed("mixed", "dp:mixed", "the best with tapes and states on any levels", "tapes"),
-    Listed("hrevolve", "dp:hrevolve", "the best of states only on any levels", "states"),
-    Listed("hrevolve-2020", "dp:hrevolve_2020", "hrevolve as it was printed in 2020"),
-    Listed("overlapped", "overlap:overlapped", "auto with --overlap auto"),
-    Listed("revolve", "binomial:revolve", "the fewest steps on one level", "follower"),
+    Listed("mixed", "dp:mixed", "the best with tapes and states on all levels", "tapes"),
+    Listed("hrevolve", "dp:hrevolve", "the best with states only on all levels", "states"),
+    Listed("hrevolve-2020", "dp:hrevolve_2020", "H-Revolve as printed in 2020"),
+    Listed("overlapped", "overlap:overlapped", "the same as auto with --overlap auto"),
+    Listed("revolve", "binomial:revolve", "the fewest forward steps on one level", "follower"),
     Listed(
         "multistage",
         "literature:multistage",
-        "revolve in the slots of all levels, the most used nearest",
+        "Revolve in the slots of all levels, the most used slots on the nearest",
         "follower",
     ),
     Listed("two-level", "literature:two_level", "blocks of equal length on two levels", "follower"),
     Listed(
         "per-rev-revolve",
         "literature:per_rev_revolve",
-        "far states at equal distances, each read once",
+        "states on a far level at equal distances, each read once",
         "follower",
     ),
     Listed(
         "periodic-disk-revolve",
         "literature:periodic_disk_revolve",
-        "far states at equal distances, read as often as it pays",
+        "states on a far level at equal distances, read as often as useful",
         "follower",
     ),
-    Listed("1d-revolve", "literature:revolve_1d", "x_0 alone on the far level", "follower"),
+    Listed("1d-revolve", "literature:revolve_1d", "only x_0 on the far level", "follower"),
     Listed(
         "disk-revolve",
         "literature:disk_revolve",
-        "the best on a free near level and a far one that never fills",
+        "the best if the near level costs nothing and the far level is unlimited",
         "slow",
     ),
-    Listed("bisection", "bisection:bisection", "halves, as programs of any shape are checkpointed"),
-    Listed("recompute-all", "trivial:recompute_all", "x_0 alone, everything from the start"),
-    Listed("online", "online:online", "for a chain whose end is not known"),
-    Listed(
-        "wang-moin", "literature:wang_moin", "minimal repetition, the end not known: to compare"
-    ),
+    Listed("bisection", "bisection:bisection", "repeated halving, for programs of any shape"),
+    Listed("recompute-all", "trivial:recompute_all", "store only x_0, recompute from the start"),
+    Listed("online", "online:online", "for a chain of unknown length"),
+    Listed("wang-moin", "literature:wang_moin", "minimal repetition for a chain of unknown length"),
 )
 
 

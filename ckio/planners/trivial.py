@@ -1,15 +1,33 @@
-"""Planners that need no search: keep every tape, replay every step, or a block of steps at a time.
+"""Planners that need no search: store every tape, recompute every step, or one block at a time.
 
-store-all and periodic keep tapes in the working memory as far as it goes and put the others on the
-level that they use; with room for all they are Tables 2 and 3 of Maddison, "On the implementation
-of checkpointing with high-level algorithmic differentiation" (where the end is known from the start
-here, so that the last block is not advanced over first). For n steps in blocks of p, q of them
-before the last one, with h tapes in working memory and (w + r) the round trip of a checkpoint,
+store-all and periodic keep as many tapes as possible in the working memory, and write the others to
+one level. If the working memory has space for all tapes (of the chain, or of one block), these
+two schedules are Tables 2 and 3 of Maddison (2023), "On the implementation of checkpointing with
+high-level algorithmic differentiation". In Table 3 the length of the chain is not known at first,
+so that the last block is advanced over before it is recorded. Here the length is known from the
+start, so that the last block is recorded immediately.
+
+Let n steps be cut into blocks of p steps, q of them before the last one, so that q = floor((n - 1)
+/ p). Let h be the number of tapes in the working memory, u_f the seconds to advance one step, and
+(w + r) the seconds to write, read and discard a checkpoint. In addition to the time to record and
+reverse each step once, which every schedule needs, these schedules need
 
     seconds = q p u_f + q (w + r)(restart) + (q max(0, p - h) + max(0, n - q p - h)) (w + r)(tape)
 
-and what every schedule pays for recording and reversing each step once. recompute-all has
-n (n - 1) / 2 advances and n - 1 reads of x_0. Steps may differ in store-all and recompute-all.
+For example, let n = 10, p = 4, h = 2, u_f = 1 s, and let a write and a read together take 1 s for
+a restart checkpoint and 3 s for a tape. Then q = 2, and the schedule needs
+2 * 4 * 1 + 2 * 1 + (2 * 2 + 0) * 3 = 22 s:
+
+>>> from ckio.platform import Affine
+>>> from ckio.schedule import makespan
+>>> chain = Chain(steps=10, advance=1, record=0, reverse=0, restart=1, tape=3, adjoint=1)
+>>> level = Level(name="disk", capacity=99, write=Affine(0, 0.5), read=Affine(0, 0.5))
+>>> platform = Platform((level,), working_memory=6)
+>>> makespan(periodic(chain, platform, period=4), platform)
+22.0
+
+recompute-all needs n (n - 1) / 2 advances and n - 1 reads of x_0. The steps may differ in store-all
+and recompute-all, but not in periodic.
 """
 
 from dataclasses import dataclass
@@ -30,10 +48,27 @@ _Ints = NDArray[np.int64]
 
 
 def store_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Schedule:
-    """Every tape is kept, no step is taken twice.
+    """Return the schedule that stores the tape of every step and takes no step twice.
 
-    The level, where the working memory does not hold all tapes, is the nearest with room for the
-    others, or the one called `on`. Raises NoSchedule where none has.
+    The tapes of the last steps stay in the working memory, as many as fit in it. All other tapes
+    are written to one level: the nearest with space for them, or the level called `on`. If all
+    tapes fit in the working memory, the schedule is Table 2 of Maddison (2023). Nothing else is
+    assumed; the steps may differ.
+
+    Raises NoSchedule if no level has space for these tapes, or if the working memory cannot hold
+    the tape of one step.
+
+    For example, let the working memory hold one of four tapes, and let a tape take 0.5 s to write
+    and 0.5 s to read. Then four steps of 1 s to record and 1 s to reverse take
+    4 * 2 + 3 * 1 = 11 s:
+
+    >>> from ckio.platform import Affine
+    >>> from ckio.schedule import makespan
+    >>> chain = Chain(steps=4, advance=1, record=1, reverse=1, restart=8, tape=8, adjoint=8)
+    >>> level = Level(name="disk", capacity=24, write=Affine(0.5), read=Affine(0.5))
+    >>> platform = Platform((level,), working_memory=8)
+    >>> makespan(store_all(chain, platform), platform)
+    11.0
     """
     tapes(chain, platform)
     levels, held = candidates(platform, on), _held_at_the_end(chain, platform)
@@ -53,10 +88,23 @@ def store_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
 
 
 def recompute_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Schedule:
-    """Only x_0 is stored, and every step is reached from it.
+    """Return the schedule that stores x_0 only, and recomputes every state from x_0.
 
-    The level is the nearest that holds a checkpoint, or the one called `on`. Raises NoSchedule
-    where n > 1 and no level does.
+    This is the baseline with the least storage. Its n steps need n (n - 1) / 2 advances and n - 1
+    reads. The level is the nearest that can store x_0, or the level called `on`. Nothing else is
+    assumed; the steps may differ.
+
+    Raises NoSchedule if the chain has more than one step and no level can store x_0, or if the
+    working memory cannot hold the tape of one step.
+
+    For example, four steps need 3 + 2 + 1 = 6 advances. If it takes 1 s to advance, record or
+    reverse one step and no time to read x_0 from memory, these are 6 + 4 + 4 = 14 s:
+
+    >>> from ckio.schedule import makespan
+    >>> chain = Chain(steps=4, advance=1, record=1, reverse=1, restart=8, tape=8, adjoint=8)
+    >>> platform = Platform((Level(name="ram", capacity=8),), working_memory=8)
+    >>> makespan(recompute_all(chain, platform), platform)
+    14.0
     """
     tapes(chain, platform)
     levels, last = candidates(platform, on), chain.length - 1
@@ -67,7 +115,7 @@ def recompute_all(chain: Chain, platform: Platform, /, *, on: str | None = None)
             levels,
             lambda level: level.slots(nbytes, 1) == 1,
             planner="recompute-all",
-            needs=f"a level with room for x_0, which has {nbytes} bytes",
+            needs=f"a level with space for x_0, which has {nbytes} bytes",
         )
         _replay_from_the_start(draft, last, level=platform.number(level.name))
     else:
@@ -83,11 +131,32 @@ def periodic(
     period: int | None = None,
     on: str | None = None,
 ) -> Schedule:
-    """Every `period`-th state is stored; going back, a block at a time is recorded and reversed.
+    """Return the schedule that stores every `period`-th state, and tapes of one block at a time.
 
-    Without a period, the one of least makespan among those that fit. The level is the nearest
-    where one fits, or the one called `on`. Raises NoSchedule where none does, and BadInput for a
-    period that is no length of a block.
+    If the working memory holds the tapes of a block, the schedule is Table 3 of Maddison (2023),
+    for a known number of steps. The forward sweep stores the first state of each
+    block of `period` steps. The reverse sweep takes one block after the other, from the last to the
+    first: it reads this state, records the tapes of the block, and reverses its steps. Tapes that
+    do not fit in the working memory are written to the level and read again.
+
+    Assumptions: all steps are alike, and one level stores all checkpoints. This level is the
+    nearest that has space for at least one period, or the level called `on`. Without `period`, the
+    planner takes the period of least makespan among those for which the level has space.
+
+    Raises BadInput if the steps differ or if the period is not from 1 to the number of steps.
+    Raises NoSchedule if no level has space, or if the working memory cannot hold the tape of one
+    step.
+
+    The module's docstring has the formula of the makespan. For example, let the working memory hold
+    the tapes of two of four steps, and let it take 1 s to advance, record or reverse a step and no
+    time to access memory. Two blocks of two steps then need 2 advances, 4 recordings and 4
+    reversals:
+
+    >>> from ckio.schedule import makespan
+    >>> chain = Chain(steps=4, advance=1, record=1, reverse=1, restart=8, tape=8, adjoint=8)
+    >>> platform = Platform((Level(name="ram", capacity=8),), working_memory=16)
+    >>> makespan(periodic(chain, platform, period=2), platform)
+    10.0
     """
     alike(chain, planner="periodic")
     steps = chain.length
@@ -106,7 +175,7 @@ def _cheapest(
     held = tapes(chain, platform)
     levels = candidates(platform, on)
     if held == chain.length and chain.length in periods:
-        return _schedule(chain, chain.length, held, level=0)  # which stores nothing
+        return _schedule(chain, chain.length, held, level=0)  # stores nothing on the level
     blocks = _Blocks(chain, platform, periods, held)
     least = blocks.peak(chain.restart, chain.tape).min()
     level = nearest(
@@ -122,10 +191,12 @@ def _cheapest(
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """A chain in blocks of `period` steps, the last of them shorter, for many periods at once.
+    """A chain in blocks of `period` steps, for many periods together; the last block may be
+    shorter.
 
-    x_i of each block's beginning is stored but for the last, which is recorded when the first
-    sweep comes to it. Of a block's tapes, the last `held` stay in the register.
+    The first state of each block is stored, except that of the last block, which is recorded as
+    soon as the first forward sweep reaches it. The last `held` tapes of a block stay in the
+    register.
     """
 
     chain: Chain
@@ -135,26 +206,28 @@ class _Blocks:
 
     @property
     def restarts(self) -> _Ints:
-        """How many blocks come before the last one."""
+        """The number of blocks before the last one."""
         return (self.chain.length - 1) // self.period
 
     @property
     def spilled(self) -> _Ints:
-        """How many tapes of each block but the last go to the level."""
+        """The number of tapes of each block before the last one that are written to the level."""
         spilled: _Ints = np.maximum(0, self.period - self.held)
         return spilled
 
     @property
     def spilled_last(self) -> _Ints:
-        """How many tapes of the last block go there."""
+        """The number of tapes of the last block that are written to the level."""
         steps = self.chain.length - self.restarts * self.period
         spilled: _Ints = np.maximum(0, steps - self.held)
         return spilled
 
     def peak(self, restart: int, tape: int) -> _Ints:
-        """The most bytes on a level where a checkpoint takes so many.
+        """Return the most bytes on a level at one time; `restart` and `tape` are bytes of a
+        checkpoint.
 
-        They lie there while the last block is reversed, or the one before it, whose x_i is gone.
+        The maximum is reached while the last block is reversed, or while the block before it is
+        reversed, whose first state is no longer stored.
         """
         last = self.restarts * restart + self.spilled_last * tape
         before = (self.restarts - 1) * restart + self.spilled * tape
@@ -162,14 +235,14 @@ class _Blocks:
         return peak
 
     def fit(self, level: Level) -> NDArray[np.bool_]:
-        """For which periods the level has room."""
+        """Return for which periods the level has space."""
         if level.capacity is None:
             return np.ones(len(self.period), np.bool_)
         peak = self.peak(level.stored(self.chain.restart), level.stored(self.chain.tape))
         return np.less_equal(peak, level.capacity)
 
     def seconds(self, level: Level) -> NDArray[np.float64]:
-        """The makespan, but for recording and reversing each step once."""
+        """Return the makespan without the seconds to record and reverse each step once."""
         stored = self.restarts * self._round_trip(level, self.chain.restart, Kind.RESTART)
         spilled = self.restarts * self.spilled + self.spilled_last
         advanced = self.restarts * self.period * self.chain.advance
@@ -185,7 +258,7 @@ class _Blocks:
 
 
 def _schedule(chain: Chain, period: int, held: int, *, level: int) -> Schedule:
-    """The schedule of one period."""
+    """Return the schedule for one period."""
     draft, last = Draft(), (chain.length - 1) // period * period
     begins = range(0, last, period)
     for begin in begins:
@@ -204,7 +277,9 @@ def _stored(level: Level, sizes: _Ints) -> int:
 
 
 def _held_at_the_end(chain: Chain, platform: Platform) -> int:
-    """The tapes of how many last steps the working memory holds together."""
+    """Return how many steps at the end of the chain have tapes that fit in the working memory
+    together.
+    """
     if platform.working_memory is None:
         return chain.length
     together = chain.each("tape")[::-1].cumsum()
@@ -213,7 +288,7 @@ def _held_at_the_end(chain: Chain, platform: Platform) -> int:
 
 
 def _replay_from_the_start(draft: Draft, last: int, *, level: int) -> None:
-    """Reverse every step by coming to it from x_0."""
+    """Reverse every step after recomputing its state from x_0."""
     draft.write(0, level=level)
     for step in reversed(range(last + 1)):
         if step < last:

@@ -1,4 +1,4 @@
-"""The machine a chain runs on: its storage levels and what it costs to reach them."""
+"""The machine on which a chain runs: its storage levels, and the costs of writing and reading."""
 
 import math
 import re
@@ -46,35 +46,39 @@ Option = str | int | float | bool
 
 
 _MOST_RATIO: Final = 1000.0
-"""No codec makes data this much larger; whatever is, is a mistake."""
+"""Maximum of `Level.ratio`; a larger value is a mistake, because no codec is that bad."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Level(Carried):
-    """One storage level.
+    """One storage level of a platform.
 
     Attributes
     ----------
     name : str
-        What people call it; unique on its platform.
+        Name of the level; unique on its platform.
     capacity : int or None
-        Payload bytes per rank that it may hold; None never fills.
+        Maximum number of payload bytes per rank; None means no limit.
     write, read, discard : Affine
-        Seconds as a function of the bytes of a checkpoint, before compression.
+        Seconds of one access, as a function of the bytes of a checkpoint before compression.
     read_cold : Affine or None
-        Reading what has left the page cache, where that was measured; `read` is then the hot read.
-    backend, options
-        How to open it: the name of an entry point in `ckio.backends` and its keyword arguments.
+        Seconds to read a checkpoint that is not in the page cache any more, if this was measured.
+        Then `read` is the cost of a read from the page cache.
+    backend : str
+        Name of the entry point in `ckio.backends` that opens the level.
+    options : mapping of str to str, int, float or bool
+        Keyword arguments for the backend.
     channel : str
-        Levels with the same channel share one transfer path; the level's own name if not given.
+        Levels with the same channel share one transfer path; the default is the level's own name.
     ratio : float
-        Stored bytes per payload byte (below 1 when calibrated with a codec).
+        Stored bytes per payload byte (below 1 if it was calibrated with a codec).
     note : str
-        Why the level is as it is, for who reads the file; nothing depends on it.
+        A remark for readers of the platform file; nothing depends on it.
     profile : Profile or None
         Further measurements of the level.
     read_only : bool
-        Whether nothing more may be stored there: what it holds can be read and discarded.
+        Whether the level is read-only: its checkpoints can be read and discarded, but no new ones
+        can be stored.
     """
 
     name: str
@@ -111,7 +115,7 @@ class Level(Carried):
         if capacity is not None and not (is_whole(capacity) and capacity >= 0):
             raise BadInput(
                 f"{where}: capacity = {capacity!r}; it must be a whole number of"
-                " bytes >= 0 (leave it out for a level that never fills)"
+                " bytes >= 0 (leave it out for a level without a limit)"
             )
         if ratio is None or not 0 < ratio <= _MOST_RATIO:
             raise BadInput(
@@ -125,20 +129,26 @@ class Level(Carried):
 
     @property
     def made_of(self) -> str:
-        """The words that say how it keeps checkpoints: backend, durability and codec."""
+        """The backend, durability and codec of the level, as text."""
         words = (self.backend, self.options.get("durability"), self.options.get("codec"))
         return ", ".join(str(word) for word in words if word is not None)
 
     def stored(self, nbytes: int, /) -> int:
-        """Bytes that a checkpoint of `nbytes` takes of the capacity."""
+        """Return the bytes of the capacity that a checkpoint of `nbytes` needs.
+
+        This is `nbytes` times `ratio`, rounded up:
+
+        >>> Level(name="nvme", ratio=0.4).stored(1001)
+        401
+        """
         return nbytes if self.ratio == 1.0 else math.ceil(nbytes * self.ratio)
 
     def stored_of(self, nbytes: NDArray[np.int64], /) -> NDArray[np.int64]:
-        """`stored` of each, a column at a time."""
+        """Return `stored` of each element of an array."""
         return nbytes if self.ratio == 1.0 else np.ceil(nbytes * self.ratio).astype(np.int64)
 
     def slots(self, nbytes: int, most: int, /) -> int:
-        """How many checkpoints of `nbytes` can be stored here, `most` at the most."""
+        """Return the number of checkpoints of `nbytes` that fit the level, but at most `most`."""
         if self.read_only:
             return 0
         each = self.stored(nbytes)
@@ -148,7 +158,7 @@ class Level(Carried):
 
 
 def _checked_options(options: object, where: str) -> Mapping[str, Option]:
-    """A copy that does not change; raises BadInput for what one line of TOML could not say."""
+    """Return a read-only copy; raises BadInput if one line of TOML cannot express an option."""
     if not isinstance(options, Mapping):
         raise BadInput(f"{where}: options = {options!r} is not a table")
     for name, value in options.items():
@@ -167,23 +177,25 @@ def _checked_options(options: object, where: str) -> Mapping[str, Option]:
 
 @dataclass(frozen=True)
 class Platform(Carried, Printed):
-    """The storage levels, nearest first, and the memory for the tape.
+    """The storage levels of a machine, fastest first, and its memory for the tape.
 
     Attributes
     ----------
     levels : tuple of Level
-        A level's number is its place here, from 0.
+        The levels. The number of a level is its index here, from 0.
     working_memory : int or None
-        Bytes that the tape register may hold; None is unlimited.
+        Maximum bytes of tape in memory; None means no limit.
     models : mapping of str to Chain
-        Measured costs of models on this machine, chains without a length, by the model's identity.
+        Measured costs of models on this machine, by the identity of the model. They are chains
+        without a number of steps.
     spreads : mapping of str to a mapping of str to Lognormal or Quantiles
-        By the model's identity, and by advance, record and reverse: the factor of a single step.
+        How the time of a single step varies, by the identity of the model, and then by advance,
+        record and reverse. The distribution is that of a factor on the time.
     drift : Lognormal, Quantiles or None
-        The factor of a whole run on all that it takes: runs are not alike on a machine that others
-        use too.
+        How the times of whole runs vary: the distribution of a factor on all times of a run. Runs
+        differ on a machine that others use, too.
     overhead : float
-        Seconds that an action takes in addition where I/O overlaps with the program.
+        Additional seconds of each action if I/O overlaps with the program.
     """
 
     levels: tuple[Level, ...]
@@ -223,7 +235,7 @@ class Platform(Carried, Printed):
         object.__setattr__(self, "working_memory", None if room is None else int(room))
 
     def number(self, name: str, /) -> int:
-        """The number of the level called `name`."""
+        """Return the number of the level called `name`; raises BadInput if there is none."""
         for number, level in enumerate(self.levels):
             if level.name == name:
                 return number
@@ -231,9 +243,15 @@ class Platform(Carried, Printed):
         raise BadInput(f"no level is named {name!r}; this platform has: {known}")
 
     def tapes(self, chain: Chain, /) -> int:
-        """How many steps' tape the register may hold, at most the length of the chain.
+        """Return the number of steps whose tape fits the working memory.
 
-        Where tapes differ, it is of how many steps in succession, whichever they are.
+        It is at most the length of the chain. If the tapes of steps differ, any group of so many
+        successive steps fits. For example, 10 bytes of working memory hold the tapes of 3 steps of
+        3 bytes:
+
+        >>> chain = Chain(steps=8, advance=1, record=1, reverse=1, restart=1, tape=3, adjoint=1)
+        >>> Platform((), working_memory=10).tapes(chain)
+        3
         """
         room = self.working_memory
         if room is None or not (largest := chain.largest("tape")):
@@ -269,22 +287,23 @@ class Platform(Carried, Printed):
         return Sheet(title, header, rows, [*models, *notes])
 
     def digest(self) -> str:
-        """A short name for everything that a plan depends on: levels, capacities, costs."""
-        from ckio.platform import toml  # which is written in terms of this module
+        """Return a short hash of everything on which a plan depends: levels, capacities, costs."""
+        from ckio.platform import toml  # imported here because it imports this module
 
         return toml.digest(self)
 
     def dumps(self) -> str:
-        """The TOML form, made to be read and edited."""
+        """Return this platform as TOML, which people can read and edit."""
         from ckio.platform import toml
 
         return toml.dumps(self)
 
     @staticmethod
     def loads(text: str, /, *, source: str = "platform") -> "Platform":
-        """Read either form: TOML, or H-Revolve's text form (first data line a bare integer).
+        """Return the platform described by a text.
 
-        `source` is named in errors, usually the file.
+        The text is TOML, or in H-Revolve's form if its first data line is a bare integer. `source`
+        is named in errors; usually it is the file name. Raises BadInput.
         """
         from ckio.platform import toml
 
@@ -293,9 +312,15 @@ class Platform(Carried, Printed):
 
     @staticmethod
     def from_hrevolve(text: str, /, *, source: str = "platform") -> "Platform":
-        """Read H-Revolve's text form: the number of levels K, then K lines `slots write read`.
+        r"""Return the platform described in H-Revolve's text form (Herrmann & Pallez, 2020).
 
-        A checkpoint is one byte there, so that slots are bytes; the tape register holds one step.
+        The text has the number of levels K, then K lines `slots write read`. A checkpoint has one
+        byte in this form, so that a capacity of s slots is s bytes; the working memory holds the
+        tape of one step. Raises BadInput.
+
+        >>> platform = Platform.from_hrevolve("2\n20 1 1\n500 5.5 5")
+        >>> platform.levels[1].capacity, platform.levels[1].write(1)
+        (500, 5.5)
         """
         from ckio.platform import toml
 
@@ -303,7 +328,7 @@ class Platform(Carried, Printed):
 
 
 def _price_text(cost: Affine) -> str:
-    """A cost as latency and bandwidth.
+    """Return a cost as latency and bandwidth.
 
     >>> _price_text(Affine(0.0015, 1 / 2**30)), _price_text(Affine(0.0, 0.0))
     ('1.5 ms + 1 GiB/s', '0 s')
@@ -315,7 +340,7 @@ def _price_text(cost: Affine) -> str:
 
 
 def _brief(chain: Chain) -> str:
-    """The costs of a model in a line; of steps that differ, that they do."""
+    """Return the costs of a model in one line, or a remark if its steps differ."""
     if chain.varies:
         return "its steps differ"
     times = (f"{name} {seconds_text(getattr(chain, name))}" for name in SECONDS)
@@ -324,17 +349,21 @@ def _brief(chain: Chain) -> str:
 
 
 def memory_level(platform: Platform, /) -> int | None:
-    """Return the level whose memory transfers share: the first, if it is plain memory."""
+    """Return the number of the level whose memory transfers use as buffers; None if there is none.
+
+    It is level 0 if that is plain memory without a codec.
+    """
     first = platform.levels[0] if platform.levels else None
     plain = first is not None and first.backend == "ram" and "codec" not in first.options
     return 0 if plain else None
 
 
 def copies(chain: Chain, platform: Platform, number: int, kind: Kind, /) -> bool:
-    """Whether to write a whole checkpoint to this level, or to read it, copies its bytes.
+    """Return whether writing or reading a whole checkpoint on level `number` copies its bytes.
 
-    It does not where the model hands it over to plain memory. Memory that verifies a checksum goes
-    through all bytes: there it takes as long as a copy.
+    There is no copy if the level is plain memory and the model passes this kind of checkpoint
+    without a copy (`Chain.handed`). Memory with a checksum counts as a copy, because computing the
+    checksum of all bytes takes as long.
     """
     memory = number == memory_level(platform)
     return not (
@@ -343,7 +372,10 @@ def copies(chain: Chain, platform: Platform, number: int, kind: Kind, /) -> bool
 
 
 def is_paper_text(text: str, /) -> bool:
-    """Whether a platform file is in H-Revolve's form: its first data line is a bare integer."""
+    """Return whether the text of a platform is in H-Revolve's form.
+
+    In this form the first data line is a bare integer.
+    """
     for line in text.splitlines():
         data = line.split("#", 1)[0].strip()
         if data:
@@ -356,13 +388,14 @@ _BYTES: Final = {"": 1, "b": 1} | {
     for suffix, base in (("", 1024), ("ib", 1024), ("b", 1000))
     for power, prefix in enumerate("kmgtp", 1)
 }
-"""Bytes of each unit, in small letters."""
+"""Bytes of each unit; the units are in lower case."""
 
 
 def size(text: str, /) -> int:
-    """Return the bytes of a size that a person writes, in letters of either case; raises BadInput.
+    """Return the number of bytes of a size with a unit; raises BadInput if it is not a size.
 
-    MB is 10**6 bytes, MiB is 2**20, and M alone is MiB, as for SLURM; so are k, G, T and P.
+    MB is 10**6 bytes, MiB is 2**20, and M alone means MiB, as in SLURM. The same holds for k, G, T
+    and P. Upper and lower case mean the same.
 
     >>> size("4096"), size("8 mb"), size("8MiB"), size("8M"), size("1.5 GiB"), size("8e6")
     (4096, 8000000, 8388608, 8388608, 1610612736, 8000000)

@@ -1,4 +1,4 @@
-"""The computation: how many steps, what each costs, how large its checkpoints are."""
+"""The computation: the number of time steps, their costs, and the sizes of their checkpoints."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,29 +17,33 @@ from ckio.errors import BadInput
 from ckio.platform.readable import Printed, Sheet, bytes_text, counted, seconds_text
 
 _SHOWN = 3
-"""How many numbers at either end a representation shows."""
+"""Number of values that a representation shows at each end."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PerStep:
-    """Numbers by step: compared, hashed and walked like a tuple of plain ones, kept in columns.
+    """One number for each step, stored in an array.
 
-    It has no arithmetic on purpose: what takes it for the one number of a chain whose steps are all
-    alike fails at once, and cannot go on with something else.
+    It can be compared, hashed, indexed and iterated like a tuple of Python numbers. It has no
+    arithmetic on purpose: code that expects one number for all steps then fails with an error
+    instead of computing a wrong result.
 
     Attributes
     ----------
     values : float64 or int64 array
-        One for each step; read only.
+        The numbers; read-only.
     before : array of the same type, one longer
-        Their sums from the left: of none, of the first, of the first two; read only.
+        The cumulative sums: before[i] is the sum of the first i values; read-only.
+
+    >>> PerStep(np.array([2, 3, 4])).before.tolist()
+    [0, 2, 5, 9]
     """
 
     values: NDArray[Any]
     before: NDArray[Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        values = self.values + self.values.dtype.type(0)  # a copy, and -0.0 is 0.0 there
+        values = self.values + self.values.dtype.type(0)  # a copy, in which -0.0 is 0.0
         before = np.zeros(len(values) + 1, values.dtype)
         with np.errstate(over="ignore"):
             np.cumsum(values, out=before[1:])
@@ -48,7 +52,7 @@ class PerStep:
             object.__setattr__(self, name, column)
 
     def __reduce__(self) -> tuple[type["PerStep"], tuple[NDArray[Any]]]:
-        return PerStep, (self.values,)  # made anew: a column that was pickled may be written to
+        return PerStep, (self.values,)  # call the constructor, because a pickled array is writable
 
     def __len__(self) -> int:
         return len(self.values)
@@ -75,7 +79,7 @@ class PerStep:
 
 
 Each: TypeAlias = Sequence[Any] | NDArray[Any] | PerStep
-"""One number for each step."""
+"""A sequence with one number for each step."""
 
 
 def one_or_each(
@@ -87,14 +91,29 @@ def one_or_each(
     *,
     of_states: bool,
 ) -> Any:
-    """A cost as one number, or as a PerStep where there are several; raises BadInput.
+    """Return a checked cost: one number, or a PerStep if the steps differ.
 
-    `of_states`, there may be one more than there are steps.
+    Parameters
+    ----------
+    what
+        The name of the cost for errors.
+    given
+        One number, or a sequence with one number for each step.
+    steps
+        The number of steps, if it is known.
+    check
+        Function that checks one number; its arguments are a name and the number.
+    of_states
+        Whether the cost belongs to states: then the sequence may have steps + 1 numbers.
+
+    Raises BadInput if a number is not valid or the length of the sequence is wrong.
     """
     if not _is_sequence(given):
         return check(what, given)
     if steps is None:
-        raise BadInput(f"{what} has a value for each step, and the number of steps is not known")
+        raise BadInput(
+            f"{what} has a value for each step, but the number of steps is not known; give `steps`"
+        )
     if len(given) not in (steps, steps + of_states):
         raise BadInput(f"{what} has {len(given)} values; the chain has {steps} steps")
     values = _column(what, given, check)
@@ -112,7 +131,7 @@ def _is_sequence(given: object) -> bool:
 
 
 def _column(what: str, given: Each, check: Callable[[str, object], Any]) -> NDArray[Any]:
-    """The numbers, each of which passes its `check`, as float64 or int64."""
+    """Return the checked numbers as an array of float64 or int64."""
     dtype = np.float64 if check is check_cost else np.int64
     if isinstance(given, PerStep):
         given = given.values
@@ -135,42 +154,53 @@ def _column(what: str, given: Each, check: Callable[[str, object], Any]) -> NDAr
 SECONDS: Final = ("advance", "record", "reverse")
 SIZES: Final = ("restart", "tape", "adjoint")
 COSTS: Final = SECONDS + SIZES
-"""The names of everything that describes one step, in the order in which files list them."""
+"""The names of all costs and sizes of a step, in the order in which files list them."""
 
 _OF_STATES: Final = ("restart", "adjoint")
-"""Of these there is one more than there are steps: those of x_n and a_n."""
+"""Sizes with n + 1 values for n steps, because there are states x_0 to x_n and a_0 to a_n."""
 
 _COUNTABLE: Final = 2**63
-"""Columns hold steps, and sums of bytes, in 64 bits."""
+"""Numbers of steps and sums of bytes must be smaller than this, because arrays are of int64."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chain(Printed):
-    """A chain of steps, all alike or each with seconds and bytes of its own.
+    """A chain of time steps, with the seconds and bytes of each step.
 
-    Everything but `steps` is one number, or a sequence with one number for each step: advance[i],
-    record[i] and reverse[i] of step i, and restart[i], tape[i] and adjoint[i] of x_i, t_i and a_i.
-    As there are n steps and n + 1 states, restart and adjoint may have one number more, of x_n and
-    a_n; without it those two are as large as x_(n-1) and a_(n-1). A sequence of equal numbers is
-    the same as one number. Others are kept as a `PerStep`, also where the types say float or int:
-    what is written for steps that are all alike asks `varies` first.
+    Each cost is either one number for all steps, or a sequence with one number for each step:
+    advance[i], record[i] and reverse[i] are the costs of step i; restart[i], tape[i] and adjoint[i]
+    are the sizes of x_i, t_i and a_i. There are n steps and n + 1 states. Therefore restart and
+    adjoint may have one more number, for x_n and a_n; without it, x_n is as large as x_(n-1), and
+    a_n as large as a_(n-1).
+
+    A sequence of equal numbers is stored as one number. Any other sequence is stored as a
+    `PerStep`, although the types below are float and int. Code for uniform steps must therefore
+    test `varies` first.
 
     Attributes
     ----------
     steps : int or None
-        How many; None while a program of unknown length still runs, or for a model's costs alone:
-        then all steps are alike.
+        Number of steps. None if it is not known yet, or if the chain has only the costs of a model;
+        then all steps have the same costs.
     advance, record, reverse : float
-        Seconds for one step: forward; forward keeping its tape; back, spending its tape.
+        Seconds of one step: forward without tape; forward with recording its tape; its adjoint,
+        which consumes the tape.
     restart, tape, adjoint : int
-        Bytes of one checkpoint: x_i; the tape of one step; the adjoint sweep at one step. One of
-        each for every step are less than 2**63 in all, so that no sum of them overflows.
+        Bytes of one checkpoint: of the state x_i; of the tape of one step; of the adjoint state
+        a_i. All checkpoints of all steps together must have less than 2**63 bytes, so that no sum
+        overflows.
     variables : Variables or None
-        What states are made of, where restart data is stored variable by variable: see
-        `ckio.analysis.lower`. None where checkpoints are whole.
+        The variables of a state, if restart data is stored variable by variable (see
+        `ckio.analysis.lower`). None if checkpoints are stored whole.
     handed : frozenset of Kind
-        The kinds of checkpoints that the model hands over in memory without a copy; those of single
-        variables are always copied. See `Handing`.
+        The kinds of checkpoints that the model passes in memory without a copy (see `Handing`).
+        Checkpoints of single variables are always copied.
+
+    For example, 100 steps of 1 s forward and 2 s for the adjoint:
+
+    >>> chain = Chain(steps=100, advance=1, record=1, reverse=2, restart=8, tape=80, adjoint=8)
+    >>> chain.seconds(Advance(0, 10)), chain.seconds(Reverse(0, 10))
+    (10.0, 20.0)
     """
 
     steps: int | None
@@ -185,7 +215,7 @@ class Chain(Printed):
 
     if TYPE_CHECKING:
 
-        def __init__(  # what may be given is more than what is usually read
+        def __init__(  # the constructor also accepts sequences and other collections
             self,
             *,
             steps: int | None,
@@ -225,13 +255,13 @@ class Chain(Printed):
             notes.append(f"stored variable by variable: {', '.join(self.variables.nbytes)}")
         if self.handed:
             kinds = sorted(kind.name.lower() for kind in self.handed)
-            notes.append(f"handed over without a copy: {', '.join(kinds)}")
-        steps = "a number of steps that is not known"
+            notes.append(f"passed without a copy: {', '.join(kinds)}")
+        steps = "an unknown number of steps"
         title = f"chain of {steps if self.steps is None else counted(self.steps, 'step')}"
         return Sheet(title, ["of a step", "cost"], rows, notes)
 
     def _check_sums(self) -> None:
-        """No sum over the steps is beyond what columns hold."""
+        """Raise BadInput if a sum over all steps does not fit 64 bits."""
         for name in SECONDS:
             if isinstance(given := getattr(self, name), PerStep):
                 check_cost(f"Chain: {name} of all steps", given.before[-1])
@@ -252,20 +282,21 @@ class Chain(Printed):
 
     @property
     def length(self) -> int:
-        """The number of steps; raises BadInput where it is not known."""
+        """The number of steps; raises BadInput if it is not known."""
         if self.steps is None:
             raise BadInput("Chain: the number of steps is not known; give `steps`")
         return self.steps
 
     @cached_property
     def varies(self) -> bool:
-        """Whether steps differ in what they cost or in the bytes of their checkpoints."""
+        """Whether the costs or sizes of the steps differ."""
         return any(isinstance(getattr(self, name), PerStep) for name in COSTS)
 
     def with_steps(self, steps: int, /) -> "Chain":
-        """Return this chain with `steps` steps; where its steps differ, the first of them.
+        """Return this chain with `steps` steps.
 
-        Raises BadInput for more steps than there are costs of.
+        If its steps differ, the result has the first `steps` of them; raises BadInput if there are
+        fewer.
         """
         if not self.varies:
             variables = self.variables and self.variables.cut(steps)
@@ -280,20 +311,23 @@ class Chain(Printed):
         return Chain(steps=steps, variables=variables, handed=self.handed, **costs)
 
     def each(self, cost: str, /) -> NDArray[Any]:
-        """One of the costs and sizes, by its name, for every step; n + 1 of restart and adjoint."""
+        """Return an array with a cost or size of every step, by its name, for example "advance".
+
+        It has n elements for n steps, and n + 1 for "restart" and "adjoint".
+        """
         given, count = getattr(self, cost), self.length + (cost in _OF_STATES)
         return given.values if isinstance(given, PerStep) else np.full(count, given)
 
     def largest(self, size: str, /) -> int:
-        """The bytes of the largest checkpoint: of its restart, tape or adjoint, by name."""
+        """Return the bytes of the largest checkpoint of a kind: "restart", "tape" or "adjoint"."""
         given = getattr(self, size)
         return int(given.values.max()) if isinstance(given, PerStep) else int(given)
 
     def nbytes(self, key: Key, /) -> int:
-        """Bytes of a checkpoint.
+        """Return the bytes of the checkpoint with this key.
 
-        Raises BadInput where steps differ and the key is beyond the end of the chain, and for a
-        variable that it does not know.
+        Raises BadInput if the chain does not know the variable of the key, or if the steps differ
+        and the key is after the end of the chain.
         """
         if key.name:
             return self._bytes_of_variable(key)
@@ -311,14 +345,15 @@ class Chain(Printed):
         return size
 
     def parts(self, key: Key, /) -> tuple[Key, ...]:
-        """Return the keys that a checkpoint is stored under: its own, or one for each variable."""
+        """Return the keys under which a checkpoint is stored: `key`, or one for each variable."""
         return (key,) if self.variables is None else self.variables.parts(key, self.length)
 
     def seconds(self, action: Action, /) -> float:
-        """Seconds of computing; storage actions take none here, a level prices them.
+        """Return the seconds of computation of an action.
 
-        Where steps differ, those of a span are the difference of two sums from the left, and one
-        that goes beyond the end of the chain raises BadInput.
+        It is 0 for storage actions, whose costs are those of a level. If the steps differ, the
+        seconds of a span of steps are the difference of two cumulative sums; a span that ends after
+        the chain then raises BadInput.
         """
         match action:
             case Advance(begin, end):
@@ -338,7 +373,7 @@ class Chain(Printed):
         return (end - begin) * price
 
     def tape_bytes(self, begin: int, end: int, /) -> int:
-        """Bytes of the tape of the steps [begin, end) together."""
+        """Return the bytes of the tape of all steps from `begin` to `end` - 1."""
         if isinstance(self.tape, PerStep):
             return (self.tape.before[end] - self.tape.before[begin]).item()
         return (end - begin) * self.tape
@@ -346,13 +381,13 @@ class Chain(Printed):
     def tape_bytes_of(
         self, begin: NDArray[np.int64], end: NDArray[np.int64], /
     ) -> NDArray[np.int64]:
-        """`tape_bytes` of many spans, none of them beyond the end."""
+        """Return `tape_bytes` of many spans as an array; no span may end after the chain."""
         if isinstance(self.tape, PerStep):
             return self.tape.before[end] - self.tape.before[begin]
         return (end - begin) * self.tape
 
     def nbytes_of(self, actions: Actions, /) -> NDArray[np.int64]:
-        """`nbytes` of each action's key, a column at a time; 0 where an action has no key."""
+        """Return `nbytes` of each action's key as an array; 0 if an action has no key."""
         if self.varies:
             nbytes = self._nbytes_of(actions)
         else:
@@ -366,18 +401,21 @@ class Chain(Printed):
         return nbytes
 
     def copied(self, key: Key, /) -> int:
-        """Bytes that are copied between the model and memory; none of what is handed over."""
+        """Return the bytes of a checkpoint that are copied between the model and memory.
+
+        It is 0 if the model passes this kind of checkpoint without a copy.
+        """
         return 0 if key.kind in self.handed and not key.name else self.nbytes(key)
 
     def copied_of(self, actions: Actions, /) -> NDArray[np.int64]:
-        """`copied` of each action's key, a column at a time; 0 where an action has no key."""
+        """Return `copied` of each action's key as an array; 0 if an action has no key."""
         nbytes = self.nbytes_of(actions)
         for kind in self.handed:
             nbytes[(actions.kind == KIND_CODE[kind]) & (actions.name == 0)] = 0
         return nbytes
 
     def seconds_of(self, actions: Actions, /) -> NDArray[np.float64]:
-        """`seconds` of each action, a column at a time and equal to the last bit."""
+        """Return `seconds` of each action as an array; the values are bitwise the same."""
         if self.varies:
             return self._seconds_of(actions)
         unit = np.array([self.advance, self.record, self.reverse, 0.0, 0.0, 0.0])
@@ -385,7 +423,7 @@ class Chain(Printed):
         return seconds
 
     def within(self, actions: Actions, /) -> NDArray[np.bool_]:
-        """Whether each action is on steps that this chain has, and on keys that it may have."""
+        """Return, for each action, whether its steps and its key are within the chain."""
         last = self.length - (actions.kind == KIND_CODE[Kind.TAPE])
         within: NDArray[np.bool_] = np.where(actions.op < WRITE, actions.end, actions.begin) <= last
         return within
@@ -433,7 +471,7 @@ class Chain(Printed):
 
 
 def _range_text(cost: float | PerStep, name: str) -> str:
-    """A cost in words, or the least and the largest of those that differ."""
+    """Return a cost as text, or the smallest and the largest one if they differ."""
     text: Callable[[Any], str] = seconds_text if name in SECONDS else bytes_text
     if not isinstance(cost, PerStep):
         return text(cost)

@@ -1,11 +1,11 @@
-"""Time, passed in: the wall's, or one that only moves when told to."""
+"""Clocks, which are passed as arguments: the clock of the machine, and a virtual clock."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds since a start of its own, and a way to let them pass."""
+    """A clock: `now` returns seconds since some start, and `sleep` lets time pass."""
 
     def now(self) -> float: ...
     def sleep(self, seconds: float, /) -> None: ...
@@ -22,7 +22,7 @@ class WallClock:
 
 
 class VirtualClock:
-    """A clock that stands still but for `sleep`: timing code tested without waiting."""
+    """A clock that advances only by `sleep`, for tests of timing code that must not wait."""
 
     def __init__(self, start: float = 0.0) -> None:
         self._now = start

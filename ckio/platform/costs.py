@@ -1,13 +1,13 @@
-"""A chain from a table of what each of its steps costs, as people and programs write it.
+"""Read the costs of each step of a chain from a table.
 
     # seconds, and bytes or sizes such as 64MiB; a line of numbers for each step
     advance, record, restart
     0.5,     0.75,   64MiB
     0.125,   0.25,   64MiB
 
-The first line names columns: any of advance, record, reverse, restart, tape and adjoint. What has
-no column is the same for all steps and is given beside the table. Empty lines and what follows a
-`#` are passed over.
+The first line names the columns: any of advance, record, reverse, restart, tape and adjoint. A cost
+without a column is the same for all steps and is given separately. Empty lines, and all text after
+a `#`, are ignored.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,11 +27,26 @@ def loads(
     *,
     source: str = "costs",
 ) -> Chain:
-    """The chain of a table with as many steps as it has lines, and of the costs that are `alike`.
+    r"""Return the chain described by a table; it has as many steps as the table has data lines.
 
-    What is `known` is for costs that neither has. `source` is named in errors, usually the file.
-    Raises BadInput with the line and what is expected there; for a cost that is given twice, or not
-    at all; and as `Chain` does.
+    Parameters
+    ----------
+    text
+        The table.
+    alike
+        Costs that are the same for all steps, in seconds or bytes.
+    known
+        Default values for costs that are neither in the table nor in `alike`.
+    source
+        Name for errors; usually the file name.
+
+    Raises BadInput with the line and the expected content; also if a cost is given twice or is
+    missing, and as `Chain` does.
+
+    >>> costs = dict(record=0.75, reverse=1.0, restart=64, tape=128, adjoint=64)
+    >>> chain = loads("advance\n0.5\n0.125", costs)
+    >>> chain.steps, list(chain.advance), chain.record
+    (2, [0.5, 0.125], 0.75)
     """
     lines = _lines(text)
     number, names = next(lines, (1, []))
@@ -54,7 +69,7 @@ def loads(
 
 
 def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The number and the words of every line that has any; spreadsheets put them in quotes."""
+    """Yield the number and the words of each line with data, without a spreadsheet's quotes."""
     for number, line in enumerate(text.splitlines(), 1):
         words = [word.strip(' \t"') for word in line.split("#", 1)[0].split(",")]
         if any(words):

@@ -1,4 +1,4 @@
-"""How much memory this process can still have: of the machine, and of the job it runs in."""
+"""The memory that is still available to this process, on the machine and within its job."""
 
 import os
 import resource
@@ -9,13 +9,14 @@ from typing import Final
 from ckio.errors import CkioError
 
 _LIBRARIES: Final = 384 << 20
-"""Bytes of address space that numpy, scipy and h5py take, and what they load."""
+"""Bytes of address space that numpy, scipy and h5py need, with the libraries that they load."""
 
 _THREAD: Final = 96 << 20
 """Bytes of address space for a thread of linear algebra: a buffer and a stack, in two libraries."""
 
 _LIMITS: Final = (
-    # Where the group is mounted, its limit, what it uses, and what of that is only cache.
+    # The mount point of the group, the files with its limit and its usage, and the entries of
+    # memory.stat with the part of the usage that is only cache.
     ("sys/fs/cgroup", "memory.max", "memory.current", ("inactive_file", "active_file")),
     (
         "sys/fs/cgroup/memory",
@@ -24,22 +25,23 @@ _LIMITS: Final = (
         ("total_inactive_file", "total_active_file"),
     ),
 )
-"""Control groups of version 2, and of version 1."""
+"""Files of Linux control groups, of version 2 and of version 1."""
 
 
 def available(root: Path = Path("/")) -> int | None:
-    """Bytes that can be had without swapping or being killed, where the system says so.
+    """Return the bytes that can be allocated without swapping or being killed; None if unknown.
 
-    `root` is where /proc and /sys are.
+    It is the minimum of the machine's available memory and of the limits of all control groups of
+    this process. `root` is the directory with /proc and /sys.
     """
     return min(_offers(root), default=None)
 
 
 def check_address_space(environment: Mapping[str, str] = os.environ, /) -> None:
-    """Raise CkioError where a limit on the address space leaves too little for what ckio loads.
+    """Raise CkioError if a limit on the address space is too small for the libraries of ckio.
 
-    Libraries of linear algebra do not fail without it: they wait for memory without end, and let no
-    signal through.
+    Without this check, libraries of linear algebra would wait for memory forever and ignore
+    signals.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
@@ -51,14 +53,14 @@ def check_address_space(environment: Mapping[str, str] = os.environ, /) -> None:
     needed = _LIBRARIES + threads * _THREAD
     if left < needed:
         raise CkioError(
-            f"too little address space: {limit >> 20} MiB are allowed, of which {left >> 20} are"
-            f" left, and what is loaded for this command may take {needed >> 20}; raise the limit"
-            f" (ulimit -v), or set OPENBLAS_NUM_THREADS=1"
+            f"too little address space: {limit >> 20} MiB are allowed, of which {left >> 20} MiB"
+            f" are free, and the libraries for this command may need {needed >> 20} MiB; raise the"
+            f" limit (ulimit -v), or set OPENBLAS_NUM_THREADS=1"
         )
 
 
 def _number_in(lines: list[str]) -> int:
-    """The first number of a line; 0 where there is none."""
+    """Return the first number of the first line; 0 if there is no line."""
     return int(lines[0].split()[0]) if lines else 0
 
 
@@ -90,12 +92,12 @@ def _lines(path: Path) -> list[str]:
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None if there is none, as where there is no limit."""
+    """Return the number in a file; None if it has no number, for example because of no limit."""
     text = "".join(_lines(path))
     return int(text) if text.isdigit() else None
 
 
 def _table(path: Path) -> dict[str, int]:
-    """A file of names and numbers."""
+    """Return the contents of a file with a name and a number in each line."""
     words = (line.replace(":", "").split() for line in _lines(path))
     return {word[0]: int(word[1]) for word in words if len(word) > 1 and word[1].isdigit()}

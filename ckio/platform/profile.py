@@ -1,4 +1,4 @@
-"""Prices of accesses to a level, how they vary, and its measured profile."""
+"""The costs of accesses to a level, how they vary, and further measurements (its profile)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -15,9 +15,10 @@ from ckio.errors import BadInput
 
 
 class Carried:
-    """A frozen dataclass with mappings that do not change, as pickle and copy can carry it.
+    """Base class of frozen dataclasses with read-only mappings, so that they can be pickled.
 
-    On arrival it is made anew, so that it is checked, and its mappings still do not change.
+    Unpickling calls the constructor. Therefore the values are checked, and the mappings are
+    read-only again.
     """
 
     def __getstate__(self) -> dict[str, Any]:
@@ -28,7 +29,7 @@ class Carried:
 
 
 def _plain(value: object) -> object:
-    """Return a value with dicts in place of mappings that pickle cannot store."""
+    """Return a value with dicts instead of read-only mappings, which pickle cannot store."""
     if not isinstance(value, MappingProxyType):
         return value
     return {name: _plain(inner) for name, inner in value.items()}
@@ -36,7 +37,14 @@ def _plain(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """Seconds to move or drop a checkpoint: `latency + per_byte * nbytes`."""
+    """Seconds to transfer or discard a checkpoint: `latency + per_byte * nbytes`.
+
+    `latency` is in seconds, `per_byte` in seconds per byte. For example, 1 ms and 1 GB/s for a
+    checkpoint of 5 MB:
+
+    >>> Affine(latency=0.001, per_byte=1e-9)(5_000_000)
+    0.006
+    """
 
     latency: float = 0.0
     per_byte: float = 0.0
@@ -58,15 +66,15 @@ ACCESSES: Final = ("write", "read", "read_cold", "discard")
 
 
 _MOST_SIGMA: Final = 10.0
-"""Where three ranks in a thousand are slower by e^30, something else was meant."""
+"""Maximum sigma: with it, one rank in a thousand is slower by e^30, which is surely a mistake."""
 
 FAR: Final = 1e50
-"""Factors and bandwidths are between this and one over it: no time is infinite, and no share 0."""
+"""Factors and bandwidths must be between 1/FAR and FAR, so that no time overflows to infinity."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lognormal:
-    """Factors exp(sigma z), where z is normal: half of them are above 1."""
+    """A lognormal distribution of factors: exp(sigma z) with z standard normal; the median is 1."""
 
     sigma: float
 
@@ -79,7 +87,7 @@ class Lognormal:
         object.__setattr__(self, "sigma", sigma)
 
     def draw(self, random: Generator, count: int, /) -> NDArray[np.float64]:
-        """So many factors, each from the generator's next normal number."""
+        """Return `count` factors, each from the next normal number of the generator."""
         factors = random.standard_normal(count)
         factors *= self.sigma
         return np.exp(factors, out=factors)
@@ -87,10 +95,11 @@ class Lognormal:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Factors by their quantiles, from the least to the largest, at equal distances.
+    """A distribution of factors, given by quantiles at equal distances from 0 to 1.
 
-    Between two of them factors are spread evenly; where they are equal, so are the factors:
-    (1, 1, 1, 1, 2) leaves three quarters of the ranks as they are.
+    The first quantile is the smallest factor and the last one the largest. Between two quantiles
+    the factors are distributed uniformly. For example, with the quantiles (1, 1, 1, 1, 2) three
+    quarters of the factors are 1, and the others are uniform between 1 and 2.
     """
 
     factors: tuple[float, ...]
@@ -106,17 +115,17 @@ class Quantiles:
         object.__setattr__(self, "factors", tuple(known))
 
     def draw(self, random: Generator, count: int, /) -> NDArray[np.float64]:
-        """So many factors, each from the generator's next number between 0 and 1."""
+        """Return `count` factors, each from the generator's next uniform number in [0, 1)."""
         at = np.linspace(0.0, 1.0, len(self.factors))
         return np.interp(random.random(count), at, self.factors)
 
 
 Spread: TypeAlias = Lognormal | Quantiles
-"""How factors on seconds of computing are distributed."""
+"""The distribution of a random factor on a time."""
 
 
 def spread_text(spread: Spread, /) -> str:
-    """The words of a distribution, which `parse_spread` reads."""
+    """Return a distribution as text, which `parse_spread` reads."""
     match spread:
         case Lognormal(sigma):
             return f"lognormal:{sigma!r}"
@@ -125,12 +134,12 @@ def spread_text(spread: Spread, /) -> str:
 
 
 def parse_spread(text: str, /) -> Spread:
-    """A distribution from words: `lognormal:SIGMA` or `quantiles:FACTOR,...`.
+    """Return the distribution of a text `lognormal:SIGMA` or `quantiles:FACTOR,...`.
 
     >>> parse_spread("lognormal:0.05"), parse_spread("quantiles:1,1,1,1.5")
     (Lognormal(sigma=0.05), Quantiles(factors=(1.0, 1.0, 1.0, 1.5)))
 
-    Raises BadInput.
+    Raises BadInput if the text is neither.
     """
     kind, _, numbers = text.partition(":")
     try:
@@ -157,12 +166,15 @@ PRICES: Final = (
     "discard_hinders",
     "handoff",
 )
-"""The names of what is a price, in the order in which files list them."""
+"""The names of the attributes of a profile that are costs, in the order of files."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(Carried):
-    """How a level behaves where its prices alone say too little; what is None is as they say.
+    """Further measurements of a level, which describe it better than its costs alone.
+
+    An Affine gives seconds as a function of the bytes of a checkpoint. If a value is None, the
+    costs of the level apply.
 
     Attributes
     ----------
@@ -171,19 +183,23 @@ class Profile(Carried):
     write_beside, read_beside : Affine or None
         Writing and reading concurrently with the computation.
     write_own, read_own : Affine or None
-        What the program itself does of these: a copy to the memory between, and from it.
+        The part of a concurrent write or read that the program itself does: a copy to or from a
+        buffer.
     write_hinders, read_hinders, discard_hinders : Affine
-        Seconds that the computation loses by such a transfer beside it.
+        Seconds that the computation loses because of one such concurrent transfer.
     handoff : Affine
-        Seconds that the program takes in addition where it waits for a transfer of another thread.
+        Additional seconds of the program if it waits for a transfer of another thread.
     cached : int or None
-        Bytes that the operating system keeps of files: a checkpoint is read cold where more were
-        moved since it was last written or read.
-    dirty, drained : int and float, or None
-        Bytes that the operating system takes before they must be on the device, and how many it
-        brings there in a second: where more wait, a write waits too.
+        Bytes of files that the page cache holds. A checkpoint is read cold if more bytes than this
+        were transferred since it was last written or read.
+    dirty : int or None
+        Bytes of written data that the operating system accepts before they are on the device. If
+        more bytes wait, a write waits, too.
+    drained : float or None
+        Bytes per second that the operating system writes to the device in the background. It is
+        given together with `dirty`.
     spread : mapping of str to Lognormal or Quantiles
-        By access, the factor of a single one on what it takes.
+        For each kind of access, the distribution of a factor on the time of a single access.
     """
 
     first: Affine | None = None
@@ -214,7 +230,7 @@ class Profile(Carried):
                 )
         drained = None if self.drained is None else as_float(self.drained)
         if (self.dirty is None) != (self.drained is None):
-            raise BadInput("profile: dirty and drained are given together, or not at all")
+            raise BadInput("profile: dirty and drained must be given together; give both or none")
         if self.drained is not None and not (drained and drained > 0 and isfinite(drained)):
             raise BadInput(
                 f"profile: drained = {self.drained!r}; it must be a number of bytes per second > 0"
@@ -226,7 +242,10 @@ class Profile(Carried):
 def checked_spread(
     spread: Mapping[str, Spread], known: tuple[str, ...], where: str, /
 ) -> Mapping[str, Spread]:
-    """A copy that does not change; raises BadInput for other names and other values."""
+    """Return a read-only copy of `spread`.
+
+    Raises BadInput if a name is not in `known` or a value is not a distribution.
+    """
     for name, factors in spread.items():
         if name not in known or not isinstance(factors, Lognormal | Quantiles):
             raise BadInput(

@@ -1,7 +1,7 @@
-"""Values as people read them: `print(value)` is a short table, and a notebook shows the same.
+"""Readable forms of values: `print(value)` shows a short table, and a notebook shows the same.
 
-Names come from files and models. They are shown without what would steer a terminal or be read as
-HTML.
+Names come from files and models. Therefore characters that would control a terminal, or would be
+interpreted as HTML, are escaped.
 """
 
 import difflib
@@ -14,16 +14,15 @@ from typing import Any, Final
 from ckio.errors import BadInput
 
 PICTURES: dict[str, Callable[[Any], str]] = {}
-"""What draws a value for a notebook as SVG, by the name of its class.
+"""Functions that draw a value as SVG for a notebook, by the name of its class.
 
-The pictures are made by what is built on top of these values, so that `ckio/__init__.py` enters
-here what draws them.
+The functions are in higher layers of the package; `ckio/__init__.py` adds them here.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A title, a table with its first column to the left, and lines below it."""
+    """A title, a table with a left-aligned first column, and lines of notes below it."""
 
     title: str
     header: Sequence[str] = ()
@@ -31,12 +30,12 @@ class Sheet:
     notes: Sequence[str] = ()
 
     def text(self) -> str:
-        """The sheet in lines."""
+        """Return the sheet as plain text."""
         table = aligned(self.header, self.rows) if self.rows else []
         return "\n".join([shown(self.title), *table, *map(shown, self.notes)])
 
     def html(self) -> str:
-        """The sheet as HTML."""
+        """Return the sheet as HTML."""
         parts = [f"<p><b>{_safe(self.title)}</b></p>"]
         if self.rows:
             head = "".join(f"<th>{_safe(cell)}</th>" for cell in self.header)
@@ -47,7 +46,7 @@ class Sheet:
 
 
 class Printed:
-    """A value that is printed, and shown in a notebook, as its sheet."""
+    """Base class of values that are printed, and shown in a notebook, as a `Sheet`."""
 
     __slots__ = ()
 
@@ -63,7 +62,7 @@ class Printed:
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], /) -> list[str]:
-    r"""The lines of a table with its first column to the left and the others to the right.
+    r"""Return the lines of a table; the first column is left-aligned, the others right-aligned.
 
     >>> print("\n".join(aligned(["level", "writes"], [["ram", "9"], ["nvme", "10"]])))
     level  writes
@@ -84,9 +83,9 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], /) -> list[str
 
 
 def shown(text: object, /, *, keep: str = "") -> str:
-    r"""Return a text as it may be printed: a name in a file may have been made to steer a terminal.
+    r"""Return a text that can be printed safely: a name in a file may contain control characters.
 
-    Every letter that is not printable is written as its escape, but for those to `keep`.
+    Every character that is not printable, except those in `keep`, is replaced by its escape.
 
     >>> shown("x_0.a\x1b[2J\n")
     'x_0.a\\x1b[2J\\n'
@@ -108,7 +107,11 @@ def _cell(text: str) -> str:
 
 
 def time_unit(seconds: float, /) -> tuple[float, str]:
-    """The unit (in seconds) in which a time is easy to read, and its sign."""
+    """Return a suitable unit for a time: its length in seconds, and its symbol.
+
+    >>> time_unit(0.02)
+    (0.001, 'ms')
+    """
     for unit, sign in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if seconds >= unit:
             return unit, sign
@@ -116,7 +119,7 @@ def time_unit(seconds: float, /) -> tuple[float, str]:
 
 
 def seconds_text(seconds: float, /) -> str:
-    """Seconds with four digits and a unit: 1.25 s, 310 ms.
+    """Return a time with four digits and a unit, for example 1.25 s or 310 ms.
 
     >>> seconds_text(1.25), seconds_text(0.31), seconds_text(34567.8), seconds_text(0.0)
     ('1.25 s', '310 ms', '34568 s', '0 s')
@@ -139,7 +142,7 @@ def age_text(seconds: float, /) -> str:
 
 
 def bytes_text(nbytes: int, /) -> str:
-    """Bytes with three digits and a unit.
+    """Return a number of bytes with three digits and a unit.
 
     >>> bytes_text(640), bytes_text(1536), bytes_text(1023 << 20)
     ('640 B', '1.5 KiB', '1023 MiB')
@@ -151,7 +154,7 @@ def bytes_text(nbytes: int, /) -> str:
 
 
 def counted(count: int, what: str, /) -> str:
-    """So many of them.
+    """Return a count with its noun in the singular or plural.
 
     >>> counted(1, "checkpoint"), counted(2, "checkpoint")
     ('1 checkpoint', '2 checkpoints')
@@ -164,9 +167,13 @@ _SECONDS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 def meant(name: str, known: Iterable[str], /, *, rule: str = "", cutoff: float = 0.5) -> str:
-    """The name that is most like this one, as a question; without any, the rule, or all names.
+    """Return the remedy for an unknown name: the most similar known name as a question.
 
-    `cutoff` says how much alike they have to be, from 0 to 1.
+    If none is similar, return `rule`, or else the list of known names. `cutoff` is the minimum
+    similarity, from 0 to 1.
+
+    >>> meant("hdf", ["ram", "hdf5"]), meant("x", ["ram", "hdf5"])
+    ('did you mean hdf5?', 'known: hdf5, ram')
     """
     if near := difflib.get_close_matches(name, known := sorted(known), n=1, cutoff=cutoff):
         return f"did you mean {near[0]}?"
@@ -174,18 +181,18 @@ def meant(name: str, known: Iterable[str], /, *, rule: str = "", cutoff: float =
 
 
 def duration(text: str, /) -> float:
-    """Return the seconds that a person writes; raises BadInput.
+    """Return the seconds of a time span written by a person; raises BadInput if it is none.
 
     >>> duration("90"), duration("30m"), duration("3h55m"), duration("1d"), duration("2.5s")
     (90.0, 1800.0, 14100.0, 86400.0, 2.5)
 
-    The forms of SLURM with a colon or a hyphen are understood as SLURM does: minutes:seconds,
+    The forms of SLURM with a colon or a hyphen have the same meaning as in SLURM: minutes:seconds,
     hours:minutes:seconds, days-hours, days-hours:minutes and days-hours:minutes:seconds.
 
     >>> duration("10:00"), duration("00:10:00"), duration("1-12"), duration("1-12:00:00")
     (600.0, 600.0, 129600.0, 129600.0)
 
-    A number alone is of seconds here, and not of minutes, which it is in SLURM.
+    A number alone means seconds here, although it means minutes in SLURM.
     """
     seconds = _in_units(text) or _in_fields(text)
     if not seconds:
@@ -197,7 +204,7 @@ def duration(text: str, /) -> float:
 
 
 def _in_units(text: str) -> float:
-    """Seconds of numbers with units, or of a number alone; 0 where it is something else."""
+    """Return the seconds of numbers with units, or of a number alone; 0 for any other text."""
     number = r"([0-9]{1,9}(?:\.[0-9]{1,9})?)"
     units = "".join(rf"(?:{number}\s*{unit}\s*)?" for unit in _SECONDS)
     match = re.fullmatch(rf"\s*(?:{number}|{units})\s*", text)
@@ -206,7 +213,7 @@ def _in_units(text: str) -> float:
 
 
 def _in_fields(text: str) -> float:
-    """Seconds of a span in a form of SLURM; 0 where it is something else."""
+    """Return the seconds of a time in a form of SLURM; 0 for any other text."""
     first, hours, sixty = "([0-9]{1,9})", "([01]?[0-9]|2[0-3])", "([0-5]?[0-9])"
     days = rf"{first}-{hours}(?::{sixty}(?::{sixty})?)?"
     match = re.fullmatch(rf"\s*(?:{days}|{first}:{sixty}(?::{sixty})?)\s*", text)

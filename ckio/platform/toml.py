@@ -1,4 +1,4 @@
-"""Platforms as text: TOML, there and back, and H-Revolve's form, which is only read."""
+"""Platforms as text: read and write TOML, and read H-Revolve's form."""
 
 import hashlib
 import re
@@ -28,31 +28,31 @@ from ckio.platform.readable import meant
 _ENTRIES: Final = ("format", "working_memory", "drift", "overhead", "level", "models")
 
 FORMAT: Final = 1
-"""The version of the TOML form; a newer one is refused."""
+"""The version of the TOML form; a file with another version is refused."""
 
 MOST_TEXT: Final = 1 << 20
-"""Characters of a file at most. 64 levels, all of them measured, take some 200,000."""
+"""Maximum characters of a file; 64 levels with all measurements take about 200,000."""
 
 MOST_LEVELS: Final = 64
-"""Levels at most: planners go through them one inside the other, and machines have a few."""
+"""Maximum number of levels; planners have nested loops over the levels, and machines have few."""
 
 _DEEPEST: Final = 8
-"""Names in a key, and tables in each other, at most; `level.profile.read_own.latency` has four."""
+"""Maximum names in a key and depth of nested tables; `level.profile.read_own.latency` has four."""
 
 _LONGEST_KEY: Final = 1024
-"""Characters of the name of an entry; that of a model with its options is the longest."""
+"""Maximum characters of the name of an entry; the longest one is that of a model with options."""
 
 _MOST_KEYS: Final = 20_000
-"""Keys with dots in them at most: the parser keeps several tables for each."""
+"""Maximum number of keys with dots, because the parser allocates several tables for each."""
 
 _PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _DOTTED: Final = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART})++")
-"""Parts with dots between them: a key, a number, or words of a text."""
+"""Parts with dots between them: a key, a number, or words of a string."""
 
 _NUMBERS: Final = 2**63
 
 _HEADER: Final = """\
-# The storage of one machine, as ckio sees it. Edit freely: nothing else is kept.
+# The storage of one machine, as ckio uses it. You can edit this file; ckio stores nothing else.
 # Seconds of one access = latency + per_byte * bytes of the checkpoint.
 # Bytes are plain numbers or text like "64 MiB". A level without `capacity` never fills;
 # without `working_memory` a tape of any length fits in memory.
@@ -61,13 +61,13 @@ _HEADER: Final = """\
 
 
 def dumps(platform: Platform, /) -> str:
-    """The TOML form, made to be read and edited."""
+    """Return a platform as TOML, which people can read and edit."""
     models = {name: _model(platform, name) for name in platform.models}
     return _HEADER + tomli_w.dumps(_tables(platform) | ({"models": models} if models else {}))
 
 
 def _model(platform: Platform, name: str) -> dict[str, Any]:
-    """The costs of a model, and how they vary."""
+    """Return the costs of a model and their distributions as TOML's types."""
     costs = {cost: getattr(platform.models[name], cost) for cost in COSTS}
     spreads = platform.spreads.get(name, {})
     if handed := platform.models[name].handed:
@@ -76,24 +76,24 @@ def _model(platform: Platform, name: str) -> dict[str, Any]:
 
 
 def _spread(of: str) -> str:
-    """The entry for how the seconds of a step vary."""
+    """Return the name of the entry for the distribution of a cost."""
     return f"{of}_spread"
 
 
 def digest(platform: Platform, /) -> str:
-    """A short name for everything that a plan depends on."""
+    """Return a short hash of everything on which a plan depends."""
     silent = replace(platform, levels=tuple(map(_silent, platform.levels)), drift=None)
     return hashlib.sha256(tomli_w.dumps(_tables(silent)).encode()).hexdigest()[:16]
 
 
 def _silent(level: Level) -> Level:
-    """A level without what is only for people, and without what varies by chance."""
+    """Return a level without its note and without distributions, which do not affect a plan."""
     profile = level.profile and replace(level.profile, spread={})
     return replace(level, note="", profile=None if profile == Profile() else profile)
 
 
 def _tables(platform: Platform) -> dict[str, Any]:
-    """The working memory and the levels, as TOML's own types."""
+    """Return everything except the costs of models as TOML's types."""
     tables: dict[str, Any] = {"format": FORMAT}
     if platform.working_memory is not None:
         tables["working_memory"] = platform.working_memory
@@ -133,18 +133,18 @@ def _profile(profile: Profile) -> dict[str, Any]:
 
 
 def loads(text: str, /, *, source: str) -> Platform:
-    """Read the TOML form; raises BadInput with the source, the level and the entry."""
+    """Return the platform in a TOML text; raises BadInput with the source, level and entry."""
     _check_text(text, source)
     try:
         data = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # a number of 5000 digits is a bare ValueError
+    except (ValueError, RecursionError) as error:  # a number of 5000 digits raises ValueError
         raise BadInput(f"{source}: not TOML: {str(error).partition(';')[0]}") from None
     _check_values(data, source)
     return _PlatformReader(source).platform(data)
 
 
 def _check_text(text: str, source: str) -> None:
-    """Raise BadInput for what the parser would need much more memory for than the text has."""
+    """Raise BadInput if the parser would need much more memory than the text itself has."""
     _check_length(text, source)
     for number, match in enumerate(_DOTTED.finditer(text)):
         parts = len(re.findall(_PART, match[0]))
@@ -164,12 +164,12 @@ def _check_length(text: str, source: str) -> None:
 
 
 def _check_values(data: dict[str, Any], source: str) -> None:
-    """Raise BadInput for tables too deep, names too long, and numbers that no column holds."""
+    """Raise BadInput for tables nested too deep, names too long, and numbers of over 64 bits."""
     left: list[tuple[Any, int]] = [(data, 0)]
     while left:
         value, depth = left.pop()
         if depth > _DEEPEST:
-            raise BadInput(f"{source}: tables lie in each other, more than {_DEEPEST} deep")
+            raise BadInput(f"{source}: tables are nested more than {_DEEPEST} deep")
         match value:
             case dict():
                 for name in value:
@@ -189,7 +189,7 @@ def _check_values(data: dict[str, Any], source: str) -> None:
 
 
 class _PlatformReader:
-    """Turns parsed TOML into a Platform; names the file, the level and the entry that is wrong."""
+    """Converts parsed TOML into a Platform; errors name the file, the level and the entry."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -272,7 +272,10 @@ class _PlatformReader:
         if isinstance(entry, int | float) and not isinstance(entry, bool):
             entry = {"latency": entry}
         if not isinstance(entry, dict):
-            self.fail(f"{where}: {entry!r} is not seconds, nor {{ latency = …, per_byte = … }}")
+            self.fail(
+                f"{where}: {entry!r} is neither a number of seconds nor"
+                " { latency = …, per_byte = … }"
+            )
         self.only(entry, [field.name for field in fields(Affine)], where)
         try:
             return Affine(**entry)
@@ -320,19 +323,20 @@ class _PlatformReader:
         return value
 
     def only(self, entry: Mapping[str, Any], known: Collection[str], where: str) -> None:
-        """Refuse the first entry that is not known, with the nearest that is."""
+        """Raise BadInput for the first unknown entry, with the most similar known name."""
         for name in sorted(set(entry) - set(known)):
             self.fail(f"{where}: {name!r} is not known here; {meant(name, known)}")
 
 
 def loads_paper(text: str, /, *, source: str) -> Platform:
-    """Read H-Revolve's form; raises BadInput with the source and the line.
+    """Return the platform in H-Revolve's text form (Herrmann & Pallez, 2020).
 
         2            # the number of levels K
         20  1   1    # K lines: slots, seconds to write, seconds to read
         500 5.5 5
 
-    A checkpoint is one byte there, so that slots are bytes; the tape register holds one step.
+    A checkpoint has one byte in this form, so that s slots are s bytes; the working memory holds
+    the tape of one step. Raises BadInput with the source and the line.
     """
     _check_length(text, source)
     lines = [

@@ -1,10 +1,10 @@
 """Gradients of programs whose number of steps is not known before they end.
 
-    @program                          make a `Program` of a plain Python function of numpy arrays
-    jax_program(f, *example)          make one of a function of JAX, with any loops
-    primops, checkpoint, resume       count its ticks, return a state on the way, continue from one
+    @program                          make a `Program` from a plain Python function of numpy arrays
+    jax_program(f, *example)          make a `Program` from a function of JAX, with any loops
+    primops, checkpoint, resume       count its ticks, return an intermediate state, resume from it
     vjp, checkpoint_vjp               compute its gradient with one tape, or in little memory
-    as_chain                          make a model of it, for everything that ckio does with models
+    as_chain                          make a model from it, which ckio can plan, simulate and run
 
 `Program` is the protocol of all kinds of programs. `primitive` gives a function an adjoint, and
 `stop_gradient` removes a derivative, in plain Python.

@@ -1,24 +1,24 @@
 """Reverse mode with checkpoints (`checkpoint_vjp`), which can be resumed after a kill.
 
 The program is run forward once in steps of `base` ticks. Because its length is not known yet, a
-rule decides which states are stored on the way. Then the steps are reversed one by one, each from
+rule decides which states are stored meanwhile. Then the steps are reversed one by one, each from
 the nearest stored state before it. For example, bisection has stored x_0, x_4, x_6 and x_7 when 8
 steps have been run. Steps 7, 6 and 4 start from these states. Step 5 runs one step again from x_4.
-Step 3 runs three steps again from x_0, and stores x_2 on the way, from which step 2 starts. Step 1
+Step 3 runs three steps again from x_0, and stores x_2 meanwhile, from which step 2 starts. Step 1
 runs one step again, and step 0 none. So 5 steps are run again, in addition to 8 steps to the end
 and 8 steps with a tape.
 
-States may grow, so that a plan that assumes the size of the first state may need more bytes than a
-level has. The rest is then planned from the stored states, with fewer states and more steps to run
-again.
+A plan assumes the size of the first state. If states grow, it may need more bytes than a level has.
+The rest of the run is then planned again from the stored states. It stores fewer states and runs
+more steps again.
 
 If the options name a directory, a killed run is resumed from it:
 
     program.json    the fingerprint of the code, digests of x and ybar, the ticks of a step, and the
                     number of steps as soon as it is known
-    checkpoints/    states of the forward run; later also the adjoint, from time to time
+    checkpoints/    states of the forward run; later also the adjoint, at regular times
 
-The reverse run is planned from these files, so it does not matter when the process was killed.
+The reverse run is planned from these files. Therefore the process may be killed at any time.
 """
 
 import hashlib
@@ -77,25 +77,25 @@ CHECKPOINTS: Final = "checkpoints"
 
 _FORMAT: Final = 1
 _ADJOINTS: Final = 2
-"""Adjoints stored at a time: the next one is complete before the older one is discarded."""
+"""Number of adjoints stored at a time. The next is complete before the older is discarded."""
 
 _SLOTS: Final = 32
 """The default number of checkpoints of "revolve"."""
 
 _ONE_EACH: Final = 1e-18
-"""A ratio so small that each checkpoint takes one byte: the capacity then counts slots."""
+"""A ratio so small that each checkpoint takes one byte. The capacity is then a number of slots."""
 
 _SPEED: Final = Affine(latency=2e-5, per_byte=2.5e-10)
-"""Rough cost of memory and of files in the page cache, for planners that use costs."""
+"""Rough seconds of an access to memory or the page cache, for planners that use costs."""
 
 _PROBE: Final = 64
 """Ticks that are run to estimate the costs of a program."""
 
 _FEW: Final = 8
-"""Ticks that are taped first if the base is given, to detect code that cannot be taped."""
+"""Ticks that are taped first if `base` is given, to detect code that cannot be taped."""
 
 _MOST: Final = 1 << 40
-"""The most ticks of a step, which matters if a tick needs no tape."""
+"""The most ticks of a step. This matters only if a tick needs no tape."""
 
 _BACK: Final = 4.0
 """Rough seconds to reverse a tick, relative to running it, for planners that use costs."""
@@ -109,32 +109,33 @@ _RULES: Final[dict[Any, Callable[[Chain, Platform], Rule]]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of `checkpoint_vjp`. Raises BadInput for values that are impossible together.
+    """Options of `checkpoint_vjp`. Raises BadInput for values that do not fit together.
 
     Attributes
     ----------
     base
-        The number of ticks in a step. With "auto" a step has as many ticks as fit into `memory` on
-        a tape, judged by the first ticks.
+        The number of ticks in a step. With "auto" it is the largest number whose tape fits into
+        `memory`, estimated from the first ticks.
     schedule
-        "bisection" (Siskind & Pearlmutter, 2016) halves the program. "revolve" runs the least
-        forward that is possible with `slots` states. "hrevolve" does the same on the levels of
-        `platform`. You can also give any planner; the ticks are then counted in an additional run.
+        "bisection" (Siskind & Pearlmutter, 2016) halves the program. "revolve" runs the fewest
+        forward ticks that are possible with `slots` states. "hrevolve" does the same on the levels
+        of `platform`. You can also give any planner. The ticks are then counted in an additional
+        run.
     slots
-        The most states that are stored at a time. By default these are 32, and with "bisection"
-        as many as it needs.
+        The most states that are stored at a time. The default is 32, or with "bisection" the number
+        that it needs.
     memory
         Bytes that a tape may take. A step with a larger tape is reversed in halves. A single tick
         is always taped whole, whatever its size.
     platform, backends
         The levels for states, and the opened backend of each level. By default states are stored in
-        memory. The first state determines the size with which the run is planned. If fewer states
-        fit than planned, the run continues with those that fit. Only the capacity of the opened
-        backend is a strict bound.
+        memory. The run is planned with the size of the first state. If fewer states fit than
+        planned, the run continues with those that fit. Only the capacity of the opened backend is a
+        strict bound.
     directory
-        The directory for checkpoints, from which a killed run is resumed by the same call. It is
-        emptied at the end. The reverse run is then optimal for as many slots as "bisection" uses,
-        or for `slots`. Cannot be combined with `backends` or with a planner.
+        The directory for checkpoints. If the run is killed, the same call resumes it from there.
+        The directory is emptied at the end. The reverse run is optimal for `slots`, by default the
+        number that "bisection" uses. A directory cannot be combined with `backends` or a planner.
     every
         Seconds between two checkpoints of the adjoint in `directory`.
     """
@@ -153,16 +154,16 @@ class Options:
         if (self.platform is None) != (self.backends is None):
             refusal = "give platform and backends together, or neither"
         elif self.slots is not None and not _from_one(self.slots):
-            refusal = f"slots = {self.slots!r}; it must be a whole number from 1"
+            refusal = f"slots = {self.slots!r}; it must be a whole number >= 1"
         elif not callable(self.schedule) and self.schedule not in _RULES:
             names = ", ".join(_RULES)
             refusal = f"schedule = {self.schedule!r}; it must be one of {names}, or a planner"
         elif self.platform is not None and self.slots is not None:
-            refusal = "slots go with no platform; its levels have capacities"
+            refusal = "slots and a platform exclude each other; give its levels capacities instead"
         elif self.directory is not None and (self.backends is not None or callable(self.schedule)):
-            refusal = "a directory goes with no backends and no planner"
+            refusal = "give a directory with no backends and no planner, or no directory"
         elif memory is None or not memory > 0:
-            refusal = f"memory = {self.memory!r}; it must be bytes above 0"
+            refusal = f"memory = {self.memory!r}; it must be a number of bytes > 0"
         elif self.base != "auto" and not _from_one(self.base):
             refusal = f'base = {self.base!r}; it must be a whole number of ticks, or "auto"'
         elif every is None or not every >= 0:
@@ -172,11 +173,14 @@ class Options:
         raise BadInput(f"checkpoint_vjp: {refusal}")
 
     def rule(self, chain: Chain, platform: Platform) -> Rule:
-        """Return the rule that decides which states the forward run stores; not for a planner."""
+        """Return the rule that decides which states the forward run stores.
+
+        `schedule` must not be a planner.
+        """
         return _RULES[self.schedule](chain, platform)
 
     def levels(self) -> tuple[Platform, Sequence[Backend]]:
-        """Return the levels for states, and their backends; by default memory."""
+        """Return the levels for states, and their backends. The default is memory."""
         if self.platform is not None and self.backends is not None:
             return self.platform, self.backends
         slots = self.slots if self.schedule == "bisection" else self.slots or _SLOTS
@@ -188,7 +192,7 @@ def _from_one(value: object) -> bool:
 
 
 def level(name: str, slots: int | None, /) -> Level:
-    """Return a level for so many checkpoints of any size, or for any number if it is None."""
+    """Return a level for a number of checkpoints of any size, or without a limit if it is None."""
     ratio = 1.0 if slots is None else _ONE_EACH
     return Level(name=name, capacity=slots, ratio=ratio, write=_SPEED, read=_SPEED)
 
@@ -223,16 +227,16 @@ def _from_what_is_left(chain: Chain, platform: Platform, stored: Stored) -> Sche
 
 @dataclass(frozen=True)
 class Task(Generic[S]):
-    """A gradient that is to be computed, and the size of a step.
+    """A gradient to compute, and the number of ticks of its steps.
 
     Attributes
     ----------
     base : int
         Ticks of a step.
     seconds : float
-        Rough duration of one tick.
+        Rough seconds of one tick.
     ticks : int or None
-        Ticks of the whole program, if it ended within those that were tried.
+        Ticks of the whole program if it ended within the first ones, otherwise None.
     live : Live
         Counts the stored states.
     """
@@ -285,8 +289,8 @@ class Task(Generic[S]):
 def task_of(p: Program[S], x: Any, ybar: Any, options: Options, live: Live, /) -> Task[S]:
     """Run some ticks, also with a tape, and return the task. Raise BadInput if they fail.
 
-    With base="auto", a step has as many ticks as fit into `memory` on a tape, judged by the first
-    ticks. For example, if 64 ticks store 1 MiB and 256 MiB are allowed, a step has 16,384 ticks.
+    With base="auto", the tape of a step fits into `memory`, estimated from the first ticks. For
+    example, if 64 ticks store 1 MiB and 256 MiB are allowed, a step has 16,384 ticks.
     """
     start = begin(p, x)
     before = time.perf_counter()
@@ -347,7 +351,7 @@ def checkpoint_vjp(
 ) -> tuple[Any, Any]:
     """Return the result of `vjp(p, x, ybar)`, in memory that grows with the logarithm of the ticks.
 
-    The program is divided into steps of `base` ticks, and a tape holds one step. For t ticks,
+    The program is divided into steps of `base` ticks, and a tape contains one step. For t ticks,
     "bisection" stores at most ceil(log2(t / base)) + 1 states at a time, and runs the program
     forward about 1 + log2(t / base) / 2 times. For example, 1024 ticks in steps of 64 are 16 steps.
     They need 5 states, and about 3 forward runs.
@@ -362,9 +366,9 @@ def checkpoint_vjp(
         A dict that receives `ticks`, `base`, `live_peak`, `tape_peak`, `tape_bytes` and
         `forward_ticks`: see `ckio.programs.interface.Stats`.
     watch
-        A function that is called with each event after it has happened, as by `ckio.run`, for
-        example to show the progress. An exception that it raises ends the run. A program that is
-        reversed with a single tape has no events.
+        A function that is called after each event with this event, for example to show the
+        progress. `ckio.run` has the same argument. An exception that it raises ends the run. A
+        program that is reversed with a single tape has no events.
 
     Returns
     -------
@@ -377,7 +381,7 @@ def checkpoint_vjp(
         For the same reasons as `vjp`. Also if `directory` cannot be used, or if it contains a run
         of other code or other inputs.
     StorageError
-        If a level failed, and the run cannot continue without it.
+        A level failed, and the run cannot continue without it.
     """
     live = Live(watch)
     task = task_of(p, x, ybar, options, live)
@@ -399,7 +403,7 @@ def checkpoint_vjp(
 
 @contextmanager
 def _as_raised() -> Iterator[None]:
-    """Raise the program's own exceptions, as `vjp` does, with a note."""
+    """Raise the program's own exceptions instead of RunFailed, with a note."""
     try:
         yield
     except RunFailed as failed:
@@ -462,8 +466,8 @@ def _in_directory(place: Path, task: Task[S]) -> ProgramModel[S]:
             steps = _forward(task, backend)
             try:
                 replace(manifest, steps=steps).store(place)
-            except OSError as error:  # time alone is lost: whoever resumes runs forward once more
-                log.warning("%s: that the end is known cannot be noted: %s", place, error)
+            except OSError as error:  # only time is lost: a resumed run would run forward again
+                log.warning("%s: the number of steps cannot be stored: %s", place, error)
         model = _back(task, steps, backend)
         backend.remove()
         (place / MANIFEST).unlink()
@@ -487,7 +491,7 @@ def _manifest(place: Path, task: Task[S], backend: Directory) -> ProgramManifest
     stored = _stored(place / MANIFEST)
     changed = [name for name in _CHANGED if getattr(stored, name) != getattr(wanted, name)]
     if changed == ["ybar"] and all(map(_is_state, backend.keys())):
-        stored = replace(stored, ybar=wanted.ybar)  # on which no state depends
+        stored = replace(stored, ybar=wanted.ybar)  # no stored state depends on ybar
         with _usable(place):
             stored.store(place)
     elif changed:
@@ -514,7 +518,7 @@ def _stored(path: Path) -> ProgramManifest:
         return ProgramManifest(**json.loads(text))
     except (ValueError, TypeError) as error:
         raise BadInput(
-            f"{path} does not say what was run: {error}; give another directory"
+            f"{path} does not describe a run: {error}; give another directory"
         ) from error
 
 
@@ -524,7 +528,7 @@ def _usable(place: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         raise BadInput(
-            f"the directory {str(place)!r} cannot be used: {error}; give another one"
+            f"the directory {str(place)!r} cannot be used: {error}; give another directory"
         ) from error
 
 
@@ -549,7 +553,7 @@ def _back(task: Task[S], steps: int, backend: Directory) -> ProgramModel[S]:
     def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
         try:
             return recover(chain, rest, stored, level=0, every=every)
-        except BadInput:  # there is no room for an adjoint any more
+        except BadInput:  # there is no free slot for an adjoint
             return recover(chain, rest, stored, level=None, every=inf)
 
     before = TimelineRecorder().timeline(Actions.of(()))

@@ -5,9 +5,9 @@
     copy, QuickCopy          copies of values
     span                     the addresses of an array
 
-Arrays that share memory share it again when they are restored, with the same strides, because a sum
-goes over an array in the order of its memory, and another order would round differently. Shared
-memory is stored once, from the first byte of these arrays to the last.
+Arrays that share memory also share it when they are restored, with the same strides. The reason is
+that NumPy adds the entries of an array in the order of its memory, and another order would round
+differently. Shared memory is stored once, from the first byte of these arrays to the last.
 """
 
 import importlib
@@ -25,30 +25,30 @@ from numpy.typing import NDArray
 from ckio.errors import BadInput
 
 Json: TypeAlias = Any
-"""A value that JSON has: None, bool, int, float, str, and lists and dicts (by str) of them."""
+"""A value of JSON: None, bool, int, float, str, and lists of them and dicts with keys of text."""
 
 Wrap = Callable[[str, Any], Any]
-"""A function from the name of a memory and its array or number to the object that replaces it."""
+"""A function of the name and value of an array or number. It returns the object for the value."""
 
 Span = tuple[int, int]
-"""The address of the first byte, and that after the last byte."""
+"""The address of the first byte, and the address after the last byte."""
 
 _PLAIN: Final = (type(None), bool, int, str)
 _KINDS: Final = frozenset("biufcSUmM")
-"""Kinds of arrays that a checkpoint can hold."""
+"""Kinds of arrays that a checkpoint can store."""
 
 _SIZES: Final = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
-"""NumPy's scalars that python has a number for, by kind, with their largest size."""
+"""The kinds of NumPy's scalars that Python's numbers can represent, with their largest size."""
 
 _OBJECTS: Final = {"same", "list", "dict", "dtype", "random", "import"}
-"""Codes of objects that have an identity, so that several references lead to one object."""
+"""Codes of objects with an identity: several references to such an object must stay the same."""
 
 
 # Structures and their leaves
 
 
 def leaves(tree: object, name: str, /) -> dict[str, Any]:
-    """Return each leaf by the path to it, `name.index` or `name.key`; None has none.
+    """Return each leaf by its path, for example `name.index` or `name.key`. None is not a leaf.
 
     >>> leaves({"u": 1.0, "history": [2.0, None, (3.0,)]}, "y")
     {'y.u': 1.0, 'y.history.0': 2.0, 'y.history.2.0': 3.0}
@@ -98,7 +98,7 @@ def _shape(tree: object) -> object:
 
 @dataclass(frozen=True)
 class Heap:
-    """Values as a structure and pieces of memory.
+    """Values, divided into a structure and pieces of memory.
 
     Attributes
     ----------
@@ -109,8 +109,8 @@ class Heap:
         itself if that is contiguous and no other array shares its memory. Otherwise it is a
         one-dimensional array of all bytes from the first to the last.
     holders : dict of str to list
-        The original objects of each piece of memory, before `value_of`, and each number that has a
-        derivative: float, complex, and numpy's numbers of these kinds.
+        The original objects of each piece of memory, before `value_of`, and of each number that has
+        a derivative: float, complex, and numpy's numbers of these kinds.
     """
 
     structure: Json
@@ -125,8 +125,8 @@ def flatten(
 
     `value_of` maps an object that represents another one to that object. The values may be arrays,
     numbers, text, and tuples, lists and dicts of them; ranges, slices, dtypes and random
-    generators; and functions, classes and modules that can be imported by name. Raises BadInput,
-    which names the path, for anything else.
+    generators; and functions, classes and modules that can be imported by name. For any other
+    value, raises BadInput with its path.
     """
     encoder = _Encoder(value_of)
     structure = {}
@@ -134,7 +134,7 @@ def flatten(
         try:
             structure[name] = encoder.encode(name, value)
         except RecursionError as error:
-            what = "tuples, lists or dicts too deep in each other for a checkpoint; keep them flat"
+            what = "tuples, lists or dicts that are nested too deep for a checkpoint; nest fewer"
             raise BadInput(f"{name} has {what}") from error
     heap = Heap(structure, {}, encoder.holders)
     spans = [span(array) for _, array, _, _ in encoder.arrays]
@@ -164,8 +164,8 @@ def restore(
 class _Encoder:
     """Encodes values, and remembers the objects that it has encoded.
 
-    For each array it stores the path, the array, its original object, and the code that will say
-    which memory it views.
+    For each array it stores the path, the array, its original object, and a code. `flatten` adds to
+    the code which memory the array views.
     """
 
     def __init__(self, value_of: Callable[[Any], Any]) -> None:
@@ -173,7 +173,7 @@ class _Encoder:
         self.holders: dict[str, list[Any]] = {}
         self._value_of = value_of
         self._paths: set[str] = set()
-        self._seen: dict[int, tuple[str, object]] = {}  # kept, so that no id is used twice
+        self._seen: dict[int, tuple[str, object]] = {}  # keeps objects, so that ids stay unique
 
     def encode(self, path: str, holder: object) -> Json:  # noqa: PLR0911, PLR0912 - each kind
         """Return the code of one value and its parts."""
@@ -187,7 +187,7 @@ class _Encoder:
             return self._number(path, value, holder)
         if kind in _PLAIN:
             return value
-        match value:  # these are one value wherever they are equal
+        match value:  # these have no identity: equal values are the same value
             case tuple():
                 named = {"as": _import_name(path, kind)} if hasattr(value, "_fields") else {}
                 return {"tuple": self._items(path, enumerate(value))} | named
@@ -223,14 +223,14 @@ class _Encoder:
     def _new(self, path: str) -> None:
         """Register a path. Raise BadInput if another value has it."""
         if path in self._paths:
-            raise BadInput(f"two values are called {path}; take keys that differ as text")
+            raise BadInput(f"two values are called {path}; use keys that differ as text")
         self._paths.add(path)
 
     def _array(self, path: str, array: NDArray[Any], holder: object) -> Json:
         if type(array) is not np.ndarray or array.dtype.kind not in _KINDS:
             raise BadInput(
                 f"{path} is a {type(array).__name__} of {array.dtype}, which a checkpoint cannot"
-                " hold; make it a plain array of numbers"
+                " store; make it a plain array of numbers"
             )
         self._new(path)
         code: dict[str, Json] = {}
@@ -240,7 +240,10 @@ class _Encoder:
     def _scalar(self, path: str, value: np.generic, holder: object) -> Json:
         kind, size = value.dtype.kind, value.dtype.itemsize
         if kind not in _SIZES or size > _SIZES[kind]:
-            raise BadInput(f"{path} is a {value.dtype}, which a checkpoint cannot hold")
+            raise BadInput(
+                f"{path} is a {value.dtype}, which a checkpoint cannot store; make it a number in"
+                " double precision"
+            )
         code = self._number(path, value, holder) if kind in "fc" else value.item()
         return {"scalar": code, "dtype": value.dtype.str}
 
@@ -254,7 +257,7 @@ class _Encoder:
 
 
 class _Decoder:
-    """Decodes values, and each shared object once."""
+    """Decodes values. A shared object is decoded once."""
 
     def __init__(self, memories: Mapping[str, NDArray[Any]], wrap: Wrap) -> None:
         self._memories, self._wrap = memories, wrap
@@ -284,7 +287,9 @@ class _Decoder:
             case {"slice": ends}:
                 return slice(*self._items(path, enumerate(ends)))
             case dict():
-                raise BadInput(f"{path}: {code!r} is not the code of a value")
+                raise BadInput(
+                    f"{path}: {code!r} is not the code of a value; use another checkpoint"
+                )
             case _:
                 return code
 
@@ -319,7 +324,9 @@ class _Decoder:
         name, key = code["array"], str(code)
         if key not in self._arrays:
             if name not in self._memories:
-                raise BadInput(f"the array {name} is missing in this checkpoint")
+                raise BadInput(
+                    f"the array {name} is missing in this checkpoint; use another checkpoint"
+                )
             array = self._memories[name]
             if "offset" in code:
                 shape, strides = tuple(code["shape"]), tuple(code["strides"])
@@ -359,8 +366,8 @@ def _import_name(path: str, value: object) -> str:
         if _imported(full) is value:
             return full
     raise BadInput(
-        f"{path} is a {type(value).__name__}, which a checkpoint cannot hold; keep arrays and"
-        " numbers, and what can be imported by its name"
+        f"{path} is a {type(value).__name__}, which a checkpoint cannot store; use arrays, numbers,"
+        " and objects that can be imported by name"
     )
 
 
@@ -368,7 +375,9 @@ def _named(path: str, full: str) -> Any:
     try:
         return _imported(full)
     except (ImportError, AttributeError) as error:
-        raise BadInput(f"{path} was {full}, which cannot be imported here: {error}") from error
+        raise BadInput(
+            f"{path} was {full}, which cannot be imported here: {error}; make it importable"
+        ) from error
 
 
 def _imported(full: str) -> object:
@@ -429,7 +438,7 @@ def _overlapping(spans: Sequence[Span]) -> list[list[int]]:
 
 
 def _memory(arrays: Sequence[NDArray[Any]], spans: Sequence[Span]) -> NDArray[Any]:
-    """Return an array that contains all of these: one of them, or all bytes that they span."""
+    """Return an array that contains all of these: one of them, or all bytes of their span."""
     if len(arrays) == 1 and arrays[0].flags.c_contiguous:
         return arrays[0]
     low, high = min(first for first, _ in spans), max(behind for _, behind in spans)
@@ -445,7 +454,7 @@ def _memory(arrays: Sequence[NDArray[Any]], spans: Sequence[Span]) -> NDArray[An
 
 
 class _ByteRow:
-    """Memory from an address on, in numpy's array interface. It keeps its owners alive."""
+    """Memory that begins at an address, in numpy's array interface. It keeps its owners alive."""
 
     def __init__(self, low: int, count: int, dtype: np.dtype[Any], of: Sequence[object]) -> None:
         self._of = of
@@ -455,7 +464,7 @@ class _ByteRow:
 
 
 def _view_code(array: NDArray[Any], memory: NDArray[Any]) -> dict[str, Json]:
-    """Return the code of a view of this memory, which is empty if it is the whole memory."""
+    """Return the code of an array in this memory. It is empty if the array is the whole memory."""
     if array is memory:
         return {}
     offset = _address(array) - _address(memory) if array.size else 0
@@ -479,10 +488,10 @@ class Unclear(Exception):
 
 
 class QuickCopy:
-    """A fast copy of plain values, in which a shared list or array stays shared.
+    """A fast copy of plain values. A shared list or array stays shared.
 
     Lists and dicts are new objects, and arrays are copied in their memory order. Raises Unclear for
-    arrays that may share memory or are not contiguous, and for all other values.
+    arrays that may share memory or are not contiguous, and for all other types of values.
     """
 
     def __init__(self) -> None:
@@ -490,7 +499,7 @@ class QuickCopy:
         self._owners: set[int] = set()
 
     def copy(self, value: Any, /) -> Any:
-        """Return a copy of a value. The caller keeps the value alive as long as this object."""
+        """Return a copy of a value. The caller must keep the value alive as long as this object."""
         kind = type(value)
         if kind in _UNCHANGING:
             return value

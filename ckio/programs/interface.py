@@ -1,7 +1,7 @@
 """The protocol of a program, and functions that apply to every program.
 
     primops(p, *x)             return y and the number of ticks
-    checkpoint(p, x, ticks)    return the state after so many ticks
+    checkpoint(p, x, ticks)    return the state after the given number of ticks
     resume(p, state)           return y, computed from that state
     vjp(p, x, ybar)            return y and the cotangent of x, with one tape of all ticks
 
@@ -46,7 +46,7 @@ class Program(Protocol[S]):
     Attributes
     ----------
     fingerprint : str
-        Identifies the code and its constants. Only states with the same fingerprint are compatible.
+        A hash of the code and its constants. Only states with the same fingerprint are compatible.
     """
 
     @property
@@ -56,7 +56,9 @@ class Program(Protocol[S]):
         """Return the state before the first tick. Each input is copied."""
 
     def advance(self, state: S, limit: float = inf, /) -> tuple[S, int, bool]:
-        """Run at most `limit` ticks. Return the new state, the ticks run, and if it has finished.
+        """Run at most `limit` ticks.
+
+        Return the new state, the number of ticks, and whether the program has finished.
 
         The given state is not changed, and it shares no memory with the new state.
         """
@@ -67,16 +69,16 @@ class Program(Protocol[S]):
     def pullback(self, state: S, ticks: int, cotangent: Cotangent, /) -> dict[str, NDArray[Any]]:
         """Run `ticks` ticks with a tape, and propagate a cotangent backwards along it.
 
-        The argument is the cotangent of the state that is reached, and the result is the cotangent
-        of `state`. The program may finish before all ticks are run. Each array has the shape and
-        dtype of its leaf; the shape of a number is ().
+        The argument is the cotangent of the state after these ticks, and the result is the
+        cotangent of `state`. The program may finish before all ticks are run. Each array has the
+        shape and dtype of its leaf; the shape of a number is ().
         """
 
     def pack(self, state: S, /) -> tuple[dict[str, NDArray[Any]], Json]:
         """Return a state as plain data. Raise BadInput if another process could not read it."""
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]], meta: Json, /) -> S:
-        """Return the state that was packed, in newly allocated memory.
+        """Return the state that `pack` returned as plain data, in newly allocated memory.
 
         Raises BadInput if the state has another fingerprint or is incomplete.
         """
@@ -86,15 +88,15 @@ Stats = MutableMapping[str, int]
 """Counts that `vjp` and `checkpoint_vjp` write into a mapping.
 
     ticks            length of the program
-    base             ticks that are taped at a time
+    base             number of ticks that are taped at a time
     live_peak        the most checkpoints that were stored at a time
-    tape_peak        operations on the largest tape
+    tape_peak        number of operations on the largest tape
     tape_bytes       bytes that these operations store
-    forward_ticks    ticks that were run forward in all, with or without a tape; the first ticks,
-                     which `checkpoint_vjp` runs to estimate costs, are not counted
+    forward_ticks    total number of ticks that were run forward, with or without a tape, except
+                     those that `checkpoint_vjp` runs at first to estimate costs
 """
 
-_ASKED: Final = "start", "advance", "result", "pullback", "pack", "unpack"
+_METHODS: Final = "start", "advance", "result", "pullback", "pack", "unpack"
 """The methods of a program."""
 
 
@@ -107,7 +109,7 @@ def primops(p: Program[S], /, *x: Any) -> tuple[Any, int]:
 def checkpoint(p: Program[S], x: Any, ticks: int) -> S:
     """Return the state after `ticks` ticks, or the finished state if the program ends before.
 
-    Raises BadInput if `ticks` is not a whole number from 0.
+    Raises BadInput if `ticks` is not a whole number >= 0.
     """
     if not is_whole(ticks) or ticks < 0:
         raise BadInput(f"checkpoint: ticks = {ticks!r}; it must be a whole number of at least 0")
@@ -122,9 +124,10 @@ def resume(p: Program[S], state: S) -> Any:
 def vjp(p: Program[S], x: Any, ybar: Any, *, stats: Stats | None = None) -> tuple[Any, Any]:
     """Return y, and the cotangent of x for the cotangent `ybar` of y, by plain reverse mode.
 
-    The tape grows with the number of ticks. `checkpoint_vjp` returns the same with a tape that does
-    not grow. Raises BadInput if `ybar` does not have the structure of y, or if x or y consist only
-    of integers or text, which have no derivative.
+    The tape grows with the number of ticks. `checkpoint_vjp` returns the same with a tape of
+    bounded size. `stats` is a mapping that receives the counts of `Stats`. Raises BadInput if
+    `ybar` does not have the structure of y, or if x or y consist only of integers or text, which
+    have no derivative.
     """
     start = begin(p, x)
     check_inputs(x)
@@ -140,17 +143,18 @@ def vjp(p: Program[S], x: Any, ybar: Any, *, stats: Stats | None = None) -> tupl
 
 def begin(p: Program[S], x: Any, /) -> S:
     """Return the state before the first tick. Raise BadInput if p is not a program."""
-    if lacking := [name for name in _ASKED if not hasattr(p, name)]:
+    if lacking := [name for name in _METHODS if not hasattr(p, name)]:
         raise BadInput(
-            f"{p!r} is no program, as it has no {lacking[0]!r}: put @program before a function of"
-            " NumPy arrays, or make one of a function of JAX by jax_program"
+            f"{p!r} is no program, because it has no method {lacking[0]!r}; put @program before a"
+            " function of NumPy arrays, or call jax_program for a function of JAX"
         )
     try:
         return p.start(*inputs(x))
     except (TypeError, BadInput) as error:
         if not isinstance(x, tuple):
             error.add_note(
-                f"x is of type {type(x).__name__}, and so it is one input; several are a tuple"
+                f"x is of type {type(x).__name__}, and so it is one input; give several inputs as a"
+                " tuple"
             )
         raise
 
@@ -169,7 +173,7 @@ def check_inputs(x: Any, /) -> None:
     """Raise BadInput if none of the inputs has a derivative."""
     if not any(map(has_derivative, leaves(x, "x").values())):
         raise BadInput(
-            "no input has a derivative: x holds no number that is float or complex; write 3.0 in"
+            "no input has a derivative: x must contain float or complex numbers; write 3.0 in"
             " place of 3, and give arrays as x.astype(float)"
         )
 
@@ -184,11 +188,11 @@ def seed(y: Any, ybar: Any, /) -> dict[str, NDArray[Any]]:
     """Return the cotangent of a finished state. Raise BadInput if ybar does not fit y."""
     if not any(map(has_derivative, leaves(y, "y").values())):
         raise BadInput(
-            f"y = {y!r} has no derivative: the program must return numbers that are float or"
-            " complex, or arrays of them"
+            f"y = {y!r} has no derivative; let the program return float or complex numbers, or"
+            " arrays of them"
         )
     if not same(y, ybar):
-        raise BadInput(f"ybar = {ybar!r} does not have the structure of y, which is {y!r}")
+        raise BadInput(f"ybar = {ybar!r} does not fit y = {y!r}; give it the structure of y")
     given = leaves(ybar, "y")
     cotangent = {}
     for name, value in leaves(y, "y").items():
@@ -254,7 +258,7 @@ _METERS: ContextVar[tuple[Meter, ...]] = ContextVar("meters", default=())
 
 @contextmanager
 def metered() -> Iterator[Meter]:
-    """Measure all ticks and tapes within the context."""
+    """Measure all ticks and tapes in a `with` block."""
     meter = Meter()
     token = _METERS.set((*_METERS.get(), meter))
     try:
@@ -264,13 +268,13 @@ def metered() -> Iterator[Meter]:
 
 
 def taped(nodes: int, nbytes: int, /) -> None:
-    """Report a complete tape of so many operations and bytes."""
+    """Report the numbers of operations and bytes of a complete tape to all meters."""
     for meter in _METERS.get():
         meter.nodes = max(meter.nodes, nodes)
         meter.nbytes = max(meter.nbytes, nbytes)
 
 
 def passed(ticks: int, /) -> None:
-    """Report that so many ticks have been run."""
+    """Report a number of ticks that have been run to all meters."""
     for meter in _METERS.get():
         meter.ticks += ticks

@@ -1,8 +1,9 @@
 """A program as a model, whose steps consist of `base` ticks each.
 
-Step k consists of `base` ticks from tick k * base on, x_k is the state before them, and there are
-n = ceil(ticks / base) steps. So every schedule, level, simulator and recovery applies to a program.
-The size of a state is known only when it is reached; until then a chain contains an estimate.
+Step k consists of the ticks from k * base to (k + 1) * base, x_k is the state before them, and
+there are n = ceil(ticks / base) steps. For example, 17 ticks with base = 2 are 9 steps, of which
+the last has one tick. So every schedule, level, simulator and recovery applies to a program. The
+size of a state is known only when it is reached. Until then a chain contains an estimate.
 """
 
 import json
@@ -47,7 +48,8 @@ _END: Final = "end."
 _NODE: Final = 192
 """Bytes of Python's own objects for each operation on a tape, in addition to its arrays.
 
-They are about half as many for numbers, and twice as many for arrays that are changed in place.
+The true value is about half of this for numbers, and twice this for arrays that are changed in
+place.
 """
 
 _NEAR: Final = 16
@@ -71,11 +73,11 @@ class Pulling(Generic[S]):
     Attributes
     ----------
     ticks : int
-        Ticks that were run forward so far, with or without a tape.
+        Number of ticks that were run forward so far, with or without a tape.
     seconds : float
-        Measured duration of a tick without a tape; 0 before the first one.
+        Measured seconds of a tick without a tape; 0 before the first tick.
     rate : float or None
-        Bytes of tape per tick of the ticks that were reversed last; None before the first ones.
+        Bytes of tape per tick of the ticks that were reversed last; None before the first reverse.
     """
 
     def __init__(self, program: Program[S], budget: float | None = None, /) -> None:
@@ -86,7 +88,7 @@ class Pulling(Generic[S]):
         self._budget = inf if budget is None else budget
 
     def advance(self, state: S, limit: float, /) -> tuple[S, int, bool]:
-        """Run ticks, as `Program.advance` does, and measure them."""
+        """Run ticks like `Program.advance`, and measure their time."""
         before = time.perf_counter()
         after, ticks, finished = self._program.advance(state, limit)
         self._took += time.perf_counter() - before
@@ -99,13 +101,13 @@ class Pulling(Generic[S]):
         return self._took / self._plain if self._plain else 0.0
 
     def back(self, state: S, ticks: int, cotangent: Cotangent, /) -> Arrays:
-        """Return the cotangent of `state` from that of the state so many ticks later.
+        """Return the cotangent of `state` from the cotangent of the state `ticks` ticks later.
 
         If a tape would be larger than the budget, the ticks are reversed in halves, the later half
         first. The size of the tape is estimated from its first ticks and from the ticks after it,
-        which have been reversed already. So the division depends only on the program, and on `rate`
-        if another process began. For example, if 100 ticks of 3 kB each must fit into 200 kB, the
-        last 50 are taped and reversed, and then the first 50.
+        which have been reversed already. Therefore the division depends only on the program, and on
+        `rate` if another process began the reverse run. For example, if 100 ticks of 3 kB each must
+        fit into 200 kB, the last 50 are taped and reversed, and then the first 50.
         """
         if self._budget < inf and ticks > 1 and ticks * self._most(state, ticks) > self._budget:
             half = ticks // 2
@@ -119,7 +121,7 @@ class Pulling(Generic[S]):
 
     def _most(self, state: S, ticks: int) -> float:
         """Return an estimate of the bytes of tape per tick, from some of the next ticks."""
-        some = min(64, max(ticks // 16, min(8, ticks // 2)))  # one alone may be unlike the others
+        some = min(64, max(ticks // 16, min(8, ticks // 2)))  # a single tick may not be typical
         if self.rate is None:
             self.rate = rate(self._program, self.advance(state, ticks - some)[0], some)
             self._count(some)
@@ -141,35 +143,39 @@ def as_chain(
     ybar: Any = 1.0,
     on_step: Callable[[int], None] | None = None,
 ) -> "ProgramModel[S]":
-    """Return a model whose steps are `base` ticks of the program each; see `ProgramModel`."""
+    """Return a model of the program, whose steps consist of `base` ticks each.
+
+    `x` and `ybar` are the same as for `checkpoint_vjp`. `on_step` is called after each step; see
+    `ProgramModel`. Raises BadInput for an invalid base.
+    """
     return ProgramModel(program, x, base, ybar=ybar, on_step=on_step)
 
 
 class ProgramModel(Generic[S]):
-    """A program with its inputs as a model, whose functional is J = Re <ybar, y>.
+    """A program with its inputs as a model. Its functional is J = Re <ybar, y>.
 
-    A step that is recorded stores its first state, and it is taped when it is reversed.
+    To record a step, the model only keeps the first state. The step is taped when it is reversed.
 
     Parameters
     ----------
     program, x, ybar
         The program, a tuple of its inputs or its single input, and the cotangent of y.
     base
-        Ticks of a step, which are taped together.
+        Number of ticks of a step, which are taped together.
     budget
         Bytes that a tape may take. A step with a larger tape is reversed in halves.
     on_step
-        A function that is called with the position after each step, forward and backward. It is not
-        called between steps that are run together.
+        A function that is called after each step, forward and backward, with the number of the step
+        that is reached. It is not called between steps that are run together.
 
     Attributes
     ----------
     base : int
-        Ticks of a step.
+        Number of ticks of a step.
     estimated : bool
         True, because the bytes of a checkpoint are known only when it is written.
     steps, ticks : int or None
-        The length of the program, after its end was reached.
+        The length of the program in steps and in ticks; None before its end was reached.
     """
 
     estimated: Final = True
@@ -185,7 +191,7 @@ class ProgramModel(Generic[S]):
         on_step: Callable[[int], None] | None = None,
     ) -> None:
         if not is_whole(base) or base < 1:
-            raise BadInput(f"as_chain: base = {base!r}; it must be a whole number of ticks from 1")
+            raise BadInput(f"as_chain: base = {base!r}; it must be a whole number of ticks >= 1")
         self.on_step = on_step
         self.steps: int | None = None
         self.ticks: int | None = None
@@ -210,7 +216,7 @@ class ProgramModel(Generic[S]):
 
     @property
     def forward_ticks(self) -> int:
-        """Ticks that were run forward so far, with or without a tape."""
+        """The number of ticks that were run forward so far, with or without a tape."""
         return self._pulling.ticks
 
     @property
@@ -246,7 +252,7 @@ class ProgramModel(Generic[S]):
         """The inputs that have a derivative, by name. Change them only before the first step."""
         return self._control
 
-    # What it computes
+    # Steps
 
     def advance(self, begin: int, end: int, /) -> int:
         return self._forward(self._depart(begin), begin, end)
@@ -286,9 +292,9 @@ class ProgramModel(Generic[S]):
     def measure(self) -> Chain:
         """Run the program, return to x_0, and return its chain for planners.
 
-        The seconds are those of a step of this run, and of reversing the first step. To record a
-        step takes no time, because it is taped when it is reversed. The size of restart data is
-        that of the largest state.
+        The seconds are the mean of the steps in this run, and the time to reverse the first step.
+        To record a step takes no time, because it is taped when it is reversed. The size of restart
+        data is that of the largest state.
         """
         reached = -1
         while self.steps is None and self._at > reached:
@@ -313,12 +319,21 @@ class ProgramModel(Generic[S]):
     # Checkpoints
 
     def layout(self, key: Key, /) -> Layout:
-        """Return the layout of a checkpoint, or the largest so far if the model is elsewhere."""
+        """Return the layout of a checkpoint.
+
+        If the model is not at its step, the layout is one field with the bytes of the largest
+        checkpoint so far.
+        """
         if key.name:
-            raise UnsupportedKind(f"{key}: a program stores whole states, not single variables")
+            raise UnsupportedKind(
+                f"{key}: a program stores whole states, not single variables; use a planner of"
+                " whole states"
+            )
         match key.kind:
             case Kind.TAPE:
-                raise UnsupportedKind("the tapes of programs cannot be stored; record them again")
+                raise UnsupportedKind(
+                    f"{key}: a program stores no tapes; use a planner that stores restart data only"
+                )
             case Kind.RESTART if key.step == self._at or not self._seen[key.kind]:
                 layout = self._restart()[0]
             case Kind.ADJOINT if self._cotangent is not None and self._end is not None:
@@ -335,12 +350,12 @@ class ProgramModel(Generic[S]):
 
     def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
         if not layout or layout[0].name != META:
-            raise BadInput(f"{key} was not stored by a program")
+            raise BadInput(f"{key} was not stored by a program; use the model that stored it")
         return self._load(key, layout)
 
     @contextmanager
     def _load(self, key: Key, layout: Layout) -> Generator[Buffers]:
-        self._packed = None  # a copy of what there still is
+        self._packed = None  # frees the copy of the current state
         arrays = [empty(field.shape, field.dtype) for field in layout]
         yield [as_bytes(array) for array in arrays]
         data, meta = _decoded(arrays)
@@ -368,7 +383,7 @@ class ProgramModel(Generic[S]):
             elif begin == 0:
                 self._state = self._start()
             else:
-                raise RunFailed(f"x_{begin} is not in memory; read a checkpoint first")
+                raise RunFailed(f"x_{begin} is not in memory; read its checkpoint first")
             self._at, self._packed = begin, None
         return self._state
 
@@ -383,7 +398,7 @@ class ProgramModel(Generic[S]):
         return begin(self._program, tuple(x) if isinstance(self._x, tuple) else next(x))
 
     def _forward(self, state: S, begin: int, end: int) -> int:
-        self._packed = None  # a copy of what is left now
+        self._packed = None  # frees the copy of the state before
         after, ticks, done = self._pulling.advance(state, (end - begin) * self.base)
         reached = begin + ceil(ticks / self.base)
         self._state, self._packed, self._at = after, None, reached
@@ -396,7 +411,7 @@ class ProgramModel(Generic[S]):
 
     def _finished(self) -> S:
         if self._end is None:
-            raise RunFailed("the program has not been run to its end: y is not known")
+            raise RunFailed("y is not known before the program has ended; run it to its end first")
         return self._end
 
     def _restart(self) -> Packed:
@@ -420,7 +435,7 @@ class ProgramModel(Generic[S]):
 def _encoded(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Json]) -> Packed:
     """Return the fields of a checkpoint: JSON that describes the arrays, and the arrays.
 
-    The JSON contains their names, because some names are impossible in files, and the dtypes of
+    The JSON contains the names, because some names are not allowed in files, and the dtypes of
     other libraries.
     """
     others = {name: a.dtype.name for name, a in arrays.items() if np.dtype(a.dtype.str) != a.dtype}

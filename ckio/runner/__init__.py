@@ -1,4 +1,4 @@
-"""The runner: a schedule performed on a real model and real storage."""
+"""The runner: it performs a schedule with a real model and real storage levels."""
 
 from collections.abc import Callable, Sequence
 
@@ -29,43 +29,47 @@ def run(
     watch: Watcher | None = None,
     stop: Stop | None = None,
 ) -> Timeline:
-    """Perform a schedule and return when each action began and ended, in seconds from the start.
+    """Perform a schedule and return the begin and end of each action, in seconds from the start.
 
     Parameters
     ----------
     schedule
-        What to do; the whole of it is checked by the rules of the Machine before anything is done.
+        The actions. Before the first one, the whole schedule is checked by the rules of `Machine`.
     platform
-        What it was planned for; names and capacities of the levels.
+        The platform for which the schedule was planned, with names and capacities of the levels.
     model
-        A fresh model at x_0, or whatever `schedule.stored` was saved from.
+        A fresh model at x_0, or the model from which the keys in `schedule.stored` were saved.
     backends
-        One open storage level for each level of the platform, in its order. They stay open.
+        One open storage level for each level of the platform, in the same order. They stay open.
     overlap
-        How much storage may go on behind the computation, by the rules of `ckio.overlap`; a thread
-        for each channel does it. What is written behind counts as stored when this returns.
+        How many transfers may be concurrent with the computation, by the rules of `ckio.overlap`.
+        There is one thread for each channel. All writes are complete when this function returns.
     clock
-        What measures; the wall clock by default.
+        The clock for all times; by default the clock of the machine.
     watch
-        Called with each event after it has happened; what it raises ends the run as it is.
+        Function that is called with each event after it has happened. If it raises an error, the
+        run ends immediately with this error.
     stop
-        Asked now and then, also within long actions; `Stopped` is raised once it says yes: see
-        `perform`, which is this for those who want no timeline, or leave in the middle.
+        Function that is called from time to time, also within long actions. If it returns True,
+        `Stopped` is raised; see `perform`. (`perform` is the same as `run`, for callers that need
+        no timeline or leave the run before its end.)
 
     Raises
     ------
     IllegalAction
-        The schedule breaks a rule.
+        The schedule breaks a rule of `Machine`.
     BadInput
-        Something does not fit together, or the levels have no room for the plan: before the start.
+        The arguments do not fit together, or the plan does not fit the levels. This is raised
+        before the first action.
     StorageError
-        A level failed; its name and the action are in the message, and their numbers in `level`
-        and `action`. What was stored is intact.
+        A level failed. The message has the name of the level and the action; `level` and `action`
+        are their numbers. The stored checkpoints are intact.
     Stopped
-        `stop` said yes.
+        `stop` returned True.
     RunFailed
-        The model finished before the schedule's last step; or it, or a backend, raised something
-        that is not ckio's own: then that is the `__cause__`, and the message names the action.
+        The model finished before the last step of the schedule; or the model or a backend raised an
+        error that is not one of ckio's. Then this error is the `__cause__`, and the message names
+        the action.
     """
     recorder, behind = TimelineRecorder(), TransferRecorder()
     times = performed(

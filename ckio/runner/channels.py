@@ -1,11 +1,13 @@
-"""The channels: threads that move checkpoints between the far levels and memory.
+"""The channels: threads that transfer checkpoints between the far levels and memory.
 
-Who asks `Traffic`, or tells it something, holds the one lock, `turn`; what takes long is done
-without it. An idle channel is told what to do by whoever has changed something.
+A thread that calls `Traffic` must have the lock `turn`. There is only one such lock, and long work
+is done without it. After each change, the thread that made it starts new transfers on idle
+channels.
 
-Where a transfer fails its channel begins nothing more; a read ahead is the exception, and fails
-when the program comes to it. The error is raised where the program comes to that channel or cannot
-go on without it, or else in the end. All other channels write what is staged before.
+If a transfer fails, its channel begins no more transfers. A failed read ahead is an exception: it
+fails only when the program comes to this read. The error is raised when the program uses the
+channel or waits for it, or else at the end. Before that, all other channels write their staged
+checkpoints.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,13 +30,13 @@ from ckio.platform.clock import Clock
 from ckio.runner.perform import Moved, named, own, where
 
 Place = tuple[int, Key]
-"""A level and what lies there."""
+"""The number of a level, and a key on it."""
 
 _INTERRUPTS = KeyboardInterrupt, SystemExit
-"""What does not wait until all is written."""
+"""Errors after which the run does not wait until all staged checkpoints are written."""
 
 _LOOK = 0.1
-"""Seconds after which who waits looks up: a signal just before a wait does not end the wait."""
+"""Maximum seconds of a single wait, because a signal just before a wait does not end it."""
 
 
 @dataclass(slots=True)
@@ -44,13 +46,15 @@ class Staged:
     Attributes
     ----------
     transfer : Transfer
-        What moves it between here and its level.
+        The transfer between the staging memory and its level.
     form : Form
     loan : Loan
+        The staging memory.
     ended : bool
         Whether the transfer has ended.
     given : buffers or None
-        Where the model has it that handed it over; the loan is of no memory then.
+        The model's own buffers, if the model passed the checkpoint without a copy. Then the loan
+        has no memory.
     """
 
     transfer: Transfer
@@ -61,19 +65,19 @@ class Staged:
 
     @property
     def buffers(self) -> Buffers:
-        """The fields; in staging memory, one behind the other."""
+        """The buffers of the fields; in staging memory they follow each other."""
         return cut(self.loan.memory, self.form) if self.given is None else self.given
 
 
 def cut(memory: memoryview, form: Form, /) -> Buffers:
-    """The fields of a checkpoint in one piece of memory."""
+    """Return the buffers of the fields of a checkpoint that is in one piece of memory."""
     cuts = accumulate(form.sizes, initial=0)
     return [memory[begin:end] for begin, end in pairwise(cuts)]
 
 
 @dataclass(frozen=True, slots=True)
 class TransferFailure:
-    """A transfer that failed while the program was elsewhere.
+    """A transfer that failed in the background.
 
     Attributes
     ----------
@@ -81,7 +85,7 @@ class TransferFailure:
     error : CkioError
         The error that ends the run.
     words : str
-        Its words, before it is said what they are about.
+        The message of the error, without the action.
     """
 
     transfer: Transfer
@@ -89,7 +93,7 @@ class TransferFailure:
     words: str
 
     def named(self, platform: Platform) -> CkioError:
-        """Return the error, which names the transfer and not where the program was then."""
+        """Return the error with the action of the transfer, not the program's current action."""
         self.error.args = (self.words,)
         return named(self.error, self.transfer.row, self.transfer.action, platform)
 
@@ -97,16 +101,16 @@ class TransferFailure:
 class Channels:
     """The channels of a run, and the staging memory that they use.
 
-    A context: their threads live as long as it is entered. Its end waits until what is staged is
-    written, unless it comes by an interrupt: then until what is being moved has arrived.
+    This is a context manager; the threads live within the context. Its exit waits until all staged
+    checkpoints are written; after an interrupt, only until the current transfers have ended.
 
     Attributes
     ----------
     traffic : Traffic
     turn : Condition
-        All methods are called by who has acquired it.
+        The lock; a caller of any method must have acquired it.
     forms : dict
-        What lies, or is going to lie, on each far level: {(level, key): its form}.
+        The forms of the checkpoints that are, or will be, on far levels: {(level, key): form}.
     """
 
     def __init__(
@@ -126,14 +130,14 @@ class Channels:
         self._clock, self._moved = clock.now, moved
         names = traffic.channels
         self._now: list[Transfer | None] = [None] * len(names)
-        self._halted = False  # nothing begins any more
-        self._waits = False  # the program waits for a transfer, and goes on before others begin
-        self._direct: Buffers = ()  # the model's own, of the direct transfer
+        self._halted = False  # no more transfers begin
+        self._waits = False  # the program waits; it must continue before other transfers begin
+        self._direct: Buffers = ()  # the model's own buffers, for the direct transfer
         self._staged: dict[int, Staged] = {}  # by row
-        self._left = [0.0] * len(names)  # seconds until a channel has written what is staged
-        self._copied: Staged | None = None  # what the program copies from just now
+        self._left = [0.0] * len(names)  # seconds that each channel needs to write all staged
+        self._copied: Staged | None = None  # the program copies from it now
         self._failures: dict[str, TransferFailure] = {}  # by channel
-        self._unread: dict[int, TransferFailure] = {}  # by row, of reads ahead
+        self._unread: dict[int, TransferFailure] = {}  # failed reads ahead, by row
         self._unwritten: list[Transfer] = []
         self._tasks: list[SimpleQueue[Transfer | None]] = [SimpleQueue() for _ in names]
         self._threads = [
@@ -148,8 +152,8 @@ class Channels:
             except RuntimeError as error:
                 self._stop()
                 raise RunFailed(
-                    f"no thread can be had for channel {name!r} ({error}); allow the process more"
-                    " of them, or run without overlap"
+                    f"no thread can be started for channel {name!r} ({error}); allow the process"
+                    " more threads, or run without overlap"
                 ) from None
         return self
 
@@ -166,10 +170,11 @@ class Channels:
     # For the program
 
     def enter(self, level: int | None = None, direct: Buffers = (), /) -> Handling:
-        """How to do the next action, as soon as it can be begun.
+        """Wait until the next action can begin, and return how it is to be done.
 
-        `level` is the far level that it uses; `direct`, the model's own memory, should it be moved
-        directly. Raises what the channel of this level, or all that it waits for, has failed with.
+        `level` is the number of the far level that the action uses, if any; `direct` are the
+        model's own buffers in case of a direct transfer. Raises the error of this level's channel,
+        or of another one if the action would have to wait for it forever.
         """
         self._direct = direct
         self._check(level)
@@ -178,14 +183,14 @@ class Channels:
         return step
 
     def leave(self) -> None:
-        """The current action has been done."""
+        """Finish the current action, which has been done."""
         copied, self._copied = self._copied, None
         if copied is not None and copied.ended:
             self.give_back(copied.transfer)
         self.traffic.leave()
 
     def begin(self) -> None:
-        """Let all channels that are idle begin what they can."""
+        """Start transfers on all idle channels, as far as the rules permit."""
         for number, now in enumerate(self._now):
             if now is None and not self._halted:
                 transfer = self._now[number] = self.traffic.begin(number)
@@ -195,7 +200,7 @@ class Channels:
     def land(self, level: int, /) -> None:
         """Wait until the direct transfer has ended.
 
-        Whatever is raised, no thread is at the model's memory any more.
+        After any error, too, no thread uses the model's memory any more.
         """
         try:
             while not self.traffic.ended():
@@ -216,7 +221,10 @@ class Channels:
             self._wait(level)
 
     def stage(self, transfer: Transfer, form: Form, /, *, given: bool = False) -> Staged:
-        """Memory for a transfer; what is `given` by the model is there already, and only counts."""
+        """Return staging memory for a transfer.
+
+        If the model passes the checkpoint without a copy (`given`), its bytes only count.
+        """
         lend = self._lender.hold if given else self._lender.lend
         staged = Staged(transfer, form, lend(form.nbytes))
         self._staged[transfer.row] = staged
@@ -224,21 +232,24 @@ class Channels:
         return staged
 
     def staged(self, transfer: Transfer, /) -> Staged:
-        """What the program is going to copy from; raises what reading it has failed with."""
+        """Return the staged checkpoint of a read; raises the error if the read has failed.
+
+        The program copies from it until `leave`.
+        """
         if (failure := self._unread.get(transfer.row)) is not None:
             raise failure.error
         self._copied = self._staged[transfer.row]
         return self._copied
 
     def give_back(self, transfer: Transfer, /) -> None:
-        """The memory of a transfer is not needed any more."""
+        """Return the staging memory of a transfer to the level that lent it."""
         staged = self._staged.pop(transfer.row)
         self._left[self.traffic.channel(transfer)] -= self._price(staged)
         self._lender.give_back(staged.loan)
 
     @property
     def behind(self) -> float:
-        """About the seconds until all that is staged is written, as the levels are priced."""
+        """Estimated seconds until all staged checkpoints are written, by the levels' costs."""
         return max(self._left, default=0.0)
 
     def _price(self, staged: Staged) -> float:
@@ -253,7 +264,7 @@ class Channels:
                 raise failure.error
 
     def _wait(self, level: int | None) -> None:
-        """Wait until a transfer has ended; raises what failed, if nothing else would end."""
+        """Wait until a transfer has ended; raises a failure if no transfer is left to wait for."""
         self.begin()
         if not any(self._busy()):
             for failure in self._failures.values():
@@ -267,7 +278,7 @@ class Channels:
         self._check(level)
 
     def _busy(self) -> Iterator[Transfer]:
-        """What is being moved."""
+        """Yield the current transfers."""
         for name, now in zip(self.traffic.channels, self._now, strict=True):
             if now is not None and name not in self._failures:
                 yield now
@@ -275,7 +286,7 @@ class Channels:
     # The threads
 
     def _serve(self, number: int) -> None:
-        """A channel: one transfer after the other."""
+        """Execute the transfers of a channel, one after the other."""
         while (transfer := self._tasks[number].get()) is not None:
             try:
                 start = self._clock()
@@ -285,13 +296,13 @@ class Channels:
                     if self._moved is not None:
                         self._moved(transfer.row, start, stop, nbytes)
                     self._ended(number, transfer)
-            except BaseException as error:  # all of them: nobody would wait for an end any more
+            except BaseException as error:  # every error, or the program would wait forever
                 failed = own(error)
                 with self.turn:
                     self._failed(number, TransferFailure(transfer, failed, str(failed)))
 
     def _move(self, transfer: Transfer) -> int:
-        """Between a level and memory; returns the bytes that reached or left the level."""
+        """Execute a transfer; return the bytes that were written to or read from the level."""
         match transfer.action:
             case Discard(key, level):
                 self._backends[level].discard(key)
@@ -335,7 +346,7 @@ class Channels:
     # The end
 
     def _drain(self) -> None:
-        """Write what is staged."""
+        """Wait until all staged checkpoints are written."""
         with self.turn:
             self.traffic.stop()
             self.begin()
@@ -343,7 +354,7 @@ class Channels:
                 self.turn.wait(_LOOK)
 
     def _stop(self) -> None:
-        """Let the threads end what they are at, whatever happens, and take back the memory."""
+        """End the threads after their current transfers, and return all staging memory."""
         self._halted = True
         for tasks in self._tasks:
             tasks.put(None)
@@ -365,7 +376,11 @@ class Channels:
             raise interrupt
 
     def _report(self, error: BaseException | None) -> None:
-        """Say what failed: by `error`, if that is it, or by an error of its own, or in a note."""
+        """Report all failed transfers.
+
+        If `error` is the error of a transfer, its message gets the action. If there is no other
+        error, the first failure is raised. All further failures are added as notes.
+        """
         failures = list(self._failures.values())
         first = next((it for it in (*failures, *self._unread.values()) if it.error is error), None)
         if first is None and failures and (error is None or isinstance(error, GeneratorExit)):
@@ -378,6 +393,6 @@ class Channels:
                 told.add_note(f"(and {failure.named(self._platform)})")
         if self._unwritten:
             what = ", ".join(where(it.action, self._platform) for it in self._unwritten)
-            told.add_note(f"(what was not written any more: {what})")
+            told.add_note(f"(not written any more: {what})")
         if told is not error:
             raise told

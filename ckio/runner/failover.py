@@ -1,13 +1,14 @@
-"""A level that fails in the middle of a run: the rest is planned anew, from what can still be read.
+"""Failover: if a level fails during a run, plan the rest anew from the remaining checkpoints.
 
-A failure ends one part of a run and begins the next. A run of known length carries what the model
-holds then, its state and its adjoint, in memory; a fresh model reads it from there as it would read
-any checkpoint, as if a killed run were resumed in the same process. So the rules of the Machine
-stay as they are. A run that does not know its end asks its rule again, and the model continues from
-where it stands, or from the restart data that has come furthest.
+A failure ends one part of a run and begins the next part. A run of known length saves the state and
+the adjoint of the model in memory (the carried memory). A fresh model reads them from there like
+any checkpoint, as if a killed run were resumed in the same process. Therefore the rules of
+`Machine` need no exception. A run of unknown length asks its rule again, and the model continues
+from its current state, or from the stored restart data of the latest step.
 
-It always ends. Each failure gives up a level for good, or makes what is known of one smaller: a
-level that was full holds no more than then; what is lost was on a list that only gets shorter.
+A run always ends, because after each failure less is left to fail: either a level is not used any
+more, or the capacity of a full level is reduced to its stored bytes, or the list of checkpoints
+that a level may still lose gets shorter.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
@@ -61,13 +62,13 @@ Say: TypeAlias = Callable[[str], None]
 Watcher: TypeAlias = Callable[[Event], None]
 
 Replan: TypeAlias = Callable[[Chain, Platform, Stored], Schedule]
-"""Plans the rest of a chain from what is stored on each level."""
+"""Function that plans the rest of a chain from the keys that are stored on each level."""
 
 Rules: TypeAlias = Callable[[Platform, Sequence[Collection[Key]]], Rule]
-"""The rule for a platform on which that is stored; raises BadInput where none is of use."""
+"""Function that returns the rule for a platform with stored keys; raises BadInput if none fits."""
 
 _NAMED: Final = 6
-"""How many failures an error lists."""
+"""Maximum number of failures that an error lists."""
 
 
 def failover(
@@ -85,49 +86,51 @@ def failover(
     watch: Watcher | None = None,
     stop: Stop | None = None,
 ) -> tuple[Timeline, M]:
-    """Perform a schedule as `run` does, and continue when a level fails, to the same gradient.
+    """Perform a schedule as `run` does, and continue if a level fails, with the same gradient.
 
-    A level that is full keeps what it holds, and gets no more than that from then on. A checkpoint
-    that is missing or corrupt is discarded, and the level stays; unless it then loses one that was
-    written since, or cannot discard it. After any other StorageError the level is given up: nothing
-    is asked of it again, and closing it is left to who opened it.
+    If a level is full, its checkpoints stay, and its capacity is reduced to their size. If a
+    checkpoint is missing or corrupt, it is discarded, and the level is still used; but if the level
+    loses another checkpoint that was written after this, or cannot discard the damaged one, it is
+    given up. After any other StorageError the level is given up, too. A level that is given up is
+    not called again; its opener must close it.
 
-    Memory has to have room for one restart and one adjoint checkpoint more. Where it has not, they
-    are computed again. A second model is made only once the first is let go, if nobody else holds
-    it. A tape that was held is recorded again.
+    The run needs memory for one more restart checkpoint and one more adjoint checkpoint. If there
+    is no such memory, they are computed again. The first model is released before a second one is
+    made. A recorded tape is recorded again.
 
     Parameters
     ----------
     schedule, platform, model, backends, overlap, clock
-        As `run` takes them; the chain has to have the size of the model's adjoint checkpoints.
+        As in `run`; the chain must have the size of the model's adjoint checkpoints.
     fresh
-        Makes a model of the same computation that stands at x_0. After a failure the model that it
-        made last is the one that stands where the run does, also if the run then ends by an error.
+        Function that returns a model of the same computation at x_0. After a failure, the last such
+        model is the one of the run, also if the run then ends with an error.
     replan
-        Plans the rest from what is stored on each level. The platform is as large as the old one
-        and one level more, in memory, which gives what it holds and is `read_only`; a level that
-        was given up has capacity 0. It raises BadInput where it finds no way, and is asked again
-        with less: without what is stored on the levels but for adjoints, then without anything.
+        Function that plans the rest from the keys on each level. It gets the old platform plus one
+        level, the carried memory, which is `read_only`; a level that was given up has capacity 0.
+        If `replan` finds no schedule it raises BadInput. Then it is called again with fewer keys:
+        first with only the adjoints on the levels and with the carried memory, then with only the
+        adjoints on the levels, finally with no keys.
     say
-        Called once for each failure, when it is known how the run continues.
+        Function that is called with a message after each failure, when the next part is planned.
     watch
-        Called with each event; what it raises ends the run as it is.
+        Function that is called with each event. If it raises an error, the run ends with it.
     stop
-        As `run` takes it, but not asked before the adjoint that is carried is the model's again.
+        As in `run`; it is not called before a new model has read the carried adjoint.
 
     Returns
     -------
-    The timeline of all parts, one after the other and from one origin: what failed, the planning
-    and what is read from memory again have no events, but their time passes between those of the
-    others. And the model that came to the end.
+    The timeline of all parts, in their order and with a common origin, and the model that reached
+    the end. Failed actions, planning and reads from the carried memory have no events, but the
+    events after them are later by their time.
 
     Raises
     ------
     BadInput, IllegalAction, RunFailed, Stopped
-        As `run` does; so it is BadInput where a level has no room for the plan at the start.
+        As `run`. In particular, if the plan does not fit a level before the start, it is BadInput.
     StorageError
-        There is no way to continue; the first failure is the `__cause__`. What lies on durable
-        levels is intact, and the run can be resumed from it.
+        The run cannot continue; the first failure is the `__cause__`. The checkpoints on durable
+        levels are intact, and the run can be resumed from them.
     """
     chain = schedule.chain
     _check_adjoint(chain, model)
@@ -140,7 +143,7 @@ def failover(
         stored = *left.stored(failure.machine), carried.keys
         levels = replace(left.platform, levels=(*left.platform.levels, carried.level))
         plan = _planned(replan, chain, levels, stored)
-        before.model = None  # before another is made
+        before.model = None  # release it before a new model is made
         return PlannedPart(plan, levels, [*left.backends, carried.backend], fresh)
 
     first = PlannedPart(schedule, platform, _at_first(backends), fresh, model)
@@ -154,20 +157,20 @@ def failover(
 
 
 class Forward(NamedTuple):
-    """The result of the way forward.
+    """The result of the forward sweep.
 
     Attributes
     ----------
     steps : int
-        Where the model is finished.
+        The step at which the model is finished.
     timeline : Timeline
-        What was done; what failed has no event, but its time passes between those of the others.
-        Steps that were done again are in it again.
+        The actions that were done. Failed actions have no event, but the events after them are
+        later by their time. Steps that were repeated occur again.
     platform : Platform
-        The levels as they are left: one that was given up has no capacity, and one that is full no
-        more than what it holds.
+        The remaining levels. A level that was given up has capacity 0; the capacity of a full level
+        is the size of its checkpoints.
     backends : list of Backend
-        One for each of them; one that is full is not asked to make room any more.
+        One for each level; a full one ignores reservations.
     """
 
     steps: int
@@ -189,38 +192,40 @@ def run_forward(
     watch: Watcher | None = None,
     stop: Stop | None = None,
 ) -> Forward:
-    """Run a model forward until it is finished, and continue when a level fails.
+    """Run a model forward until it is finished, and continue if a level fails.
 
-    The rest can then be planned from what is stored, for a fresh model of a chain of so many steps,
-    as the rest of a run that was killed is. So x_0 need not be stored.
+    Afterwards the rest can be planned from the stored checkpoints, for a fresh model and a chain of
+    this length, like the rest of a killed run. Therefore x_0 need not be stored.
 
-    What becomes of a level that fails is what `failover` says: one that is full keeps what it
-    holds, what is lost is discarded, and any other error gives a level up.
+    A failed level is treated as in `failover`: a full level keeps its checkpoints, a lost
+    checkpoint is discarded, and after any other error the level is given up.
 
     Parameters
     ----------
     rules
-        Makes the rule for this platform, and after a failure for what is left of it. It may set
-        room for other things aside, but not that of what is stored.
+        Function that returns the rule for the platform and the stored keys; it is called again
+        after each failure. It may leave a part of a level's capacity unused, but not the part with
+        stored checkpoints.
     platform, model, backends, clock, watch
-        As `run_to_end` takes them, but for what is stored.
+        As in `run_to_end`, except that checkpoints may be stored already.
     say
-        Called once for each failure, when it is known how the run continues.
+        Function that is called with a message after each failure, when the run can continue.
     stored
-        What lies on each level of a run that is resumed. The restart data that has come furthest is
+        The keys on each level, for a run that is resumed. The restart data of the latest step is
         read first.
     stop
-        Asked at every action, and about every half second; `Stopped` is raised once it says yes.
+        Function that is called at every action, and about every half second. If it returns True,
+        `Stopped` is raised.
 
     Raises
     ------
     Stopped
-        `stop` said yes; the model stands at x_state, and `adjoint` is beyond the end.
+        `stop` returned True; the model is at x_state, and `adjoint` is a step after the end.
     StorageError
-        No level is left that holds a checkpoint; the first failure is the `__cause__`. What lies on
-        durable levels is intact, and the run can be resumed from it.
+        No level is left that can store a checkpoint; the first failure is the `__cause__`. The
+        checkpoints on durable levels are intact, and the run can be resumed from them.
     IllegalAction, BadInput, RunFailed
-        As `run_to_end` does.
+        As `run_to_end`.
     """
     rule = rules(platform, stored)
     check_fit(rule, model, backends, stored)
@@ -230,7 +235,7 @@ def run_forward(
     def again(before: RulePart, failure: Failure) -> RulePart:
         there = left.stored(failure.machine)
         rule, state = rules(left.platform, there), failure.machine.state
-        _ = rule.levels  # raises where none is of use
+        _ = rule.levels  # raises BadInput if no level can be used
         count = before.count + before.done
         return RulePart(rule, model, left.backends, stored=there, state=state, count=count)
 
@@ -243,11 +248,12 @@ def run_forward(
 def ready_for_the_way_back(
     plan: Callable[[Platform, Stored], Schedule], chain: Chain, done: Forward, /, *, say: Say
 ) -> tuple[Schedule, Forward]:
-    """Return the plan of the way back, for which there is room, and the levels as they are by then.
+    """Return a plan of the reverse sweep with reserved space, and the remaining levels.
 
-    A level that cannot say what it holds, or make room, has failed as on the way forward: the plan
-    is made again without it, or from what it holds. Raises StorageError where there is none then,
-    and what `plan` raises where nothing failed.
+    If a level cannot list its keys or reserve space, it is treated as failed, as in the forward
+    sweep: the plan is made again without this level, or without new checkpoints on it. Raises
+    StorageError if there is no such plan after a failure; raises the error of `plan` if no level
+    failed.
     """
     machine = Machine(chain, done.platform, [_listed(backend) for backend in done.backends])
     left = LevelsLeft(chain, done.platform, done.backends)
@@ -263,16 +269,16 @@ def ready_for_the_way_back(
 
 
 def _listed(backend: Backend) -> Collection[Key]:
-    """Return the keys on a level; none where it cannot say."""
+    """Return the keys on a level; none if it cannot list them."""
     with suppress(StorageError):
         return set(backend.keys())
     return ()
 
 
 def _check_adjoint(chain: Chain, model: Model) -> None:
-    """Check the adjoint, which is stored when a level fails, whether that was planned or not."""
+    """Check the size of adjoint checkpoints, which are needed in every failover."""
     key = Key(Kind.ADJOINT, chain.length)
-    with suppress(UnsupportedKind):  # then it is computed again
+    with suppress(UnsupportedKind):  # such an adjoint is computed again
         planned, real = chain.nbytes(key), nbytes_of(model.layout(key))
         if planned != real and not is_estimated(model):
             raise BadInput(
@@ -285,10 +291,10 @@ def _check_adjoint(chain: Chain, model: Model) -> None:
 
 
 def _planned(replan: Replan, chain: Chain, platform: Platform, stored: Stored) -> Schedule:
-    """Return the plan of the rest, from as much of what is stored as there is a plan from.
+    """Return a plan of the rest, from as many of the stored keys as possible.
 
-    What is left out of it is discarded first of all, and not before such a plan is found. Raises
-    the BadInput that says why there is none from all that is stored, where there is none at all.
+    The plan begins with discards of all keys that it does not use. If there is no plan, raises the
+    first BadInput, which gives the reason why all stored keys together do not permit one.
     """
     reason: BadInput | None = None
     for some in _ever_less(stored):
@@ -296,7 +302,7 @@ def _planned(replan: Replan, chain: Chain, platform: Platform, stored: Stored) -
             plan = replan(chain, platform, some)
             writes = plan.actions.level[plan.actions.op == WRITE]
             if any(platform.levels[number].read_only for number in np.unique(writes)):
-                raise NoSchedule("what is left needs a level with room for another checkpoint")
+                raise NoSchedule("the rest needs a level with space for another checkpoint")
         except BadInput as none:
             reason = reason or none
             continue
@@ -306,7 +312,7 @@ def _planned(replan: Replan, chain: Chain, platform: Platform, stored: Stored) -
 
 
 def _ever_less(stored: Stored) -> Iterator[Stored]:
-    """Yield what is stored; only adjoints and what is carried; only adjoints; nothing."""
+    """Yield all stored keys; the adjoints and the carried keys; only the adjoints; no keys."""
     adjoints = tuple(frozenset(key for key in keys if key.kind is Kind.ADJOINT) for keys in stored)
     yield from dict.fromkeys(
         (stored, (*adjoints[:-1], stored[-1]), adjoints, tuple(frozenset[Key]() for _ in stored))
@@ -314,7 +320,7 @@ def _ever_less(stored: Stored) -> Iterator[Stored]:
 
 
 def _discards(stored: Stored, some: Stored) -> Actions:
-    """Return the Discards of what is stored and not among `some` of it."""
+    """Return the Discards of all stored keys that are not in `some`."""
     return Actions.of(
         Discard(key, number)
         for number, (keys, others) in enumerate(zip(stored, some, strict=True))
@@ -334,9 +340,9 @@ class Failure(NamedTuple):
     level : int
         The number of the level that failed.
     action : Action or None
-        What failed; None where the level could not be made ready for a plan.
+        The action that failed; None if the level failed before the first action of a part.
     machine : Machine
-        Where the model stands, and what should be stored.
+        The positions of the model's state and adjoint, and the keys that should be stored.
     """
 
     error: StorageError
@@ -346,16 +352,16 @@ class Failure(NamedTuple):
 
 
 class LevelsLeft:
-    """The levels of a run, as far as something can still be asked of them.
+    """The levels of a run, as far as they can still be used.
 
-    It always gets less: a failure gives up a level, or takes room that it is known not to have, or
-    a key from those that it held when it lost one for the first time. So a run ends, whatever
-    fails.
+    With each failure they become fewer or smaller: a level is given up, or its capacity is reduced,
+    or the set of keys that it may still lose gets smaller. Therefore a run ends after any number of
+    failures.
 
     Attributes
     ----------
     facts : list of str
-        What has become of the levels, in words.
+        A message for each failure.
     """
 
     def __init__(self, chain: Chain, platform: Platform, backends: Sequence[Backend]) -> None:
@@ -368,19 +374,19 @@ class LevelsLeft:
 
     @property
     def platform(self) -> Platform:
-        """The levels, as large as they still are."""
+        """The platform with the current capacities of its levels."""
         return replace(self._platform, levels=tuple(self._levels))
 
     @property
     def backends(self) -> list[Backend]:
-        """One for each of them; those that are full make no more room for a plan."""
+        """The backend of each level, for the next part; a full one ignores reservations."""
         return [
             FailoverLevel(backend, number, is_full=number in self._full)
             for number, backend in enumerate(self._backends)
         ]
 
     def for_others(self) -> list[Backend]:
-        """Return the levels for who continues: as they were, or full, or empty memory."""
+        """Return the backends for later use: unchanged, or full, or replaced by empty memory."""
         backends = list(self._backends)
         for number in self._full:
             full = FailoverLevel(backends[number], is_full=True)
@@ -388,7 +394,7 @@ class LevelsLeft:
         return backends
 
     def note(self, failure: Failure, /) -> None:
-        """Hold against a level what it did."""
+        """Record a failure: reduce the level, remove a lost key, or give the level up."""
         error, number, action, machine = failure
         match error, action:
             case LevelFull(), Write() | None:
@@ -399,30 +405,31 @@ class LevelsLeft:
                 self._give_up(number, error)
 
     def stored(self, machine: Machine, /) -> Stored:
-        """Return what is really stored of what should be, on each level, and discard the others.
+        """Return, for each level, the keys that are stored and should be; discard all others.
 
-        With overlap a discard that the program has done may not have reached its level.
+        There may be others because, with overlap, a discard may not have reached its level yet.
         """
         levels = range(len(self._levels))
         listed = [self._listed(number) for number in levels]
         for number in levels:
             for key in sorted(listed[number].difference(machine.stored[number]), key=str):
-                with suppress(StorageError):  # in the same order on all ranks of a job
+                with suppress(StorageError):  # sorted, for the same order on all ranks
                     self._backends[number].discard(key)
         return tuple(listed[number].intersection(machine.stored[number]) for number in levels)
 
     def tell(self, say: Say, /) -> None:
-        """Say what is not said yet."""
+        """Report the messages that were not reported yet."""
         for fact in self.facts[self._said :]:
             say(f"{fact}; the rest of the run is planned anew")
         self._said = len(self.facts)
 
     def hopeless(self, reason: BadInput, failure: Failure, /) -> StorageError:
-        """Return the error that ends the run."""
+        """Return the error that ends the run if no plan is possible."""
         facts = self.facts[:_NAMED] + ["..."] * (len(self.facts) > _NAMED)
         error = StorageError(
-            f"{'; '.join(facts)}; and there is no way to go on: {reason}. What lies on durable"
-            " levels is intact: resume the run when they are there again, or have room"
+            f"{'; '.join(facts)}; and there is no way to continue: {reason}. The checkpoints on"
+            " durable levels are intact: resume the run when the levels work again or have free"
+            " space"
         )
         error.action, error.level = failure.error.action, failure.level
         return error
@@ -435,12 +442,18 @@ class LevelsLeft:
             self._give_up(number, error)
             return
         if number not in self._full:
-            self.facts.append(f"level {level.name!r} is full, and gets no more room: {error}")
+            self.facts.append(
+                f"level {level.name!r} is full; its capacity is {nbytes} bytes from now on: {error}"
+            )
         self._full.add(number)
         self._levels[number] = replace(level, capacity=nbytes)
 
     def _lose(self, number: int, error: StorageError, key: Key) -> None:
-        """Discard what cannot be read; the second time, only what was there the first time."""
+        """Discard a checkpoint that cannot be read.
+
+        After the first loss, only keys that were stored at that time may be lost. If a newer one is
+        lost, or if the discard fails, the level is given up.
+        """
         with suppress(StorageError):
             self._backends[number].discard(key)
         listed = self._listed(number)
@@ -466,12 +479,12 @@ class LevelsLeft:
 
 
 class CarriedMemory:
-    """The memory in which the state and the adjoint of a model come to the next one.
+    """The memory that carries the state and the adjoint from a model to the next one.
 
     Attributes
     ----------
     level : Level
-        That memory to a planner: it is `read_only`.
+        This memory as a level for planners; it is `read_only`.
     """
 
     def __init__(self, chain: Chain, platform: Platform) -> None:
@@ -488,9 +501,10 @@ class CarriedMemory:
         return frozenset(self._memory.keys())
 
     def carry(self, model: Model, machine: Machine, /) -> list[str]:
-        """Dump what a fresh model does not have, where it is of use: x_i only below the adjoint.
+        """Store the model's adjoint and state, if a fresh model needs them.
 
-        Returns what could not be dumped, in words.
+        The state x_i is needed only if i is smaller than the step of the adjoint. Returns a message
+        for each checkpoint that could not be stored.
         """
         end, facts = self._chain.length, list[str]()
         moved = machine.turned or machine.adjoint < end
@@ -505,7 +519,7 @@ class CarriedMemory:
         return min((key.step for key in self.keys if key.kind is Kind.ADJOINT), default=default)
 
     def _dump(self, model: Model, key: Key) -> Iterator[str]:
-        """Dump a checkpoint in place of another of this kind."""
+        """Store a checkpoint instead of an older one of the same kind."""
         parts, stored = self._chain.parts(key), self.keys
         for other in stored:
             if other.kind is key.kind and other not in parts:
@@ -515,11 +529,11 @@ class CarriedMemory:
                 if part not in stored:
                     self._memory.write(part, model.layout(part), model.dump(part))
         except StorageError as error:
-            yield f"{key} cannot be carried, and is computed again: {error}"
+            yield f"{key} cannot be carried in memory, and is computed again: {error}"
 
 
 class NotReady(Exception):
-    """A level, of this number, failed before the first action of a part."""
+    """The level with this number failed before the first action of a part."""
 
     def __init__(self, error: StorageError, level: int) -> None:
         super().__init__(error, level)
@@ -527,15 +541,15 @@ class NotReady(Exception):
 
 
 def _at_first(backends: Sequence[Backend], /) -> list[Backend]:
-    """Return the levels of a run that begins: that one has no room for the plan is bad input."""
+    """Return the levels of a new run, for which LevelFull before the first action is bad input."""
     return [FailoverLevel(backend, number, is_new=True) for number, backend in enumerate(backends)]
 
 
 class FailoverLevel:
-    """A level that raises NotReady where it cannot be made ready.
+    """A level that raises NotReady if a call before the first action fails.
 
-    One that is full is not made ready: what a plan stores there takes the place of what is there.
-    One that is new raises LevelFull as it is.
+    With `is_full`, reservations are ignored, because new checkpoints use the slots of old ones.
+    With `is_new`, LevelFull is raised unchanged.
     """
 
     def __init__(
@@ -560,10 +574,10 @@ class FailoverLevel:
                 self._backend.reserve(sizes)
 
     def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
-        """Let the level prepare slots, if it can and is not full."""
+        """Make slots, if the level has this method and is not full."""
         prepare = getattr(self._backend, "prepare", None)
         if prepare is not None and not self._is_full:
-            # Of the kinds together there may be more than fits: they peak at different times.
+            # The kinds peak at different times, so that all their slots together may not fit.
             with self._numbered(), suppress(LevelFull):
                 prepare(key, layout, count)
 
@@ -585,27 +599,27 @@ class FailoverLevel:
 
 
 class RunPart(Protocol):
-    """A part of a run: to its end, or to the failure of a level.
+    """A part of a run: up to its end, or to the failure of a level.
 
     Attributes
     ----------
     done : int
-        How many of its actions are done.
+        Number of its actions that are done.
     """
 
     done: int
 
     def begin(self, parts: "RunParts", /) -> Generator[Times]:
-        """Make everything ready; returns what performs the part, and gives the times of actions."""
+        """Do checks and reservations; return a generator that performs actions and yields times."""
 
     def actions(self) -> Iterator[Action]:
-        """Return the actions whose times are given."""
+        """Return the actions to which the times belong."""
 
     def columns(self) -> Actions:
-        """Return all of these, of which the first are done."""
+        """Return all actions as columns; the first `done` of them are done."""
 
     def failed(self, error: StorageError) -> tuple[Action | None, Machine]:
-        """Return the action that failed, None for none yet, and where the model stands."""
+        """Return the failed action, or None before the first one, and the machine at this time."""
 
 
 P = TypeVar("P", bound=RunPart)
@@ -617,7 +631,7 @@ class RunParts:
     Attributes
     ----------
     overlap, clock, stop
-        As `failover` takes them.
+        As in `failover`.
     """
 
     def __init__(
@@ -638,9 +652,9 @@ class RunParts:
         self._begun = 0.0
 
     def last(self, part: P, left: LevelsLeft, again: Callable[[P, Failure], P], say: Say, /) -> P:
-        """Perform a part, and after each failure the one that is planned `again`; return the last.
+        """Perform a part, and after each failure the part that `again` returns; return the last.
 
-        Raises what `run` raises, and StorageError where there is no plan of the rest.
+        Raises the errors of `run`, and StorageError if the rest cannot be planned.
         """
         first: StorageError | None = None
         while (failure := self._perform(part)) is not None:
@@ -655,16 +669,16 @@ class RunParts:
         return part
 
     def moved(self, row: int, start: float, stop: float, nbytes: int) -> None:
-        """Note a transfer of the part that is being performed."""
+        """Record a transfer of the current part."""
         self._transfers.add(row, self._begun + start, self._begun + stop, nbytes)
 
     def timeline(self) -> Timeline:
-        """Return all that was done, without what was only carried."""
+        """Return the timeline of all parts, without accesses to the carried memory."""
         concurrent = self._without_carried(_joined(self._concurrent)) if self._concurrent else None
         return self._without_carried(self._recorder.timeline(self._actions), concurrent)
 
     def _perform(self, part: RunPart) -> Failure | None:
-        """Perform a part to its end, for which None is returned, or to the failure of a level."""
+        """Perform a part; return None at its end, or the failure of a level."""
         self._transfers = TransferRecorder()
         try:
             times = part.begin(self)
@@ -687,7 +701,7 @@ class RunParts:
         return Failure(error, error.level, *part.failed(error))
 
     def _collect(self, times: Iterator[Times], part: RunPart) -> StorageError | None:
-        """Note and show the events of a part; returns the error of a level that failed."""
+        """Record the events of a part; return the error of a level that failed, or None."""
         actions, begun = part.actions(), self._begun
         while True:
             try:
@@ -717,7 +731,7 @@ class RunParts:
 
 
 def _joined(timelines: Sequence[Timeline]) -> Timeline:
-    """Join timelines of one origin, one after the other."""
+    """Join timelines with a common origin, one after the other."""
     actions = Actions.of([])
     for timeline in timelines:
         actions += timeline.actions
@@ -730,14 +744,14 @@ def _joined(timelines: Sequence[Timeline]) -> Timeline:
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Let an error that is stored not hold on to the model and its arrays."""
+    """Clear the frames of a stored error, so that it does not keep the model's arrays alive."""
     while error is not None:
         clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
 
 
 class PlannedPart(Generic[M]):
-    """A schedule, performed by a model; by a fresh one, if none is given."""
+    """A part with a schedule, performed by a model; without `model`, by a fresh one."""
 
     def __init__(
         self,
@@ -776,7 +790,7 @@ class PlannedPart(Generic[M]):
         return None if number is None else schedule.actions[number], machine
 
     def _patient(self, stop: Stop | None) -> Stop | None:
-        """Return `stop`, not asked before an adjoint that is read in the beginning was read."""
+        """Return `stop`, which is not called before the adjoint at the beginning was read."""
         if stop is None:
             return None
         actions = self._schedule.actions
@@ -786,7 +800,7 @@ class PlannedPart(Generic[M]):
 
 
 class PatientStop:
-    """`stop`, asked only where it may be."""
+    """`stop`, which is called only when `may` returns True."""
 
     def __init__(self, stop: Stop, may: Callable[[], bool]) -> None:
         self._stop, self._may = stop, may
@@ -799,7 +813,7 @@ class PatientStop:
 
 
 class RulePart:
-    """The way forward by a rule, after `count` actions of other parts."""
+    """A part of the forward sweep by a rule, after `count` actions of other parts."""
 
     def __init__(
         self,
@@ -841,7 +855,7 @@ def _no_times() -> Generator[Times]:
 
 
 class ReservedPart:
-    """A schedule for which room is made, and nothing more."""
+    """A part that only reserves the space for a schedule."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A model that ends a run where its values are not finite, soon after they come to be so."""
+"""A model that ends a run soon after one of its values becomes infinite or NaN."""
 
 import math
 from collections.abc import Callable
@@ -13,38 +13,39 @@ from ckio.model import Differentiable, ForwardingModel, functional_of, reached
 from ckio.platform.clock import Clock, WallClock
 
 SHARE: Final = 0.01
-"""The part of the time of the model's own steps that looking at states and adjoints may take."""
+"""Maximum time of the checks, as a fraction of the time of the model's own steps."""
 
 _CHUNK: Final = 1 << 15
-"""Values that are looked at together: their truth values stay in the nearest cache."""
+"""Number of values per check, so that the boolean results stay in the fastest cache."""
 
 _NAMED: Final = 3
-"""As many arrays are named in an error."""
+"""Maximum number of arrays that an error names."""
 
 
 class Finite(ForwardingModel):
-    """A model that raises RunFailed where its state, adjoint, gradient or J is not finite.
+    """A model that raises RunFailed if its state, adjoint, gradient or J is not finite.
 
-    States are looked at after `advance` and `record`, adjoints after `reverse`, wherever that adds
-    no more than `share` to the time of the steps so far; always after the first span of each, and
-    whenever the adjoint has come to 0. So values are found soon after they come to be infinite or
-    no numbers, and in the end at the latest. What a model does not dump is not looked at, nor is
-    anything but floating-point numbers.
+    States are checked after `advance` and `record`, adjoints after `reverse`, if the time of all
+    checks does not exceed `share` times the time of all steps so far. The first span of each kind
+    is always checked, and also the end, when the adjoint has reached step 0. Therefore infinite
+    values and NaN are found soon after they occur, and at the latest at the end. Only
+    floating-point values in the model's checkpoints are checked.
 
-    All else is passed to the model, with its optional attributes. On many ranks it belongs inside
-    of `AgreedModel`, which agrees on what one rank raises.
+    All other calls, and optional attributes, are passed to the model. In a parallel run this class
+    must be inside `AgreedModel`, through which all ranks agree on the error of one rank.
 
     Parameters
     ----------
     model : Differentiable
-        A model whose arrays of restart data are finite in every state. Of one that has an attribute
-        `poisons` that is true, as `Guarded`, states are not looked at.
+        A model whose arrays of restart data are finite in every state. If it has a true attribute
+        `poisons`, as `Guarded` has, states are not checked.
     share : float
-        0 looks at the first spans and at the end alone.
+        Maximum time of the checks, as a fraction of the time of steps. With 0, only the first spans
+        and the end are checked.
     advice : str
-        Ends every error: how to go on with such values.
+        Text at the end of every error: the remedy for such values.
     clock : Clock, optional
-        Measures the time of steps, and of looking.
+        The clock for the times of steps and checks.
     """
 
     def __init__(
@@ -60,10 +61,10 @@ class Finite(ForwardingModel):
         self._share, self._advice = share, advice
         self._now = (clock or WallClock()).now
         self._worked = self._looked = 0.0
-        self._took = {Kind.RESTART: 0.0, Kind.ADJOINT: 0.0}  # the last look at each
+        self._took = {Kind.RESTART: 0.0, Kind.ADJOINT: 0.0}  # seconds of the last check of each
         if getattr(model, "poisons", False):
             del self._took[Kind.RESTART]
-        self._finite = {Kind.RESTART: -1, Kind.ADJOINT: -1}  # where each was finite last
+        self._finite = {Kind.RESTART: -1, Kind.ADJOINT: -1}  # the last step at which it was finite
 
     def advance(self, begin: int, end: int, /) -> int:
         return self._forward("advance", self._model.advance, begin, end)
@@ -95,7 +96,7 @@ class Finite(ForwardingModel):
         return step
 
     def _look(self, kind: Kind, step: int) -> None:
-        """Look at a register where it stands, if there is time for it."""
+        """Check the state or the adjoint at this step, if the limit on time permits it."""
         took = self._took.get(kind)
         if took is None or (took and self._looked + took > self._share * self._worked):
             return
@@ -116,10 +117,10 @@ class Finite(ForwardingModel):
         self._finite[kind] = step
 
     def _not_finite(self, key: Key) -> list[str] | None:
-        """Return the arrays of a checkpoint that are not finite; None where there are none."""
+        """Return the arrays that are not finite; None if the checkpoint has nothing to check."""
         try:
             layout, buffers = self._model.layout(key), self._model.dump(key)
-        except Exception:  # whoever needs the checkpoint is told why there is none
+        except Exception:  # the action that needs this checkpoint raises the same error
             return None
         values = [
             (field.name, np.frombuffer(data, field.dtype))
@@ -139,7 +140,7 @@ class Finite(ForwardingModel):
 
 
 def is_finite(values: ArrayLike, /) -> bool:
-    """Return whether all values are finite numbers; what is no floating-point number is.
+    """Return whether all values are finite; values that are not floating-point count as finite.
 
     >>> is_finite([1.0, 2.0]), is_finite([1.0, float("inf")]), is_finite(["a"])
     (True, False, True)
@@ -155,7 +156,7 @@ def is_finite(values: ArrayLike, /) -> bool:
 
 
 def _listed(names: list[str]) -> str:
-    """Return names in a sentence, and its verb."""
+    """Return names with the verb "is" or "are", as the beginning of a sentence."""
     more = len(names) - _NAMED
     words = [*map(repr, names[:_NAMED]), *([f"{more} more"] if more > 0 else [])]
     *others, last = words

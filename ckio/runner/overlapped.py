@@ -1,12 +1,13 @@
 """The runner with overlap: the program, and a thread for each channel.
 
-All rules are those of `Traffic`. The program computes, copies to and from staging memory, and is
-the only one to call the model and the memory level; far levels are called by the thread of their
+The rules are those of `Traffic`. The program computes and copies to and from staging memory; only
+the program calls the model and the memory level. Each far level is called only by the thread of its
 channel (`channels.py`).
 
-Checkpoints lie in staging memory on their way between the model and the far levels. The memory
-level lends it, with whose checkpoints it shares the capacity; where that is no plain memory, it is
-memory of the runner's own. What a run is likely to use is allocated, and touched, before it begins.
+Between the model and the far levels, checkpoints are in staging memory. The memory level lends it,
+so that it shares the capacity with that level's checkpoints. If level 0 is not plain memory, the
+runner allocates its own. Memory that a run is likely to use is allocated and touched before the
+run.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -35,10 +36,10 @@ from ckio.schedule import Schedule, reservations
 from ckio.schedule.policy import Overlap
 
 SHARE: Final = 0.5
-"""Of the memory that is available, the most that staging takes."""
+"""Maximum fraction of the available memory for staging."""
 
 Sizes = Mapping[int, int]
-"""Bytes of a checkpoint: how many there are."""
+"""The number of checkpoints of each size in bytes."""
 
 
 def overlapped(
@@ -53,34 +54,37 @@ def overlapped(
     stop: Stop | None = None,
     moved: Moved | None = None,
 ) -> Generator[Times]:
-    """`performed`, with transfers that go on behind the program.
+    """Perform a schedule as `performed`, with transfers concurrent with the program.
 
-    Whoever leaves the loop, or meets an error in it, finds all written that was staged; after an
-    interrupt, what was just being written. No thread is left then, and no staging memory.
+    If the caller leaves the loop, or an error ends it, all staged checkpoints are written before;
+    after an interrupt, only the current transfers are completed. Then no thread and no staging
+    memory are left.
 
     Parameters
     ----------
     schedule, platform, model, backends, clock, stop
-        As `perform` takes them; the clock is read by several threads.
+        As in `perform`; several threads read the clock.
     overlap
-        How much may go on; no more than half of the memory that is available has room for.
+        How many transfers may be concurrent. They use at most half of the available memory.
     moved
-        Told of each transfer that has ended: the number of its action, start, stop, and bytes. By
-        one thread at a time, which holds up all the others; what it raises ends the run.
+        Function that is called after each transfer with the number of its action, start and stop
+        in seconds, and bytes. Only one thread at a time calls it, and all others wait meanwhile. If
+        it raises an error, the run ends.
 
     Raises
     ------
     IllegalAction, BadInput, Stopped
-        As `perform` does.
+        As `perform`.
     StorageError, RunFailed
-        As `perform` does; where a transfer failed, the message, `action` and `level` are those of
-        the transfer, and the program may be further on. Notes say what else was not written.
+        As `perform`. If a transfer failed, the message, `action` and `level` are those of the
+        transfer, and the program may be at a later action. Notes list further checkpoints that were
+        not written.
     """
     make_ready(schedule, platform, model, backends)
     try:
         staging = make_staging(schedule, platform, backends, overlap)
     except LevelFull as error:
-        raise BadInput(f"no memory for checkpoints on their way: {error}; overlap less") from error
+        raise BadInput(f"no memory for staged checkpoints: {error}; allow less overlap") from error
     since = _Since(clock or WallClock())
     traffic = Traffic(schedule, staging.platform, staging.overlap)
     channels = Channels(traffic, platform, backends, staging.lender, clock=since, moved=moved)
@@ -99,7 +103,7 @@ def _all(
 
 
 class BacklogStop:
-    """`stop`, which is told before it is asked how long it takes to write what is staged."""
+    """`stop` with a call of its method `tell` before: the seconds to write all that is staged."""
 
     def __init__(self, stop: Stop, channels: Channels) -> None:
         self._stop, self._channels = stop, channels
@@ -115,7 +119,7 @@ class BacklogStop:
 
 
 class _Since:
-    """A clock that begins when it is first read."""
+    """A clock that starts at 0 when it is first read."""
 
     def __init__(self, clock: Clock) -> None:
         self._now, self.sleep = clock.now, clock.sleep
@@ -129,7 +133,7 @@ class _Since:
 
 
 class OverlappedPerformer(Performer):
-    """What each action does, as far as the program does it."""
+    """The actions, as far as the program itself does them; the channels do the rest."""
 
     def __init__(
         self,
@@ -194,7 +198,8 @@ class OverlappedPerformer(Performer):
         model = self._hands_over(key)
         memory = None if model is None else self._memory_for(form)
         if model is not None and memory is not None:
-            # What is still being written is copied: the adjoint step may change what it spends.
+            # A checkpoint that is still being written must be copied, because the adjoint step may
+            # change the tape that it consumes.
             staged = self._bring(key, level, memory)
             if staged is not None and staged.given is None:
                 memory = staged.buffers
@@ -213,16 +218,18 @@ class OverlappedPerformer(Performer):
         return 0
 
     def _memory_for(self, form: Form) -> Buffers | None:
-        """Memory that the model may take; None where there is none."""
+        """Return memory of which the model may take ownership; None if there is none."""
         with suppress(LevelFull):
             return cut(self._lender.slot(form.nbytes), form)
         return None
 
     def _bring(self, key: Key, level: int, into: Buffers) -> Staged | None:
-        """Where a far checkpoint is, once it is there; None: in `into`, read directly."""
+        """Wait for a far checkpoint; return its staging memory, or None if it is in `into`."""
         channels = self._channels
         with channels.turn:
-            if self._lossy[level]:  # what was not encoded is not what it will read later
+            # With a lossy codec, the staged values differ from those that a later read returns.
+            # Therefore a checkpoint is always read back from the level.
+            if self._lossy[level]:
                 channels.wait_until_written(level, key)
             step = channels.enter(level, into)
             if step.way is ActionMode.DIRECT:
@@ -238,18 +245,18 @@ class OverlappedPerformer(Performer):
             return super().discard(key, level)
         with self._channels.turn:
             step = self._channels.enter(level)
-            if step.transfer is not None:  # it need not be written any more
+            if step.transfer is not None:  # its write has not begun and is not needed any more
                 self._channels.give_back(step.transfer)
             del self._channels.forms[level, key]
         return 0
 
     def leave(self) -> None:
-        """The current action has been done."""
+        """Finish the current action, which has been done."""
         with self._channels.turn:
             self._channels.leave()
 
     def _go_on(self) -> None:
-        """Begin an action that is done without the channels, and let those begin that are idle."""
+        """Begin an action that uses no channel, and start transfers on idle channels."""
         with self._channels.turn:
             self._channels.enter()
             self._channels.begin()
@@ -282,15 +289,16 @@ def _copy(data: Buffers | None, into: Buffers) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Who lends the memory, and what may be staged in what there is.
+    """The staging memory of a run, and the overlap that it permits.
 
     Attributes
     ----------
     lender : Ram
+        The level that lends the memory.
     platform : Platform
-        Its memory level has the capacity of what is really open there.
+        The platform; the capacity of its memory level is that of the open level.
     overlap : Overlap
-        With no more checkpoints, written behind or read ahead, than there is memory for.
+        The overlap, limited to the number of checkpoints for which there is memory.
     """
 
     lender: Ram
@@ -301,7 +309,7 @@ class Staging:
 def make_staging(
     schedule: Schedule, platform: Platform, backends: Sequence[Backend], overlap: Overlap, /
 ) -> Staging:
-    """Staging memory for a run that is otherwise ready; raises LevelFull where there is none."""
+    """Return the staging memory for a run; raises LevelFull if there is not enough memory."""
     writes, reads = (_far(schedule, platform, op) for op in (WRITE, READ))
     behind, ahead = _counts(schedule, overlap, writes, reads)
     overlap = replace(overlap, write_behind=behind, read_ahead=ahead)
@@ -322,7 +330,7 @@ def make_staging(
 
 
 def _far(schedule: Schedule, platform: Platform, op: int) -> Sizes:
-    """The accesses of far levels, by size."""
+    """Return the number of accesses to far levels with this operation, for each size."""
     actions, memory = schedule.actions, memory_level(platform)
     there = (actions.op == op) & (actions.level != (-1 if memory is None else memory))
     nbytes = schedule.chain.nbytes_of(actions)[there]
@@ -331,9 +339,10 @@ def _far(schedule: Schedule, platform: Platform, op: int) -> Sizes:
 
 
 def _counts(schedule: Schedule, overlap: Overlap, writes: Sizes, reads: Sizes) -> tuple[int, int]:
-    """How many may be written behind and read ahead, for what is needed and what memory there is.
+    """Return the maximum numbers of checkpoints to write behind and to read ahead.
 
-    Each has half of it, and what the other leaves.
+    They are limited by the schedule, by the policy and by the available memory. Each of the two may
+    use half of the memory, and more if the other one needs less than its half.
     """
     behind, ahead = sum(writes.values()), sum(reads.values())
     behind = behind if overlap.write_behind is None else min(behind, overlap.write_behind)
@@ -347,7 +356,7 @@ def _counts(schedule: Schedule, overlap: Overlap, writes: Sizes, reads: Sizes) -
 
 
 def _tape(schedule: Schedule) -> int:
-    """Bytes of the longest tape, which is perhaps not there yet."""
+    """Return the bytes of the longest tape, which is perhaps not allocated yet."""
     actions = schedule.actions
     record = actions.op == RECORD
     nbytes = schedule.chain.tape_bytes_of(actions.begin[record], actions.end[record])
@@ -363,7 +372,7 @@ def _as_open(platform: Platform, memory: int, lender: Ram) -> Platform:
 
 
 def _together(kept: Sizes, wanted: Sizes, capacity: int | None) -> Sizes:
-    """Slots for the level's own checkpoints and, as far as they fit, for those on their way."""
+    """Return the slots to reserve: for the level's checkpoints, then for staged ones that fit."""
     room: float = inf if capacity is None else capacity
     slots: dict[int, int] = {}
     for sizes in (kept, wanted):

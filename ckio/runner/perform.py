@@ -1,10 +1,10 @@
-"""A schedule performed an action at a time.
+"""Perform a schedule, action by action.
 
-`Performer` has a method for each of the six actions, which drives the model and the levels.
-`in_turn` calls them by the codes of the actions' columns, takes the times, and lets errors say at
-which action they came: no action object is made unless somebody looks at it. It is the one loop of
-all runs: with overlap the performer is another one (`overlapped`), and where the end is not known
-the rows come from a rule (`unknown`).
+`Performer` has a method for each of the six actions, which calls the model and the levels.
+`in_turn` calls these methods for each row of the schedule's columns, measures the times, and adds
+the action to error messages. It makes no action objects unless they are needed. This one loop is
+used by all runs: a run with overlap has another performer (`overlapped`), and a run of unknown
+length gets its rows from a rule (`unknown`).
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -33,6 +33,7 @@ from ckio.actions.columns import (
     ACCESSES,
     ADVANCE,
     KINDS,
+    READ,
     RECORD,
     REVERSE,
     SPANS,
@@ -53,28 +54,28 @@ from ckio.schedule.timeline import Event
 T = TypeVar("T")
 
 Stop = Callable[[], bool]
-"""Whether the run is to stop now."""
+"""Function that returns whether the run is to stop now."""
 
 Moved = Callable[[int, float, float, int], object]
-"""Called after a transfer: the number of its action, start and stop in seconds, and bytes."""
+"""Function called after a transfer: the number of its action, start and stop in s, and bytes."""
 
 ALONE: Final = Overlap()
-"""No transfer is concurrent with the computation."""
+"""The policy without overlap: no transfer is concurrent with the computation."""
 
 Times = tuple[float, float, int]
-"""Of one action: start and stop in seconds from the start of the run, and bytes moved."""
+"""For one action: start and stop in seconds from the start of the run, and transferred bytes."""
 
 PIECE: Final = 0.5
-"""Seconds between two times that `stop` is asked, as far as the model's steps allow."""
+"""Seconds between two calls of `stop`, as far as the model's steps allow."""
 
 _KEYS: Final = 1024
-"""Keys that are cached, because most that are written are soon read and discarded."""
+"""Number of cached keys; most written keys are soon read and discarded."""
 
 BEGIN, END = 3, 4
-"""Places in a row."""
+"""Indices of the first and last step in a row."""
 
 _GROWTH: Final = 4
-"""A piece has at most so many times the steps of the one before: steps may become slower."""
+"""Maximum ratio of the steps of a piece to those of the piece before: steps may become slower."""
 
 
 def perform(
@@ -89,38 +90,43 @@ def perform(
     clock: Clock | None = None,
     stop: Stop | None = None,
 ) -> Iterator[Event]:
-    """Perform a schedule; gives each event as it has happened, and keeps none.
+    """Perform a schedule; yield each event after it has happened, and store none of them.
 
-    What can be checked and reserved before the start is so when this is called; the first action
-    is done, and the clock of the events starts, when the first event is asked for. Whoever leaves
-    the loop leaves the model and the levels as they are after that event.
+    The checks and reservations are done when this function is called. The first action is done, and
+    the clock of the events starts, when the caller asks for the first event. If the caller leaves
+    the loop, the model and the levels stay in their state after the last event.
 
     Parameters
     ----------
     schedule, platform, model, backends, overlap, clock
-        As `run` takes them.
+        As in `run`.
     moved
-        With overlap, told of each transfer that has ended: the number of its action, start, stop,
-        and bytes. By one thread at a time, which holds up all others; what it raises ends the run.
+        With overlap, function that is called after each transfer with the number of its action,
+        start and stop in seconds, and bytes. Only one thread at a time calls it, and all others
+        wait meanwhile. If it raises an error, the run ends.
     stop
-        Asked before every action, and about every half second within a long Advance or Reverse:
-        these are then given to the model in pieces, still one event each. Pieces are as long as
-        the steps before them lasted, the first is one step; a Record is never cut. Once it says
-        yes, `Stopped` is raised. Where several ranks run together, all have to be given the same
-        pieces: it has an attribute `clock` then, of which they read the same times. With overlap,
-        one that has a method `tell` is told before how many seconds stopping would take, as the
-        levels are priced, to write what is staged.
+        Function that is called before every action, and about every half second within a long
+        Advance or Reverse. For this, the model gets such an action in pieces; there is still one
+        event for the whole action. The first piece is one step; the length of the next pieces
+        follows from the times of the steps before. A Record is never cut. If `stop` returns True,
+        `Stopped` is raised.
+
+        In a parallel run all ranks must use the same pieces. For this, `stop` has an attribute
+        `clock`, from which all ranks read the same times. With overlap, if `stop` has a method
+        `tell`, this is called before with the seconds that stopping would take to write all staged
+        checkpoints, by the costs of the levels.
 
     Raises
     ------
     IllegalAction, BadInput
-        As `run` does, before the start.
+        As `run`, before the first action.
     Stopped
-        `stop` said yes. `action` is the number of the action to be done next, which may be done in
-        part; `state` and `adjoint` say where the model stands, and nothing is said of its tape.
+        `stop` returned True. `action` is the number of the next action, a part of which may be
+        done; `state` and `adjoint` are the steps of the model's state and adjoint. Nothing is known
+        of its tape.
     StorageError, RunFailed
-        As `run` does. `action` is the number of the one that failed, from 0, and for a
-        StorageError of an access `level` is the number of the level.
+        As `run`. `action` is the number of the action that failed, from 0; if an access to a level
+        failed, `level` is the number of the level.
     """
     times = performed(
         schedule,
@@ -153,7 +159,7 @@ def performed(
     clock: Clock | None = None,
     stop: Stop | None = None,
 ) -> Generator[Times]:
-    """Perform a schedule as `perform` does; gives the times of the actions alone."""
+    """Perform a schedule as `perform` does, but yield only the times of the actions."""
     if overlap:
         from ckio.runner.overlapped import overlapped
 
@@ -166,22 +172,22 @@ def performed(
 
 @contextmanager
 def within(run: Generator[T]) -> Iterator[None]:
-    """Run a block that takes from a run what it gives: what the block raises ends the run too.
+    """Execute a block that iterates over `run`; an error in the block also ends the run.
 
-    Otherwise the run would go on with its levels for as long as somebody holds the error, and with
-    it the frames that it came through: though they are closed, or used for something else, by then.
+    Without this, the generator would stay suspended as long as any object refers to the error, and
+    it would continue later with levels that are closed or used for another purpose then.
     """
     try:
         yield
     except BaseException as error:
-        run.throw(error)  # raises it, with notes on what else has failed
+        run.throw(error)  # raises the error, with notes about further failures
         raise
 
 
 class Loading:
-    """The context of a model's `load`; an error within remains one, also if the model hides it.
+    """The context of a model's `load`, which raises an error even if the model suppresses it.
 
-    Its state would be another one than everybody thinks, and so would the gradient.
+    Without this, the model would continue with a wrong state, and the gradient would be wrong.
     """
 
     def __init__(self, loading: AbstractContextManager[Buffers]) -> None:
@@ -200,7 +206,7 @@ class Loading:
 
 
 def where(action: Action, platform: Platform, /) -> str:
-    """Return an action as errors name it: with the name of its level."""
+    """Return an action as text for errors, with the name of its level."""
     match action:
         case Write(_, level) | Read(_, level) | Discard(_, level):
             return f"{action} on {platform.levels[level].name!r}"
@@ -209,9 +215,10 @@ def where(action: Action, platform: Platform, /) -> str:
 
 
 class Performer:
-    """The six actions, done by a model and its open levels; each returns the bytes that it moved.
+    """The six actions on a model and its open levels; each returns the transferred bytes.
 
-    Where the model hands a checkpoint over, and the level keeps it where it is, nothing is copied.
+    If the model passes a checkpoint without a copy, and the level can store it so, nothing is
+    copied.
     """
 
     def __init__(self, model: Model, backends: Sequence[Backend]) -> None:
@@ -249,7 +256,7 @@ class Performer:
             return backend.read(key, buffers)
 
     def _hands_over(self, key: Key) -> Handing | None:
-        """Return the model, if it hands this checkpoint over."""
+        """Return the model if it passes this checkpoint without a copy, else None."""
         return self._handing if key.kind in self._handed and not key.name else None
 
     def discard(self, key: Key, level: int, /) -> int:
@@ -258,19 +265,17 @@ class Performer:
 
 
 def _arrived(method: str, value: object, begin: int, end: int) -> int:
-    """Return 0, the bytes that are moved; raises RunFailed unless the model came to `end`."""
+    """Return 0, the transferred bytes; raises RunFailed unless the model has reached `end`."""
     step = reached(method, value, begin, end)
     if step == end:
         return 0
-    raise RunFailed(
-        f"the model finished at step {step}, on the way to {end}; plan for {step} steps"
-    )
+    raise RunFailed(f"the model finished at step {step}, before step {end}; plan for {step} steps")
 
 
 def by_schedule(
     schedule: Schedule, platform: Platform, performer: Performer, clock: Clock, stop: Stop | None, /
 ) -> Generator[Times]:
-    """Perform all actions of a schedule that is ready; gives the times of each."""
+    """Perform all actions of a schedule after all checks; yield the times of each."""
     actions = schedule.actions
 
     def key(kind: int, step: int, name: int) -> Key:
@@ -301,16 +306,18 @@ def in_turn(
     stop: Stop | None,
     stopped: Callable[[int, Row], Stopped],
 ) -> Generator[Times]:
-    """Perform one row after the other; gives the times of each from when the first is asked for.
+    """Perform one row after the other; yield the times of each, from the first request on.
 
     Parameters
     ----------
     rows
-        Each with the number by which errors call it; asked for when those before it are done.
+        The rows, each with its number for errors. A row is requested when all rows before it are
+        done.
     key
-        Makes the key of a row, of its kind, step and name.
+        Function that returns the key for the kind, step and name of a row.
     stopped
-        Makes the error that is raised where `stop` says yes before this piece of this row.
+        Function that returns the error to raise if `stop` returns True before this piece of the
+        row with this number.
     """
     cut, stop = (_whole, _never) if stop is None else (Pace(_common(stop, clock)).pieces, stop)
     spans = performer.advance, performer.record, performer.reverse
@@ -344,7 +351,7 @@ def _action(row: Row, key: Callable[[int, int, int], Key]) -> Action:
 
 
 def own(error: BaseException, /) -> CkioError:
-    """Return an error of ckio's as it is; for any other a RunFailed, of which it is the cause."""
+    """Return an error of ckio unchanged; for any other error a RunFailed with it as the cause."""
     if isinstance(error, CkioError):
         return error
     failed = RunFailed(" ".join(map(str.strip, format_exception_only(error))))
@@ -353,7 +360,7 @@ def own(error: BaseException, /) -> CkioError:
 
 
 def named(error: BaseException, number: int, action: Action, platform: Platform, /) -> CkioError:
-    """Return the error as one of ckio's that says which action it ended, on which level."""
+    """Return the error as one of ckio's, with the failed action and level in its message."""
     failed = own(error)
     failed.args = (f"#{number} {where(action, platform)}: {failed}",)
     failed.action = number
@@ -363,7 +370,7 @@ def named(error: BaseException, number: int, action: Action, platform: Platform,
 
 
 def _stopped(schedule: Schedule, platform: Platform, number: int, piece: Row, /) -> Stopped:
-    """Return the error that says where the model stands before this piece of an action."""
+    """Return the error with the model's state and adjoint before this piece of an action."""
     actions = schedule.actions
     machine = validate(replace(schedule, actions=actions[:number]), platform)
     match actions[number]:
@@ -371,7 +378,11 @@ def _stopped(schedule: Schedule, platform: Platform, number: int, piece: Row, /)
             machine.apply(Advance(begin, reached))
         case Reverse(_, end) if (reached := piece[END]) < end:
             machine.apply(Reverse(reached, end))
-    state = "no whole state is held" if machine.state is None else f"the state is x_{machine.state}"
+    state = (
+        "the model has no whole state"
+        if machine.state is None
+        else f"the state is x_{machine.state}"
+    )
     return Stopped(
         f"stopped before action #{number} of {len(actions)}: {state},"
         f" the adjoint is at {machine.adjoint}",
@@ -390,15 +401,15 @@ def _never() -> bool:
 
 
 def _common(stop: Stop, clock: Clock) -> Clock:
-    """Return the clock by which long actions are cut: that of `stop`, where many ranks ask it."""
+    """Return the clock by which long actions are cut: in a parallel run, that of `stop`."""
     common: Clock = getattr(stop, "clock", clock)
     return common
 
 
 class Pace:
-    """Cuts long moves into pieces of about `PIECE` seconds, by what the pieces before took.
+    """Cuts long actions into pieces of about `PIECE` seconds, by the times of earlier pieces.
 
-    What was planned is not asked: the costs may be in other units, or wrong.
+    The costs of the plan are not used, because they may have other units, or be wrong.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -406,7 +417,7 @@ class Pace:
         self._steps = {ADVANCE: 1, REVERSE: 1}
 
     def pieces(self, row: Row) -> Iterator[Row]:
-        """The rows of the pieces, each to be done before the next is asked for."""
+        """Yield the rows of the pieces; each must be done before the next one is requested."""
         op, _, _, begin, end, _ = row
         if op not in self._steps:
             yield row
@@ -431,16 +442,19 @@ class Pace:
 def make_ready(
     schedule: Schedule, platform: Platform, model: Model, backends: Sequence[Backend], /
 ) -> None:
-    """Check and reserve everything; raises IllegalAction or BadInput, and nothing was done."""
+    """Do all checks and reservations before a run; raises IllegalAction or BadInput."""
     validate(schedule, platform)
     fit(schedule, platform, model, backends)
     tape(schedule)
     reserve(schedule, platform, backends)
     prepare(schedule, model, backends)
+    begins_at_x_0 = len(schedule) > 0 and int(schedule.actions.op[0]) != READ
+    if begins_at_x_0 and (make_start := getattr(model, "make_start", None)) is not None:
+        make_start()
 
 
 def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence[Backend]) -> None:
-    """The schedule, the platform, the model and the open levels must speak of the same things."""
+    """Raise BadInput unless the schedule, the platform, the model and the levels fit together."""
     if len(backends) != len(platform.levels):
         raise BadInput(f"{len(backends)} open levels for a platform of {len(platform.levels)}")
     chain = schedule.chain
@@ -458,12 +472,12 @@ def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence
 
 
 def is_estimated(model: Model, /) -> bool:
-    """Whether what was planned of its bytes is an estimate: they are known once they are there."""
+    """Return whether the planned sizes of the model's checkpoints are only estimates."""
     return bool(getattr(model, "estimated", False))
 
 
 def _one_of_each_size(schedule: Schedule) -> Iterator[Key]:
-    """One key of each kind and variable that is accessed; where steps differ, every key that is."""
+    """Yield one key of each accessed kind and variable; if steps differ, all accessed keys."""
     actions = schedule.actions
     for (code, kind), (name, words) in product(enumerate(KINDS), enumerate(actions.names)):
         there = (actions.op >= WRITE) & (actions.kind == code) & (actions.name == name)
@@ -475,7 +489,10 @@ def _one_of_each_size(schedule: Schedule) -> Iterator[Key]:
 
 
 def stored(schedule: Schedule, number: int, name: str, there: set[Key]) -> None:
-    """A level must hold what the schedule starts with, and nothing else that it will write."""
+    """Raise BadInput unless a level has the keys with which the schedule starts.
+
+    It must not have any other key that the schedule writes.
+    """
     stored = schedule.stored[number] if number < len(schedule.stored) else frozenset()
     if missing := stored - there:
         raise BadInput(
@@ -489,12 +506,12 @@ def stored(schedule: Schedule, number: int, name: str, there: set[Key]) -> None:
     if twice := (there - stored).intersection(map(writes.key, writes.rows())):
         raise BadInput(
             f"level {name!r} already holds {min(map(str, twice))}, which the schedule writes there;"
-            " give it an empty level, or discard what was left"
+            " give it an empty level, or discard the old checkpoints"
         )
 
 
 def tape(schedule: Schedule) -> None:
-    """The longest tape that is held at one time must fit in memory."""
+    """Raise BadInput if the longest tape of the schedule does not fit in memory."""
     actions, there = schedule.actions, available()
     record = np.flatnonzero(actions.op == RECORD)
     if there is None or not record.size:
@@ -504,19 +521,20 @@ def tape(schedule: Schedule) -> None:
     most = int(needed.argmax())
     if needed[most] > there:
         raise BadInput(
-            f"the plan holds the tape of {end[most] - begin[most]} steps in memory,"
+            f"the plan needs memory for the tape of {end[most] - begin[most]} steps,"
             f" {needed[most]} bytes; {there} are available: lower the platform's working_memory"
             " and plan again"
         )
 
 
 def reserve(schedule: Schedule, platform: Platform, backends: Sequence[Backend]) -> None:
-    """Make room for the whole plan, so that what is lacking is seen before the start."""
+    """Reserve space for the whole plan, so that missing space is noticed before the start."""
     for level, backend, sizes in zip(
         platform.levels, backends, reservations(schedule), strict=False
     ):
         wanted, room = {}, level.capacity
-        # Sizes peak at different times: together they may ask for more than ever lies there.
+        # The numbers of checkpoints of each size peak at different times. Therefore their sum may
+        # be larger than the level will ever store.
         for nbytes, most in sorted(sizes.items(), reverse=True):
             each = level.stored(nbytes)
             wanted[nbytes] = most if room is None else min(most, room // max(1, each))
@@ -531,11 +549,11 @@ def reserve(schedule: Schedule, platform: Platform, backends: Sequence[Backend])
 
 
 def prepare(schedule: Schedule, model: Model, backends: Sequence[Backend]) -> None:
-    """Let levels that have use for it make now what the first write of a kind would make."""
+    """Let levels with a method `prepare` make slots before the first write of each kind."""
     able = [getattr(backend, "prepare", None) for backend in backends]
     for prepare, kinds in zip(able, preparations(schedule) if any(able) else (), strict=False):
         if prepare is None:
             continue
         for key, most in kinds.items():
-            with suppress(LevelFull):  # of the kinds together; they may peak at different times
+            with suppress(LevelFull):  # the kinds may peak at different times
                 prepare(key, model.layout(key), most)

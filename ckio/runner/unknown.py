@@ -1,9 +1,9 @@
-"""A run that does not know its end: forward by a rule, until the model says that it is finished.
+"""A run of unknown length: forward by a rule until the model is finished, then back.
 
-Nothing is known before but the rule, so what `run` checks of a whole schedule is checked here an
-action at a time: each is applied to a Machine first, and performed if it is legal. The schedule is
-what comes out, and is legal for a chain of as many steps as there turned out to be. `failover` has
-the first half alone, which continues when a level fails.
+Before the run only the rule is known. Therefore each action is checked just before it is performed:
+it is first applied to a `Machine`, and performed if it is legal. The result is a schedule that is
+legal for a chain of the final number of steps. `failover.run_forward` has only the forward sweep,
+and continues if a level fails.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
@@ -25,12 +25,12 @@ from ckio.schedule.machine import Machine
 from ckio.schedule.timeline import Event, Timeline, TimelineRecorder
 
 AT_ONCE: Final = 64
-"""Steps of an Advance, the most: so often the watcher of a model that never finishes is heard."""
+"""Maximum steps of an Advance, so that `watch` is called regularly if a model never finishes."""
 
 _X0: Final = Key(Kind.RESTART, 0)
 
 _ENDLESS: Final = 2**62
-"""Of steps, or of bytes of all checkpoints: more than any run has."""
+"""A number of steps, or of bytes of all checkpoints, that is larger than that of any run."""
 
 
 class RuleLevel(Protocol):
@@ -43,14 +43,14 @@ class RuleLevel(Protocol):
 
 
 class FarRuleLevel(Protocol):
-    """A level that is used from some step on."""
+    """A level that a rule uses after a certain step."""
 
     @property
     def room(self) -> RuleLevel: ...
 
 
 class RuleLevels(Protocol):
-    """All levels that a rule may use on the way forward."""
+    """All levels that a rule may use in the forward sweep."""
 
     @property
     def near(self) -> RuleLevel: ...
@@ -59,20 +59,21 @@ class RuleLevels(Protocol):
 
 
 class RuleFollower(Protocol):
-    """A rule asked at one step after the other."""
+    """The actions of a rule, requested for one step after the other."""
 
     def at(self, step: int, /) -> Actions:
-        """Return the actions at x_step, which is in the register before and after."""
+        """Return the actions at x_step; the model is at x_step before and after them."""
 
     def until(self, step: int, /) -> int:
-        """Return the first step after this one at which there may be anything to do."""
+        """Return the first step after this one at which the rule may have actions."""
 
 
 class Rule(Protocol):
-    """The actions while the end is not known, and then; pure, of the step and of what is stored.
+    """A rule that decides the actions of a run whose length is not known.
 
-    `ckio.planners.online.Online` and `ckio.planners.bisection.Bisection` are two. It stores restart
-    data alone.
+    The actions depend only on the step and on the stored keys. In the forward sweep a rule stores
+    only restart data. Two rules are `ckio.planners.online.Online` and
+    `ckio.planners.bisection.Bisection`.
     """
 
     @property
@@ -83,10 +84,10 @@ class Rule(Protocol):
     def levels(self) -> RuleLevels: ...
 
     def follow(self, step: int, stored: Sequence[Iterable[Key]], /) -> RuleFollower:
-        """Return the actions of a run that stands at x_step, and performs all of them."""
+        """Return the actions of a run that is at x_step, and that performs all of them."""
 
     def finish(self, steps: int, stored: Sequence[Iterable[Key]], /) -> Schedule:
-        """Return the way back from x_steps, which has just been reached and is the end."""
+        """Return the reverse sweep from the end x_steps, which the model has just reached."""
 
 
 def run_to_end(
@@ -98,45 +99,47 @@ def run_to_end(
     clock: Clock | None = None,
     watch: Callable[[Event], None] | None = None,
 ) -> tuple[Schedule, Timeline]:
-    """Run a model forward until it is finished, then back; returns what was done, and when.
+    """Run a model forward until it is finished, then back; return the schedule and its timeline.
 
-    The model is finished where `advance` returns less than it was asked for. Should that be just
-    where the rule stores something, it is stored in vain: before, nobody knows, unless the model
-    has an attribute `steps` that says so.
+    The model is finished when `advance` returns a smaller step than the requested one. If this
+    happens exactly at a step at which the rule stores a checkpoint, that checkpoint is stored
+    without need, unless the model has an attribute `steps` with its length.
 
-    The schedule is for a chain of the steps that there were. Performed again by `run`, on a fresh
-    model, it does the same. On the way forward an Advance is of `AT_ONCE` steps at most.
+    The schedule is that of a chain with the final number of steps. If `run` performs it with a
+    fresh model, it does the same. In the forward sweep an Advance has at most `AT_ONCE` steps.
 
     Parameters
     ----------
     rule
-        What is stored on the way, of which chain and on which platform.
+        The rule, for a chain and a platform, that decides which checkpoints are stored.
     model
         A fresh model at x_0.
     backends
-        One open storage level for each level of the platform, in its order, with nothing stored.
-        They stay open. Memory that the rule may use is reserved to the full, where it has a
-        capacity; what lies on disks grows as it fills.
+        One open storage level for each level of the platform, in the same order, without
+        checkpoints. They stay open. Memory with a capacity is reserved completely, as far as the
+        rule may use it; files on disks grow during the run.
     clock
-        What measures; the wall clock by default.
+        The clock for all times; by default the clock of the machine.
     watch
-        Called with each event after it has happened; what it raises ends the run as it is, and is
-        the way to stop a model that does not finish.
+        Function that is called with each event after it has happened. If it raises an error, the
+        run ends immediately with this error. This is the way to stop a model that never finishes.
 
     Raises
     ------
     IllegalAction
-        The rule breaks a rule of the Machine. The action has not been done.
+        The rule breaks a rule of `Machine`. The action was not performed.
     BadInput
-        Something does not fit together, the levels have no room for what the rule may store, or are
-        not empty: before the start. So is NoSchedule, which the rule raises.
+        Before the first action: the arguments do not fit together, the checkpoints of the rule do
+        not fit the levels, or the levels are not empty. The rule may also raise NoSchedule, which
+        is a BadInput.
     StorageError
-        A level failed; its name and the action are in the message, and their numbers in `level`
-        and `action`. What was stored is intact.
+        A level failed. The message has the name of the level and the action; `level` and `action`
+        are their numbers. The stored checkpoints are intact.
     RunFailed
-        The model was finished at step 0, so that there is nothing to reverse: then all levels are
-        empty again, and the model knows its functional. Or it finished early on the way back; or
-        it, or a backend, raised something that is not ckio's own, which is then the `__cause__`.
+        The model was finished at step 0, so that there is nothing to reverse. Then all levels are
+        empty again, and the model knows its functional. Or the model finished early in the reverse
+        sweep; or the model or a backend raised an error that is not one of ckio's, which is then
+        the `__cause__`.
     """
     check_fit(rule, model, backends, [])
     reserve(rule, model, backends)
@@ -155,16 +158,16 @@ def run_to_end(
 
 
 class OpenPerformer(Performer):
-    """A performer of a model that may be finished where nobody expects it.
+    """A performer for a model that may finish at any step of the forward sweep.
 
     Attributes
     ----------
     reached : int
-        Where the model stands.
+        The current step of the model.
     end : int or None
-        Where it is finished, once that is known; it is asked for no more steps then.
+        The step at which the model is finished, if it is known; then it advances no more.
     is_back : bool
-        Whether the run is on its way back, where every step is there.
+        Whether the run is in the reverse sweep, in which the model must not finish early.
     """
 
     def __init__(self, model: Model, backends: Sequence[Backend]) -> None:
@@ -184,30 +187,30 @@ class OpenPerformer(Performer):
 
 
 class RuleRun:
-    """A run by a rule, from what is stored or from where the model stands.
+    """A run by a rule, from the stored checkpoints or from the current state of the model.
 
     Parameters
     ----------
     rule, model, backends
-        As `run_to_end` takes them.
+        As in `run_to_end`.
     stored
-        What lies on each level. The restart data that has come furthest is read first, unless the
-        model has.
+        The keys on each level. The restart data of the latest step is read first, unless the model
+        is at this step or a later one.
     state
-        i, where the model stands at x_i.
+        The current step of the model.
     count
-        How many actions were done before; errors count from there.
+        Number of actions that were done before; numbers in errors begin there.
 
     Attributes
     ----------
     machine : Machine
-        What is stored where, and where the model stands: after the action that was begun last.
+        The stored keys and the model's state and adjoint, after the action that was begun last.
     actions : list of Action
-        Those that were done, each as far as there were steps.
+        The actions that were done; an Advance ends at the step that the model reached.
     end : int or None
-        The step where the model is finished, once that is known.
+        The step at which the model is finished, if it is known.
     note : str
-        Of the plan of the way back.
+        The note of the plan of the reverse sweep.
     """
 
     def __init__(
@@ -230,7 +233,7 @@ class RuleRun:
         self._rule, self._count = rule, count
         self._performer = OpenPerformer(model, backends)
         self._names = {"": 0}
-        self._state = state  # before the action that was begun last
+        self._state = state  # the step before the action that was begun last
         self._action: Action | None = None
 
     @property
@@ -240,7 +243,7 @@ class RuleRun:
     def events(
         self, actions: Iterable[Action], clock: Clock, stop: Stop | None = None, /
     ) -> Generator[Event]:
-        """Perform actions, each once it is found legal; gives each event as it has happened."""
+        """Check and perform one action after the other; yield each event after it has happened."""
         times = in_turn(
             map(self._begin, actions),
             self._key,
@@ -257,18 +260,18 @@ class RuleRun:
                     yield Event(action, start, end, nbytes)
 
     def failed(self) -> tuple[Action, Machine]:
-        """Return the action that failed, and the machine where the model stood before that."""
+        """Return the action that failed, and the machine before this action."""
         action, machine = self._action, self.machine
         assert action is not None
         stored = [set(keys) for keys in machine.stored]
-        if isinstance(action, Write):  # whatever the level says, it is not to be relied on
+        if isinstance(action, Write):  # its checkpoint is not trusted, even if the level lists it
             stored[action.level].discard(action.key)
         return action, _machine(machine.chain, machine.platform, stored, self._state)
 
     def forward(self) -> Iterator[Action]:
-        """Yield the actions from the furthest state that there is to where the model is finished.
+        """Yield the actions from the latest state, stored or current, to the end of the model.
 
-        Raises RunFailed where that is step 0, once all that was stored is discarded.
+        If the end is step 0, raises RunFailed after discarding all checkpoints.
         """
         machine, performer = self.machine, self._performer
         step = machine.state or 0
@@ -289,7 +292,7 @@ class RuleRun:
             raise RunFailed("the model is finished at step 0; there is no step to reverse")
 
     def back(self) -> Iterator[Action]:
-        """Yield the actions back from the end, which has just been reached."""
+        """Yield the actions of the reverse sweep from the end, which the model has just reached."""
         end, endless = self.machine.state, self.machine
         assert end is not None
         self.machine = _machine(
@@ -301,7 +304,7 @@ class RuleRun:
         yield from plan.actions
 
     def _begin(self, action: Action) -> tuple[int, Row]:
-        """Return the number and the row of an action that is legal now."""
+        """Check an action and return its number and its row."""
         machine, number = self.machine, self._count + len(self.actions)
         machine.count = number
         self._state = machine.state
@@ -310,7 +313,7 @@ class RuleRun:
         return number, row_of(action, self._names)
 
     def _done(self) -> Action | None:
-        """Return the action that has been done; None for an Advance that found no step."""
+        """Return the action that was done; None for an Advance without any step."""
         action = self._action
         if isinstance(action, Advance) and not self._performer.is_back:
             step = self._performer.reached
@@ -321,7 +324,7 @@ class RuleRun:
         return Key(KINDS[kind], step, [*self._names][name])
 
     def _stopped(self, number: int, piece: Row) -> Stopped:
-        """Return the error that says where the model stands."""
+        """Return the error with the current step of the model."""
         state = self._state
         if piece[0] == ADVANCE and isinstance(self._action, Advance):
             end = self.end
@@ -337,16 +340,16 @@ class RuleRun:
 def _machine(
     chain: Chain, platform: Platform, stored: Sequence[Collection[Key]], state: int | None
 ) -> Machine:
-    """Return the machine of a model that stands at x_state."""
+    """Return the machine of a model at x_state."""
     machine = Machine(chain, platform, stored)
     machine.state = state
     return machine
 
 
 def _further(state: int, stored: Sequence[Collection[Key]]) -> Read | None:
-    """Return the Read, from the nearest level, of the restart data that has come furthest.
+    """Return the Read of the restart data of the latest step, from the lowest level that has it.
 
-    None where x_state has come as far.
+    Return None if no stored restart data is of a later step than `state`.
     """
     reads = [
         (-key.step, number, Read(key, number))
@@ -360,7 +363,7 @@ def _further(state: int, stored: Sequence[Collection[Key]]) -> Read | None:
 def check_fit(
     rule: Rule, model: Model, backends: Sequence[Backend], stored: Sequence[Collection[Key]], /
 ) -> None:
-    """Raise BadInput unless the rule, the model and the open levels speak of the same things."""
+    """Raise BadInput unless the rule, the model and the open levels fit together."""
     levels = rule.platform.levels
     if len(backends) != len(levels):
         raise BadInput(f"{len(backends)} open levels for a platform of {len(levels)}")
@@ -375,21 +378,24 @@ def check_fit(
         there = set(backend.keys())
         if other := set(map(str, there.difference(keys))):
             raise BadInput(
-                f"level {level.name!r} already holds {min(other)}, and what a run of unknown"
-                " length writes there is not known; give it an empty level, or discard what was"
-                " left"
+                f"level {level.name!r} already holds {min(other)}, and a run of unknown length must"
+                " know all checkpoints on its levels; give it an empty level, or discard the old"
+                " checkpoints"
             )
         if missing := set(map(str, set(keys) - there)):
-            raise BadInput(f"the run goes on from {min(missing)}, which level {level.name!r} lacks")
+            raise BadInput(
+                f"the run continues from {min(missing)}, which is missing on level {level.name!r};"
+                " begin a new run, or restore the level"
+            )
     if (room := available()) is not None and rule.chain.tape > room:
         raise BadInput(
-            f"the way back holds the tape of a step in memory, {rule.chain.tape} bytes; {room} are"
-            " available"
+            f"the reverse sweep needs memory for the tape of a step, {rule.chain.tape} bytes;"
+            f" {room} are available"
         )
 
 
 def reserve(rule: Rule, model: Model, backends: Sequence[Backend], /) -> None:
-    """Make room for all that the rule may store in memory that has an end; raises BadInput."""
+    """Reserve memory levels with a capacity for all checkpoints of the rule; raises BadInput."""
     nbytes, levels = rule.chain.restart, rule.levels
     for room in (levels.near, *(far.room for far in levels.far)):
         level, backend = rule.platform.levels[room.number], backends[room.number]
@@ -401,6 +407,6 @@ def reserve(rule: Rule, model: Model, backends: Sequence[Backend], /) -> None:
                 prepare(_X0, model.layout(_X0), room.slots)
         except LevelFull as error:
             raise BadInput(
-                f"level {level.name!r} has no room for what this rule may store: {error};"
+                f"level {level.name!r} has no room for the checkpoints of this rule: {error};"
                 " free some, or lower the level's capacity and plan again"
             ) from error

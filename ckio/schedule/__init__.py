@@ -1,4 +1,4 @@
-"""A schedule: the actions that carry out an adjoint computation, and what they cost and count."""
+"""A schedule: the actions of an adjoint computation, their seconds, and their counts."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,21 +31,21 @@ Ints = NDArray[np.int64]
 
 
 def first_writes(actions: Actions, nbytes: Ints, level: int, start: Sequence[int] = (), /) -> Bools:
-    """Which actions write to a slot of this level that nothing was written to before.
+    """Return which actions write to a slot of this level that was never written before.
 
-    A level takes the slot of that size that became free last; so a write needs a new one where
-    more of its size lie there than ever before.
+    A level reuses the slot of the same size that became free last. Therefore a write needs a new
+    slot if the level then stores more checkpoints of this size than ever before.
 
     Parameters
     ----------
     actions
-        Of a legal schedule.
+        The actions of a legal schedule.
     nbytes
-        Bytes of the checkpoint of each action.
+        The bytes of the checkpoint of each action.
     level
-        Its number.
+        The number of the level.
     start
-        Bytes of each checkpoint that lies there at the start.
+        The bytes of each checkpoint that the level stores at the start.
     """
     first: Bools = np.zeros(len(actions), np.bool_)
     change = np.where(actions.op == WRITE, 1, np.where(actions.op == DISCARD, -1, 0))
@@ -60,10 +60,11 @@ def first_writes(actions: Actions, nbytes: Ints, level: int, start: Sequence[int
 
 
 def cold_reads(actions: Actions, moved: Ints, level: int, cached: int, /) -> Bools:
-    """Which actions read from this level what has left the page cache since it was last touched.
+    """Return which actions read from this level a checkpoint that is no longer in the page cache.
 
-    It has where more than `cached` bytes were moved meanwhile, and where nothing has touched it
-    before. `moved` are the bytes that go through the page cache in each action.
+    A checkpoint is no longer in the page cache if more than `cached` bytes were moved since its
+    last access, or if it was not accessed before. `moved` are the bytes that each action moves
+    through the page cache.
     """
     cold: Bools = np.zeros(len(actions), np.bool_)
     accesses = np.flatnonzero((actions.op >= WRITE) & (actions.level == level))
@@ -76,19 +77,20 @@ def cold_reads(actions: Actions, moved: Ints, level: int, cached: int, /) -> Boo
 
 @dataclass(frozen=True)
 class Schedule(Printed):
-    """Actions over a chain; a value that can be compared and walked any number of times.
+    """The actions for a chain. A schedule is a value: it can be compared, and iterated many times.
 
     Attributes
     ----------
     chain : Chain
-        What it computes.
+        The chain of time steps.
     actions : Actions
-        What it does; any iterable of actions is taken and kept in columns.
+        The actions. The constructor takes any iterable of actions and stores them in columns.
     stored : tuple of frozenset of Key
-        What lies on each level at the start (normally nothing; what survived, on recovery).
+        The keys that each level stores at the start. Normally there are none; after a failure,
+        these are the checkpoints that survived.
     note : str
-        What its planner has to say of it in a sentence: in which sense it is the best, how far
-        from a bound it is. For people only: schedules are equal whatever their notes.
+        A sentence of the planner, for people: in which sense the schedule is the best, or how large
+        the gap to a lower bound is. Schedules that differ in their notes only are equal.
     """
 
     chain: Chain
@@ -136,7 +138,7 @@ class Schedule(Printed):
 
 @dataclass(frozen=True, slots=True)
 class LevelCounts:
-    """Accesses to one level; `peak` is in checkpoints, `peak_bytes` in their bytes."""
+    """The accesses to one level; `peak` is in checkpoints, `peak_bytes` in bytes."""
 
     writes: int = 0
     reads: int = 0
@@ -147,7 +149,7 @@ class LevelCounts:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Steps of a schedule by action, and its accesses by level up to the last one used."""
+    """The steps of a schedule by action, and its accesses by level, up to the last level in use."""
 
     advanced: int
     recorded: int
@@ -156,7 +158,7 @@ class Counts:
 
     @property
     def forward(self) -> int:
-        """Forward steps: advanced and recorded."""
+        """The forward steps, advanced and recorded."""
         return self.advanced + self.recorded
 
 
@@ -179,7 +181,7 @@ def seconds(action: Action, chain: Chain, platform: Platform, /) -> float:
 
 
 def _moved(key: Key, chain: Chain, platform: Platform, number: int) -> int:
-    """Bytes that an access of a level takes time for."""
+    """Return the bytes that an access to a level moves, and for which it takes time."""
     return chain.nbytes(key) if copies(chain, platform, number, key.kind) else chain.copied(key)
 
 
@@ -193,10 +195,12 @@ def _level(platform: Platform, number: int) -> Level:
 
 
 def seconds_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.float64]:
-    """`seconds` of every action, in order and equal to the last bit; raises as it does.
+    """Return the `seconds` of every action, in order and equal to the last bit.
 
-    What the profile of a level knows of first writes and of cold reads takes as long as it says:
-    these depend on what comes before.
+    The exceptions are first writes and cold reads, if the profile of a level knows their cost.
+    Their seconds depend on earlier actions.
+
+    Raises BadInput for a level that the platform does not have.
     """
     actions = schedule.actions
     last = int(actions.level[actions.op >= WRITE].max(initial=-1))
@@ -219,7 +223,10 @@ def seconds_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.float64]
 
 
 def moved_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:
-    """Bytes that each access takes time for: none of what is handed over to memory."""
+    """Return the bytes for which each access takes time.
+
+    They are 0 if the model transfers the ownership of its buffers to memory, without a copy.
+    """
     chain, actions = schedule.chain, schedule.actions
     nbytes = chain.nbytes_of(actions)
     for kind in chain.handed:
@@ -233,7 +240,10 @@ def moved_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:
 def _not_warm(
     schedule: Schedule, platform: Platform, nbytes: NDArray[np.int64], number: int
 ) -> Iterator[tuple[NDArray[np.bool_], Affine]]:
-    """Which accesses of a level find nothing warm, as far as its profile tells, and their price."""
+    """Yield the accesses of a level that are first writes or cold reads, and the cost of each kind.
+
+    Only the costs that the profile of the level knows are used.
+    """
     actions, level = schedule.actions, platform.levels[number]
     if level.profile is None:
         return
@@ -246,7 +256,10 @@ def _not_warm(
 
 
 def read_cold(schedule: Schedule, platform: Platform, number: int, /) -> NDArray[np.bool_]:
-    """Which actions read from this level what has left the page cache; none if it says nothing."""
+    """Return which actions read from this level a checkpoint that is no longer in the page cache.
+
+    Without a page cache in the profile of the level, there are none.
+    """
     actions, profile = schedule.actions, platform.levels[number].profile
     if profile is None or profile.cached is None:
         return np.zeros(len(actions), np.bool_)
@@ -257,7 +270,7 @@ def read_cold(schedule: Schedule, platform: Platform, number: int, /) -> NDArray
 
 
 def bytes_moved(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:
-    """Bytes that reach or leave a level in each action; 0 for those that compute or discard."""
+    """Return the bytes that each action moves to or from a level; 0 for all but Write and Read."""
     actions = schedule.actions
     nbytes = schedule.chain.nbytes_of(actions)
     moved = np.zeros(len(actions), np.int64)
@@ -268,10 +281,18 @@ def bytes_moved(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:
 
 
 def makespan(schedule: Schedule, platform: Platform, /) -> float:
-    """The total seconds of a schedule, one action after the other.
+    """Return the total seconds of a schedule, one action after the other.
 
-    Added from left to right, so that it equals a clock that these actions moved, to the last bit.
-    Raises BadInput for a level that the platform does not have.
+    The seconds are added from left to right. Therefore the sum is equal, to the last bit, to a
+    clock that advances with each action. Raises BadInput for a level that the platform does not
+    have.
+
+    For example, four steps that are all recorded and then reversed take 4 (1 + 2) s = 12 s:
+
+    >>> from ckio.actions import Record, Reverse
+    >>> chain = Chain(steps=4, advance=1, record=1, reverse=2, restart=8, tape=8, adjoint=8)
+    >>> makespan(Schedule(chain, [Record(0, 4), Reverse(0, 4)]), Platform(()))
+    12.0
     """
     costs = seconds_of(schedule, platform)
     with np.errstate(over="ignore"):
@@ -279,7 +300,7 @@ def makespan(schedule: Schedule, platform: Platform, /) -> float:
 
 
 def counts(schedule: Schedule, /) -> Counts:
-    """Steps by action, and writes, reads, discards and peak occupancy by level."""
+    """Return the steps by action, and the writes, reads, discards and peaks by level."""
     actions = schedule.actions
     length = actions.end - actions.begin
     access = actions.op >= WRITE
@@ -305,7 +326,10 @@ def _level_counts(schedule: Schedule, number: int) -> LevelCounts:
 
 
 def reservations(schedule: Schedule, /) -> tuple[dict[int, int], ...]:
-    """Return for each level {bytes of a checkpoint: the most of that size at one time}."""
+    """Return, for each level, the largest number of checkpoints of each size at one time.
+
+    Each level has a dictionary {bytes of a checkpoint: number of checkpoints}.
+    """
     levels = len(counts(schedule).levels)
     return tuple(
         {
@@ -319,9 +343,11 @@ def reservations(schedule: Schedule, /) -> tuple[dict[int, int], ...]:
 
 
 def preparations(schedule: Schedule, /) -> tuple[dict[Key, int], ...]:
-    """One key of each kind, or variable, that a level gets, and the most of these at one time.
+    """Return, for each level, one key of each kind or variable, and their largest number at one
+    time.
 
-    Nothing is said of a chain whose steps differ: there one key does not speak for its kind.
+    Only keys that are written to the level count. The result is empty for a chain whose steps
+    differ, because there one key does not have the size of all keys of its kind.
     """
     if schedule.chain.varies:
         return ()
@@ -345,7 +371,9 @@ def _kinds_written(schedule: Schedule, number: int) -> Iterator[tuple[Key, int]]
 
 @dataclass(frozen=True)
 class _LevelAccesses:
-    """The accesses of one level in order, their bytes, and those of what lies there at first."""
+    """The accesses of one level in order, their bytes, and the bytes of the checkpoints at the
+    start.
+    """
 
     op: NDArray[np.uint8]
     nbytes: NDArray[np.int64]
@@ -361,6 +389,6 @@ class _LevelAccesses:
         )
 
     def peak(self, weight: NDArray[np.int64], at_start: int) -> int:
-        """The most that lies there at one time, each checkpoint counted with its weight."""
+        """Return the largest weighted number of checkpoints that are stored at one time."""
         change = (self.op == WRITE).astype(np.int64) - (self.op == DISCARD)
         return max(at_start, at_start + int(np.cumsum(change * weight).max(initial=0)))

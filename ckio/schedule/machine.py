@@ -1,19 +1,29 @@
-"""The meaning of the six actions: the only rules of legality in the project.
+"""The meaning of the six actions: the only definition of the rules of a schedule.
 
-The machine has two registers, one cursor and K levels:
+The machine has three registers and K levels:
 
-              holds                                   changed by
-    state     x_i, or nothing                         Advance, Record, Read(RESTART)
-    tape      what the adjoint needs of [t, e),       Record and Read(TAPE) replace it,
-              or nothing                              Reverse spends it
-    adjoint   position of the adjoint, n down to 0    Reverse, Read(ADJOINT)
-    stored    on each level, a set of keys            Write, Discard
+              contents                                changed by
+    state     x_i, or empty                           Advance, Record, Read(RESTART)
+    tape      the data that the adjoint needs for     Record and Read(TAPE) replace it,
+              the steps [t, e), or empty              Reverse consumes it
+    adjoint   the step of the adjoint, n down to 0    Reverse, Read(ADJOINT)
+    stored    a set of keys on each level             Write, Discard
 
-It starts with state = 0 (a fresh model), no tape and adjoint = n. `apply` is the definition, an
-action at a time; `replay.py` says the same of whole columns and is tested against it.
+The machine starts with state = 0 (a fresh model), no tape, and adjoint = n. `Machine.apply` defines
+one action at a time. `replay.py` checks the same rules on whole columns, and tests compare the two.
 
-Where a chain has `variables`, restart data is stored variable by variable, and so may tapes be: a
-key names a variable in one version, and the registers hold a version of each (`Versions`).
+If a chain has `variables`, restart data is stored variable by variable, and tapes may be. Then a
+key names one variable in one version, and the registers contain a version of each variable
+(`Versions`).
+
+For example, two steps are recorded and reversed, after which the adjoint is at 0:
+
+>>> chain = Chain(steps=2, advance=1, record=1, reverse=1, restart=8, tape=8, adjoint=8)
+>>> machine = Machine(chain, Platform(()))
+>>> for action in (Record(0, 2), Reverse(0, 2)):
+...     machine.apply(action)
+>>> machine.state, machine.tape, machine.adjoint
+(2, None, 0)
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -39,7 +49,7 @@ WHOLE: Final = "this chain's restart data is stored variable by variable"
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A variable that is not as it has to be; `has` is None where it is no value of the forward."""
+    """A variable in a wrong version; `has` is None if its value is not one of the forward sweep."""
 
     name: str
     needs: int
@@ -47,22 +57,27 @@ class Wrong:
 
     def __str__(self) -> str:
         has = (
-            "it holds no value of the forward" if self.has is None else f"it is as in x_{self.has}"
+            "its value is not one of the forward sweep"
+            if self.has is None
+            else f"it is as in x_{self.has}"
         )
         return f"needs {self.name} as in x_{self.needs}; {has}"
 
 
 class Versions:
-    """The version of each variable that the state holds, from x_0 on.
+    """The version of each variable in the state, from x_0 on.
+
+    Variable v has version j in x_i if step j - 1 is the last step before x_i that overwrites v. It
+    has version 0 if no step overwrites it.
 
     Attributes
     ----------
     held : dict
-        The version of each variable, or None.
+        The version of each variable, or None if its value is not one of the forward sweep.
     taped : dict
         The versions of the variables of a tape that were read one by one.
     stands : int or None
-        Where the forward came to, if nothing has changed since.
+        The step that the forward sweep reached, if nothing has changed since.
     """
 
     def __init__(self, variables: Variables, length: int) -> None:
@@ -73,24 +88,26 @@ class Versions:
         self.stands: int | None = 0
 
     def __copy__(self) -> "Versions":
-        """Registers of their own, with what these hold."""
+        """Return registers with the same contents that change independently."""
         copied = object.__new__(Versions)
         vars(copied).update(vars(self), held=dict(self.held), taped=dict(self.taped))
         return copied
 
     def of(self, name: str, step: int, /) -> int:
-        """The version that a variable has in x_step."""
+        """Return the version of a variable in x_step."""
         return self._versions[name].item(step)
 
     def wrong(self, names: Iterable[str], step: int, /) -> Wrong | None:
-        """The first of these variables that is not as in x_step, if one is not."""
+        """Return the first of these variables that is not as in x_step, or None."""
         return self._wrong(self.held, names, step)
 
     def at(self) -> int | None:
-        """I where the state is x_i; None where it is none.
+        """Return i if the state is x_i, and None if it is not any x_i.
 
-        Several may be the same, or may need no more than is there. Where the forward came to is one
-        of them, if all was right there; or else that of which most is there, the first of these.
+        Several i are possible, because variables may be equal in several states, or may not be
+        needed. The result is the step that the forward sweep reached, if the state is complete
+        there. Otherwise it is the step with most variables in the right version, the first of them
+        if there are several.
         """
         if self.stands is not None and self.complete(self.stands):
             return self.stands
@@ -102,15 +119,16 @@ class Versions:
         return step if most[step] >= 0 else None
 
     def complete(self, step: int, /) -> bool:
-        """Whether the state is x_step."""
+        """Return whether the state is x_step."""
         names, version, live = self._columns
         rows = zip(names, version[:, step].tolist(), live[:, step].tolist(), strict=True)
         return all(not needed or self.held[name] == needs for name, needs, needed in rows)
 
     def advance(self, begin: int, end: int, /, seed: Names = NOTHING) -> Wrong | None:
-        """The steps [begin, end) forward; or, and nothing has changed, what keeps them from it.
+        """Run the steps [begin, end) forward.
 
-        What is in `seed` is read of the state that they come to.
+        If a variable is wrong, return it and change nothing. The variables in `seed` are read from
+        the state x_end.
         """
 
         def after(step: Step, right: Names) -> Names:
@@ -119,10 +137,10 @@ class Versions:
         return self._forward(begin, end, _FORWARD, after, seed)
 
     def record(self, begin: int, end: int, /, seed: Names = NOTHING) -> Wrong | None:
-        """Run the steps of a span forward, and record their tape.
+        """Run the steps [begin, end) forward and record their tape; see `advance`.
 
-        Where a step has all that its tape needs, but not all that the forward uses, the state that
-        it leaves is no x_i.
+        A step may have all data for its tape, but not all data that the forward step uses. Then the
+        state after this step is not any x_i.
         """
 
         def after(step: Step, right: Names) -> Names:
@@ -137,11 +155,11 @@ class Versions:
         return wrong
 
     def reverse(self, begin: int, end: int, /) -> Wrong | None:
-        """The adjoint of the steps [begin, end), the last first; see `advance`."""
+        """Run the adjoint of the steps [begin, end), the last step first; see `advance`."""
         versions = dict(self.held)
         for first, last in reversed(list(self._steps.runs(begin, end))):
             does = self._steps[first]
-            # The second of equal steps finds what all those before them find.
+            # All steps of this span are equal. After the first two of them, nothing can be wrong.
             for step in reversed(range(max(first, last - 2), last)):
                 if wrong := self._wrong(versions, does.reverse.use, step + 1):
                     return wrong
@@ -153,25 +171,29 @@ class Versions:
         return None
 
     def read(self, key: Key, /) -> None:
-        """A variable of the state, or of a tape, becomes as it is in x_i."""
+        """Set a variable of the state, or of a tape, to its value in x_i."""
         if key.kind is Kind.TAPE:
             self.taped[key.name] = key.step
         elif self.held[key.name] != key.step:
             self.held[key.name], self.stands = key.step, None
 
     def tapes(self, step: int, /) -> bool:
-        """Whether all that the tape of a step is made of was read, in the versions of that step."""
+        """Return whether all variables of the tape of a step were read, in the versions of that
+        step.
+        """
         if not self._variables.taped:
             return False
         needed = self._variables.taped & self._steps[step].record.use
         return all(self.taped.get(name) == self.of(name, step) for name in needed)
 
     def lacks(self, key: Key, tape: tuple[int, int] | None, /) -> str | None:
-        """Why a variable cannot be written now, or None; `tape` is the span that is recorded."""
+        """Return why a variable cannot be written now, or None; `tape` is the span of the recorded
+        tape.
+        """
         name, at = key.name, key.step
         if name not in self.held:
             known = ", ".join(self.held) or "none"
-            return f"there is no variable {name}; this chain has {known}" if name else WHOLE
+            return f"{name} is not a variable of this chain, which has {known}" if name else WHOLE
         if at <= self._steps.length and (version := self.of(name, at)) != at:
             named = Key(key.kind, version, name)
             return f"{name} in x_{at} is still as in x_{version}: name it {named}"
@@ -182,7 +204,7 @@ class Versions:
         elif name in self._variables.tape & self._steps[tape[0]].record.use:
             has = self.of(name, tape[0])
         else:
-            return f"the tape of step {tape[0]} is not made of {name}"
+            return f"the tape of step {tape[0]} does not contain {name}"
         return None if has == at else str(Wrong(name, at, has))
 
     def _forward(
@@ -193,7 +215,9 @@ class Versions:
         after: Callable[[Step, Names], Names],
         seed: Names,
     ) -> Wrong | None:
-        """Forward by one flow of each step; `after` says what is right after it of what was."""
+        """Run one flow of each step forward; `after` returns the variables that are right after a
+        step.
+        """
         right = frozenset(name for name, has in self.held.items() if has == self.of(name, begin))
         out = NOTHING
 
@@ -209,7 +233,7 @@ class Versions:
                     return wrong(use, step)
                 before, right = right, after(does, right)
                 out |= flow(does).out
-                if right == before:  # and so it stays, as all the others do the same
+                if right == before:  # the other steps of this span are equal, and change nothing
                     break
         if not seed <= right:
             return wrong(seed, end)
@@ -232,7 +256,9 @@ class Versions:
 
     @cached_property
     def _columns(self) -> tuple[tuple[str, ...], Ints, Bools]:
-        """Of what checkpoints hold: the names, the version in each x_i, and whether it is live."""
+        """Return the stored variables: their names, their version in each x_i, and whether it is
+        live.
+        """
         names = tuple(sorted(self._variables.stored))
         size = len(names), self._steps.length + 1
         live = [self._steps.live(name, seed=name in self._variables.seed) for name in names]
@@ -244,32 +270,35 @@ class Versions:
 
 
 _NAMED = 6
-"""How many stored keys an error lists."""
+"""The number of stored keys that an error lists."""
 
 
 class Machine:
-    """The machine of a schedule; `apply` moves it, or raises IllegalAction and leaves it as it was.
+    """The state of a schedule. `apply` performs an action, or raises IllegalAction and changes
+    nothing.
 
     Attributes
     ----------
     state : int or None
-        i where the state register holds x_i; by variables, where all is that is live in x_i.
+        i if the state register contains x_i. If the chain has variables: i if all variables that
+        are live in x_i are as in x_i.
     tape : (int, int) or None
-        The span of steps whose tape is held.
+        The span of steps whose tape is in the tape register.
     adjoint : int
-        Steps from here to n are reversed.
+        All steps from this one to n are reversed.
     turned : bool
-        Whether a Reverse may start at n: the state reached n here, or the adjoint at n was read.
+        Whether a Reverse may start at n: the state has reached n here, or the adjoint at n was
+        read.
     reversed : bool
-        Whether anything was reversed in this process.
+        Whether any step was reversed in this process.
     stored : list of set of Key
-        What lies on each level.
+        The keys that are stored on each level.
     used : list of int
-        Bytes that this takes of each level's capacity.
+        The bytes of each level's capacity that these keys use.
     count : int
-        Actions applied so far.
+        The actions applied so far.
     versions : Versions or None
-        What state and tape hold of each variable, where the chain has variables.
+        The version of each variable in the state and in the tape, if the chain has variables.
     """
 
     def __init__(
@@ -304,12 +333,14 @@ class Machine:
             capacity = platform.levels[number].capacity
             if capacity is not None and self.used[number] > capacity:
                 raise IllegalAction(
-                    f"at the start, level {number} ({platform.levels[number].name}) holds"
+                    f"at the start, level {number} ({platform.levels[number].name}) stores"
                     f" {self.used[number]} bytes; its capacity is {capacity}"
                 )
 
     def apply(self, action: Action, /) -> None:
-        """Apply one action; raises IllegalAction: which action, which rule, what is stored."""
+        """Apply one action. Raises IllegalAction, which names the action, the rule, and the stored
+        keys.
+        """
         match action:
             case Advance(begin, end):
                 self._check_forward(action, begin, end)
@@ -376,9 +407,9 @@ class Machine:
         by_variable = self.versions and end - begin == 1 and self.versions.tapes(begin)
         if tape is None and not by_variable:
             contents = (
-                "no tape is held"
+                "there is no tape"
                 if self.tape is None
-                else f"the tape of {_span(self.tape)} is held"
+                else f"the tape is that of {_span(self.tape)}"
             )
             self._refuse(action, f"needs the tape of [{begin}, {end}); {contents}")
         if end == self.chain.length and not self.turned:
@@ -401,12 +432,12 @@ class Machine:
             case Kind.RESTART if self.state != key.step:
                 self._refuse(action, f"needs the state x_{key.step}; {self._held_state()}")
             case Kind.TAPE if self.tape != (key.step, key.step + 1):
-                contents = "none is held" if self.tape is None else f"{_span(self.tape)} is held"
+                contents = "there is none" if self.tape is None else f"it is of {_span(self.tape)}"
                 self._refuse(action, f"needs the tape of step {key.step} alone; {contents}")
             case Kind.ADJOINT if self.adjoint != key.step:
                 self._refuse(action, f"needs the adjoint at {key.step}; it is at {self.adjoint}")
         if key in self.stored[level]:
-            self._refuse(action, f"{key} is there already; discard it first")
+            self._refuse(action, f"{key} is already stored there; discard it first")
         if self.platform.levels[level].read_only:
             self._refuse(action, "nothing can be stored there: the level is read-only")
         capacity = self.platform.levels[level].capacity
@@ -414,7 +445,7 @@ class Machine:
         if capacity is not None and self.used[level] + needed > capacity:
             self._refuse(
                 action,
-                f"needs {needed} bytes where {capacity - self.used[level]} of {capacity} are free;"
+                f"needs {needed} bytes, but {capacity - self.used[level]} of {capacity} are free;"
                 f" {self._holds(level)}",
             )
         self._put(key, level)
@@ -446,11 +477,13 @@ class Machine:
                 self.turned = self.turned or key.step == self.chain.length
 
     def _by_variable(self, key: Key) -> bool:
-        """Return whether a key is of one variable; all restart data of such a chain has to be."""
+        """Return whether a key is of one variable. If the chain has variables, all restart data
+        must be.
+        """
         return self.versions is not None and (key.kind is Kind.RESTART or key.name != "")
 
     def _check_version(self, key: Key, level: int) -> None:
-        """Check that a key that is stored at the start names a version that its step leaves."""
+        """Check that a key that is stored at the start names a version that its step produces."""
         if not key.name or self.versions is None or key.name not in self.versions.held:
             return
         if (version := self.versions.of(key.name, key.step)) != key.step:
@@ -461,10 +494,11 @@ class Machine:
             )
 
     def _check_working_memory(self, action: Action, nbytes: int) -> None:
-        room = self.platform.working_memory
-        if room is not None and nbytes > room:
+        capacity = self.platform.working_memory
+        if capacity is not None and nbytes > capacity:
             self._refuse(
-                action, f"needs {nbytes} bytes of working memory for the tape; there are {room}"
+                action,
+                f"needs {nbytes} bytes of working memory for the tape; the platform has {capacity}",
             )
 
     def _check_level(self, action: Write | Read | Discard, level: int) -> None:
@@ -486,14 +520,14 @@ class Machine:
         return self.platform.levels[level].stored(self.chain.nbytes(key))
 
     def _held_state(self) -> str:
-        return "no state is held" if self.state is None else f"the state is x_{self.state}"
+        return "there is no state" if self.state is None else f"the state is x_{self.state}"
 
     def _holds(self, level: int) -> str:
         keys = sorted(self.stored[level], key=lambda key: (key.kind.value, key.step, key.name))
         listed = ", ".join(str(key) for key in keys[:_NAMED]) + (
             ", ..." if len(keys) > _NAMED else ""
         )
-        return f"level {level} ({self.platform.levels[level].name}) holds {listed or 'nothing'}"
+        return f"level {level} ({self.platform.levels[level].name}) stores {listed or 'nothing'}"
 
     def _refuse(self, action: Action, rule: str) -> NoReturn:
         raise IllegalAction(f"#{self.count} {action}: {rule}")

@@ -1,4 +1,4 @@
-"""Occupancy over time: how long each checkpoint stays, how full levels and staging memory get."""
+"""Occupancy over time: how long each checkpoint is stored, and how full levels and memory get."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -17,21 +17,21 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 BEFORE: Final = -1
-"""The place of the Write of a checkpoint that lies there from the start."""
+"""The number of the Write of a checkpoint that is stored from the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """The stay of every checkpoint on a level, in the order in which the schedule names them.
+    """The period for which each checkpoint is stored on a level, in the order of the schedule.
 
     Attributes
     ----------
     named : Actions
-        For each, an access that names its key and level.
+        For each period, an access that names its key and level.
     written : int64 array
-        The place of its Write in the schedule, or BEFORE.
+        The number of its Write in the schedule, or BEFORE.
     discarded : int64 array
-        The place of its Discard; the number of actions for what stays.
+        The number of its Discard, or the number of actions if it is never discarded.
     """
 
     named: Actions
@@ -40,14 +40,24 @@ class Lifetimes:
 
     @staticmethod
     def of(actions: Actions, /) -> "Lifetimes":
-        """Pair the Writes and Discards of a legal schedule, or of the beginning of one."""
+        """Pair the Writes and Discards of a legal schedule, or of the beginning of one.
+
+        For example, x_0 is written by action 0 and discarded by action 3:
+
+        >>> from ckio.actions import Advance, Discard, Key, Kind, Read, Write
+        >>> x_0 = Key(Kind.RESTART, 0)
+        >>> some = Actions.of([Write(x_0, 0), Advance(0, 4), Read(x_0, 0), Discard(x_0, 0)])
+        >>> lifetimes = Lifetimes.of(some)
+        >>> lifetimes.written, lifetimes.discarded
+        (array([0]), array([3]))
+        """
         place = np.flatnonzero(actions.op >= WRITE)
         order, opens = actions.take(place).by_key()
         place = place[order]
         rows = actions.take(place)
 
-        # Accesses of one key on one level now follow one another. A stay begins with a Write, or
-        # with the first access when that is none: then the key was there from the start.
+        # Accesses of one key on one level now follow one another. A period begins with a Write. If
+        # the first access is not a Write, the key was stored from the start.
         begins = np.flatnonzero(opens | (rows.op == WRITE))
         next_begin = np.append(begins[1:], len(rows))
         ends = np.append(np.flatnonzero(rows.op == DISCARD), len(rows))
@@ -62,30 +72,33 @@ class Lifetimes:
         )
 
     def seconds(self, timeline: Timeline, /) -> tuple[Floats, Floats]:
-        """Return when each stay begins (its Write starts) and ends (its Discard stops).
+        """Return when each period begins (its Write starts) and ends (its Discard stops), in
+        seconds.
 
-        `timeline` is of the actions that the stays are of.
+        `timeline` has the times of the actions of these periods.
         """
-        # BEFORE picks the last place, and so does "never discarded": both are appended.
+        # BEFORE is -1 and "never discarded" is the number of actions: both select the value that is
+        # appended here.
         start = np.append(timeline.start, 0.0)[self.written]
         stop = np.append(timeline.stop, timeline.makespan)[self.discarded]
         return start, stop
 
     def take(self, index: NDArray[np.intp] | Bools, /) -> "Lifetimes":
-        """Some of them."""
+        """Return the periods at `index`."""
         return Lifetimes(self.named.take(index), self.written[index], self.discarded[index])
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """How full one level is: steps of a staircase, each valid until the next time.
+    """How full one level is. The entries are steps of a staircase, each valid until the next time.
 
     Attributes
     ----------
     times : float64 array
-        Seconds, ascending; the first is 0.
+        Seconds, in increasing order; the first is 0.
     nbytes, checkpoints : int64 arrays
-        What lies there from that time on; bytes as they count against the capacity.
+        The bytes and the number of checkpoints that are stored from that time. The bytes are those
+        that count against the capacity.
     """
 
     times: Floats
@@ -104,7 +117,7 @@ class Occupancy:
 
 
 def accesses(timeline: Timeline, platform: Platform, number: int, /) -> Timeline:
-    """Return the accesses to a level and their times: the program's, or a channel's."""
+    """Return the accesses to a level and their times: those of the program, or of a channel."""
     moved = timeline.transfers
     far = len(moved) and number != memory_level(platform)
     events = moved if far else timeline
@@ -112,14 +125,14 @@ def accesses(timeline: Timeline, platform: Platform, number: int, /) -> Timeline
 
 
 def waits(timeline: Timeline, platform: Platform, /) -> Timeline:
-    """Return the copies and waits of the program itself at far levels."""
+    """Return the copies and waits of the program itself at accesses to far levels."""
     actions, memory = timeline.actions, memory_level(platform)
     far = (actions.op >= WRITE) & (timeline.stop > timeline.start)
     return _part(timeline, far if memory is None else far & (actions.level != memory))
 
 
 def busy_seconds(timeline: Timeline, platform: Platform, /) -> dict[str, float]:
-    """Return the seconds for which each resource works: computing, and every channel."""
+    """Return the seconds for which each resource is busy: computing, and every channel."""
     seconds = timeline.stop - timeline.start
     busy = {"compute": float(seconds[timeline.actions.op < WRITE].sum())}
     for number, level in enumerate(platform.levels):
@@ -131,12 +144,12 @@ def busy_seconds(timeline: Timeline, platform: Platform, /) -> dict[str, float]:
 def overlap_savings(
     schedule: Schedule, platform: Platform, timeline: Timeline, /
 ) -> dict[str, float]:
-    """Return what overlap does for a schedule, of which this is the timeline, in seconds.
+    """Return how much time overlap saves for a schedule with this timeline, in seconds.
 
-    `synchronous` is the makespan without overlap, `waiting` how long the program copies to and
-    waits for far levels, `after` how long transfers go on after its end. `hidden` is the part that
-    is hidden of the time that far levels take without overlap, 1 being all of it; it is negative
-    where copies cost more than they save.
+    `synchronous` is the makespan without overlap. `waiting` are the seconds in which the program
+    copies to far levels or waits for them. `after` are the seconds for which transfers continue
+    after the end of the program. `hidden` is the fraction of the time of far levels without overlap
+    that overlap hides: 1 for all of it, and negative if copies cost more than overlap saves.
     """
     synchronous = makespan(schedule, platform)
     waited = waits(timeline, platform)
@@ -152,16 +165,17 @@ def overlap_savings(
 
 
 def _part(timeline: Timeline, chosen: Bools) -> Timeline:
-    """Some of the events, without transfers."""
+    """Return some of the events, without transfers."""
     start, stop = timeline.start[chosen], timeline.stop[chosen]
     return Timeline(timeline.actions.take(chosen), start, stop, timeline.nbytes[chosen])
 
 
 def occupancies(timeline: Timeline, chain: Chain, platform: Platform, /) -> tuple[Occupancy, ...]:
-    """The occupancy of every level of the platform, by what really lies there.
+    """Return the occupancy of every level of the platform, counting the checkpoints that are
+    stored.
 
-    With overlap a checkpoint lies on a far level from the start of its transfer; one whose write
-    was cancelled never does.
+    With overlap, a checkpoint is stored on a far level from the start of its transfer. A checkpoint
+    whose write was cancelled is never stored.
     """
     return tuple(
         _occupancy(accesses(timeline, platform, number), chain, level)
@@ -174,7 +188,7 @@ def _occupancy(timeline: Timeline, chain: Chain, level: Level) -> Occupancy:
     size = level.stored_of(chain.nbytes_of(stays.named))
     start, stop = stays.seconds(timeline)
     discarded = stays.discarded < len(timeline)
-    # At one time, the earlier action first: space is freed before it is taken again.
+    # For equal times, the earlier action comes first: space is freed before it is used again.
     times = np.concatenate((start, stop[discarded]))
     order = np.lexsort((np.concatenate((stays.written, stays.discarded[discarded])), times))
     nbytes = np.concatenate((size, -size[discarded]))[order].cumsum()
@@ -189,12 +203,13 @@ def _occupancy(timeline: Timeline, chain: Chain, level: Level) -> Occupancy:
 
 
 def staged(timeline: Timeline, chain: Chain, platform: Platform, /) -> Occupancy:
-    """The staging memory in use, found from when actions and transfers happened.
+    """Return the staging memory in use, from the times of actions and transfers.
 
-    A write is staged from the beginning of its copy, which takes as long as a write to the memory
-    level, to the end of its transfer and of copies made from it, or to the Discard that cancels it;
-    a read ahead, from the beginning of its transfer to the end of the action that uses it. Where
-    the program itself waits for the transfer, nothing is staged.
+    The memory of a write is in use from the begin of its copy. The copy takes as long as a write to
+    the memory level. The memory is free at the end of the transfer and of the copies made from it,
+    or at the Discard that cancels the write. The memory of a read ahead is in use from the begin of
+    its transfer to the end of the action that uses it. If the program itself waits for the
+    transfer, no memory is used.
     """
     program, channels = _far_accesses(timeline, platform)
     writes, reads, until = program.of(WRITE), program.of(READ), timeline.makespan
@@ -209,7 +224,7 @@ def staged(timeline: Timeline, chain: Chain, platform: Platform, /) -> Occupancy
     brought, reads = channels.of(READ), reads.take(~copied)
     use = _uses(reads, brought)
     starts, stops = np.append(reads.start, np.inf)[use], np.append(reads.stop, until)[use]
-    # Begun before the action; or with it, and then copied, which takes more time.
+    # The transfer began before the action, or at the same time, with a copy after it.
     ahead = brought.start < starts
     ahead |= (brought.start == starts) & (brought.stop < stops)
     nbytes = [chain.nbytes_of(each.actions) for each in (writes, brought)]
@@ -222,7 +237,7 @@ def staged(timeline: Timeline, chain: Chain, platform: Platform, /) -> Occupancy
 
 @dataclass(frozen=True, slots=True)
 class _StagedAccesses:
-    """Some accesses with their times; `place` numbers the keys on the levels."""
+    """Some accesses with their times; `place` is a number for each key on each level."""
 
     actions: Actions
     row: Ints
@@ -241,7 +256,7 @@ class _StagedAccesses:
 def _far_accesses(
     timeline: Timeline, platform: Platform
 ) -> tuple[_StagedAccesses, _StagedAccesses]:
-    """Those of the program, and the transfers."""
+    """Return the far accesses of the program, and the transfers."""
     memory, actions, moved = memory_level(platform), timeline.actions, timeline.transfers
     row = np.flatnonzero(
         (actions.op >= WRITE) & (actions.level != (-1 if memory is None else memory))
@@ -257,7 +272,7 @@ def _far_accesses(
 
 
 def key_numbers(actions: Actions, /) -> Ints:
-    """Return a number for each access: accesses of one key on one level have the same."""
+    """Return a number for each access; accesses of one key on one level have the same number."""
     order, opens = actions.by_key()
     numbers = np.empty_like(order)
     numbers[order] = np.cumsum(opens)
@@ -276,7 +291,7 @@ def _copies(actions: Actions, chain: Chain, platform: Platform) -> Floats:
 def _written(
     writes: _StagedAccesses, transfers: _StagedAccesses, discards: _StagedAccesses, until: float
 ) -> Floats:
-    """When each write is staged no more."""
+    """Return the time at which each write stops using staging memory."""
     cancelled = latest(discards.place, -discards.row, writes.place, -writes.row)
     end = np.append(discards.start, until)[cancelled]
     written = latest(writes.place, writes.start, transfers.place, transfers.start)
@@ -287,7 +302,9 @@ def _written(
 
 
 def _uses(reads: _StagedAccesses, brought: _StagedAccesses) -> Ints:
-    """The read that each transfer is for, -1 where it was not reached: one after the other."""
+    """Return the read for which each transfer was made, one after the other; -1 if it was not
+    reached.
+    """
     order = np.lexsort((reads.row, reads.place))
     transfers = np.lexsort((brought.start, brought.place))
     places, wanted = reads.place[order], brought.place[transfers]
@@ -300,7 +317,13 @@ def _uses(reads: _StagedAccesses, brought: _StagedAccesses) -> Ints:
 
 
 def latest(place: Ints, time: NDArray[np.generic], asked: Ints, when: NDArray[np.generic]) -> Ints:
-    """Return the last one up to a time at each place that is asked for; -1 where there is none."""
+    """Return the index of the last entry with a time up to `when`, for each place in `asked`.
+
+    The result is -1 if there is no such entry.
+
+    >>> latest(np.array([7, 7]), np.array([1.0, 3.0]), np.array([7, 8]), np.array([2.0, 2.0]))
+    array([ 0, -1])
+    """
     count = len(place)
     places, times = np.concatenate((place, asked)), np.concatenate((time, when))
     order = np.lexsort((np.arange(len(places)) >= count, times, places))
@@ -316,7 +339,7 @@ def _staircase(begin: Floats, end: Floats, nbytes: Ints) -> Occupancy:
     some = begin < end
     begin, end, nbytes = begin[some], end[some], nbytes[some]
     times, sign = np.concatenate((end, begin)), np.repeat([-1, 1], len(begin))
-    order = np.argsort(times, kind="stable")  # at one time, what ends before what begins
+    order = np.argsort(times, kind="stable")  # for equal times, ends come before begins
     return Occupancy(
         np.concatenate(([0.0], times[order])),
         np.concatenate(([0], (sign * np.tile(nbytes, 2))[order].cumsum())),

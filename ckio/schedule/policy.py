@@ -12,14 +12,15 @@ _COUNTS = ("write_behind", "read_ahead")
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """One policy, handed to the simulator and to the runner alike; by default nothing overlaps.
+    """A policy of overlap, for the simulator and the runner. By default nothing overlaps.
 
     Attributes
     ----------
     write_behind : int or None
-        Checkpoints that may wait in memory to be written; None: as many as fit.
+        The number of checkpoints that may wait in memory to be written. None means as many as fit.
     read_ahead : int or None
-        Checkpoints that may be read before they are needed; None: as many as fit.
+        The number of checkpoints that may be read before they are needed. None means as many as
+        fit.
     horizon : float
         How long before its use a checkpoint may be read, in seconds of computing.
     """
@@ -39,7 +40,7 @@ class Overlap:
             raise BadInput(f"Overlap: horizon = {self.horizon!r}; it must be at least 0 seconds")
 
     def __bool__(self) -> bool:
-        """Whether anything overlaps."""
+        """Return whether anything overlaps."""
         return self.write_behind != 0 or self.read_ahead != 0
 
     def __str__(self) -> str:
@@ -48,12 +49,12 @@ class Overlap:
 
     @staticmethod
     def parse(text: str, /) -> "Overlap":
-        """The policy in words; what is not named is not done, but for the horizon.
+        """Return the policy that `text` describes; a number that is not named keeps its default.
 
         >>> Overlap.parse("write_behind=2,read_ahead=all,horizon=0.5")
         Overlap(write_behind=2, read_ahead=None, horizon=0.5)
 
-        Raises BadInput.
+        Raises BadInput if the text is not such a description.
         """
         given: dict[str, int | float | None] = {}
         for part in filter(None, text.split(",")):
@@ -66,45 +67,45 @@ class Overlap:
             try:
                 given[name] = _number(name, value)
             except ValueError:
-                raise BadInput(f"overlap: {name}={value} is no number") from None
+                raise BadInput(f"overlap: {name}={value} is not a number") from None
         return Overlap(**given)  # type: ignore[arg-type]
 
 
 SYNCHRONOUS: Final = Overlap()
-"""The policy by which storage and computation take turns."""
+"""The policy without overlap: storage and computation take turns."""
 
 AUTO: Final[Literal["auto"]] = "auto"
-"""In place of a policy: the one with which a plan takes least."""
+"""Used instead of a policy: the planner chooses the policy of least makespan."""
 
 Policy: TypeAlias = Overlap | Literal["auto"]
-"""A fixed policy, or "auto" for the policy with which a plan takes least."""
+"""A fixed policy, or "auto" for the policy of least makespan."""
 
 POLICIES: Final[Mapping[str, Policy]] = {
     AUTO: AUTO,
     "all": Overlap(None, None),
     "none": SYNCHRONOUS,
 }
-"""Policies in one word; `all` is as much as fits in memory."""
+"""Policies in one word; `all` means as much as fits in memory."""
 
 
 def policy_of(text: str, /) -> Policy:
-    """Return the policy in words: auto, all, none, or what `Overlap.parse` reads.
+    """Return the policy that `text` describes: auto, all, none, or a text for `Overlap.parse`.
 
     >>> policy_of("all"), policy_of("none") == SYNCHRONOUS
     (Overlap(write_behind=None, read_ahead=None, horizon=inf), True)
 
-    Raises BadInput.
+    Raises BadInput if the text is not such a description.
     """
     if text in POLICIES:
         return POLICIES[text]
     try:
         return Overlap.parse(text)
     except BadInput as error:
-        raise BadInput(f"{error}; nor is it {AUTO}, all, or none") from None
+        raise BadInput(f"{error}; it is not {AUTO}, all or none, either") from None
 
 
 def exactly(asked: Policy | None, /) -> Overlap | None:
-    """The policy that was asked for; None where the plan decides."""
+    """Return the policy that the caller asked for, or None if the plan chooses the policy."""
     return None if asked is None or asked == AUTO else asked
 
 

@@ -1,7 +1,8 @@
 """The rules of `machine.py` on whole columns: millions of actions are checked in seconds.
 
-Every register before an action is the last value that an earlier action gave it, so each rule is a
-comparison of columns. Only the verdict is taken from here: the `Machine` objects, in its own words.
+The contents of a register before an action are the last value that an earlier action gave to the
+register. Therefore each rule is a comparison of columns. This module only decides which action is
+the first that breaks a rule. The Machine then raises the error, with its message.
 """
 
 from collections.abc import Iterator
@@ -28,16 +29,24 @@ from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine, Versions
 
 NONE: Final = -1
-"""Among needed versions: none is needed. Among contents: no value of the forward."""
+"""Among needed versions, no version is needed. Among contents, there is no value of the forward
+sweep.
+"""
 
 _RESTART, _TAPE, _ADJOINT = (KIND_CODE[kind] for kind in (Kind.RESTART, Kind.TAPE, Kind.ADJOINT))
 _ROUNDS, _AGAIN = 9, 9
-"""How often is asked which steps are full, and how often each step may be recorded in the mean."""
+"""The most iterations to find the full steps; the most recordings of a step, on average."""
 
 
 @dataclass(frozen=True)
 class Register:
-    """The contents of a register: `start`, then `values` of the last row that `gives` it one."""
+    """The contents of a register: `start` at first, then `values` of the last row that `gives` a
+    value.
+
+    >>> register = Register(0, np.array([False, True, False]), np.array([9, 4, 9]))
+    >>> register.history(), register.before(), register.last()
+    (array([0, 0, 4, 4]), array([0, 0, 4]), 4)
+    """
 
     start: int
     gives: Bools
@@ -60,7 +69,11 @@ class Register:
 
 
 def last(happens: Bools, /) -> Ints:
-    """For each row, and the end, the last one before at which it happens; -1 if there is none."""
+    """Return, for each row and for the end, the last row before it where `happens` is true, or -1.
+
+    >>> last(np.array([False, True, False]))
+    array([-1, -1,  1,  1])
+    """
     row = np.full(len(happens) + 1, -1)
     row[1:][happens] = np.flatnonzero(happens)
     return np.maximum.accumulate(row)
@@ -68,9 +81,12 @@ def last(happens: Bools, /) -> Ints:
 
 @dataclass(frozen=True)
 class StepRows:
-    """The rows of a schedule: the action of each, and its steps [begin, end); which are of one op.
+    """The rows of a schedule: a Record or a Reverse has one row for each step, other actions have
+    one.
 
-    Those of spans beyond the end of the chain are nothing: these are not legal anyway.
+    `action` is the number of the action of each row, and [begin, end) are the steps of the row.
+    `advance`, `record` and `reverse` are the rows of these actions. Spans beyond the end of the
+    chain are in none of the three, because they are illegal in any case.
     """
 
     action: Ints
@@ -82,7 +98,7 @@ class StepRows:
 
     @staticmethod
     def of(actions: Actions, length: int, /) -> "StepRows":
-        """The rows of a schedule for a chain of this length."""
+        """Return the rows of a schedule for a chain of this length."""
         op, begin, end = actions.op, actions.begin, actions.end
         within = (op < WRITE) & (end <= length)
         each = within & (op != ADVANCE)
@@ -96,13 +112,17 @@ class StepRows:
 
     @staticmethod
     def are_few(actions: Actions, length: int, /) -> bool:
-        """Whether steps are not recorded again and again, so that rows are not too many."""
+        """Return whether there are not too many rows: few steps are recorded several times."""
         within = (actions.op < WRITE) & (actions.end <= length) & (actions.op != ADVANCE)
         count = np.where(within, actions.end - actions.begin, 1)
         return bool(count.sum(dtype=float) <= _AGAIN * (len(count) + length))
 
     def flow(self, steps: ChainFlows, name: str, full: Bools, /) -> "VariableFlow":
-        """The flow of a variable through steps, of which these recorded ones are full."""
+        """Return the flow of a variable through steps, of which the recorded steps in `full` are
+        full.
+
+        A recorded step is full if all data that its forward step uses are right.
+        """
         size, version = len(self.action), steps.versions(name)
         need, value = np.full(size, NONE), np.full(size, NONE)
         gives, through = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
@@ -133,9 +153,10 @@ class StepRows:
 
 
 class VariableFlow(NamedTuple):
-    """One variable by rows: the version needed, or NONE, and the `value` left where it `gives` one.
+    """The flow of one variable, by rows.
 
-    It goes `through` a row that overwrites it in part.
+    `need` is the version that a row needs, or NONE. `value` is the version after a row that `gives`
+    the variable a value. `through` is true for a row that overwrites a part of the variable.
     """
 
     need: Ints
@@ -146,7 +167,7 @@ class VariableFlow(NamedTuple):
 
 @dataclass(frozen=True)
 class VariableColumn:
-    """One variable: what every row needs, or NONE; and the register, by rows."""
+    """One variable, by rows: the version that each row needs, or NONE, and the register."""
 
     need: Ints
     register: Register
@@ -154,24 +175,24 @@ class VariableColumn:
 
     @property
     def wrong(self) -> Bools:
-        """Where it is not what is needed."""
+        """Whether the version is not the one that is needed."""
         wrong: Bools = (self.need != NONE) & (self.before != self.need)
         return wrong
 
     @property
     def after(self) -> Ints:
-        """Return the contents after each row."""
+        """The contents after each row."""
         return np.where(self.register.gives, self.register.values, self.before)
 
 
 class VariableColumns:
-    """The versions of all variables in the registers, over a schedule.
+    """The versions of all variables in the registers, during a schedule.
 
     Attributes
     ----------
     settled : bool
-        Whether the columns say it: not where steps are recorded again and again, or where each
-        finds something missing only because the one before it did. Those are seldom.
+        Whether the columns decide which actions are legal. They do not if steps are recorded very
+        often, or if many steps are wrong only because the step before is wrong. Both are rare.
     """
 
     def __init__(self, actions: Actions, variables: Variables, length: int) -> None:
@@ -188,7 +209,10 @@ class VariableColumns:
         return self._columns[name]
 
     def wrong(self, seed_at: int | None) -> Bools:
-        """The actions that need what is not there; where the seed is read of x_n, if anywhere."""
+        """Return the actions that need a version that is not there.
+
+        `seed_at` is the action at which the seed is read from x_n, if there is one.
+        """
         wrong = np.zeros(len(self.actions), np.bool_)
         for name, column in self._columns.items():
             wrong[self._rows.action[column.wrong]] = True
@@ -198,7 +222,7 @@ class VariableColumns:
         return wrong
 
     def unknown(self) -> Bools:
-        """Accesses of what is not stored so: whole restart data, and variables of nothing."""
+        """Return the accesses of whole restart data, and of variables that do not exist."""
         actions = self.actions
         known = np.array([name in self.variables.nbytes for name in actions.names])
         named = actions.name > 0
@@ -208,7 +232,7 @@ class VariableColumns:
         return unknown
 
     def tapes(self) -> Bools:
-        """The Reverses of one step that find all variables of its tape, each read by itself."""
+        """Return the Reverses of one step for which all variables of the tape were read."""
         actions, taped = self.actions, self.variables.taped
         complete: Bools = (actions.op == REVERSE) & (actions.end - actions.begin == 1)
         complete &= bool(taped) & (actions.end <= self.steps.length)
@@ -220,7 +244,9 @@ class VariableColumns:
         return complete
 
     def lacks(self, begin: Ints, end: Ints, /) -> Bools:
-        """The Writes of a variable of a tape that is not held; [begin, end) is what is recorded."""
+        """Return the Writes of a tape variable without this tape; [begin, end) is the recorded
+        span.
+        """
         actions = self.actions
         lacks: Bools = (actions.op == WRITE) & (actions.kind == _TAPE) & (actions.name > 0)
         for code, name in enumerate(actions.names):
@@ -238,7 +264,7 @@ class VariableColumns:
         return lacks
 
     def finish(self, versions: Versions, /) -> None:
-        """Put into registers what they hold after the last action."""
+        """Put the contents after the last action into `versions`."""
         after = {name: column.after[-1].item() for name, column in self._columns.items()}
         versions.held = {name: None if has == NONE else has for name, has in after.items()}
         taped = {name: register.last() for name, register in self._taped.items()}
@@ -247,7 +273,7 @@ class VariableColumns:
 
     @cached_property
     def _taped(self) -> dict[str, Register]:
-        """The variables of tapes that were read one by one."""
+        """The registers of the variables of tapes that were read one by one."""
         actions = self.actions
         read = (actions.op == READ) & (actions.kind == _TAPE)
         clears = (actions.op == RECORD) | (read & (actions.name == 0))
@@ -260,7 +286,7 @@ class VariableColumns:
         }
 
     def _stands(self) -> int | None:
-        """Where the forward came to, if nothing has changed since."""
+        """Return the step that the forward sweep reached; None if a variable has changed since."""
         forward = np.flatnonzero(self.actions.op <= RECORD)
         since = int(forward[-1]) if len(forward) else -1
         for column in self._columns.values():
@@ -273,7 +299,7 @@ class VariableColumns:
         return int(self.actions.end[since]) if len(forward) else 0
 
     def _settle(self, rows: StepRows) -> dict[str, VariableColumn]:
-        """All columns; none of some where it is not settled which steps are full."""
+        """Return all columns, or an empty dictionary if the full steps cannot be determined."""
         names, step = self.variables.nbytes.keys(), rows.begin[rows.record]
         uses, tapes = (
             {name: self.steps.has(name, flow, "use")[step] for name in names}
@@ -304,7 +330,9 @@ class VariableColumns:
         return VariableColumn(need, register, register.before())
 
     def _accesses(self, name: str, rows: StepRows) -> Iterator[tuple[int, Ints]]:
-        """The rows of its Writes, and of its Reads, of restart data."""
+        """Yield WRITE and the rows of the Writes of the restart data of a variable, then READ and
+        its rows.
+        """
         actions = self.actions
         if name not in actions.names:
             return
@@ -314,22 +342,26 @@ class VariableColumns:
 
 
 def _spoilt(register: Register, through: Bools, starts: Ints) -> Register:
-    """The register with NONE where what is overwritten in part was not as it `starts`."""
+    """Return the register, with NONE after a partial overwrite of a wrong version.
+
+    `starts` are the versions that rows which overwrite a part of the variable need before.
+    """
     at = np.flatnonzero(through)
     if not len(at):
         return register
     odd = np.zeros(len(through), np.bool_)
     odd[at] = register.before()[at] != starts[at]
-    # Before the row after it, so that the row itself counts.
+    # [1:] looks from the next row, so that the row itself is included.
     spoilt = last(odd)[1:] > last(register.gives & ~through)[1:]
     values = np.where(through & spoilt, NONE, register.values)
     return Register(register.start, register.gives, values)
 
 
 def validate(schedule: Schedule, platform: Platform, /) -> Machine:
-    """The machine at the end of a legal schedule; a complete one leaves `adjoint` at 0.
+    """Check that a schedule is legal, and return the machine after its last action.
 
-    Raises IllegalAction with the first action that breaks a rule, the rule, and what is stored.
+    After a complete schedule, `adjoint` of the machine is 0. Raises IllegalAction for the first
+    action that breaks a rule; the error names the action, the rule and the stored keys.
     """
     machine = Machine(schedule.chain, platform, schedule.stored)
     if not schedule.actions:
@@ -344,13 +376,13 @@ def validate(schedule: Schedule, platform: Platform, /) -> Machine:
         machine.apply(action)
     if replay.tells:
         raise AssertionError(
-            f"replay and Machine disagree about {schedule.actions[first]}, #{first}"
+            f"replay and Machine disagree on the action {schedule.actions[first]}, #{first}"
         )
     return machine
 
 
 class _Replay:
-    """One pass over a schedule, a register at a time: its columns live only while they are used."""
+    """One check of a schedule, a register at a time, so that few columns are in memory together."""
 
     def __init__(self, schedule: Schedule, platform: Platform) -> None:
         self.schedule = schedule
@@ -368,7 +400,7 @@ class _Replay:
         self.tells = self.held is None or self.held.settled
 
     def first_broken(self) -> int | None:
-        """The number of the first action that breaks a rule, or None."""
+        """Return the number of the first action that breaks a rule, or None."""
         broken = self._stored()
         broken |= self._capacity()
         broken |= self._working_memory()
@@ -382,7 +414,7 @@ class _Replay:
         return first if broken[first] else None
 
     def finish(self) -> Machine:
-        """The machine after the last action of a legal schedule."""
+        """Return the machine after the last action of a legal schedule."""
         machine = Machine(
             self.schedule.chain, self.platform, self.keys.left(len(self.platform.levels))
         )
@@ -404,9 +436,11 @@ class _Replay:
         return Register(0, self.forward | read, np.where(self.forward, self.end, self.begin))
 
     def _tape_span(self) -> tuple[Ints, Ints]:
-        """The tape [begin, end) before each action and at the end; where it is empty none is held.
+        """Return the tape [begin, end) before each action and at the end; an empty span means no
+        tape.
 
-        A Reverse that finds the variables of its tape, but not the tape, leaves none.
+        After a Reverse that uses the variables of its tape, but not the tape register, there is no
+        tape.
         """
         record, read = self.op == RECORD, self._is(READ, _TAPE)
         end = np.where(record, self.end, self.begin + (read & self.whole))
@@ -419,7 +453,7 @@ class _Replay:
         return begins, ends
 
     def _spans(self, begins: Ints, ends: Ints) -> Bools:
-        """Whether the tape [begin, end) has all steps of an action, and ends with them."""
+        """Return whether the tape [begin, end) has all steps of an action, and ends with them."""
         spans: Bools = (begins[:-1] <= self.begin) & (ends[:-1] == self.end)
         return spans
 
@@ -457,13 +491,16 @@ class _Replay:
         return first
 
     def _seed_at(self) -> int | None:
-        """Where the seed is read of x_n: the forward gets there, and the adjoint has not begun."""
+        """Return the action at which the seed is read from x_n, or None.
+
+        At this action the forward sweep reaches n, and the adjoint has not begun.
+        """
         ends = np.flatnonzero(self.forward & (self.end == self.length))[:1]
         begun = _after_first(self._reached()) | (self._adjoint_register().before() < self.length)
         return next(iter(ends[~begun[ends]].tolist()), None)
 
     def _reached(self) -> Bools:
-        """Where the adjoint may start at n from here on."""
+        """Return the actions after which the adjoint may start at n."""
         reached: Bools = self.forward & (self.end == self.length)
         reached |= self._is(READ, _ADJOINT) & (self.begin == self.length)
         return reached
@@ -508,10 +545,10 @@ class _Replay:
         return broken
 
     def _nbytes(self) -> Ints:
-        """Of each action's key; 0 beyond the end of a chain whose steps differ.
+        """Return the bytes of each action's key.
 
-        What is beyond has no size there, nor has a variable that is not known: both are illegal,
-        whatever is free.
+        If the steps differ, keys beyond the end of the chain have 0 bytes, because they have no
+        size. Unknown variables have 0 bytes, too. Both are illegal, whatever space is free.
         """
         actions, chain = self.schedule.actions, self.schedule.chain
         if not chain.varies and self.held is None:
@@ -528,23 +565,23 @@ class _Replay:
 
 
 def _after_first(mask: Bools) -> Bools:
-    """Whether `mask` held at an earlier row."""
+    """Return whether `mask` was true at an earlier row."""
     first = int(np.argmax(mask)) if mask.any() else len(mask)
     return np.arange(len(mask)) > first
 
 
 @dataclass(frozen=True)
 class _StoredKeys:
-    """Keys on the levels: whether an action finds its key there, and which keys remain."""
+    """The keys on the levels: whether an action finds its key stored, and which keys remain."""
 
     present: Bools
     remaining: Actions
 
     @staticmethod
     def of(schedule: Schedule) -> "_StoredKeys":
-        """Group the accesses by (level, key); within a group the last Write or Discard decides.
+        """Group the accesses by (level, key). In a group, the last Write or Discard decides.
 
-        A group that a Write does not open is broken there; what follows in it decides nothing.
+        A group that does not begin with a Write is illegal there; its later accesses do not matter.
         """
         actions = schedule.actions
         starts = Actions.of(
@@ -568,7 +605,7 @@ class _StoredKeys:
         return _StoredKeys(present, rows.take(order[closes & after]))
 
     def left(self, number_of_levels: int) -> list[set[Key]]:
-        """The keys that remain, by level."""
+        """Return the keys that remain, by level."""
         keys: list[set[Key]] = [set() for _ in range(number_of_levels)]
         for row in self.remaining.rows():
             keys[row[2]].add(self.remaining.key(row))

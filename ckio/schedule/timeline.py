@@ -1,4 +1,4 @@
-"""When every action began and ended, predicted or measured."""
+"""The predicted or measured times at which every action began and ended."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from ckio.platform.readable import Printed, Sheet, bytes_text, counted, seconds_
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One action: seconds from the start of the run, and bytes that reached or left a level."""
+    """One action: seconds from the start of the run, and bytes moved to or from a level."""
 
     action: Action
     start: float
@@ -25,18 +25,20 @@ class Event:
 
 
 class Timeline(Sequence[Event], Printed):
-    """The events of a run in the order of its actions, kept in columns.
+    """The events of a run in the order of its actions, stored in columns.
 
     Attributes
     ----------
     actions : Actions
+        The actions.
     start, stop : float64 arrays
         Seconds from the start of the run.
     nbytes : int64 array
-        Bytes that reached or left the level; 0 for computing, and where a transfer moved them.
+        Bytes that the action moved to or from the level. 0 for computing, and for an action whose
+        bytes were moved by a concurrent transfer.
     transfers : Timeline
-        With overlap: the concurrent transfers, in the order in which they ended. An action
-        has then the time that the program itself took for it, or waited.
+        With overlap: the concurrent transfers, in the order in which they ended. The times of an
+        action are then those of the program: of its own work, and of its waiting.
     """
 
     __slots__ = ("_transfers", "actions", "nbytes", "start", "stop")
@@ -50,7 +52,7 @@ class Timeline(Sequence[Event], Printed):
         transfers: "Timeline | None" = None,
     ) -> None:
         if not len(actions) == len(start) == len(stop) == len(nbytes):
-            raise BadInput("Timeline: its columns differ in length")
+            raise BadInput("Timeline: the columns differ in length; they must be equally long")
         self.actions = actions
         self.start = np.ascontiguousarray(start, np.float64)
         self.stop = np.ascontiguousarray(stop, np.float64)
@@ -63,9 +65,9 @@ class Timeline(Sequence[Event], Printed):
 
     @property
     def makespan(self) -> float:
-        """Seconds from 0 to the end of the last event, or transfer, to end."""
-        behind = 0.0 if self._transfers is None else self._transfers.makespan
-        return max(float(self.stop.max(initial=0.0)), behind)
+        """The seconds from 0 to the end of the last event or transfer."""
+        transfers = 0.0 if self._transfers is None else self._transfers.makespan
+        return max(float(self.stop.max(initial=0.0)), transfers)
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -108,7 +110,7 @@ class Timeline(Sequence[Event], Printed):
     def _sheet(self) -> Sheet:
         rows = list(_rows(self))
         if len(self.transfers):
-            rows += [[f"behind: {name}", *row] for name, *row in _rows(self.transfers)]
+            rows += [[f"transfer: {name}", *row] for name, *row in _rows(self.transfers)]
         title = f"timeline of {counted(len(self), 'event')}: {seconds_text(self.makespan)}"
         return Sheet(title, ["class of action", "events", "seconds", "bytes"], rows)
 
@@ -117,7 +119,7 @@ class Timeline(Sequence[Event], Printed):
 
 
 def _rows(timeline: Timeline) -> Iterator[list[str]]:
-    """A row of words for each class of action."""
+    """Yield a row of words for each class of action."""
     actions, seconds = timeline.actions, timeline.stop - timeline.start
     for op, action in enumerate((*SPANS, *ACCESSES)):
         for level in np.unique(actions.level[actions.op == op]).tolist():
@@ -133,23 +135,23 @@ def _rows(timeline: Timeline) -> Iterator[list[str]]:
 
 
 EMPTY = Timeline(Actions.of([]), np.empty(0), np.empty(0), np.empty(0, np.int64))
-"""A timeline in which nothing happens."""
+"""A timeline without events."""
 
 
 class TimelineRecorder:
-    """Collects the times of actions as they happen, and makes the timeline of them."""
+    """Collects the times of actions as they happen, and makes a timeline of them."""
 
     def __init__(self) -> None:
         self._start, self._stop, self._nbytes = array("d"), array("d"), array("q")
 
     def add(self, start: float, stop: float, nbytes: int, /) -> None:
-        """Note the next action's seconds and bytes."""
+        """Add the seconds and bytes of the next action."""
         self._start.append(start)
         self._stop.append(stop)
         self._nbytes.append(nbytes)
 
     def timeline(self, actions: Actions, transfers: Timeline | None = None, /) -> Timeline:
-        """The timeline of the actions noted so far, the first of `actions`."""
+        """Return the timeline of the times so far, which belong to the first of `actions`."""
         return Timeline(
             actions[: len(self._start)],
             np.array(self._start, np.float64),
@@ -160,18 +162,20 @@ class TimelineRecorder:
 
 
 class TransferRecorder:
-    """Collects transfers as they end, and makes the timeline of them."""
+    """Collects transfers as they end, and makes a timeline of them."""
 
     def __init__(self) -> None:
         self._rows, self._recorder = array("q"), TimelineRecorder()
 
     def add(self, row: int, start: float, stop: float, nbytes: int, /) -> None:
-        """Note a transfer: the number of its action, its seconds and bytes."""
+        """Add a transfer: the number of its action, its seconds and its bytes."""
         self._rows.append(row)
         self._recorder.add(start, stop, nbytes)
 
     def timeline(self, actions: Actions, /) -> Timeline | None:
-        """The timeline of the transfers noted so far, which belong to these actions, if any."""
+        """Return the timeline of the transfers so far, whose rows refer to `actions`; None if there
+        are none.
+        """
         if not self._rows:
             return None
         return self._recorder.timeline(actions.take(np.array(self._rows, np.intp)))

@@ -1,1 +1,1 @@
-"""The simulator: what a schedule will cost, before it costs anything."""
+"""The simulator: predict the times of a schedule without running it."""

@@ -1,16 +1,18 @@
-"""Simulate a schedule on a platform: when each action begins and ends, in seconds.
+"""Simulate a schedule on a platform: the begin and end of each action, in seconds.
 
-Without overlap the program waits for each transfer, so that actions follow one another and their
-times are a running sum. With overlap transfers are concurrent: `overlapped`.
+Without overlap the program waits for each transfer. Therefore actions follow one another, and their
+times are a cumulative sum. With overlap, transfers are concurrent with the program (see
+`overlapped`).
 
-Of many runs each has its own factors, drawn from what calibration has seen. The factor of an action
-in a run is
+In many simulated runs, each run has its own random factors from the measured distributions. The
+factor of an action in a run is
 
-    drift x mean of the factors of its steps      where it computes
-    drift x factor of its access                  where it reads, writes or discards
+    drift x mean of the factors of its steps      for a computation
+    drift x factor of its access                  for a read, write or discard
 
-with the platform's drift, drawn once for each run, the spreads of the model, for each step, and
-those of the level's profile, for each access. What has no distribution has the factor 1.
+where the drift of the platform is drawn once for each run, the factor of a step from the spreads of
+the model, and the factor of an access from the spreads of the level's profile. Without a
+distribution a factor is 1.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,18 +44,30 @@ def simulate(
     factors: NDArray[np.float64] | None = None,
     watch: Callable[[int], object] | None = None,
 ) -> Timeline:
-    """Return when every action of a legal schedule begins and ends on this platform, in seconds.
+    """Return the timeline of a legal schedule on this platform, in seconds.
 
-    Raises IllegalAction as `validate` does. Without overlap the timeline's makespan is `makespan`
-    of the schedule, to the last bit: both add the same costs in the same order. It is more where a
-    level's profile says how many bytes of writes the operating system caches (`dirty`): a write
-    waits where more would be on their way to the device, which `makespan` does not know.
+    Without overlap the makespan of the timeline is bitwise that of the function `makespan`, because
+    both add the same costs in the same order. It is larger if the profile of a level has a limit
+    for the writes that the operating system caches (`dirty`): then a write waits if more bytes than
+    this would wait for the device, which `makespan` does not take into account.
 
-    With overlap the timeline has `transfers` too, and the rules are those of `ckio.overlap`.
-    Concurrent transfers take the seconds that the level's profile says, and delay the computation
-    beside which they begin. `factors` says for each action how many times longer it takes than its
-    price says; copies in memory are not meant. `watch` is called with how many more actions are
-    done: with overlap every few thousand actions, else once, for a running sum takes no time.
+    With overlap the timeline also has `transfers`, and the rules are those of `ckio.overlap`. The
+    seconds of concurrent transfers are those of the level's profile; each such transfer also delays
+    the computation during which it begins.
+
+    Parameters
+    ----------
+    schedule, platform
+        The schedule, and the platform with the costs.
+    overlap
+        How many transfers may be concurrent with the computation.
+    factors
+        For each action, the ratio of its time to its cost; copies in memory are not scaled.
+    watch
+        Function that is called with the number of further actions done: every few thousand actions
+        with overlap, else once at the end.
+
+    Raises IllegalAction if the schedule breaks a rule of `Machine`.
     """
     validate(schedule, platform)
     if overlap:
@@ -75,7 +89,7 @@ def _add_waits(
     schedule: Schedule,
     platform: Platform,
 ) -> None:
-    """Add to the seconds of each write those for which it waits until the device has caught up."""
+    """Add to the seconds of each write the time that it waits for the device."""
     backlogs = backlogs_of(platform)
     if not backlogs:
         return
@@ -93,7 +107,7 @@ def _add_waits(
 
 @dataclass(frozen=True, eq=False)
 class Repeated:
-    """The outcome of many runs.
+    """The makespans of many simulated runs.
 
     Attributes
     ----------
@@ -105,11 +119,11 @@ class Repeated:
 
     @property
     def mean(self) -> float:
-        """Seconds, over all runs."""
+        """The mean of all makespans, in seconds."""
         return float(self.makespans.mean())
 
     def quantile(self, part: float, /) -> float:
-        """Seconds that this part of the runs does not exceed."""
+        """Return the makespan in seconds that this fraction of the runs does not exceed."""
         return float(np.quantile(self.makespans, part))
 
 
@@ -123,11 +137,11 @@ def repeated(
     seed: int = 0,
     watch: Callable[[int], object] | None = None,
 ) -> Repeated:
-    """Simulate so many runs, each with its own factors.
+    """Simulate `count` runs, each with its own random factors.
 
-    The first runs are the same however many there are. `watch` is called now and then with how many
-    more actions are done, of all runs. Raises IllegalAction as `simulate` does, and BadInput where
-    the platform has no distribution: then all runs would be alike.
+    With the same seed, the first runs do not depend on `count`. `watch` is called from time to time
+    with the number of further actions done, of all runs. Raises IllegalAction as `simulate`, and
+    BadInput if the platform has no distribution, because then all runs would be equal.
     """
     steps = spreads_of(schedule.chain, platform)
     accesses = [level.profile for level in platform.levels if level.profile is not None]
@@ -145,7 +159,7 @@ def repeated(
 
 
 def factors(schedule: Schedule, platform: Platform, random: Generator, /) -> NDArray[np.float64]:
-    """Return for each action how many times longer it takes in a run than its price says."""
+    """Return, for each action, the random ratio of its time in a run to its cost."""
     actions = schedule.actions
     drift = 1.0 if platform.drift is None else platform.drift.draw(random, 1)[0]
     times = np.full(len(actions), drift)
@@ -173,7 +187,7 @@ def factors(schedule: Schedule, platform: Platform, random: Generator, /) -> NDA
 
 
 def spreads_of(chain: Chain, platform: Platform, /) -> Mapping[str, Spread]:
-    """Return the spreads of the model that has the costs of a chain; empty without one."""
+    """Return the spreads of the model with the costs of this chain; empty if there is none."""
     for name, model in platform.models.items():
         if name in platform.spreads and model == replace(chain, steps=model.steps):
             return platform.spreads[name]

@@ -1,15 +1,18 @@
-"""Schedules with overlap in simulated time: programs and channels as processes of simpy.
+"""Schedules with overlap in simulated time: programs and channels are processes of simpy.
 
-`Rank` is one program with its channels, which take turns by the rules of `ckio.overlap`. Here is a
-rank alone, whose every action has a start and an end; many ranks are in `ckio.sim.ranks`.
+`Rank` is one program with its channels, by the rules of `ckio.overlap`. This module has the
+simulation of a single rank with the start and end of each action; many ranks are in
+`ckio.sim.ranks`.
 
-Levels with the same channel are on one device, and there transfers take turns. With equal shares of
-its bandwidth the last of them would end when it does now, because the same bytes are moved; and of
-those that take equally long none would end sooner, all but the last later. Only a short one that
-has to wait for a long one would.
+Levels with the same channel are on one device, on which transfers are executed one after the other.
+The alternative would be that concurrent transfers share its bandwidth equally. Then the last
+transfer would end at the same time as here, because the same bytes are transferred. Among transfers
+of equal length none would end sooner, and all but the last would end later. Only a short transfer
+that waits here for a long one would end sooner.
 
-At one instant transfers end first, in the order of their channels; then the program continues; then
-idle channels begin. So each event of an instant has a priority, by the process that it belongs to.
+At one instant of time, first transfers end, in the order of their channels; then the program
+continues; then idle channels begin. Therefore each event has a priority, which depends on its
+process.
 """
 
 from abc import ABC, abstractmethod
@@ -32,13 +35,13 @@ from ckio.schedule.timeline import Timeline, TimelineRecorder, TransferRecorder
 Process: TypeAlias = Generator[simpy.Event, Any, None]
 
 PROGRAM: Final = EventPriority(2)
-"""After all that ends: channels have numbers below 0, and simpy's own events 0 and 1."""
+"""Priority of the program, after the ends of transfers (below 0) and simpy's events (0 and 1)."""
 
 BEGINS: Final = EventPriority(3)
-"""After the program."""
+"""Priority of the begin of transfers, after the program."""
 
 _CHUNK = 1 << 14
-"""Actions between two calls of `watch`."""
+"""Number of actions between two calls of `watch`."""
 
 
 def simulate(
@@ -50,7 +53,7 @@ def simulate(
     factors: NDArray[np.float64] | None = None,
     watch: Callable[[int], object] | None = None,
 ) -> Timeline:
-    """Return when every action of a legal schedule begins and ends, and every transfer."""
+    """Return the timeline of a legal schedule, with the times of all transfers."""
     return RankAlone(schedule, platform, overlap, factors, watch).run()
 
 
@@ -58,27 +61,30 @@ class TimedEvent(simpy.Event):
     """An event with a time and a priority among the events of the same instant."""
 
     def ring(self, priority: EventPriority, seconds: float = 0.0, /) -> Self:
-        """Come after so many seconds."""
+        """Schedule this event after `seconds`; return it."""
         self._ok, self._value = True, None
         self.env.schedule(self, priority, seconds)
         return self
 
 
 class RowCosts:
-    """The seconds of each action, by its row.
+    """The seconds of each action, by its row in the schedule.
 
-    All are memory views: an item of one is a plain number, and takes eight bytes.
+    All attributes are memory views, because their items are Python numbers and need only eight
+    bytes each.
 
     Attributes
     ----------
     seconds : float64
-        Of the action without overlap, and of a transfer that the program waits for.
+        Seconds of the action without overlap, or of a transfer for which the program waits.
     concurrent : float64
-        Of the transfer, if it is concurrent with the program.
+        Seconds of the transfer, if it is concurrent with the program.
     own, hinders, handoffs : float64
-        As `TransferSeconds` has them.
+        As in `TransferSeconds`.
     op : uint8
+        Code of the action.
     level : int64
+        Number of its level.
     """
 
     def __init__(
@@ -95,14 +101,15 @@ class RowCosts:
 
 
 class Rank(ABC):
-    """One program and its channels: who waits for whom.
+    """One program and its channels, with the waiting between them.
 
-    A subclass says how the program performs near actions, and how long a transfer takes.
+    A subclass defines how the program performs near actions (all actions except accesses to far
+    levels), and how long a transfer takes.
 
     Attributes
     ----------
     finish : float
-        When the program and its transfers have ended, in seconds.
+        The time at which the program and all its transfers have ended, in seconds.
     """
 
     def __init__(
@@ -112,19 +119,19 @@ class Rank(ABC):
         self.finish = 0.0
         count = len(traffic.channels)
         self._priorities = [EventPriority(number - count) for number in range(count)]
-        self._ends = [TimedEvent(environment) for _ in range(count)]  # what each channel waits for
+        self._ends = [TimedEvent(environment) for _ in range(count)]  # the end of each transfer
         self.idle = [True] * count
-        self._waits: TimedEvent | None = None  # what the program waits for, if it is a transfer
-        self._stirred: TimedEvent | None = None  # channels are going to begin at this instant
-        self.works = False  # whether the program does what takes time
-        self.lost = 0.0  # by how much that is delayed
+        self._waits: TimedEvent | None = None  # set while the program waits for a transfer
+        self._stirred: TimedEvent | None = None  # set if channels will begin at this instant
+        self.works = False  # whether the program works, so that time passes
+        self.lost = 0.0  # seconds by which this work is delayed
         for number in range(count):
             environment.process(self._serve(number))
         self.performing = environment.process(self.perform())
 
     @property
     def now(self) -> float:
-        """Seconds from the start."""
+        """The simulated time in seconds from the start."""
         return float(self.environment.now)
 
     @abstractmethod
@@ -133,26 +140,26 @@ class Rank(ABC):
 
     @abstractmethod
     def carry(self, number: int, transfer: Transfer, /) -> None:
-        """Let a channel carry out a transfer that begins now: it calls `occupy`."""
+        """Begin a transfer on a channel now; an implementation calls `occupy`."""
 
     @abstractmethod
     def accessed(self, row: int, start: float, /) -> None:
-        """Note that the far access of a row, begun at `start`, ends now."""
+        """Record that the far access of a row, begun at `start`, ends now."""
 
     def end(self, number: int, /) -> None:
-        """Note that a channel's transfer ends now."""
+        """Record that a channel's transfer ends now."""
         self.finish = self.environment.now
         self.traffic.end(number)
 
     def check_finished(self) -> None:
-        """Raise AssertionError if anything of this rank waits for ever."""
+        """Raise AssertionError if the program still waits, which then would be forever."""
         if not self.traffic.finished:
             raise AssertionError(f"action #{self.traffic.row} waits for ever")
 
     # The program
 
     def perform(self) -> Process:
-        """The near actions up to a far access, that access, and so on."""
+        """Perform the near actions up to each far access, and then this access."""
         columns = self.traffic.columns
         for row in columns.far:
             yield from self.pass_near(row)
@@ -164,7 +171,7 @@ class Rank(ABC):
         self.begin_all()
 
     def _access(self, row: int) -> Process:
-        """A far access, as far as the program performs it."""
+        """Perform the program's part of a far access."""
         traffic, costs, seconds = self.traffic, self.costs, 0.0
         while (handling := traffic.enter()) is None:
             yield self.wait()
@@ -184,15 +191,16 @@ class Rank(ABC):
         traffic.leave()
 
     def wait(self) -> simpy.Event:
-        """Return an event that comes when a transfer has ended."""
+        """Return an event that occurs when a transfer has ended."""
         self.begin_all()
         self._waits = TimedEvent(self.environment)
         return self._waits
 
     def work(self, seconds: float, /) -> Process:
-        """Take so many seconds, and those by which transfers that begin meanwhile delay it.
+        """Let `seconds` pass, plus the delays by transfers that begin meanwhile.
 
-        Nothing happens where no time passes, also because so few seconds are lost in rounding.
+        Nothing happens if no time passes, also if the seconds are so few that adding them to the
+        current time changes nothing.
         """
         now: float = self.environment.now
         if not now + seconds > now:
@@ -205,14 +213,14 @@ class Rank(ABC):
         self.works = False
 
     def hinder(self, seconds: float, /) -> None:
-        """Delay the program's work, if there is any, because a transfer begins beside it."""
+        """Delay the program by `seconds`, if it works, because a concurrent transfer begins."""
         if self.works:
             self.lost += seconds
 
     # The channels
 
     def begin_all(self) -> None:
-        """Let all idle channels begin what they can, in the order of the platform."""
+        """Begin transfers on all idle channels as far as possible, in the order of the platform."""
         for number, idle in enumerate(self.idle):
             if idle and (transfer := self.traffic.begin(number)) is not None:
                 if not transfer.direct:
@@ -220,18 +228,21 @@ class Rank(ABC):
                 self.carry(number, transfer)
 
     def begin_meanwhile(self) -> None:
-        """Let channels begin after a transfer has ended, while the program works."""
+        """Begin transfers after another one has ended, while the program works."""
         self.begin_all()
 
     def occupy(self, number: int, seconds: float | None = None, /) -> simpy.Event:
-        """Return the end of what a channel has begun; the caller triggers it if it has no time."""
+        """Mark a channel as busy and return the event of its end.
+
+        The event occurs after `seconds`; if they are None, the caller must trigger it.
+        """
         self.idle[number] = False
         if seconds is not None:
             self._ends[number].ring(self._priorities[number], seconds)
         return self._ends[number]
 
     def _serve(self, number: int) -> Process:
-        """A channel: one transfer after the other."""
+        """Handle the ends of a channel's transfers, one after the other."""
         while True:
             yield self._ends[number]
             self._ends[number], self.idle[number] = TimedEvent(self.environment), True
@@ -240,7 +251,7 @@ class Rank(ABC):
                 self._waits.ring(PROGRAM)
                 self._waits = None
             elif self.environment.peek() > self.environment.now:
-                self.begin_meanwhile()  # nothing else is due at this instant
+                self.begin_meanwhile()  # no other event is due at this instant
             elif self._stirred is None:
                 self._stirred = TimedEvent(self.environment).ring(BEGINS)
                 assert self._stirred.callbacks is not None
@@ -252,7 +263,7 @@ class Rank(ABC):
 
 
 class RankAlone(Rank):
-    """One rank that shares nothing, with the times of all that it does."""
+    """A single rank without shared channels, with the times of all its actions and transfers."""
 
     def __init__(
         self,
@@ -268,7 +279,7 @@ class RankAlone(Rank):
         self._moved = bytes_moved(schedule, platform).data
         self._backlogs = backlogs_of(platform)
         self._program, self._transfers = TimelineRecorder(), TransferRecorder()
-        self._begun = [(0.0, -1)] * len(traffic.channels)  # when, and which row
+        self._begun = [(0.0, -1)] * len(traffic.channels)  # time and row of each channel's transfer
 
     def run(self) -> Timeline:
         """Return the timeline of the whole schedule."""
@@ -279,7 +290,7 @@ class RankAlone(Rank):
         return self._program.timeline(self._actions, self._transfers.timeline(self._actions))
 
     def pass_near(self, stop: int, /) -> Process:
-        """One action after the other."""
+        """Perform near actions one after the other, up to a row."""
         traffic = self.traffic
         for row in range(traffic.row, stop):
             start = self.now
@@ -295,11 +306,11 @@ class RankAlone(Rank):
             self._note(row, start, self._moved[row])
 
     def accessed(self, row: int, start: float, /) -> None:
-        """Note the times of a far access, whose bytes the transfer moves."""
+        """Record the times of a far access; its bytes are recorded with its transfer."""
         self._note(row, start, 0)
 
     def carry(self, number: int, transfer: Transfer, /) -> None:
-        """Occupy the channel for the seconds of the level's price."""
+        """Occupy the channel for the seconds of the level's cost."""
         row, costs = transfer.row, self.costs
         self._begun[number] = self.now, row
         seconds: float = (costs.seconds if transfer.direct else costs.concurrent)[row]
@@ -308,7 +319,7 @@ class RankAlone(Rank):
         self.occupy(number, seconds)
 
     def end(self, number: int, /) -> None:
-        """Note the times of a transfer."""
+        """Record the times of a transfer."""
         super().end(number)
         start, row = self._begun[number]
         if (backlog := self._backlog(row)) is not None:
@@ -316,7 +327,7 @@ class RankAlone(Rank):
         self._transfers.add(row, start, self.now, self._moved[row])
 
     def _backlog(self, row: int) -> Backlog | None:
-        """Return that of a write, to a level that has one."""
+        """Return the backlog of the level to which this row writes, if it has one."""
         if not self._backlogs or self.costs.op[row] != WRITE:
             return None
         return self._backlogs.get(self.costs.level[row])

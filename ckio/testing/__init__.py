@@ -1,6 +1,6 @@
-"""Conformance suites, fakes and random schedules for backends, codecs and models of your own.
+"""Conformance suites, fakes and random schedules for your own backends, codecs and models.
 
-A new backend, and a new codec, are held to the same tests as ours by
+These classes run the tests of ckio's own backends and codecs for a new one:
 
     class TestMine(BackendTests):
         def make(self, tmp_path, **limits):
@@ -10,11 +10,11 @@ A new backend, and a new codec, are held to the same tests as ours by
         def make(self):
             return MyCodec()
 
-and so is a model that hands checkpoints over in memory, by `HandingTests`.
+`HandingTests` does the same for a model that passes checkpoints without a copy.
 
-Rewritten assertions say more: `pytest.register_assert_rewrite("ckio.testing")` before the import.
-Only the suites, and `ckio.testing.strategies` with its random chains, platforms and schedules, need
-pytest or hypothesis; they are imported when they are asked for.
+Call `pytest.register_assert_rewrite("ckio.testing")` before the import, so that pytest shows the
+values in a failed assertion. Only the suites, and the random chains, platforms and schedules of
+`ckio.testing.strategies`, need pytest or hypothesis. They are imported when they are first used.
 """
 
 import importlib

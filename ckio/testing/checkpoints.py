@@ -1,4 +1,4 @@
-"""Checkpoints to test with: keys, layouts, and bytes that look random."""
+"""Checkpoints for tests: keys, layouts, and random bytes."""
 
 from collections.abc import Iterable
 
@@ -10,17 +10,17 @@ from ckio.model import Array, Model, as_bytes
 
 
 def x(step: int, /) -> Key:
-    """The key of the restart data x_i."""
+    """Return the key of the restart data x_i of a step i."""
     return Key(Kind.RESTART, step)
 
 
 def t(step: int, /) -> Key:
-    """The key of the tape of a step."""
+    """Return the key of the tape of a step."""
     return Key(Kind.TAPE, step)
 
 
 def a(step: int, /) -> Key:
-    """The key of the adjoint at a step."""
+    """Return the key of the adjoint at a step."""
     return Key(Kind.ADJOINT, step)
 
 
@@ -37,12 +37,12 @@ FLOW: Layout = (
 
 
 def raw(nbytes: int, /) -> Layout:
-    """The layout of one field of `nbytes` plain bytes."""
+    """Return the layout of one field of `nbytes` bytes."""
     return (Field("raw", "|u1", (nbytes,)),)
 
 
 def contents(layout: Layout, /, *, seed: int = 0) -> list[Array]:
-    """Arrays of this layout with bytes that look random (no codec makes them smaller)."""
+    """Return arrays of this layout with random bytes, which no codec can compress."""
     noise = np.random.default_rng(seed)
     arrays: list[Array] = []
     for field in layout:
@@ -55,12 +55,12 @@ def contents(layout: Layout, /, *, seed: int = 0) -> list[Array]:
 
 
 def buffers(arrays: Iterable[Array], /) -> list[memoryview]:
-    """The arrays' own memory."""
+    """Return the memory of the arrays, without a copy."""
     return [as_bytes(array) for array in arrays]
 
 
 def put(backend: Backend, key: Key, layout: Layout, /, *, seed: int = 0) -> bytes:
-    """Write a checkpoint; returns its bytes, copied before the backend saw them."""
+    """Write a checkpoint with random bytes, and return a copy of them."""
     data = buffers(contents(layout, seed=seed))
     original = b"".join(data)
     backend.write(key, layout, data)
@@ -68,19 +68,19 @@ def put(backend: Backend, key: Key, layout: Layout, /, *, seed: int = 0) -> byte
 
 
 def get(backend: Backend, key: Key, layout: Layout, /) -> bytes:
-    """Read a checkpoint into memory full of other bytes; returns what is there then."""
+    """Read a checkpoint into memory with other bytes, and return the bytes of that memory."""
     into = [bytearray(b"\xa5" * view.nbytes) for view in buffers(contents(layout))]
     backend.read(key, [memoryview(buffer) for buffer in into])
     return b"".join(into)
 
 
 def save(model: Model, key: Key, /) -> list[bytes]:
-    """A checkpoint of a model, copied."""
+    """Return a copy of a model's checkpoint."""
     return [bytes(view) for view in model.dump(key)]
 
 
 def restore(model: Model, key: Key, saved: list[bytes], /) -> None:
-    """Give a model a checkpoint that was saved."""
+    """Load a checkpoint that `save` returned into a model."""
     with model.load(key, model.layout(key)) as into:
         for buffer, data in zip(into, saved, strict=True):
             buffer[:] = data

@@ -1,4 +1,4 @@
-"""The conformance suite of codecs: every promise that a codec gives."""
+"""The conformance suite of codecs. It tests every promise of a codec."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
@@ -20,14 +20,17 @@ _SHAPES = arrays.array_shapes(min_dims=0, max_dims=6, max_side=9)
 _EACH_CODEC = settings(
     deadline=None, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
 )
-"""The tests are inherited: each subclass runs its own."""
+"""Settings of tests that several subclasses inherit."""
 
 _CANARY = 0xA5
+"""The value of the bytes around a buffer, which a codec must not change."""
+
 _MARGIN = 64
+"""The number of these bytes."""
 
 
 def blocks() -> st.SearchStrategy[NDArray[Any]]:
-    """Arrays of any dtype and shape; numbers, NaNs, infinities and bytes of all sorts."""
+    """Generate arrays of any dtype and shape, with numbers, NaNs, infinities or random bytes."""
     plain = arrays.arrays(st.sampled_from(_DTYPES), _SHAPES)
     return plain | st.builds(_noise, st.sampled_from(_NUMBERS), _SHAPES, st.integers(0, 99))
 
@@ -38,13 +41,16 @@ def _noise(dtype: str, shape: tuple[int, ...], seed: int) -> NDArray[Any]:
 
 
 def smooth(shape: tuple[int, ...] = (60, 70), dtype: str = "<f8") -> NDArray[Any]:
-    """A field that any codec makes smaller: hills in a plain of zeros."""
+    """Return a field that every codec can compress: the positive half waves of a sine."""
     size = int(np.prod(shape))
     return np.maximum(np.sin(np.linspace(0.0, 9.0, size)), 0.0).reshape(shape).astype(dtype)
 
 
 def encoded(codec: Codec, block: NDArray[Any], /) -> bytes:
-    """Encode a block, in exactly the space that the codec asks for."""
+    """Encode a block into a buffer of `codec.bound(...)` bytes, and return the bytes.
+
+    An assertion fails if the codec writes outside of the buffer.
+    """
     bound = codec.bound(block.nbytes)
     memory = bytearray([_CANARY]) * (bound + _MARGIN)
     count = codec.encode(block, memoryview(memory)[:bound])
@@ -54,7 +60,10 @@ def encoded(codec: Codec, block: NDArray[Any], /) -> bytes:
 
 
 def decoded(codec: Codec, data: bytes, like: NDArray[Any], /) -> NDArray[Any]:
-    """A block of the same dtype and shape as `like`, made again; nothing around it is touched."""
+    """Decode a block with the dtype and shape of `like`, and return it.
+
+    An assertion fails if the codec writes outside of the block.
+    """
     memory = bytearray([_CANARY]) * (like.nbytes + 2 * _MARGIN)
     inside = memoryview(memory)[_MARGIN : _MARGIN + like.nbytes]
     into = np.frombuffer(inside, like.dtype).reshape(like.shape)
@@ -66,22 +75,22 @@ def decoded(codec: Codec, data: bytes, like: NDArray[Any], /) -> NDArray[Any]:
 
 
 class CodecTests:
-    """Tests of a codec. Subclass it, and say in `make` how to make one.
+    """Tests of a codec. Derive a class from this one, and let its method `make` return the codec.
 
     Attributes
     ----------
     tolerance : float
-        The largest absolute error of a value that is finite; 0 for lossless codecs.
+        The largest absolute error of a finite value; 0 for lossless codecs.
     """
 
     tolerance: ClassVar[float] = 0.0
 
     def make(self) -> Codec:
-        """A codec; all that are made decode each other's bytes."""
+        """Return a new codec. Each must be able to decode the bytes of the others."""
         raise NotImplementedError
 
     def same(self, block: NDArray[Any], back: NDArray[Any], /) -> bool:
-        """Return whether a block came back as it should."""
+        """Return whether a decoded block equals the original one, within the tolerance."""
         if block.tobytes() == back.tobytes():
             return True
         if not self.tolerance or block.dtype.kind not in "fc":
@@ -93,7 +102,7 @@ class CodecTests:
             and (error <= self.tolerance).all()
         )
 
-    # What went in comes out
+    # Encoding and decoding
 
     def test_it_says_what_it_is(self) -> None:
         codec = self.make()
@@ -164,7 +173,7 @@ class CodecTests:
         with ThreadPoolExecutor(4) as threads:
             assert all(threads.map(there_and_back, fields))
 
-    # What is damaged is never taken for a block
+    # Damaged data, which must never be decoded to another block
 
     def test_damage_is_found_or_harmless(self) -> None:
         codec, block = self.make(), smooth((15, 16))

@@ -1,6 +1,7 @@
-"""Conformance suites: every promise of a backend, and of a model that hands over checkpoints.
+"""Conformance suites of backends, and of models that pass checkpoints without a copy.
 
-The bytes that come out are compared with those that went in, so that no backend vouches for itself.
+They test every promise. The bytes that are read are compared with copies of the bytes that were
+written, and not with checksums of the backend itself.
 """
 
 import tempfile
@@ -48,28 +49,29 @@ from ckio.testing.checkpoints import (
 
 
 class BackendTests:
-    """Tests of a backend. Subclass it, and say in `make` how to make one.
-
-    Nothing vouches for itself: the bytes that come out are compared with those that went in.
+    """Tests of a backend. Derive a class from this one, and let its method `make` return a backend.
 
     Attributes
     ----------
     durable : bool
-        Whether checkpoints outlive `close`; then `reopen` and `files` are needed too.
+        Whether checkpoints remain after `close`. If so, the class needs `reopen` and `files`, too.
     """
 
     durable: ClassVar[bool] = False
 
     def make(self, tmp_path: Path, /, **limits: Any) -> Backend:
-        """An empty level, under `tmp_path` if it needs a place; limits: capacity=bytes, if any."""
+        """Return an empty level, with its files under `tmp_path` if it has any.
+
+        `limits` is `capacity=` with a number of bytes, or empty for a level without a limit.
+        """
         raise NotImplementedError
 
     def reopen(self, tmp_path: Path, /, **limits: Any) -> Backend:
-        """The level that was made under `tmp_path` and closed."""
+        """Return the level that `make` returned for `tmp_path` and that was closed since."""
         raise NotImplementedError
 
     def files(self, tmp_path: Path, /) -> Iterable[Path]:
-        """The files in which its payload lies."""
+        """Return the files that contain the payload of the level."""
         return (path for path in tmp_path.rglob("*") if path.is_file())
 
     @pytest.fixture
@@ -78,7 +80,7 @@ class BackendTests:
         yield backend
         backend.close()
 
-    # What went in comes out
+    # Writing and reading
 
     def test_it_is_a_backend(self, level: Backend) -> None:
         assert isinstance(level, Backend)
@@ -145,7 +147,7 @@ class BackendTests:
         assert level.layout(X3) == FLOW
         assert level.layout(T3) == raw(3)
 
-    # What it keeps where it is, if it does
+    # Buffers that a level keeps without a copy, if it can do so
 
     def test_what_is_kept_counts_and_comes_out_as_if_it_were_written(self, level: Backend) -> None:
         keeping = self._keeping(level)
@@ -188,7 +190,7 @@ class BackendTests:
 
     def _keeping(self, level: Backend) -> Keeping:
         if not isinstance(level, Keeping):
-            pytest.skip("this level copies what it stores")
+            pytest.skip("this level copies its checkpoints")
         return level
 
     # Keys
@@ -224,7 +226,7 @@ class BackendTests:
         other = put(level, X0, raw(10), seed=3)
         assert get(level, X0, raw(10)) == other
 
-    # Errors leave everything as it was
+    # Errors, which must not change any checkpoint
 
     @pytest.mark.parametrize(
         "sizes", [(), (100,), (60, 39), (60, 41), (40, 60), (60, 40, 0), (60, 40, 1), (59, 41)]
@@ -317,7 +319,7 @@ class BackendTests:
         level.reserve({0: 5, 100: 0})
         assert put(level, X0, raw(100)) == get(level, X0, raw(100))
 
-    # Ends
+    # Closing, and limits
 
     def test_it_can_be_closed_twice(self, tmp_path: Path) -> None:
         level = self.make(tmp_path)
@@ -369,7 +371,7 @@ class BackendTests:
                 ),
             )
 
-    # Checkpoints that outlive the process
+    # Checkpoints that remain after the process
 
     def test_what_was_committed_is_there_when_reopened(self, tmp_path: Path) -> None:
         self._needs_durable()
@@ -435,19 +437,22 @@ class BackendTests:
 
     def _needs_durable(self) -> None:
         if not self.durable:
-            pytest.skip("checkpoints on this level do not outlive the process")
+            pytest.skip("checkpoints on this level do not remain after the process")
 
     def _find(self, tmp_path: Path, payload: bytes) -> tuple[Path, int]:
-        """Return the file of a level in which a payload lies, and its offset."""
+        """Return the file that contains a payload, and the offset of the payload."""
         for path in self.files(tmp_path):
             offset = path.read_bytes().find(payload)
             if offset >= 0:
                 return path, offset
-        raise AssertionError("none of files() holds the payload in one piece")
+        raise AssertionError("files() must return a file that contains the payload in one piece")
 
 
 class BackendMachine(RuleBasedStateMachine):
-    """A level and a dict, given the same orders: hypothesis looks for a difference."""
+    """A comparison of a level with a dict.
+
+    hypothesis applies the same random operations to both, and searches for a difference.
+    """
 
     KEYS = st.sampled_from([X0, X3, X7, T3, A9])
     SIZES = st.sampled_from([0, 1, 100, 1024, 2999, 4096, 5000])
@@ -516,14 +521,15 @@ class BackendMachine(RuleBasedStateMachine):
 
 
 class HandingTests:
-    """Every promise of `Handing`. Subclass it, and say in `make` how to make a fresh model.
+    """Tests of a model that passes checkpoints without a copy: every promise of `Handing`.
 
-    The model has at least three steps.
+    Derive a class from this one, and let its method `make` return the model. The model needs at
+    least three steps.
     """
 
     @abstractmethod
     def make(self) -> Any:
-        """A fresh model, at x_0."""
+        """Return a new model at x_0."""
 
     def test_it_says_what_it_hands_over(self) -> None:
         model = self.make()
@@ -569,7 +575,7 @@ class HandingTests:
     def _handing(self, kind: Kind) -> Any:
         model = self.make()
         if kind not in model.handed:
-            pytest.skip(f"it hands no {kind.name.lower()} checkpoints over")
+            pytest.skip(f"the model copies its {kind.name.lower()} checkpoints")
         return model
 
     def _at_step_one(self, model: Any, kind: Kind) -> Key:
@@ -580,5 +586,5 @@ class HandingTests:
 
 
 def _new_memory(nbytes: int, /) -> memoryview:
-    """Memory that nobody else has."""
+    """Return newly allocated memory."""
     return memoryview(bytearray(nbytes))

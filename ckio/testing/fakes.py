@@ -1,4 +1,4 @@
-"""Fakes: a level that takes the seconds it is priced at, and a model that checks its own step."""
+"""Fakes for tests: a level that takes the seconds of its prices, and a model that checks calls."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,22 +29,23 @@ from ckio.platform.profile import Profile
 
 
 class Throttled:
-    """A backend that takes, on a clock, the seconds that its level is priced at.
+    """A backend whose accesses take the seconds of a level's prices, on a given clock.
 
-    The level's profile counts, too: the seconds of transfers in the background, and the bytes that
-    wait to be brought to the device.
+    The level's profile is used, too: the seconds of transfers in the background, and the bytes that
+    wait in a cache until they are written to the device.
 
     Parameters
     ----------
     backend : Backend
-        Which stores the checkpoints.
+        The backend that stores the checkpoints.
     level : Level
-        Its prices and its profile.
+        The prices and the profile.
     clock : Clock
-        On which accesses take their time.
+        The clock on which accesses take their time.
     overlaps : callable
-        Called when an access begins, with the seconds that the computation loses if the access
-        overlaps with it; returns whether it does. By default none does.
+        `overlaps(seconds)` is called when an access begins, and returns whether the access overlaps
+        with computation. `seconds` is the time that the computation then loses. By default no
+        access overlaps.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class Throttled:
         self._backend.close()
 
     def remove(self) -> None:
-        """Close the backend and delete its files, if it can."""
+        """Close the backend. If it can delete its files, do so."""
         getattr(self._backend, "remove", self._backend.close)()
 
     def _seconds(self, price: Affine, beside: Affine | None, loss: Affine, nbytes: int) -> float:
@@ -108,24 +109,32 @@ class Throttled:
 
 
 class CountingModel:
-    """The model of a chain whose state is its own step number.
+    """A model of a chain that computes nothing and checks each call. Its state is a step number.
 
-    Any wrong order or wrong restore raises AssertionError at once: each call checks the step,
-    and the bytes of a checkpoint are a function of its key, so another key's bytes are noticed (as
-    far as the sizes of the chain allow: a checkpoint of no bytes cannot be told from another).
+    A call in a wrong order, and a wrong checkpoint, raise AssertionError immediately. Each call
+    checks the step. The bytes of a checkpoint are a function of its key, so that the bytes of
+    another key are detected. Only checkpoints without bytes cannot be distinguished.
+
+    Parameters
+    ----------
+    chain : Chain
+        The number and costs of the steps, and the sizes of checkpoints.
+    clock : Clock, optional
+        The clock on which steps take the seconds of the chain. Without it they take no time.
 
     Attributes
     ----------
     state : int
-        The model stands at x_state.
+        The step i of the current state x_i.
     tape : (int, int) or None
-        The span of steps whose tape is held.
+        The span of steps whose tape is in memory.
     adjoint : int
-        Steps from here to the end are reversed.
+        The step of the adjoint. Steps from this one to the end are reversed.
     forward_steps : int
-        Steps advanced or recorded so far.
+        Number of steps advanced or recorded so far.
     handed : frozenset of Kind
-        What it hands over, as its chain says; what it gave must not be changed by anybody.
+        The kinds of checkpoints that the model passes without a copy, from its chain. The buffers
+        that it passed must not be changed.
     """
 
     def __init__(self, chain: Chain, clock: Clock | None = None) -> None:
@@ -154,7 +163,7 @@ class CountingModel:
         tape = self.tape
         _demand(
             tape is not None and tape[0] <= begin and tape[1] == end,
-            f"reverse [{begin}, {end}): the tape held is {tape}",
+            f"reverse [{begin}, {end}): the tape in memory is {tape}",
         )
         _demand(end < self.chain.length or self._turned, "reverse: the end was never reached")
         self.adjoint = begin
@@ -167,7 +176,7 @@ class CountingModel:
             Kind.TAPE: self.tape == (key.step, key.step + 1),
             Kind.ADJOINT: self.adjoint == key.step,
         }
-        _demand(present[key.kind], f"dump {key}: the model does not hold it")
+        _demand(present[key.kind], f"dump {key}: it is not in the memory of the model")
         return [as_bytes(self._bytes(key))]
 
     @contextmanager
@@ -178,20 +187,20 @@ class CountingModel:
         self._adopt(key, into)
 
     def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
-        _demand(key.kind in self.handed, f"give {key}: it is not handed over")
+        _demand(key.kind in self.handed, f"give {key}: this kind is not passed without a copy")
         (data,) = self.dump(key)
         memory = slot(data.nbytes)
         memory[:] = data
         return [memory]
 
     def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
-        _demand(key.kind in self.handed, f"take {key}: it is not handed over")
+        _demand(key.kind in self.handed, f"take {key}: this kind is not passed without a copy")
         if layout != self.layout(key):
-            raise BadInput(f"take {key}: its layout is {layout}")
+            raise BadInput(f"take {key}: its layout is {layout}; it must be {self.layout(key)}")
         self._adopt(key, np.frombuffer(b"".join(data), np.uint8))
 
     def _adopt(self, key: Key, content: Array) -> None:
-        _demand(np.array_equal(content, self._bytes(key)), f"{key}: these are not its bytes")
+        _demand(np.array_equal(content, self._bytes(key)), f"{key}: its bytes are wrong")
         match key.kind:
             case Kind.RESTART:
                 self.state = key.step
@@ -214,12 +223,12 @@ class CountingModel:
         return self.state
 
     def _bytes(self, key: Key) -> Array:
-        """The bytes of a checkpoint: a digest of its key, over and over."""
+        """Return the bytes of a checkpoint: the digest of its key, repeated."""
         digest = np.frombuffer(blake2b(str(key).encode()).digest(), np.uint8)
         return np.resize(digest, self.chain.nbytes(key))
 
 
 def _demand(condition: bool, message: str) -> None:
-    # Not an assert statement: it must hold under `python -O` too.
+    # This is not an assert statement, because `python -O` would remove it.
     if not condition:
         raise AssertionError(message)

@@ -1,8 +1,10 @@
-"""Random chains, platforms and schedules: legal ones, mutated ones, and any list of actions.
+"""Random chains, platforms and schedules for tests.
 
-The functions take a `random.Random`: a campaign passes its own, a property lets hypothesis draw it
-(and shrink what it draws). `legal_schedules()`, `complete_schedules()` and the like are
-strategies of (schedule, platform).
+A schedule may be legal, complete, legal except for one change, or an arbitrary list of actions. The
+functions `random_...` take a `random.Random`, for tests that draw many cases themselves. The
+functions with plural names, for example `legal_schedules()`, return strategies of hypothesis, which
+also shrink a failing case. Their values are pairs (schedule, platform), except for `chains` and
+`platforms`.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,13 +26,14 @@ T = TypeVar("T")
 Case = tuple[Schedule, Platform]
 
 RATIOS = (1.0, 1.0, 0.5, 0.7, 1.3)
-"""Stored bytes per payload byte."""
+"""Stored bytes per payload byte, from which levels are drawn."""
 
 
 def random_chain(random: Random, /, *, most_steps: int = 8) -> Chain:
-    """A chain whose costs, and whose sizes, all differ; costs are whole, so that sums are exact.
+    """Return a chain with 1 to `most_steps` steps.
 
-    Of every other chain they may differ from step to step, too.
+    Its costs differ from each other, and so do its sizes. They are whole numbers, so that sums are
+    exact. In half of the chains some of them vary from step to step.
     """
     steps = random.randint(1, most_steps)
     seconds = zip(SECONDS, random.sample(range(1, 12), len(SECONDS)), strict=True)
@@ -42,7 +45,7 @@ def random_chain(random: Random, /, *, most_steps: int = 8) -> Chain:
 
 
 def random_platform(random: Random, chain: Chain, /, *, most_levels: int = 3) -> Platform:
-    """Levels that hold a few checkpoints of this chain, of which one may never fill."""
+    """Return a platform whose levels can store a few checkpoints of this chain, or any number."""
     largest = max(map(chain.largest, SIZES))
 
     def level(number: int) -> Level:
@@ -64,7 +67,7 @@ def random_platform(random: Random, chain: Chain, /, *, most_levels: int = 3) ->
 
 
 def random_key(random: Random, chain: Chain, /) -> Key:
-    """Any key of the chain: x_0 to x_n, t_0 to t_(n-1), a_0 to a_n."""
+    """Return any key of the chain: x_0 to x_n, t_0 to t_(n-1), or a_0 to a_n."""
     kind = random.choice(tuple(Kind))
     return Key(kind, random.randint(0, chain.length - (kind is Kind.TAPE)))
 
@@ -72,7 +75,7 @@ def random_key(random: Random, chain: Chain, /) -> Key:
 def random_stored(
     random: Random, chain: Chain, platform: Platform, /
 ) -> tuple[frozenset[Key], ...]:
-    """Keys that fit on the levels at the start; often none."""
+    """Return the keys on each level at the start. They fit on the levels, and are often none."""
     stored: list[set[Key]] = [set() for _ in platform.levels]
     for _ in range(random.choice((0, 0, 2, 6))):
         number = random.randrange(len(stored))
@@ -84,7 +87,7 @@ def random_stored(
 
 
 def random_action(random: Random, chain: Chain, levels: int, /) -> Action:
-    """Any action whatever; now and then beyond the chain or the platform."""
+    """Return any action, sometimes with steps or levels that do not exist."""
     if random.random() < 0.5:
         begin = random.randint(0, chain.length)
         span = random.choice((Advance, Record, Reverse))
@@ -94,7 +97,7 @@ def random_action(random: Random, chain: Chain, levels: int, /) -> Action:
 
 
 def is_allowed(machine: Machine, action: Action, /) -> bool:
-    """Return whether the machine would take this action now; it stays as it is."""
+    """Return whether this action is legal in the machine's current state, which is not changed."""
     trial = copy(machine)
     trial.stored = [set(keys) for keys in machine.stored]
     trial.used = list(machine.used)
@@ -106,7 +109,7 @@ def is_allowed(machine: Machine, action: Action, /) -> bool:
 
 
 def tempting(machine: Machine, random: Random, /) -> list[Action]:
-    """A few actions of each sort that the machine may well take now."""
+    """Return a few actions of each type that are probably legal now."""
     length, state, tape = machine.chain.length, machine.state, machine.tape
     tries: list[Action] = []
     if state is not None and state < length:
@@ -128,9 +131,9 @@ def tempting(machine: Machine, random: Random, /) -> list[Action]:
 def grow(
     machine: Machine, random: Random, count: int, /, *, never: frozenset[Action] = frozenset()
 ) -> list[Action]:
-    """Up to `count` random legal actions, none of `never`, which are applied.
+    """Apply up to `count` random legal actions that are not in `never`, and return them.
 
-    A sort of action is chosen first, then one of this sort.
+    Each time a type of action is drawn first, and then an action of this type.
     """
     actions: list[Action] = []
     while len(actions) < count:
@@ -147,7 +150,10 @@ def grow(
 
 
 def finish(machine: Machine, level: int, /) -> list[Action]:
-    """Legal actions, applied, that bring the adjoint to 0 where x_0 lies on this level."""
+    """Apply legal actions that bring the adjoint to 0, and return them.
+
+    They recompute each state from x_0, which must be stored on this level.
+    """
     actions: list[Action] = []
     while machine.adjoint > 0:
         last = machine.adjoint - 1
@@ -163,7 +169,7 @@ def finish(machine: Machine, level: int, /) -> list[Action]:
 
 
 def _ways(state: int | None, last: int, level: int) -> Iterator[Action]:
-    """Yield actions that may reverse the step `last`, or lead there; the nearest first."""
+    """Yield actions that may reverse the step `last` or prepare it, the most direct first."""
     yield Reverse(last, last + 1)
     if state is not None and state < last:
         yield Advance(state, last)
@@ -172,7 +178,7 @@ def _ways(state: int | None, last: int, level: int) -> Iterator[Action]:
 
 
 def random_legal(random: Random, /, *, most_steps: int = 8, most_levels: int = 3) -> Case:
-    """A legal schedule, with all that one may hold; it may stop anywhere."""
+    """Return a legal schedule with all types of actions and keys. It may end anywhere."""
     chain = random_chain(random, most_steps=most_steps)
     platform = random_platform(random, chain, most_levels=most_levels)
     stored = random_stored(random, chain, platform)
@@ -181,9 +187,9 @@ def random_legal(random: Random, /, *, most_steps: int = 8, most_levels: int = 3
 
 
 def random_complete(random: Random, /, *, most_steps: int = 8, most_levels: int = 3) -> Case:
-    """A legal schedule that starts fresh and reverses every step once.
+    """Return a legal schedule that starts without checkpoints and reverses every step once.
 
-    It begins by writing x_0, which stays where it is.
+    It begins with a write of x_0, which stays on its level.
     """
     chain = random_chain(random, most_steps=most_steps)
     platform = random_platform(random, chain, most_levels=most_levels)
@@ -197,7 +203,7 @@ def random_complete(random: Random, /, *, most_steps: int = 8, most_levels: int 
 
 
 def _fitting(platform: Platform, chain: Chain, number: int) -> Platform:
-    """Return the platform with space for x_0 on this level, and for one step's tape."""
+    """Return the platform, enlarged so that x_0 fits on this level and a tape into memory."""
     levels, memory = list(platform.levels), platform.working_memory
     level = levels[number]
     if level.capacity is not None:
@@ -207,7 +213,10 @@ def _fitting(platform: Platform, chain: Chain, number: int) -> Platform:
 
 
 def random_any(random: Random, /) -> Case:
-    """A legal start, then something tempting, then any actions: nearly always illegal somewhere."""
+    """Return a schedule that is nearly always illegal.
+
+    It begins with legal actions. Then a probably legal one and some arbitrary ones follow.
+    """
     chain = random_chain(random)
     platform = random_platform(random, chain)
     stored = random_stored(random, chain, platform)
@@ -221,7 +230,10 @@ def random_any(random: Random, /) -> Case:
 
 
 def mutated(random: Random, case: Case, /) -> Case:
-    """Return the case with one action dropped, doubled, swapped, replaced, added, or less space."""
+    """Return the case with one random change.
+
+    An action is removed, repeated, swapped with another, replaced or added, or a capacity changes.
+    """
     schedule, platform = case
     actions = list(schedule.actions)
     if not actions:
@@ -257,14 +269,17 @@ def _strategy(draw: st.DrawFn, make: Callable[[Random], T]) -> T:
 
 
 def chains(*, most_steps: int = 8) -> st.SearchStrategy[Chain]:
-    """Chains with costs and sizes that all differ, in every other one from step to step."""
+    """Return a strategy of the chains of `random_chain`."""
     return _strategy(lambda random: random_chain(random, most_steps=most_steps))
 
 
 def platforms(
     chain: Chain | None = None, /, *, most_levels: int = 3
 ) -> st.SearchStrategy[Platform]:
-    """Platforms whose levels hold a few checkpoints of the chain (of any, if none is given)."""
+    """Return a strategy of the platforms of `random_platform`.
+
+    If no chain is given, the levels fit a random one.
+    """
     return _strategy(
         lambda random: random_platform(
             random, chain or random_chain(random), most_levels=most_levels
@@ -273,30 +288,33 @@ def platforms(
 
 
 def legal_schedules() -> st.SearchStrategy[Case]:
-    """(schedule, platform), legal: tapes, adjoints, several levels, keys stored at the start."""
+    """Return a strategy of legal cases.
+
+    They have tapes, adjoints, several levels, and keys that are stored at the start.
+    """
     return _strategy(random_legal)
 
 
 def complete_schedules(*, most_steps: int = 8, most_levels: int = 3) -> st.SearchStrategy[Case]:
-    """(schedule, platform), legal, started fresh, with every step reversed once."""
+    """Return a strategy of legal cases that start without checkpoints and reverse all steps."""
     return _strategy(
         lambda random: random_complete(random, most_steps=most_steps, most_levels=most_levels)
     )
 
 
 def any_schedules() -> st.SearchStrategy[Case]:
-    """(schedule, platform), nearly always illegal somewhere."""
+    """Return a strategy of cases that are nearly always illegal."""
     return _strategy(random_any)
 
 
 def mutated_schedules() -> st.SearchStrategy[Case]:
-    """(schedule, platform), one change away from legal."""
+    """Return a strategy of legal cases with one random change."""
     return _strategy(lambda random: mutated(random, random_legal(random)))
 
 
 @st.composite
 def untidy_schedules(draw: st.DrawFn) -> Case:
-    """(schedule, platform), legal, with any floats as costs, so that the order of adding shows."""
+    """Draw a legal case whose costs are arbitrary floats, whose sum depends on the order."""
     schedule, platform = draw(legal_schedules())
     seconds = st.floats(0, 10)
     prices = st.builds(Affine, latency=seconds, per_byte=st.floats(0, 1))

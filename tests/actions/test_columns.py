@@ -89,7 +89,7 @@ def test_it_prints_its_first_actions() -> None:
 
 
 def test_columns_of_different_lengths_are_refused() -> None:
-    with pytest.raises(BadInput, match="2 rows where `op` has 1"):
+    with pytest.raises(BadInput, match="2 rows, but `op` has 1"):
         Actions(op=np.array([ADVANCE]), begin=np.array([0, 1]), end=np.array([1, 2]))
 
 
@@ -100,17 +100,17 @@ def test_numbers_that_a_column_would_change_are_refused() -> None:
         *(("op", 256), ("op", -1), ("begin", 0.5), ("end", np.nan)),
         *(("end", 1e30), ("level", 2**16)),
     ):
-        with pytest.raises(BadInput, match=f"holds what is no {types[name]}"):
+        with pytest.raises(BadInput, match=f"that is not a valid {types[name]}"):
             Actions(**columns | {name: np.array([value])})
     for action in (Advance(0, 2**63), Write(Key(Kind.TAPE, 0), 2**15)):
-        with pytest.raises(BadInput, match="does not fit"):
+        with pytest.raises(BadInput, match="is too large"):
             Actions.of([action])
 
 
 def test_names_differ_and_the_first_is_empty() -> None:
     columns = {"op": np.array([ADVANCE]), "begin": np.array([0]), "end": np.array([1])}
     for names in ((), ("u",), ("", "u", "u"), ("", "")):
-        with pytest.raises(BadInput, match=r"names = .*differ, and the first is empty"):
+        with pytest.raises(BadInput, match=r"names = .*differ, and the first must be empty"):
             Actions(**columns, names=names)
 
 
@@ -130,5 +130,5 @@ def test_names_differ_and_the_first_is_empty() -> None:
     ],
 )
 def test_a_row_that_is_no_action_is_refused(row: tuple[int, int, int, int, int, int]) -> None:
-    with pytest.raises(BadInput, match=r"row 1, .* is no action"):
+    with pytest.raises(BadInput, match=r"row 1, .* is not a valid action"):
         Actions.of_rows([(ADVANCE, 0, 0, 0, 1, 0), row])

@@ -246,14 +246,14 @@ def test_all_that_is_stored_may_go_together() -> None:
 @pytest.mark.parametrize(
     ("nbytes", "message"),
     [
-        ({}, "how large a, b is; it knows none"),
-        ({"a": 1}, "how large b is; it knows a"),
+        ({}, "how large a, b is; it has none"),
+        ({"a": 1}, "how large b is; it has a"),
         ({"a": 1, "b": -1}, r"nbytes\['b'\] = -1"),
         ({"a": 1, "b": 1.0}, r"nbytes\['b'\] = 1.0"),
         ({"a": True, "b": 1}, r"nbytes\['a'\] = True"),
         ({"a": 1, "b": 1, "": 1}, "nbytes has ''"),
         ({"a": 1, "b": 1, 3: 1}, "nbytes has 3"),
-        ([("a", 1)], "how large each variable is"),
+        ([("a", 1)], "map each variable to its bytes"),
     ],
 )
 def test_every_variable_has_a_name_and_a_size(nbytes: Any, message: str) -> None:

@@ -173,7 +173,7 @@ def test_a_schedule_that_did_not_know_the_end_is_legal_there_or_refused(name, ch
         theirs = as_checkpoint_schedule(schedule, platform)
     except BadInput as error:
         reason = str(error)
-        assert (name, "what they stored of it serves up to step" in reason) == ("online", True)
+        assert (name, "its checkpoint can be used only up to step" in reason) == ("online", True)
     else:
         assert legal(theirs, chain.steps)["forward"] == counts(schedule).forward
 
@@ -229,7 +229,7 @@ BACK_FROM_3 = [Read(X0, 0), Record(0, 3), Reverse(0, 3)]
     [
         (
             [Write(X0, 0), Record(0, 4), Reverse(3, 4), *BACK_FROM_3],
-            r"#0 Write\(x_0, level 0\): they store a state as the forward leaves it, and cannot",
+            r"#0 Write\(x_0, level 0\): only a Forward without a tape can store the state",
         ),
         (
             [
@@ -241,7 +241,7 @@ BACK_FROM_3 = [Read(X0, 0), Record(0, 3), Reverse(0, 3)]
                 Reverse(3, 4),
                 *BACK_FROM_3,
             ],
-            r"#3 Read\(x_0, level 0\): they load nothing while they hold a tape",
+            r"#3 Read\(x_0, level 0\): no checkpoint can be loaded while a tape",
         ),
         (
             [
@@ -255,7 +255,7 @@ BACK_FROM_3 = [Read(X0, 0), Record(0, 3), Reverse(0, 3)]
                 Reverse(3, 4),
                 *BACK_FROM_3,
             ],
-            r"#2 Write\(x_3, level 0\): they store a state as the forward leaves it; here",
+            r"#2 Write\(x_3, level 0\): only a Forward can store the state, and none",
         ),
         (
             [
@@ -270,7 +270,7 @@ BACK_FROM_3 = [Read(X0, 0), Record(0, 3), Reverse(0, 3)]
                 Read(X0, 0),
                 Advance(0, 1),
             ],
-            r"#10 Read\(x_0, level 0\): the adjoint has been there",
+            r"#10 Read\(x_0, level 0\): the step is already reversed",
         ),
     ],
 )
@@ -352,22 +352,22 @@ def test_theirs_run_here_and_give_the_gradient(tmp_path, name, archive):
 
 def test_theirs_are_refused_for_a_reason():
     two = Platform((Level(name="ram"), Level(name="disk", backend="directory")))
-    with pytest.raises(BadInput, match="without an EndReverse: there is no adjoint"):
+    with pytest.raises(BadInput, match="without an EndReverse; give a schedule with an adjoint"):
         from_checkpoint_schedule(cs.NoneCheckpointSchedule(), chain(9), two)
-    with pytest.raises(BadInput, match=r"Revolve is of 8 steps; the chain has 9"):
+    with pytest.raises(BadInput, match=r"Revolve has 8 steps, but the chain has 9"):
         from_checkpoint_schedule(cs.Revolve(8, 2), chain(9), two)
     begun = cs.Revolve(9, 2)
     next(begun)
     with pytest.raises(BadInput, match="was begun before"):
         from_checkpoint_schedule(begun, chain(9), two)
     one, small = Platform((Level(name="ram"),)), replace(two, working_memory=17)
-    with pytest.raises(BadInput, match="stores in DISK; say which level"):
+    with pytest.raises(BadInput, match="stores checkpoints in DISK; give the number"):
         from_checkpoint_schedule(cs.SingleDiskStorageSchedule(), chain(9), one)
     with pytest.raises(BadInput, match="needs 18 bytes of working memory"):
         from_checkpoint_schedule(cs.SingleMemoryStorageSchedule(), chain(9), small)
     with pytest.raises(BadInput, match="Revolve does not fit: #2 Write"):
         from_checkpoint_schedule(cs.Revolve(9, 2), chain(9), platform((1, 0, 0)))
-    with pytest.raises(BadInput, match="which cannot be"):
+    with pytest.raises(BadInput, match="it must be RAM or DISK, on a level from 0 to 1"):
         from_checkpoint_schedule(cs.Revolve(9, 2), chain(9), two, levels={RAM: 2})
 
 

@@ -380,7 +380,7 @@ def test_what_is_no_loop_is_refused() -> None:
         checkpointed_scan(lambda x, p, i: {"a": x["a"][:2]}, {"a": u}, 3)
     with pytest.raises(BadInput, match="float32"):
         checkpointed_scan(lambda x, p, i: x.astype("float32"), u, 3)
-    with pytest.raises(BadInput, match="must be as x"):
+    with pytest.raises(BadInput, match="return the structure of x"):
         checkpointed_scan(lambda x, p, i: (x, x), u, 3)
     with pytest.raises(BadInput, match="is a str, not an array"):
         checkpointed_scan(lambda x, p, i: x, {"a": "b"}, 3)
@@ -407,7 +407,7 @@ def test_plans_that_cannot_be_are_refused_where_a_gradient_is_asked_for() -> Non
 
     with pytest.raises(NoSchedule):
         gradient(platform=Platform((Level(name="tiny", capacity=8),)))(jnp.ones(3))
-    with pytest.raises(BadInput, match="keeps no tape"):
+    with pytest.raises(BadInput, match="stores no tape"):
         gradient(planner="store-all")(jnp.ones(3))
 
 

@@ -226,7 +226,7 @@ with ranks.together():
 def test_a_job_whose_ranks_wait_in_their_own_way_is_ended_with_the_reason(tmp_path):
     status, _, err = job(tmp_path, 2, ELSEWHERE)
     assert status != 0
-    assert "ckio: rank 1: ValueError: no wind; the other ranks wait for it elsewhere" in err
+    assert "ckio: rank 1: ValueError: no wind; the other ranks wait for it in calls" in err
     assert "ended after 1 s" in err
 
 
@@ -255,4 +255,6 @@ def test_who_waits_for_a_rank_that_has_done_its_step_is_told(tmp_path):
     status, said, err = job(tmp_path, 3, LEFT)
     assert (status, err) == (0, "")
     assert len(said) == 3
-    assert all("waits for what rank 1 sends, which has done" in line for line in said)
+    assert all(
+        "waits for a message of rank 1, which has finished its action" in line for line in said
+    )

@@ -243,7 +243,7 @@ def test_a_status_ends_the_run_with_its_step(make: Make, lib: ctypes.CDLL) -> No
 def test_a_seed_without_restype_is_told(make: Make) -> None:
     model = make(seed=lambda n: 7)
     model.advance(0, 2)
-    with pytest.raises(RunFailed, match="seed returned 7; set its restype = c_double"):
+    with pytest.raises(RunFailed, match="seed returned 7; it must return J: set its restype"):
         _ = model.functional
 
 
@@ -257,7 +257,7 @@ def test_a_model_that_was_used_is_told(make: Make) -> None:
     model.reverse(2, 3)
     model.reverse(1, 2)
     model.record(3, 4)
-    with pytest.raises(RunFailed, match="no tape of step 0 is stored; record it, or read it"):
+    with pytest.raises(RunFailed, match="no tape of step 0 is stored; record the step, or read"):
         model.reverse(0, 1)
 
 

@@ -165,7 +165,7 @@ def test_values_of_steps_leave_memory(tmp_path: Path) -> None:
     there = [it for it in outputs if isinstance(it.checkpoint, Field)]
     assert len(outputs) == STEPS + 2
     assert len(there) == 2  # what step 0 makes
-    with pytest.raises(MissingCheckpoint, match="on a level, or to be computed again"):
+    with pytest.raises(MissingCheckpoint, match="on a level, or must be computed again"):
         _ = outputs[9].saved_output.data
 
 

@@ -180,7 +180,7 @@ def test_a_full_level_raises_where_theirs_loses_the_checkpoint(tmp_path):
     (ours,) = storages(Platform((Level(name="ram", capacity=24),)), 24, 9)
     ours.push([np.ones(3)])
     assert ours.isFull()
-    with pytest.raises(LevelFull, match=r"level 'ram' holds 1 checkpoints of 24 bytes"):
+    with pytest.raises(LevelFull, match=r"level 'ram' can store 1 checkpoints of 24 bytes"):
         ours.push([np.full(3, 2.0)])
     ours.pop([found])
     assert ours.isEmpty()
@@ -207,7 +207,7 @@ def test_what_does_not_fit_is_refused_and_what_is_damaged_is_not_loaded(tmp_path
         800,
         2,
     )
-    with pytest.raises(BadInput, match="a checkpoint has 808 bytes; 800 were announced"):
+    with pytest.raises(BadInput, match="a checkpoint has 808 bytes, but a slot has 800"):
         place.save(0, [np.zeros(101)])
     place.save(0, [np.arange(100.0)])
     with pytest.raises(BadInput, match="does not fit"):
@@ -224,5 +224,5 @@ def test_what_does_not_fit_is_refused_and_what_is_damaged_is_not_loaded(tmp_path
     assert damaged
     with pytest.raises(CorruptCheckpoint):
         place.load(0, [np.zeros(100)])
-    with pytest.raises(BadInput, match="no level of the platform can hold a checkpoint of 25"):
+    with pytest.raises(BadInput, match="no level of the platform can store a checkpoint of 25"):
         storages(Platform((Level(name="ram", capacity=24),)), 25, 9)

@@ -403,7 +403,7 @@ def test_an_error_in_a_step_leaves_no_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("step", "words"),
     [
-        (lambda x, i: x[:2], r"step 0 returns x as float64\[2\] on cpu; it was float64\[3\]"),
+        (lambda x, i: x[:2], r"step 0 returns x as float64\[2\] on cpu, but x0 has float64\[3\]"),
         (lambda x, i: x.float(), "step 0 returns x as float32"),
         (lambda x, i: (x, x), "x is a tuple, and was a tensor"),
         (lambda x, i: x if i < 3 else x[None], r"step 3 returns x as float64\[1, 3\]"),
@@ -428,11 +428,11 @@ def test_what_cannot_be() -> None:
         checkpointed_loop(step, {"a": [None]}, 3)
     with pytest.raises(BadInput, match=r"layout torch.sparse_coo"):
         checkpointed_loop(step, torch.eye(3).to_sparse(), 3)
-    with pytest.raises(BadInput, match=r"params holds a str"):
+    with pytest.raises(BadInput, match=r"params contains a str"):
         checkpointed_loop(step, x0, 3, params="w")
     with pytest.raises(BadInput, match=r"no planner is named 'revolver'; did you mean revolve"):
         checkpointed_loop(step, x0, 3, planner="revolver")
-    with pytest.raises(NoSchedule, match="a level with room for one checkpoint"):
+    with pytest.raises(NoSchedule, match="a level with space for one checkpoint"):
         checkpointed_loop(step, x0, 3, platform=Platform((Level(name="ram", capacity=10),)))
     # Where nothing else requires a gradient, too.
     for x in (x0, x0.detach()):

@@ -138,7 +138,7 @@ def test_the_first_state_is_made_of_the_controls(heat: Any) -> None:
 
 def test_what_does_not_fit() -> None:
     x = {"u": torch.ones(2)}
-    with pytest.raises(BadInput, match=r"\['u'\] are names in the state, and of parameters"):
+    with pytest.raises(BadInput, match=r"\['u'\] are names of state tensors and of parameters"):
         TorchModel(
             lambda x, i: x, x, lambda x: x["u"].sum(), params={"u": torch.ones(2).requires_grad_()}
         )

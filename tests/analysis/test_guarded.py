@@ -437,7 +437,7 @@ def test_what_a_checkpoint_holds_that_was_not_right_is_not_taken_for_right():
 
 def test_it_takes_array_models_and_declarations_of_them():
     chain = Chain(steps=1, advance=1.0, record=1.0, reverse=1.0, restart=1, tape=1, adjoint=1)
-    with pytest.raises(BadInput, match="takes an ArrayModel; CountingModel is none"):
+    with pytest.raises(BadInput, match="takes an ArrayModel; CountingModel is not one"):
         Guarded(CountingModel(chain), LATE)
     more = replace(LATE, nbytes={**LATE.nbytes, "w": 8})
     with pytest.raises(BadInput, match="w is declared; the state has only J, u, v"):
@@ -447,7 +447,7 @@ def test_it_takes_array_models_and_declarations_of_them():
 def test_steps_that_nobody_declared_are_refused():
     two = replace(LATE, steps=(Step(Flow({"u"}, {"u", "v", "J"})),) * 2)
     guarded = Guarded(Late(), two)
-    with pytest.raises(RunFailed, match="step 2 is not among the 2 that are declared"):
+    with pytest.raises(RunFailed, match="step 2 is not among the 2 declared steps"):
         guarded.advance(0, 3)
 
 

@@ -15,7 +15,7 @@ from ckio.model.arraymodel import ArrayModel
 from ckio.testing import restore, save, x
 
 STEPS = 12
-NO_FUNCTION = r"{}.* come.* out different; steps have to be a function .* keeps something between"
+NO_FUNCTION = r"{}.* (is|are) different; steps have to be a function .* stores data between"
 USES = r"step {} uses {}, which is not declared \(use\)"
 
 Does = Callable[[ArrayModel, Any, int], object]
@@ -292,7 +292,7 @@ def test_chance_is_found_also_where_all_is_declared():
         state["u"] += random.random(5) if i == 9 else 0
 
     flow = Flow(EVERY, EVERY)
-    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 0, done again")):
+    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 0, run again")):
         guard(made(always, flow))
     with pytest.raises(RunFailed, match=r"computed again, u in x_10 .* draws random numbers"):
         guard(made(once, flow))
@@ -315,7 +315,7 @@ def test_what_a_step_leaves_for_the_next_one_outside_of_the_state_is_found():
         model.was = i == 8
 
     flow = Flow(EVERY, EVERY)
-    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 0, done again")):
+    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 0, run again")):
         guard(made(always, flow))
     model = made(once, flow)
     guarded = Guarded(model, model.variables, digests=True)
@@ -323,7 +323,7 @@ def test_what_a_step_leaves_for_the_next_one_outside_of_the_state_is_found():
     kept = save(guarded, x(9))
     guarded.advance(9, 12)
     restore(guarded, x(9), kept)  # nobody says now what step 8 left
-    with pytest.raises(RunFailed, match=r"computed again, u in x_10 .* keeps something between"):
+    with pytest.raises(RunFailed, match=r"computed again, u in x_10 .* stores data between"):
         guarded.advance(9, 12)
 
 

@@ -173,7 +173,7 @@ def test_within_is_the_best_of_all_ways_in_the_room_that_there_is() -> None:
 
 def test_prices_of_what_is_not_known_are_refused() -> None:
     within = Within(platform=Platform((Level(name="near"),)), nbytes={"a": 1})
-    with pytest.raises(BadInput, match="no level 1"):
+    with pytest.raises(BadInput, match="there is no level 1"):
         within.read("a", 1)
     with pytest.raises(BadInput, match="how large b is"):
         within.read("b", 0)
@@ -289,7 +289,7 @@ def test_a_lowered_schedule_that_does_not_fit_is_refused() -> None:
     step = Step(Flow({"a"}, {"a"}, {"a"}))
     chain = chain_of(9, 1)
     platform = Platform((Level(name="ram", capacity=3),), 1)
-    with pytest.raises(IllegalAction, match="needs 2 bytes where"):
+    with pytest.raises(IllegalAction, match="needs 2 bytes, but"):
         lower(hrevolve(chain, platform), Variables({"a": 2}, step), platform=platform)
 
 

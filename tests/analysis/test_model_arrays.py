@@ -78,5 +78,5 @@ def test_computing_an_array_again_is_weighed_against_every_level():
 
 
 def test_of_another_kind_of_model_nothing_can_be_known():
-    with pytest.raises(BadInput, match="my own: nothing is known of its state"):
+    with pytest.raises(BadInput, match="my own: its steps cannot be observed"):
         analyze(object, what="my own")

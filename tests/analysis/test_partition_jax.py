@@ -252,11 +252,11 @@ def test_what_a_later_tape_is_made_of_is_live() -> None:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda x: x["u"], "a step gives a dict of arrays"),
+        (lambda x: x["u"], "a step must return a dict of arrays"),
         (lambda x: {"u": [x["u"]]}, "'u' of the step is a list, not an array"),
-        (lambda x: {"w": x["u"]}, "gives 'w', which the state does not have"),
-        (lambda x: {"u": x["u"][1:]}, r"makes 'u' float64\[2\] of float64\[3\]"),
-        (lambda x: {"u": x["u"].astype("float32")}, r"makes 'u' float32\[3\] of float64\[3\]"),
+        (lambda x: {"w": x["u"]}, "returns 'w', which the state does not have"),
+        (lambda x: {"u": x["u"][1:]}, r"makes 'u' float64\[2\] from float64\[3\]"),
+        (lambda x: {"u": x["u"].astype("float32")}, r"makes 'u' float32\[3\] from float64\[3\]"),
     ],
 )
 def test_a_step_that_is_none_is_refused(step: Any, message: str) -> None:

@@ -170,7 +170,7 @@ def test_flows_follow_one_another() -> None:
 
 
 def test_a_flow_surely_overwrites_only_what_it_overwrites() -> None:
-    with pytest.raises(BadInput, match="kill has x, which out has not"):
+    with pytest.raises(BadInput, match="kill has x, but out does not"):
         Flow((), (), {"x"})
 
 

@@ -167,8 +167,8 @@ def test_a_layout_or_key_too_large_for_a_head_is_refused(tmp_path: Path) -> None
     level = Directory(tmp_path)
     layout = (Field("x" * LONGEST_TEXT, "|u1", (1,)),)
     for key, fields, reason in (
-        (x(0), layout, "a directory keeps at most"),
-        (Key(Kind.RESTART, 0, "x" * 70_000), raw(1), "a directory keeps at most"),
+        (x(0), layout, "a directory stores at most"),
+        (Key(Kind.RESTART, 0, "x" * 70_000), raw(1), "a directory stores at most"),
         (x(1 << 64), raw(1), "too large for a file"),
     ):
         with pytest.raises(StorageError, match=reason):

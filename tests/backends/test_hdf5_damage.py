@@ -79,7 +79,7 @@ def test_people_may_not_change_an_archive(path: Path) -> None:
     archive.close()
     with h5py.File(path, "r+") as file:
         file["mine"] = 1.0
-    with pytest.raises(StorageError, match="changed by something else"):
+    with pytest.raises(StorageError, match="changed by a program other than ckio"):
         Hdf5(path)
     with h5py.File(path) as file:
         assert file["mine"][()] == 1.0
@@ -119,7 +119,7 @@ def test_a_file_that_hdf5_says_is_longer_may_hold_what_people_added(
             file.seek(EOF)
             file.truncate(int.from_bytes(file.read(8), "little"))
         for call in (Hdf5, Hdf5.contents):
-            with pytest.raises(StorageError, match="changed by something else"):
+            with pytest.raises(StorageError, match="changed by a program other than ckio"):
                 call(path)
 
 
@@ -144,7 +144,7 @@ def test_hdf5_reads_no_metadata_that_was_damaged(
         first = file["README"].id.get_offset()
     for position in range(FIXED, first, 41):
         flip(path, sound, position, position % 8)
-        assert damaged(path) == ["what HDF5 needs to read the archive is damaged"]
+        assert damaged(path) == ["the part that HDF5 needs to read the archive is damaged"]
         archive = Hdf5(path)
         assert everything(archive, OCEAN) == originals
         with pytest.raises(StorageError, match="x_9 failed: it was damaged and cannot grow"):
@@ -244,7 +244,7 @@ def test_a_flipped_bit_in_a_tree_does_not_concern_ckio(path: Path, codec: Zstd |
 def test_keys_that_do_not_fit_a_row_are_refused(path: Path) -> None:
     archive = Hdf5(path)
     for key in (Key(Kind.TAPE, 1, "ψ" * 33), Key(Kind.TAPE, 1 << 64)):
-        with pytest.raises(StorageError, match="an archive keeps"):
+        with pytest.raises(StorageError, match="an archive stores"):
             put(archive, key, OCEAN)
     long = Key(Kind.TAPE, (1 << 64) - 1, "ψ" * 32)
     original = put(archive, long, OCEAN)

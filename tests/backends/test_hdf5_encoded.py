@@ -385,7 +385,7 @@ def test_preparing_reaches_the_level_underneath_where_that_has_use_for_it(path: 
 
 def test_bytes_that_are_not_what_their_mark_says_are_refused(path: Path) -> None:
     archive = Hdf5(path)
-    with pytest.raises(StorageError, match=r"archive\.h5: x_0 is not what its layout says"):
+    with pytest.raises(StorageError, match=r"archive\.h5: x_0 does not fit its layout"):
         put(archive, x(0), mark(Zstd(), MIXED, 1000))
     assert list(archive.keys()) == []
     unknown = (Field("encoded", "|u1", (1000,), MARK + "who knows"),)  # a unit like any other

@@ -155,10 +155,13 @@ def test_a_declaration_that_is_right(place: Path) -> None:
     assert [rows[name]["in_whole"] for name in ("x", "work")] == [False, True]
     assert [rows[name]["overwritten"] for name in ("x", "rate")] == [None, []]
     text = ckio(*words, at=place).stdout
-    assert "the first 3 steps were observed and do just that" in " ".join(text.split())
+    assert (
+        "the first 3 steps were observed, and use and overwrite exactly these arrays"
+        in " ".join(text.split())
+    )
     assert "never: dead" in text
     assert "never: stays in place" in text
-    assert "392 B with all there is -> 136 B has to be stored (-65 %)" in text
+    assert "392 B with all arrays, 136 B needed (-65 %)" in text
 
 
 def test_the_text_says_what_the_figures_say(place: Path) -> None:
@@ -237,7 +240,7 @@ def test_what_can_be_computed_again_is_told_with_its_price_and_the_option(place:
     assert disk["less"] == ("recompute" if entry["seconds"] < disk["seconds"] else "store")
     text = ckio(*words, at=place).stdout
     assert "psi can be computed again from zeta" in text
-    assert "To leave it out: --set recompute=psi" in text
+    assert "To leave it out of checkpoints: --set recompute=psi" in text
     done = answer(*words, *entry["option"].split(), at=place)
     assert (done["recompute"], kept(done)["psi"]) == ([], "computed")
 
@@ -309,12 +312,12 @@ def test_less_to_store_is_more_checkpoints_and_whole_states_may_not_fit(place: P
 
 def test_a_model_of_another_kind_can_speak_for_itself(place: Path) -> None:
     said = complaint("analyze", "paper:Foreign", at=place)
-    assert "nothing is known of its state" in said
+    assert "its steps cannot be observed" in said
     assert "declare" in said
     found = answer("analyze", "paper:Speaking", at=place)
     assert (found["source"], found["watched"]) == ("declared", 0)
     assert found["checkpoints"]["needed"] == {"restart": VECTOR + NUMBER, "tape": VECTOR}
-    assert "could not be watched" in ckio("analyze", "paper:Speaking", at=place).stdout
+    assert "they could not be" in ckio("analyze", "paper:Speaking", at=place).stdout
     done = ckio("analyze", "paper:breaks", at=place, status=1)  # whose step fails
     assert "model 'paper:breaks', watched: ValueError: the paper is torn" in done.stderr
 
@@ -356,7 +359,7 @@ def test_the_snapshots_of_steps_and_what_policies_leave_to_tapes(place: Path) ->
     assert all(row["seconds"] > 0 for row in priced[3:])
     printed = ckio(*words, at=place).stdout
     assert "lazy, eager, cheapest, disk" in printed
-    assert "A checkpoint before each of 3 steps but the last:" in printed
+    assert "Snapshots before each of 3 steps except the last:" in printed
 
 
 GRAPH = """
@@ -439,10 +442,10 @@ def test_of_one_step_nothing_is_asked_that_is_about_a_model(place: Path) -> None
     (place / "graph.toml").write_text(GRAPH)
     (place / "wrong.toml").write_text("value = 3")
     for words, said in (
-        (("graph.toml", "--steps", 3), "--steps is about a model, and graph.toml is one step"),
-        (("graph.toml", "--set", "a=1"), "--set is about a model"),
+        (("graph.toml", "--steps", 3), "--steps is for a model, but graph.toml is one step"),
+        (("graph.toml", "--set", "a=1"), "--set is for a model"),
         (("none.toml",), "none.toml: No such file"),
-        (("wrong.toml",), "wrong.toml: it is no graph of values"),
+        (("wrong.toml",), "wrong.toml: this is not a graph of values"),
         (("paper:nothing", "--state", "paper:declared"), "has no attribute 'nothing'"),
     ):
         assert said in complaint("analyze", *words, at=place)

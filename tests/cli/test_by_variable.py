@@ -193,7 +193,7 @@ def test_however_often_a_run_is_killed_or_stopped_the_gradient_is_the_same(
 
 def test_what_has_to_be_known_of_the_model_and_its_steps(at: Path) -> None:
     said = complaint(*words("--by-variable", model="ocean:growth"), at=at)
-    assert "does not say what its steps use and overwrite" in said
+    assert "does not declare which arrays its steps use and overwrite" in said
     assert "ckio analyze ocean:growth" in said
     assert "--by-variable needs --steps" in complaint(*FEW, "--into", "c", "--by-variable", at=at)
     line = (*FEW, "--steps", 41, "--into", "c", "--by-variable")

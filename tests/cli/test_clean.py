@@ -121,7 +121,7 @@ def test_a_half_made_archive_goes_once_its_maker_is_dead_and_with_its_run(tmp_pa
     (tmp_path / f".b.h5.{child}.new").write_text("not of ours")
     run = begun(tmp_path, ['backend = "hdf5"', f'options.path = "{tmp_path}/a.h5"'])
     text = ckio("clean", run, "--yes", at=tmp_path).stdout
-    assert f".a-{RUN}.h5.{child}.new was never finished" in text
+    assert f".a-{RUN}.h5.{child}.new is unfinished" in text
     stay = {"run", f".a-beef.h5.{os.getpid()}.new", f".b.h5.{child}.new"}
     assert {path.name for path in tmp_path.iterdir()} == {*stay, f".a-beef.h5.{child}.new"}
     ckio("clean", tmp_path, "--yes", at=tmp_path)
@@ -194,7 +194,7 @@ def test_of_a_run_in_use_nothing_goes(run: Path) -> None:
     working = os.open(run, os.O_RDONLY)
     fcntl.flock(working, fcntl.LOCK_EX)  # as a process that has no level open
     done = ckio("clean", run, "--yes", "--results", at=run.parent)
-    assert f"{run} is in use and stays" in done.stdout
+    assert f"{run} is in use, and is not removed" in done.stdout
     assert names(run.parent) == before
     with pytest.raises(LevelInUse):  # also if it was taken after we looked
         leftovers.remove_results(run)
@@ -260,7 +260,7 @@ def test_where_nobody_can_be_asked_it_wants_yes(run: Path, monkeypatch: pytest.M
         for more in ((), ("--json",)):
             assert "give --yes" in complaint("clean", run, *more, at=run.parent)
         assert "there is no nowhere" in complaint("clean", "nowhere", at=run.parent)
-        assert "nothing is left" in ckio("clean", run.parent, at=run.parent).stdout
+        assert "there is nothing to remove" in ckio("clean", run.parent, at=run.parent).stdout
     assert names(run.parent) == before
 
 

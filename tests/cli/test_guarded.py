@@ -74,7 +74,7 @@ class Foreign:
 
 MODELS = ("right", "without_slow", "without_tape", "ends", "harmed")
 RESUME = ("--resume", "--into", "guarded")
-SAID_ONCE = "guarded: steps are done more than once"
+SAID_ONCE = "guarded: each step is computed several times"
 
 
 def words(*more: object, model: str, into: str) -> tuple[object, ...]:
@@ -173,8 +173,8 @@ def test_a_wrong_declaration_is_one_line(at: Path) -> None:
 
 def test_what_declares_nothing_is_not_guarded(at: Path) -> None:
     for model, said in (
-        ("ocean:growth", "see what `ckio analyze ocean:growth` observes, and declare it as `flow`"),
-        ("ocean:Foreign", "is a Foreign and no ArrayModel: its steps cannot be watched"),
+        ("ocean:growth", "`ckio analyze ocean:growth` observes them; declare them as `flow`"),
+        ("ocean:Foreign", "is a Foreign and no ArrayModel, so that its steps cannot be observed"),
     ):
         assert said in complaint(*guarded("--steps", STEPS, model=model), at=at)
 
@@ -192,7 +192,7 @@ def test_a_run_that_is_resumed_is_guarded_if_that_is_said_again(
     with monkeypatch.context() as wrong:
         wrong.setenv("WRONG", "from the start")
         if "--by-variable" in more:  # then what is stored goes by what is declared
-            assert "declares other variables" in ckio(*resume, at=at, status=2).stderr
+            assert "declares different variables" in ckio(*resume, at=at, status=2).stderr
         else:
             assert "uses slow, which is not declared" in ckio(*resume, at=at, status=1).stderr
     killed(monkeypatch, at, "adjoint:9", "run", model, *RESUME)

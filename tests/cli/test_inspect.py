@@ -124,7 +124,7 @@ def test_damaged_payload_is_told_and_fails_verify(filled: Path) -> None:
     assert "DAMAGED" in done.stdout
     assert "t_3" in done.stdout
     assert done.stderr.count("\n") == 1
-    assert "1 thing found damaged" in done.stderr
+    assert "1 damaged part found" in done.stderr
     found = json.loads(ckio("inspect", filled, "--verify", "--json", at=filled, status=1).stdout)
     assert [entry["sound"] for entry in found["checkpoints"]] == [True, True, False, True]
 
@@ -198,7 +198,7 @@ def test_what_another_run_stored_is_told(tmp_path: Path) -> None:
     level = Directory(tmp_path / "ck" / run, run=RunId("beef"))
     fill(level)
     level.close()
-    said = f"ck/{run} (directory, run beef): NOT OF RUN {run}, which refuses it\n"
+    said = f"ck/{run} (directory, run beef): NOT OF RUN {run}, which cannot read it\n"
     assert said in ckio("inspect", "run", at=tmp_path).stdout
     assert "(directory, run beef)\n" in ckio("inspect", "ck", at=tmp_path).stdout
     found = answer("inspect", "run", "--verify", at=tmp_path)
@@ -210,7 +210,7 @@ def test_a_directory_of_other_things_has_nothing(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing")
     (tmp_path / "away").symlink_to("/tmp")
     assert answer("inspect", tmp_path, at=tmp_path)["checkpoints"] == []
-    assert ckio("inspect", tmp_path, at=tmp_path).stdout.startswith("nothing of ckio's was found")
+    assert ckio("inspect", tmp_path, at=tmp_path).stdout.startswith("no file of ckio was found")
 
 
 def test_a_place_that_is_none_is_bad_input(tmp_path: Path) -> None:
@@ -264,4 +264,4 @@ def test_the_offset_is_that_of_a_byte_of_it(backend: str, tmp_path: Path) -> Non
     level.close()
     (entry,) = answer("inspect", tmp_path, at=tmp_path)["checkpoints"]
     _flip(entry["offset"], entry["file"])
-    assert "1 thing" in ckio("inspect", tmp_path, "--verify", at=tmp_path, status=1).stderr
+    assert "1 damaged part" in ckio("inspect", tmp_path, "--verify", at=tmp_path, status=1).stderr

@@ -73,7 +73,7 @@ def test_a_job_that_lost_a_rank_ends_and_is_resumed(
         assert all(f"rank-{rank}/" in seen for rank in range(4))
     said = failed(2, *RESUME, at=tmp_path, status=2)
     assert "a run of 4 ranks, and this job has 2 ranks" in said
-    assert "resume it on 4 ranks" in said
+    assert "resume the run on 4 ranks" in said
     assert "a run of 4 ranks, and this job has 1 rank" in commands.complaint(*RESUME, at=tmp_path)
     assert stored(tmp_path) == left
     if what == "kill":
@@ -153,7 +153,7 @@ def test_ranks_that_finish_at_different_steps_are_told(tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text(EARLY)
     platform = write_platform(tmp_path, "early:Early")
     line = ("run", "early:Early", "--set", "grid=16", "--platform", platform, "--into", "run")
-    assert "one rank is at step 20 where another is at 21" in failed(3, *line, at=tmp_path)
+    assert "one rank is at step 20 and another at 21" in failed(3, *line, at=tmp_path)
 
 
 @pytest.mark.slow
@@ -246,9 +246,9 @@ def test_calibrate_finds_one_codec_for_all_ranks(tmp_path: Path) -> None:
         (2, ("run", "--nonsense"), "run: no such option '--nonsense'"),
         (2, ("plan", "--nonsense"), "plan: no such option '--nonsense'"),
         (2, ("run", *WAVE, "--platform", "nowhere.toml", "--into", "x"), "nowhere.toml: No such"),
-        (2, ("RUN", "--by-variable"), "--by-variable is for one rank, and this job has 2"),
+        (2, ("RUN", "--by-variable"), "--by-variable needs a job of one rank, and this job has 2"),
         (2, ("RUN", "--set", "grid=4"), "grid"),
-        (3, ("RUN", *OVERLAP), "--overlap is for parts of one size"),
+        (3, ("RUN", *OVERLAP), "--overlap needs parts of the model of equal size"),
     ],
 )
 def test_bad_input_is_said_once(

@@ -63,7 +63,7 @@ def test_simulate_says_what_overlap_hides(place: Path) -> None:
     assert found["hidden"] == saved / plain["busy"]["nvme"] > 0.9
     said = ckio("simulate", *PLAN, "--overlap", POLICY, at=place).stdout
     assert f"{saved:.6g} s less than the {plain['makespan']:.6g} s" in said
-    assert f"{found['hidden']:.1%} of the time for far levels" in said
+    assert f"{found['hidden']:.1%} of the transfer time of far levels" in said
     for nothing in ("", "write_behind=0", "horizon=3"):
         assert answer("simulate", *PLAN, "--overlap", nothing, at=place) == plain
 
@@ -76,7 +76,7 @@ def test_nothing_may_be_hidden(place: Path) -> None:
     (place / "node.toml").write_text(f"{NODE}profile.write_hinders = 90.0\n")
     assert answer("simulate", *PLAN, "--overlap", POLICY, at=place)["hidden"] < 0
     said = ckio("simulate", *PLAN, "--overlap", POLICY, at=place).stdout
-    assert "nothing of the time for far levels is hidden" in said
+    assert "nothing of the transfer time of far levels is hidden" in said
 
 
 def test_a_near_horizon_leaves_more_to_wait_for(place: Path) -> None:
@@ -130,8 +130,8 @@ def test_a_comparison_has_the_transfers_and_what_the_program_waits(place: Path) 
         assert row["measured"] == pytest.approx(alone[name]["predicted"])
     assert found["waiting"]["measured"] < found["waiting"]["predicted"]
     said = ckio("compare", "plain.txt", "over.txt", at=place).stdout
-    assert "transfers behind it" in said
-    assert re.search(r"at storage for .* predicted, .* measured", said)
+    assert "transfers in the background" in said
+    assert re.search(r"waits for storage: .* predicted, .* measured", said)
     said = ckio("compare", "plain.txt", "plain.txt", at=place).stdout
     assert "the prediction is as long as the measured makespan" in said
 

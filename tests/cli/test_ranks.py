@@ -110,7 +110,7 @@ def test_transfers_of_ranks_may_go_on_behind_them() -> None:
 def test_the_tables_say_it_in_words() -> None:
     said = asked("--ranks", 3, *SHARED, "--spread", "quantiles:1,2").output
     assert "3 ranks, 24 steps," in said
-    assert "s for one alone" in said
+    assert "s for one rank alone" in said
     lines = [line.split() for line in said.splitlines()]
     assert ["slowed", "on", "archive"] in [line[:3] for line in lines]
     assert ["archive", "2e+06"] in [line[:2] for line in lines]

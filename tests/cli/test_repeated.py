@@ -50,7 +50,7 @@ def test_what_makes_no_sense_is_refused(place: Path) -> None:
     still = PLATFORM.replace("drift", "# drift").replace("profile.s", "# ")
     for platform, more, said in (
         (PLATFORM, ("--repeat", 3, "--ranks", 2), "--repeat is for one rank"),
-        (PLATFORM, ("--seed", 2), "say how many, --ranks or --repeat"),
+        (PLATFORM, ("--seed", 2), "give --ranks or --repeat as well"),
         (still, ("--repeat", 3), "does not say how times vary; calibrate it with --model"),
     ):
         (place / "node.toml").write_text(platform)

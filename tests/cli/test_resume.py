@@ -95,7 +95,7 @@ def test_where_there_is_no_run_one_begins(tmp_path: Path, digest: str) -> None:
 def test_what_is_missing_and_in_no_manifest_is_said(tmp_path: Path) -> None:
     at = place(tmp_path / "at")
     line = complaint("run", "--resume", "--into", "run", at=at)
-    assert f"MODEL is missing: what to run; {at / 'run'} holds no run" in line
+    assert f"MODEL is missing ({at / 'run'} has no run to take it from)" in line
     (at / "run").mkdir()
     (at / "run" / "thesis.tex").write_text("")
     assert "is not empty (thesis.tex)" in complaint(*words("--resume"), at=at)
@@ -109,7 +109,7 @@ def test_without_any_checkpoint_it_starts_again(half: Path, digest: str) -> None
     assert ended["gradient_digest"] == digest
     assert ended["verified"] is True
     assert ended["forward_steps"] > STEPS
-    assert "is not there, nor what it held" in done.stderr
+    assert "and its checkpoints are missing" in done.stderr
     assert answer(*RESUME, "--check-gradient", at=half) == ended
 
 
@@ -162,7 +162,7 @@ def test_from_another_directory_relative_levels_are_not_taken_for_lost(
     elsewhere.mkdir()
     shutil.copy(half / "ocean.py", elsewhere)
     line = complaint("run", "ocean:growth", "--resume", "--into", half / "run", at=elsewhere)
-    assert "was begun in another directory, from which its level far is ck/" in line
+    assert "was begun in another directory, to which the path ck/" in line
     assert line.endswith(f"cd {half} && ckio run ocean:growth --resume --into run\n")
     half.rename(tmp_path / "moved")  # with its levels: then they are found from there
     done = ckio(*RESUME, "--json", at=tmp_path / "moved")
@@ -212,7 +212,7 @@ def test_a_level_that_cannot_be_removed_after_the_end_is_a_warning(
     (at / "ocean.py").write_text(text)
     done = ckio(*words("--json"), at=at)
     assert json.loads(done.stdout)["gradient_digest"] == digest
-    assert done.stderr.startswith("ckio: what is on level far stays there (")
+    assert done.stderr.startswith("ckio: the files of level far remain (")
     (at / "away").rename(at / "ck")
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
     assert left(at) == []
@@ -242,7 +242,7 @@ def test_another_model_or_control_is_refused(half: Path, monkeypatch: pytest.Mon
     line = complaint("run", "vorticity", *words()[2:], "--resume", at=half)
     assert "the model is vorticity, that of the run ocean:growth" in line
     monkeypatch.setenv("RATE", "0.31")
-    assert "the controls of the model are others" in complaint(*RESUME, at=half)
+    assert "the controls of the model are different" in complaint(*RESUME, at=half)
 
 
 def test_costs_that_are_measured_again_change_nothing(half: Path, digest: str) -> None:

@@ -50,7 +50,7 @@ def test_a_signal_on_the_way_forward_stops_a_run_where_it_stands(
     reached = work(at)
     assert 17 <= reached < STEPS
     assert f"stopped by {signal.Signals(number).name}: x_{reached} is stored on far;" in said
-    assert said.endswith(" go on with: ckio run ocean:growth --resume --into run\n")
+    assert said.endswith(" resume with: ckio run ocean:growth --resume --into run\n")
     ended = answer(*RESUME, at=at)
     assert ended["gradient_digest"] == digest
     assert work(at) == reached + ended["forward_steps"] + STEPS
@@ -96,8 +96,8 @@ def test_where_it_stands_may_not_fit_and_older_checkpoints_remain(
     at = place(tmp_path / "at", capacity=2 * 4104)  # no room for an adjoint
     line = _without_every(words())
     said = stopped(at, f"adjoint:9:{TERM}", *line, patch=monkeypatch)
-    assert "where it stands cannot be stored (" in said
-    assert "has no room for a_31" in said
+    assert "the present state cannot be stored (" in said
+    assert "has no space for a_31" in said
     assert left(at)
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
 
@@ -111,7 +111,7 @@ def test_a_run_on_memory_alone_can_be_stopped_and_begins_again(
         text.replace('backend = "directory"\noptions = {path = "ck"}', "")
     )
     line = _without_every(words())
-    assert "no level of this run outlives it" in stopped(
+    assert "no level of this run is durable" in stopped(
         at, f"adjoint:9:{TERM}", *line, patch=monkeypatch
     )
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
@@ -265,4 +265,4 @@ def test_a_stopped_run_that_is_told_again_still_says_how_to_go_on(
 
     monkeypatch.setattr(run, "_show_halted", told_again)
     said = stopped(place(tmp_path / "at"), f"step:17:{TERM}", *words(), patch=monkeypatch)
-    assert "go on with: ckio run ocean:growth --resume --into run" in said
+    assert "resume with: ckio run ocean:growth --resume --into run" in said

@@ -56,7 +56,7 @@ def test_a_run_with_overlap_computes_the_same(tmp_path: Path, far: str) -> None:
         ]
     assert policy(at, "measured") == POLICY
     told = ckio("compare", "run/predicted.txt", "run/measured.txt", at=at).stdout
-    assert "transfers behind it" in told
+    assert "transfers in the background" in told
     first, *lines = map(json.loads, (at / "log.jsonl").read_text().splitlines())
     assert first["planner"] == "hrevolve"
     assert len(lines) == len(loads((at / "run" / "schedule.txt").read_text()).schedule.actions)
@@ -141,7 +141,7 @@ def test_a_plan_for_overlap_says_what_it_is_worth(tmp_path: Path) -> None:
         assert figures.pop("plan_seconds") > 0
         assert figures | {"planner": "auto", "plan_seconds": found["plan_seconds"]} == found
     hrevolve = ("plan", *MODEL, "--planner", "hrevolve", "--format", "paper", "-o", "paper.txt")
-    assert "which cannot say the policy" in ckio(*hrevolve, "--overlap", at=at).stdout
+    assert "cannot contain the overlap policy" in ckio(*hrevolve, "--overlap", at=at).stdout
     ckio(*hrevolve, at=at)
     line = ("plan", "--sequence", "paper.txt", "--platform", "node.toml", "--overlap")
     assert "planned already; leave out --overlap" in complaint(*line, at=at)
@@ -183,9 +183,9 @@ def test_what_is_no_policy_or_cannot_be_decided_is_refused(tmp_path: Path) -> No
     said = complaint(*words("--overlap", "both"), at=at)
     assert re.search("'both' is not write_behind=N.*auto, all, or none", said)
     line = words("--overlap", "auto", steps=None)
-    assert "--overlap auto is not for a run without --steps" in complaint(*line, at=at)
+    assert "--overlap auto is not possible without --steps" in complaint(*line, at=at)
     line = words("--by-variable", "--overlap", "auto")
-    assert "--overlap auto is not for --by-variable" in complaint(*line, at=at)
+    assert "--overlap auto is not possible with --by-variable" in complaint(*line, at=at)
 
 
 # By default

@@ -167,7 +167,7 @@ def test_without_matplotlib_a_picture_is_refused_before_anything_is_planned(
 def test_what_has_no_schedule_is_a_row_with_the_reason(node: Path) -> None:
     axes = ("--steps", 9, "--vary", "ram.capacity=0,80", "--vary", "nvme=off,on")
     refused, *planned = table(node, *axes)
-    assert "needs a level with room for one checkpoint" in refused["reason"]
+    assert "needs a level with space for one checkpoint" in refused["reason"]
     assert (refused["makespan"], refused["pareto"], refused["ram.peak"]) == ("", "", "")
     assert all(row["makespan"] and not row["reason"] for row in planned)
     found = answer(sweep, node, *axes)
@@ -259,7 +259,7 @@ def test_what_is_wrong_is_told(node: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ((*nvme, "--mtbf", 9, "--overlap", "all"), "alone, and without overlap"),
         ((*nvme, "--trajectories", 9), "say how often, by --mtbf TIME or"),
         ((*nvme, "--restart-time", 9), "say how often, by --mtbf TIME or"),
-        ((*nvme, "--shared", "nvme=300"), "say how many: --ranks"),
+        ((*nvme, "--shared", "nvme=300"), "give their number with --ranks"),
         ((*nvme, *many), "a picture has 10 lines at the most"),
     ):
         with pytest.raises(BadInput) as error:

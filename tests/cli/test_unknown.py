@@ -92,7 +92,7 @@ def test_a_run_that_is_stopped_on_its_way_forward_stores_where_it_stands(
 def test_what_has_no_end_is_refused(at: Path) -> None:
     line = ("run", "ocean:growth", "--platform", "node.toml", "--into", "endless")
     assert "does not say itself when it is finished" in complaint(*line, at=at)
-    assert "planner 'hrevolve' has to know" in complaint(*LINE, "--planner", "hrevolve", at=at)
+    assert "'hrevolve' needs the number" in complaint(*LINE, "--planner", "hrevolve", at=at)
     assert not (at / "endless").exists()
 
 
@@ -159,7 +159,7 @@ def test_with_no_level_left_it_ends_and_goes_on_when_there_is_one(
     with monkeypatch.context() as here:
         here.setenv("HARM", "25")
         done = ckio(*RESUME, at=at, status=1)
-    assert "there is no way to go on" in done.stderr
+    assert "there is no way to continue" in done.stderr
     assert "resume the run" in done.stderr
     assert answer(*RESUME, at=at)["gradient_digest"] == known["gradient_digest"]
 

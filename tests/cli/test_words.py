@@ -98,10 +98,10 @@ ANNOTATED = "\n\ndef make(cells: int = 4) -> 'ArrayModel':\n    return Growth(ce
 
 def test_a_file_with_another_number_of_models_says_which(place: Path) -> None:
     for text, said in (
-        (TWO, "has several models: Growth, Other; say which one, as in models/some.py:Growth"),
+        (TWO, "Growth, Other; name one of them, for example models/some.py:Growth"),
         (GROWTH + ANNOTATED, "has several models: Growth, make"),
         ("from ckio.models.wave import Wave\n", "the file has no model: no class in it has"),
-        ("def f():\n    pass\n", "name it after a colon, as in models/some.py:f"),
+        ("def f():\n    pass\n", "name it after a colon, for example models/some.py:f"),
         (NEEDY, "the file has no model"),
         ("import nowhere_at_all\n", "No module named 'nowhere_at_all'"),
         ("from . import beside\n", "it is part of a package: write MODULE:ATTRIBUTE"),

@@ -101,7 +101,7 @@ EDITS: list[tuple[dict[str, Any], str]] = [
     ({"chain": []}, "is damaged: "),
     ({"chain": {"steps": 3}}, "is damaged: "),
     ({"chain": {**SAID["chain"], "steps": -3}}, "is damaged: .*steps = -3"),
-    ({"request": {**SAID["request"], "steps": 4}}, "is not of the computation"),
+    ({"request": {**SAID["request"], "steps": 4}}, "its identity is not that of its model"),
     ({"run": "../../up"}, r"is damaged: run cannot be '../../up'"),
     *(({"run": value}, "is damaged: ") for value in ("/tmp", "0a1b2c3", 12345678)),
     *(({"ranks": value}, "is damaged: ") for value in (0, 99999999, 2**40, "2")),
@@ -113,13 +113,16 @@ EDITS: list[tuple[dict[str, Any], str]] = [
     ({"given": "yes"}, "is damaged: "),
     ({"ckio": None}, "is damaged: "),
     *(({"request": it}, "is damaged: ") for it in (None, {"model": 3}, {"model": "m", "x": 1})),
-    ({"request": {**SAID["request"], "settings": {"grid": 5}}}, "not of the computation"),
+    (
+        {"request": {**SAID["request"], "settings": {"grid": 5}}},
+        "its identity is not that of its model",
+    ),
 ]
 
 
 def test_what_is_no_manifest_is_refused(tmp_path: Path) -> None:
     """Its checksum is mended: so the rules behind that are reached."""
-    with pytest.raises(BadInput, match="it does not say which run this is"):
+    with pytest.raises(BadInput, match="it is not the manifest of a run"):
         Manifest.loads(MANIFEST.dumps().replace("{", "[", 1), source="manifest.json")
     for change, said in EDITS:
         text = json.dumps(SAID | change)

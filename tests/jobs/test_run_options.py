@@ -62,7 +62,7 @@ def test_a_run_ends_where_values_are_not_finite(tmp_path: Path, overlap: str) ->
     words = [word if word != "heat.py:Heat" else "heat.py:Hot" for word in LINE]
     line = ckio(*words, "--overlap", overlap, at=at, status=1).stderr
     assert "not finite" in line
-    assert "--allow-nan goes on with such values" in line
+    assert "--allow-nan continues with such values" in line
     assert line.count("\n") == 1
     found = answer(*words, "--overlap", overlap, "--allow-nan", "--into", "on", at=at)
     assert found["functional"] is None

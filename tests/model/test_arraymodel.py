@@ -153,7 +153,7 @@ def test_the_adjoint_starts_from_x_n_though_the_state_has_left_it():
 @pytest.mark.parametrize(
     ("spans", "message"),
     [
-        ("A09 x R02 B02", "cannot start at step 2: the forward has come to 9"),
+        ("A09 x R02 B02", "cannot start at step 2: the forward has reached step 9"),
         ("A09 x R02 dump", "cannot start at step 3"),
         # The gradient would be added to, from a cotangent that is another one, and nobody saw it.
         ("R09 B09 x R09 B09", "adjoint of this model is at step 0, not 9"),
@@ -425,7 +425,7 @@ def test_arrays_come_in_any_order_and_are_kept_in_c_order(hares):
             "'x' is a control, and int64 in the state",
         ),
         ({"J": 0.0}, {"control": {}, "tape": ["x"]}, r"tape names \['x'\]"),
-        ({"J": 0.0, "x": [None]}, {"control": {}}, "hold objects"),
+        ({"J": 0.0, "x": [None]}, {"control": {}}, "have Python objects"),
     ],
 )
 def test_a_model_that_cannot_work_is_refused(state, options, message):

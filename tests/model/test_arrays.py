@@ -34,7 +34,7 @@ def test_a_copy_has_the_values_and_its_own_memory() -> None:
 
 
 def test_arrays_of_objects_are_refused_by_name() -> None:
-    with pytest.raises(BadInput, match=r"states \['x'\] hold objects"):
+    with pytest.raises(BadInput, match=r"states \['x'\] have Python objects"):
         copies("states", {"x": np.array([None, 1])})
 
 

@@ -144,7 +144,7 @@ def test_steps_beyond_the_end_change_nothing():
 def test_time_that_does_not_go_on_is_an_error_and_no_endless_run(fast):
     model = Burgers(grid=16)
     model.control["u"][5] = fast
-    with pytest.raises(RunFailed, match=r"burgers: at step [01], t = .* the flow is as fast as"):
+    with pytest.raises(RunFailed, match=r"burgers: at step [01], t = .* the speed of the flow is"):
         model.advance(0, ENDLESS)
 
 

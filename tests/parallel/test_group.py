@@ -140,7 +140,9 @@ def test_ranks_that_are_at_different_steps_are_told():
 
     found = raised(3, work)
     assert {type(error) for error in found} == {RunFailed}
-    assert {str(error) for error in found} == {"one rank is at step 20 where another is at 22"}
+    assert {str(error) for error in found} == {
+        "one rank is at step 20 and another at 22; the model must return the same step on all ranks"
+    }
 
 
 def test_what_is_raised_between_agreements_is_found_at_the_next():

@@ -174,7 +174,7 @@ def test_a_level_that_is_too_small_is_ignored_with_one_note(
     with caplog.at_level(logging.WARNING, logger="ckio"):
         planner(chain(7), platform((0, 1, 1), (None, 5, 7)))
     assert len(caplog.messages) == 1
-    assert "level0: 0 bytes" in caplog.text
+    assert "level0: its 0 bytes" in caplog.text
 
 
 @every_one_level_planner

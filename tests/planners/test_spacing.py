@@ -111,5 +111,5 @@ def test_costs_far_apart_are_no_trouble_for_the_closed_forms() -> None:
 
 
 def test_a_search_that_goes_too_far_is_given_up() -> None:
-    with pytest.raises(BadInput, match=r"beyond 4194304 steps: give a period"):
+    with pytest.raises(BadInput, match=r"limit of 4194304 steps: give a period"):
         searched_period(4, write=1e18, read=1e18, advance=1, most=10**9, once=True)

@@ -399,7 +399,7 @@ def test_what_no_level_holds_leaves_no_schedule(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING, logger="ckio"):
         levels = (Level(name="tiny", capacity=0), Level(name="ram", capacity=4))
         varying(chain, Platform(levels), tapes=False, planner="hrevolve")
-    assert caplog.messages == ["hrevolve ignores level tiny: 0 bytes are too few"]
+    assert caplog.messages == ["hrevolve ignores level tiny: its 0 bytes are too few"]
     with pytest.raises(NoSchedule, match="the working memory has 0"):
         varying(chain, replace(ram(9), working_memory=0), tapes=False, planner="hrevolve")
 

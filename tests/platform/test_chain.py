@@ -170,7 +170,7 @@ def test_the_first_steps_of_a_chain_are_a_chain_and_further_ones_are_not_known()
         ({"advance": [1, 2]}, "advance has 2 values; the chain has 3 steps"),
         ({"advance": [1, 2, 3, 4]}, "advance has 4 values; the chain has 3 steps"),
         ({"restart": [1, 2]}, "restart has 2 values; the chain has 3 steps"),
-        ({"steps": None}, "advance has a value for each step, and the number of steps is not"),
+        ({"steps": None}, "advance has a value for each step, but the number of steps is not"),
         ({"record": [1, -1, 2]}, r"record\[1\] = -1.0; it must be finite and >= 0"),
         ({"record": np.array([1, 2, np.nan])}, r"record\[2\] = nan; it must be finite"),
         ({"record": [1, "2", 3]}, r"record\[1\] = '2'; it must be a number of seconds"),

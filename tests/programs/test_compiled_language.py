@@ -54,7 +54,7 @@ def test_what_would_be_read_later_raises_rather_than_be_wrong() -> None:
     for p in (late, late_in_a_map, late_generator, late_and_not_set):
         with pytest.raises(NameError) as caught:
             p.advance(p.start(3))
-        assert "used up by the statement" in caught.value.__notes__[-1]
+        assert "must not be used after its statement" in caught.value.__notes__[-1]
 
 
 @program

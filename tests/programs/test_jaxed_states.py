@@ -144,13 +144,17 @@ def test_states_of_something_else_are_refused() -> None:
     refused: list[tuple[Any, Any, str]] = [
         (arrays, meta | {"fingerprint": "f"}, "another program"),
         (arrays, {}, "another program"),
-        (arrays, meta | {"pc": 99}, "at node 99; there are 3"),
+        (arrays, meta | {"pc": 99}, "at node 99; it must be a number from 0 to 3"),
         (arrays, meta | {"pc": -1}, "at node -1"),
         (arrays, meta | {"pc": "1"}, "at node '1'"),
-        (arrays, meta | {"pc": 0}, "has the registers x.0, not"),
-        ({}, meta, "has the registers"),
-        (arrays | {"r99": np.ones(3)}, meta, "has the registers"),
-        (arrays | {name: np.ones(4)}, meta, rf"register {name} is float64\[4\], not float64\[3\]"),
+        (arrays, meta | {"pc": 0}, "must have the registers x.0, not"),
+        ({}, meta, "must have the registers"),
+        (arrays | {"r99": np.ones(3)}, meta, "must have the registers"),
+        (
+            arrays | {name: np.ones(4)},
+            meta,
+            rf"register {name} is float64\[4\]; it must be float64\[3\]",
+        ),
         (arrays | {name: np.ones(3, "f")}, meta, f"register {name} is float32"),
     ]
     for wrong, what, why in refused:
@@ -164,11 +168,11 @@ def test_inputs_unlike_the_example_are_refused() -> None:
     program = jax_program(lambda pair: damped(pair["a"]), {"a": np.ones(3, np.float32)})
     program.start({"a": np.ones(3, np.float16)})
     for wrong, why in [
-        (({"a": np.ones(4, np.float32)},), r"x.0.a is float32\[4\]; .* float32\[3\]"),
+        (({"a": np.ones(4, np.float32)},), r"x.0.a is float32\[4\], but .* float32\[3\]"),
         (({"a": np.ones(3)},), "x.0.a is float64"),
-        (({"b": np.ones(3, np.float32)},), "not made like the example"),
-        (([np.ones(3, np.float32)],), "not made like the example"),
-        ((), "not made like the example"),
+        (({"b": np.ones(3, np.float32)},), "must have the structure of the example"),
+        (([np.ones(3, np.float32)],), "must have the structure of the example"),
+        ((), "must have the structure of the example"),
     ]:
         with pytest.raises(BadInput, match=why):
             program.start(*wrong)
@@ -198,7 +202,7 @@ def test_what_does_more_than_compute_is_refused(function: Any) -> None:
         return lax.fori_loop(0, 2, lambda i, y: lax.cond(y > 0, function, jnp.cos, y), x)
 
     for each in (function, jax.jit(function), deep):
-        with pytest.raises(BadInput, match=r"there is '(debug|pure|io)_\w+'.*nothing but compute"):
+        with pytest.raises(BadInput, match=r"contains '(debug|pure|io)_\w+'.*nothing but compute"):
             jax_program(each, 1.0)
 
 

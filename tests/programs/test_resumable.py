@@ -230,7 +230,7 @@ def test_what_is_damaged_is_left_out(tmp_path: Path) -> None:
 
 def test_a_manifest_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "program.json").write_text("[1, 2")
-    with pytest.raises(BadInput, match="does not say what was run"):
+    with pytest.raises(BadInput, match="does not describe a run"):
         checkpoint_vjp(Logistic(), X, BAR, Options(base=10, directory=tmp_path))
 
 

@@ -148,7 +148,7 @@ def test_a_run_that_broke_off_leaves_nothing_that_the_next_one_could_take_for_it
     model = Aimed(scale=1.3)
     with pytest.raises(BadInput, match=r"already holds x_\d+, which the schedule writes there"):
         run(schedule, PLATFORM, model, levels)
-    with pytest.raises(BadInput, match=r"already holds x_\d+, and what a run of unknown length"):
+    with pytest.raises(BadInput, match=r"already holds x_\d+, and a run of unknown length"):
         run_to_end(Online(CHAIN, PLATFORM), model, levels)
     for level, keys in zip(levels, left, strict=True):
         for key in keys:

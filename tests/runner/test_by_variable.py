@@ -203,7 +203,7 @@ def test_a_run_that_is_stopped_says_where_it_stands_also_where_no_whole_state_is
             list(events)
         said.add(re.sub(r"\d+", "9", str(caught.value)))
     assert len(said) == 2
-    for held in ("no whole state is held", "the state is x_9"):
+    for held in ("the model has no whole state", "the state is x_9"):
         assert f"stopped before action #9 of 9: {held}, the adjoint is at 9" in said
 
 

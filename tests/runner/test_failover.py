@@ -140,10 +140,10 @@ def test_a_second_call_may_fail_while_the_rest_is_performed(thorough: bool) -> N
 def test_with_no_level_left_it_stops_and_says_why(number: int) -> None:
     faults, told = Faults(dict.fromkeys(range(number, 999), StorageError)), Told()
     levels = memory(faults, PLATFORM)
-    with pytest.raises(StorageError, match="there is no way to go on") as caught:
+    with pytest.raises(StorageError, match="there is no way to continue") as caught:
         told.run(PLAN, PLATFORM, levels)
     assert isinstance(caught.value.__cause__, StorageError)
-    for words in (str(caught.value.__cause__), "'level", "is intact: resume the run"):
+    for words in (str(caught.value.__cause__), "'level", "are intact: resume the run"):
         assert words in str(caught.value)
     assert caught.value.level is not None
     asked = [level for level, _, _ in faults.raised]
@@ -339,7 +339,7 @@ def test_where_there_is_no_plan_at_all_nothing_is_discarded() -> None:
     for number in range(2, CALLS, 3):
         levels = memory(Faults({number: StorageError}), PLATFORM)
         told = Picky(refused=lambda _: True, levels=levels)
-        with pytest.raises(StorageError, match="there is no way to go on: not from") as caught:
+        with pytest.raises(StorageError, match="there is no way to continue: not from") as caught:
             told.run(PLAN, PLATFORM, levels)
         assert f"not from {told.asked[0]}" in str(caught.value)  # which is all that was stored
         assert not any(told.asked[-1])
@@ -596,7 +596,7 @@ def end_well_or_say_why(case: tuple[Schedule, Platform], random: Random, *, ever
     except StorageError as error:
         hopeless = str(error)
     if hopeless:
-        assert "there is no way to go on" in hopeless
+        assert "there is no way to continue" in hopeless
         left = told.platforms[-1]
         with pytest.raises(BadInput):
             resume(chain, Platform(left.levels[:-1], left.working_memory), ())

@@ -287,7 +287,7 @@ def test_with_nothing_left_it_says_so_and_what_is_stored_is_intact(
             deleted(tmp_path / "level.h5")
             held.extend(set(level.keys()) for level in levels)
 
-    with pytest.raises(StorageError, match="no way to go on") as caught:
+    with pytest.raises(StorageError, match="no way to continue") as caught:
         told.run(plan, platform, levels, watch=watch)
     assert "was deleted" in str(caught.value)
     assert "resume the run" in str(caught.value)

@@ -219,8 +219,7 @@ def test_a_failed_channel_begins_nothing_more_and_says_what_is_not_written() -> 
         go([*actions, Advance(4, 5)], [Ram(), failing], Moves(at=4, do=gate.set))
     assert failing.log == [(Write, x(0))]
     assert e.value.__notes__ == [
-        "(what was not written any more: Write(x_2, level 1) on 'disk',"
-        " Write(x_4, level 1) on 'disk')"
+        "(not written any more: Write(x_2, level 1) on 'disk', Write(x_4, level 1) on 'disk')"
     ]
 
 
@@ -374,7 +373,7 @@ def test_an_interrupt_while_the_program_waits_lets_the_transfer_end(count: int) 
     assert far.log == [(Write, x(0))]
     assert list(far.keys()) == [x(0)]
     assert (memory.lent, memory.capacity) == (0, 1000)
-    expected = ["(what was not written any more: Write(x_2, level 1) on 'disk')"]
+    expected = ["(not written any more: Write(x_2, level 1) on 'disk')"]
     assert getattr(e.value, "__notes__", []) == (expected if count == 2 else [])
 
 
@@ -494,7 +493,7 @@ def test_memory_that_cannot_be_had_is_bad_input_before_the_start(
         def reserve(self, sizes: object, /) -> None:
             pass
 
-    with pytest.raises(BadInput, match=r"no memory for checkpoints on their way: .*; overlap less"):
+    with pytest.raises(BadInput, match=r"no memory for staged checkpoints: .*; allow less overlap"):
         overlapped(schedule, Platform((RAM, FAR)), Huge(huge), [Ram(), Endless()], Overlap(1))
 
 
@@ -640,5 +639,7 @@ def test_a_channel_that_gets_no_thread_is_named(monkeypatch: pytest.MonkeyPatch)
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    with pytest.raises(RunFailed, match=r"^no thread can be had for channel 'tape' \(can't start"):
+    with pytest.raises(
+        RunFailed, match=r"^no thread can be started for channel 'tape' \(can't start"
+    ):
         run(Schedule(CHAIN, ()), PLATFORM, CountingModel(CHAIN), [Ram(), Ram(), Ram()], overlap=ALL)

@@ -42,6 +42,7 @@ from ckio.errors import (
     Stopped,
     UnsupportedKind,
 )
+from ckio.model import ArrayModel, sizes_of
 from ckio.planners.binomial import revolve
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
@@ -174,7 +175,7 @@ def test_the_model_must_have_the_sizes_that_were_planned_for_every_step() -> Non
 def test_a_tape_beyond_the_memory_of_the_machine_is_seen_before_the_start(tape: Any) -> None:
     chain = replace(CHAIN, tape=tape)
     schedule = Schedule(chain, [Record(0, 9), Reverse(0, 9)])
-    with pytest.raises(BadInput, match="the tape of 9 steps in memory"):
+    with pytest.raises(BadInput, match="memory for the tape of 9 steps"):
         run(schedule, Platform(()), CountingModel(chain), [])
 
 
@@ -500,3 +501,25 @@ def test_a_model_that_finishes_early_within_pieces_is_reported() -> None:
     schedule = Schedule(CHAIN, [Advance(0, 9)])
     with pytest.raises(RunFailed, match=r"^#0 Advance\[0, 9\): .* finished at step 1"):
         performed(Finishing(CHAIN), schedule=schedule, stop=After(float("inf")))
+
+
+def test_x_0_is_computed_before_the_time_of_a_run_begins() -> None:
+    clock = VirtualClock()
+
+    class SlowToStart(ArrayModel):
+        def start(self, state: Any) -> None:
+            clock.sleep(7.0)
+            super().start(state)
+
+        def step(self, state: Any, i: int) -> None:
+            clock.sleep(1.0)
+            state["J"] += 1
+
+        def adjoint_step(self, adjoint: Any, tape: Any, i: int) -> None: ...
+
+    model = SlowToStart({"u": np.ones(3), "J": 0.0}, control={"u": np.ones(3)}, tape=["u"])
+    chain = Chain(steps=1, advance=1.0, record=1.0, reverse=0.0, **sizes_of(model))
+    schedule = revolve(chain, Platform((), working_memory=chain.tape))
+    timeline = run(schedule, Platform((), working_memory=chain.tape), model, [], clock=clock)
+    assert timeline.makespan == 1.0
+    assert clock.now() == 8.0

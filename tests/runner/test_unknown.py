@@ -231,7 +231,7 @@ HUGE_TAPE = replace(CHAIN, tape=1 << 50)
                 Ending(HUGE_TAPE.with_steps(9)),
                 rule=Online(HUGE_TAPE, platform(4, tape=1 << 50)),
             ),
-            "the tape of a step in memory",
+            "memory for the tape of a step",
         ),
     ],
 )

@@ -120,7 +120,7 @@ def test_a_level_that_is_full_keeps_what_it_holds_and_gets_no_more() -> None:
     held = 3 * chain_of(STEPS).restart
     assert [platform.levels[0].capacity for platform in run.platforms] == [None, held]
     assert done.platform == run.platforms[-1]
-    assert "is full, and gets no more room: #6 Write(x_3, level 0)" in run.said[0]
+    assert "bytes from now on: #6 Write(x_3, level 0)" in run.said[0]
     done.backends[0].reserve({10**15: 1})  # nothing is asked of the level
     assert run.back(done) == TRUTH
 
@@ -152,7 +152,7 @@ def test_with_no_level_left_it_says_so_and_what_is_durable_is_intact(tmp_path: P
     level = Directory(tmp_path / "level")
     faults = Faults({4: StorageError}, ever=True)
     run = Unknown(platform_of(chain_of(STEPS), 4), [Faulty(level, 0, faults)])
-    with pytest.raises(StorageError, match="and there is no way to go on") as caught:
+    with pytest.raises(StorageError, match="and there is no way to continue") as caught:
         run.forward()
     text = str(caught.value)
     assert "level 'level0' fails, and is given up: #" in text
@@ -306,7 +306,7 @@ def test_at_the_turn_there_may_be_no_way_back() -> None:
     run = Unknown(platform_of(chain_of(STEPS), 3), [level])
     done = run.forward()
     level.times = 1
-    with pytest.raises(StorageError, match="it is not ready; and there is no way to go on"):
+    with pytest.raises(StorageError, match="it is not ready; and there is no way to continue"):
         run.ready(done)
     with pytest.raises(NoSchedule):  # nothing failed: it is the plan that there is none of
         run.ready(done._replace(platform=platform_of(chain_of(STEPS), 0), backends=[Ram()]))

@@ -102,16 +102,16 @@ def random_case(seed: int) -> Case:
 RULES = {
     "as in x_",
     "is still as in",
-    "no variable",
+    "not a variable",
     "variable by variable",
-    "no value of the forward",
-    "is not made of",
+    "not one of the forward sweep",
+    "does not contain",
     "past the end",
     "needs the adjoint at",
     "needs the tape of [",
     "needs the tape of step",
     "starts the adjoint",
-    "there already",
+    "already stored there",
     "are free",
     "it is not stored there",
     "comes after a Reverse",
@@ -173,7 +173,7 @@ def test_what_is_missing_only_because_it_was_missing_before_is_found_step_by_ste
         last = Record(steps - 1, steps), Reverse(steps - 1, steps)
         assert held(*actions, variables=KEEPS, steps=steps).settled is settled
         assert both(*actions, *last, variables=KEEPS, steps=steps) == ""
-        assert "a as in x_3; it holds no value" in both(
+        assert "a as in x_3; its value is not one" in both(
             *actions, Advance(3, 4), variables=KEEPS, steps=steps
         )
 
@@ -194,7 +194,7 @@ def test_a_step_reversed_by_its_variables_leaves_no_tape() -> None:
     assert both(*back, Reverse(1, 2), variables=variables, steps=4) == ""
     lost = Record(0, 4), Read(a(3), 0), Reverse(2, 3), Reverse(1, 2)
     words = both(*lost, variables=variables, steps=4, stored=[{a(3)}])
-    assert words.endswith("needs the tape of [1, 2); no tape is held")
+    assert words.endswith("needs the tape of [1, 2); there is no tape")
 
 
 def test_adjoints_are_stored_whole() -> None:

@@ -65,7 +65,7 @@ def test_it_starts_at_x0_with_no_tape_the_adjoint_at_the_end_and_what_is_stored(
 def test_a_start_that_cannot_be_is_refused() -> None:
     with pytest.raises(BadInput, match="keys on 3 levels; the platform has 2"):
         machine(stored=(set(), set(), {x(0)}))
-    with pytest.raises(IllegalAction, match=r"level 0 \(ram\) holds 14 bytes; its capacity is 13"):
+    with pytest.raises(IllegalAction, match=r"level 0 \(ram\) stores 14 bytes; its capacity is 13"):
         machine(stored=({x(0), x(1)},), platform=level(13))
     for key in (x(N + 1), t(N), a(N + 1), x(2**80)):
         with pytest.raises(BadInput, match=rf"{key} on level 1 \(disk\); its chain has 6 s"):
@@ -205,30 +205,35 @@ REFUSED: list[tuple[list[Action], dict[str, Any], Action, str]] = [
     ([Advance(0, 2)], {}, Record(1, 4), "needs the state x_1; the state is x_2"),
     ([], {}, Advance(0, N + 1), "past the end: the chain has 6 steps"),
     ([], {}, Record(0, N + 1), "past the end: the chain has 6 steps"),
-    ([], {"platform": Platform((), 33)}, Record(0, 4), "44 bytes of working memory .*are 33"),
-    ([], {"platform": TEN, "stored": ({t(0)},)}, Read(t(0), 0), "11 bytes of working .*are 10"),
+    ([], {"platform": Platform((), 33)}, Record(0, 4), "44 bytes of working memory .*has 33"),
+    ([], {"platform": TEN, "stored": ({t(0)},)}, Read(t(0), 0), "11 bytes of working .*has 10"),
     ([Record(0, N)], {}, Reverse(2, 4), "needs the adjoint at 4; it is at 6"),
-    ([Advance(0, N)], {}, Reverse(5, 6), r"the tape of \[5, 6\); no tape is held"),
-    ([Advance(0, 3), Record(3, N)], {}, Reverse(2, N), r"the tape of \[3, 6\) is held"),
+    ([Advance(0, N)], {}, Reverse(5, 6), r"the tape of \[5, 6\); there is no tape"),
+    ([Advance(0, 3), Record(3, N)], {}, Reverse(2, N), r"the tape is that of \[3, 6\)"),
     (
         [Record(0, N), Reverse(4, N), Read(x(0), 0), Record(0, 3)],
         {"stored": ({x(0)},)},
         Reverse(2, 4),
-        r"the tape of \[0, 3\) is held",
+        r"the tape is that of \[0, 3\)",
     ),
     ([Read(t(5), 0)], TURNED, Reverse(5, 6), "neither x_6 was reached nor the adjoint read"),
     (TWO_STEPS, {}, Write(x(2), 1), "needs the state x_2; the state is x_3"),
-    (TWO_STEPS, {}, Write(t(0), 1), r"the tape of step 0 alone; \[1, 3\) is held"),
-    (TWO_STEPS, {}, Write(t(1), 1), r"the tape of step 1 alone; \[1, 3\) is held"),
-    (TWO_STEPS, {}, Write(t(2), 1), r"the tape of step 2 alone; \[1, 3\) is held"),
+    (TWO_STEPS, {}, Write(t(0), 1), r"the tape of step 0 alone; it is of \[1, 3\)"),
+    (TWO_STEPS, {}, Write(t(1), 1), r"the tape of step 1 alone; it is of \[1, 3\)"),
+    (TWO_STEPS, {}, Write(t(2), 1), r"the tape of step 2 alone; it is of \[1, 3\)"),
     (TWO_STEPS, {}, Write(a(5), 1), "the adjoint at 5; it is at 6"),
-    ([], {}, Write(t(0), 0), "the tape of step 0 alone; none is held"),
-    ([Write(x(0), 0)], {}, Write(x(0), 0), "x_0 is there already; discard it"),
-    (FIRST_TWO, {"platform": level(13)}, Write(x(1), 0), r"7 bytes .* 6 of 13 .*\(ram\) holds x_0"),
-    ([], {"platform": level(0)}, Write(x(0), 0), "7 bytes .* 0 of 0 are free; .* holds nothing"),
-    (FIRST_TWO, {"platform": level(7, ratio=0.5)}, Write(x(1), 0), "4 bytes .* 3 of 7 are free"),
-    ([], {"stored": ({x(0)}, {x(5)})}, Read(x(5), 0), r"not stored there; .*\(ram\) holds x_0$"),
-    ([], {"stored": ({x(0)}, {x(5)})}, Discard(x(5), 0), r"not stored there; .* holds x_0$"),
+    ([], {}, Write(t(0), 0), "the tape of step 0 alone; there is none"),
+    ([Write(x(0), 0)], {}, Write(x(0), 0), "x_0 is already stored there; discard it"),
+    (
+        FIRST_TWO,
+        {"platform": level(13)},
+        Write(x(1), 0),
+        r"7 bytes, .* 6 of 13 .*ram\) stores x_0",
+    ),
+    ([], {"platform": level(0)}, Write(x(0), 0), "7 bytes, .* 0 of 0 are free; .* stores nothing"),
+    (FIRST_TWO, {"platform": level(7, ratio=0.5)}, Write(x(1), 0), "4 bytes, .* 3 of 7 are free"),
+    ([], {"stored": ({x(0)}, {x(5)})}, Read(x(5), 0), r"not stored there; .*\(ram\) stores x_0$"),
+    ([], {"stored": ({x(0)}, {x(5)})}, Discard(x(5), 0), r"not stored there; .* stores x_0$"),
     ([], {"stored": (set(map(x, range(7))),)}, Read(t(0), 0), "x_0, x_1, x_2, x_3, x_4, x_5, ...$"),
     (
         [Record(0, N), Read(a(6), 0), Reverse(5, 6)],
@@ -251,7 +256,7 @@ def test_what_breaks_a_rule_is_refused_with_its_number_and_changes_nothing(
 
 def test_stored_keys_are_named_in_their_order() -> None:
     start = Machine(CHAIN.with_steps(12), ROOMY, [{x(0), x(12), t(3)}])
-    assert refusal(start, Read(x(5), 0)).endswith("holds t_3, x_0, x_12")
+    assert refusal(start, Read(x(5), 0)).endswith("stores t_3, x_0, x_12")
 
 
 def test_the_tape_of_a_span_and_a_level_take_the_bytes_of_the_steps_that_are_there() -> None:
@@ -260,10 +265,12 @@ def test_the_tape_of_a_span_and_a_level_take_the_bytes_of_the_steps_that_are_the
     for action in (Write(x(0), 0), Record(0, 2), Write(x(2), 0)):
         start.apply(action)
     assert start.used == [8]
-    assert "11 bytes of working memory for the tape; there are 10" in refusal(start, Record(2, 5))
+    assert "11 bytes of working memory for the tape; the platform has 10" in refusal(
+        start, Record(2, 5)
+    )
     start.apply(Record(2, 4))
     assert start.tape == (2, 4)
-    assert "1 bytes where 0 of 8 are free" in refusal(start, Write(x(4), 0))
+    assert "1 bytes, but 0 of 8 are free" in refusal(start, Write(x(4), 0))
 
 
 @given(any_schedules())

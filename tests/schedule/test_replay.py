@@ -66,7 +66,7 @@ RULES = {
     "needs the tape of [",
     "needs the tape of step",
     "starts the adjoint",
-    "there already",
+    "already stored there",
     "are free",
     "it is not stored there",
     "comes after a Reverse",

@@ -493,16 +493,16 @@ BEYOND: dict[str, list[Action]] = {
     r"#0 Write\(t_1, level 0\): only whole restart data": [Write(Key(Kind.TAPE, 1), 0)],
     r"#0 Read\(a_1, level 0\): only whole restart data": [Read(Key(Kind.ADJOINT, 1), 0)],
     r"#0 Read\(x_1\.u, level 0\): only whole": [Read(Key(Kind.RESTART, 1, "u"), 0)],
-    r"#1 Record\[1, 3\): there, B_i records one step": [Advance(0, 1), Record(1, 3)],
-    r"#0 Reverse\[1, 2\): there, B_i records one step": [Reverse(1, 2)],
-    r"#0 Record\[1, 2\): there, `Reverse` of that": [Record(1, 2), Write(X0, 0), Reverse(1, 2)],
-    r"#1 Record\[0, 1\): there, `Reverse` of that": [Write(X0, 0), Record(0, 1)],
+    r"#1 Record\[1, 3\): B_i records one step": [Advance(0, 1), Record(1, 3)],
+    r"#0 Reverse\[1, 2\): B_i records one step": [Reverse(1, 2)],
+    r"#0 Record\[1, 2\): `Reverse` of this": [Record(1, 2), Write(X0, 0), Reverse(1, 2)],
+    r"#1 Record\[0, 1\): `Reverse` of this": [Write(X0, 0), Record(0, 1)],
 }
 
 
 def test_what_the_notation_cannot_say_is_refused() -> None:
     for message, actions in BEYOND.items():
-        with pytest.raises(BadInput, match=f"notation cannot say {message}"):
+        with pytest.raises(BadInput, match=f"cannot express {message}"):
             notation.dumps(Schedule(CHAIN, actions))
 
 

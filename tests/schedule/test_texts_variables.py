@@ -129,8 +129,12 @@ def test_a_malformed_header_of_variables_is_refused_with_its_line() -> None:
     ("old", "new", "message"),
     [
         ("# which 0 1*2 0\n", "", "`# which` is missing: it says which of 2 each step is"),
-        ("1*2", "1*3", "`# which` says it of 5 steps; the chain has 4"),
-        ("1*2", "1*99999999999999", "`# which` says it of 100000000000001 steps; the chain has 4"),
+        ("1*2", "1*3", "`# which` describes 5 steps; the chain has 4"),
+        (
+            "1*2",
+            "1*99999999999999",
+            "`# which` describes 100000000000001 steps; the chain has 4",
+        ),
         ("1*2", "7*2", "`# step 7 forward` is missing"),
         ("# step 1 forward use: zeta\n", "", "`# step 1 forward` is missing"),
         ("# variable zeta 3\n", "", "Variables: nbytes does not say how large zeta is"),

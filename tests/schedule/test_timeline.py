@@ -63,7 +63,7 @@ def test_equality_is_that_of_events() -> None:
 
 
 def test_columns_of_different_lengths_are_refused() -> None:
-    with pytest.raises(BadInput, match="columns differ in length"):
+    with pytest.raises(BadInput, match="columns differ in length; they must be equally long"):
         Timeline(Actions.of(ACTIONS), np.zeros(3), np.zeros(4), np.zeros(4, np.int64))
 
 

@@ -355,17 +355,23 @@ def test_a_step_needs_what_it_uses_and_no_more() -> None:
     assert refusal(start, Advance(0, 1)) == "needs b as in x_0; it is as in x_6"
     start.apply(Record(0, 1))
     assert start.state is None
-    assert refusal(start, Record(1, 2)) == "needs a as in x_1; it holds no value of the forward"
+    assert (
+        refusal(start, Record(1, 2))
+        == "needs a as in x_1; its value is not one of the forward sweep"
+    )
     start.apply(Discard(x(0, "a"), 0))
     assert refusal(start, Write(x(1, "a"), 0)) == (
-        "needs a as in x_1; it holds no value of the forward"
+        "needs a as in x_1; its value is not one of the forward sweep"
     )
 
 
 def test_the_seed_has_to_be_right_when_the_forward_first_gets_to_the_end() -> None:
     keys = [{x(5, "a"), x(5, "b"), Key(Kind.ADJOINT, 6)}]
     start = machine(Read(x(5, "a"), 0), stored=keys)
-    assert refusal(start, Record(5, 6)) == "needs b as in x_6; it holds no value of the forward"
+    assert (
+        refusal(start, Record(5, 6))
+        == "needs b as in x_6; its value is not one of the forward sweep"
+    )
     begun = machine(Read(Key(Kind.ADJOINT, 6), 0), Read(x(5, "a"), 0), stored=keys)
     begun.apply(Record(5, 6))
     begun.apply(Reverse(5, 6))
@@ -379,7 +385,10 @@ def test_whole_restart_data_is_neither_written_nor_read() -> None:
     start = machine(stored=[{x(3)}])
     assert refusal(start, Write(x(0), 0)) == refusal(start, Read(x(3), 0)) == whole
     start.apply(Discard(x(3), 0))
-    assert refusal(start, Write(x(0, "z"), 0)) == "there is no variable z; this chain has a, b, Q"
+    assert (
+        refusal(start, Write(x(0, "z"), 0))
+        == "z is not a variable of this chain, which has a, b, Q"
+    )
 
 
 def test_a_version_has_one_name() -> None:
@@ -405,9 +414,9 @@ def test_a_tape_is_put_together_of_the_variables_that_it_is_made_of() -> None:
 def test_a_tape_of_what_the_recording_step_does_not_use_is_not_written() -> None:
     start = machine(Record(0, 1))
     for name in ("b", "Q"):
-        assert refusal(start, Write(t(0, name), 0)) == f"the tape of step 0 is not made of {name}"
+        assert refusal(start, Write(t(0, name), 0)) == f"the tape of step 0 does not contain {name}"
     assert refusal(machine(), Write(t(0, "a"), 0)) == (
-        "needs a as in x_0; it holds no value of the forward"
+        "needs a as in x_0; its value is not one of the forward sweep"
     )
 
 
@@ -416,7 +425,7 @@ def test_a_whole_tape_takes_the_place_of_one_that_was_put_together() -> None:
     for action in (Reverse(5, 6), Read(t(4, "a"), 0), Read(t(2), 0)):
         start.apply(action)
     assert start.tape == (2, 3)
-    assert refusal(start, Reverse(4, 5)) == "needs the tape of [4, 5); the tape of [2, 3) is held"
+    assert refusal(start, Reverse(4, 5)) == "needs the tape of [4, 5); the tape is that of [2, 3)"
 
 
 def test_the_state_is_where_the_forward_came_to_if_all_is_there_that_is_live() -> None:

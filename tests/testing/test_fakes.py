@@ -72,9 +72,9 @@ def test_a_counting_model_refuses_a_wrong_order() -> None:
         model.advance(2, 3)
     with pytest.raises(AssertionError, match="past the end"):
         model.record(3, 5)
-    with pytest.raises(AssertionError, match="the tape held is None"):
+    with pytest.raises(AssertionError, match="the tape in memory is None"):
         model.reverse(3, 4)
-    with pytest.raises(AssertionError, match="does not hold it"):
+    with pytest.raises(AssertionError, match="not in the memory of the model"):
         model.dump(x(2))
     model.record(3, 4)
     with pytest.raises(AssertionError, match="the adjoint is at 4"):
@@ -101,7 +101,7 @@ def test_a_counting_model_notices_the_bytes_of_another_key() -> None:
     model.advance(0, 3)
     of_3 = bytes(model.dump(x(3))[0])
     with (
-        pytest.raises(AssertionError, match="not its bytes"),
+        pytest.raises(AssertionError, match="its bytes are wrong"),
         model.load(x(2), model.layout(x(2))) as buffers,
     ):
         buffers[0][:] = of_3

@@ -29,16 +29,18 @@ def from_checkpoint_schedule(
     """Return a schedule of checkpoint_schedules as a legal schedule of ckio.
 
     It is converted up to its first EndReverse. A write is left out if the checkpoint is stored
-    already, or is never read. A checkpoint is discarded at its last read, even if the original
-    schedule never discards it, or does so later. The note of the schedule counts these changes.
+    already, or is never read. A checkpoint is discarded after its last read, even if the original
+    schedule discards it later or never. The note of the schedule counts these changes.
 
     Parameters
     ----------
     theirs : CheckpointSchedule
-        A fresh schedule, which is used up. One from `as_checkpoint_schedule` is not changed.
+        A new schedule, of which no action has been read. It cannot be used again, unless it comes
+        from `as_checkpoint_schedule`.
     chain : Chain
         Number and costs of the steps, and sizes of their checkpoints.
     platform : Platform
+        The levels on which the result must be legal.
     levels : mapping of StorageType to int, optional
         The levels of RAM and DISK. By default RAM is the first level of backend `ram`, or level 0
         if there is none, and DISK is the first other level that is not of backend `ram`.
@@ -46,26 +48,32 @@ def from_checkpoint_schedule(
     Raises
     ------
     BadInput
-        The schedule was begun before, has another length, never reverses, or uses a storage that
-        has no level. Or it does not fit into the capacities, or its tapes into the working memory.
+        The schedule was begun before, has another number of steps, never reverses, or uses a
+        storage that has no level. Or its checkpoints do not fit into the capacities, or its tapes
+        into the working memory.
     """
     numbers = _levels(platform) if levels is None else dict(levels)
     for storage, number in numbers.items():
         if storage not in _STORED or not 0 <= number < len(platform.levels):
-            raise BadInput(f"levels: {storage!r} is level {number}, which cannot be")
-    asked = _Reading(theirs, chain.length)
-    schedule = _placed(Schedule(chain, asked.actions()), asked, numbers)
+            raise BadInput(
+                f"levels: {storage!r} is level {number}; it must be RAM or DISK, on a level from 0"
+                f" to {len(platform.levels) - 1}"
+            )
+    reading = _Reading(theirs, chain.length)
+    schedule = _on_levels(Schedule(chain, reading.actions()), reading, numbers)
     try:
         adjoint = validate(schedule, platform).adjoint
     except IllegalAction as error:
-        raise BadInput(f"{asked.name} does not fit: {error}") from error
+        raise BadInput(f"{reading.name} does not fit: {error}") from error
     if adjoint:
-        raise BadInput(f"{asked.name} ends with the adjoint at {adjoint}, not at 0")
+        raise BadInput(
+            f"{reading.name} ends with the adjoint at step {adjoint}; it must reverse all steps"
+        )
     return schedule
 
 
 def _levels(platform: Platform) -> dict[StorageType, int]:
-    """Return which level is RAM and which is DISK by default."""
+    """Return the default levels of RAM and DISK."""
     numbers = range(len(platform.levels))
     ram = next((number for number in numbers if platform.levels[number].backend == "ram"), 0)
     disk = (n for n in numbers if n != ram and platform.levels[n].backend != "ram")
@@ -74,7 +82,7 @@ def _levels(platform: Platform) -> dict[StorageType, int]:
 
 @dataclass(slots=True)
 class _Reading:
-    """Their actions as actions of ckio, one by one; RAM is level 0 here, and DISK is level 1."""
+    """The actions of `theirs` as actions of ckio, where RAM is level 0 and DISK is level 1."""
 
     theirs: Any
     length: int
@@ -85,10 +93,13 @@ class _Reading:
         self.name = type(self.theirs).__name__
         known = self.theirs.max_n
         if known not in {None, self.length}:
-            raise BadInput(f"{self.name} is of {known} steps; the chain has {self.length}")
+            raise BadInput(
+                f"{self.name} has {known} steps, but the chain has {self.length}; give both the"
+                " same number"
+            )
 
     def actions(self) -> Iterator[Action]:
-        for action in self._asked():
+        for action in self._originals():
             match action:
                 case Forward():
                     yield from self._forward(action)
@@ -101,16 +112,16 @@ class _Reading:
                 case EndReverse():
                     return
                 case _:
-                    self._refuse(action, "it is none of the actions that their package has")
-        raise BadInput(f"{self.name} ends without an EndReverse: there is no adjoint to run")
+                    self._refuse(action, "it is not an action of checkpoint_schedules")
+        raise BadInput(f"{self.name} ends without an EndReverse; give a schedule with an adjoint")
 
-    def _asked(self) -> Iterator[Any]:
-        """Yield its actions; it is told of the end of the forward if it does not know."""
+    def _originals(self) -> Iterator[Any]:
+        """Yield the actions of `theirs`. Finalize it at the last step if its length is unknown."""
         if isinstance(self.theirs, CkioSchedule):
             yield from self.theirs.actions
             return
         if hasattr(self.theirs, "iter") or self.theirs.n or self.theirs.r:
-            raise BadInput(f"{self.name} was begun before; it can be used once: make a new one")
+            raise BadInput(f"{self.name} was begun before; make a new one")
         for action in self.theirs:
             yield action
             if isinstance(action, Forward) and action.n1 >= self.length and not self.theirs.max_n:
@@ -121,7 +132,7 @@ class _Reading:
         stores = action.storage in _STORED
         keys = [Key(Kind.RESTART, begin)] if action.write_ics else []
         if keys and not stores:
-            self._refuse(action, "restart data is stored in RAM or on DISK, and nowhere else")
+            self._refuse(action, "restart data can be stored only in RAM or on DISK")
         for key in keys:
             yield Write(key, _STORED.index(action.storage))
         if not action.write_adj_deps:
@@ -140,9 +151,9 @@ class _Reading:
         source, target = action.from_storage, action.to_storage
         keys = self.stored.get((source, action.n))
         if keys is None:
-            self._refuse(action, f"nothing is stored there of step {action.n}")
+            self._refuse(action, f"this storage has no checkpoint of step {action.n}")
         if sum(key.kind is Kind.TAPE for key in keys) > 1:
-            self._refuse(action, "tapes that were stored together cannot be held together")
+            self._refuse(action, "ckio cannot load tapes of several steps together")
         if isinstance(action, Move):
             del self.stored[source, action.n]
         if target in _STORED:
@@ -159,28 +170,32 @@ class _Reading:
         raise BadInput(f"{self.name}: {action}: {why}")
 
 
-def _placed(asked: Schedule, reading: _Reading, levels: Mapping[StorageType, int]) -> Schedule:
-    """Return the schedule on levels of the platform, without useless accesses."""
-    used = {action.level for action in asked.actions if isinstance(action, Write)}
+def _on_levels(
+    original: Schedule, reading: _Reading, levels: Mapping[StorageType, int]
+) -> Schedule:
+    """Return the schedule on the levels of the platform, without useless reads and writes."""
+    used = {action.level for action in original.actions if isinstance(action, Write)}
     for place in used:
         if _STORED[place] not in levels:
             raise BadInput(
-                f"{reading.name} stores in {_STORED[place].name}; say which level that is:"
-                f" levels={{StorageType.{_STORED[place].name}: ...}}"
+                f"{reading.name} stores checkpoints in {_STORED[place].name}; give the number of"
+                f" its level: levels={{StorageType.{_STORED[place].name}: ...}}"
             )
     places = {place: levels[_STORED[place]] for place in used}
-    later = Later.of(asked, places)
-    actions = list(_moved(asked, later, places))
-    writes = sum(isinstance(action, Write) for action in asked.actions)
+    later = Later.of(original, places)
+    actions = list(_converted(original, later, places))
+    writes = sum(isinstance(action, Write) for action in original.actions)
     note = (
         f"{reading.name} of checkpoint_schedules; left out {writes - len(later.written)} writes of"
-        f" what was there or is never read, discarded {len(later.left)} checkpoints that it leaves"
+        " checkpoints that were stored already or are never read, discarded"
+        f" {len(later.left)} checkpoints that it leaves"
     )
-    return Schedule(asked.chain, actions, note=note)
+    return Schedule(original.chain, actions, note=note)
 
 
-def _moved(asked: Schedule, later: Later, places: Mapping[int, int]) -> Iterator[Action]:
-    for number, action in enumerate(asked.actions):
+def _converted(original: Schedule, later: Later, places: Mapping[int, int]) -> Iterator[Action]:
+    """Yield the actions that are needed, with the levels of the platform."""
+    for number, action in enumerate(original.actions):
         match action:
             case Write(key, place):
                 if number in later.written:

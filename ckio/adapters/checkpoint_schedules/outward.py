@@ -1,10 +1,9 @@
-"""Conversion of a schedule of ckio to a `CheckpointSchedule`, as pyadjoint and tlm_adjoint take it.
+"""Conversion of a schedule of ckio to a `CheckpointSchedule` for pyadjoint and tlm_adjoint.
 
-In checkpoint_schedules a checkpoint is stored by the Forward that leaves its step, and can be used
-for the steps of this Forward. For example, a checkpoint of step 3 that Forward(3, 7) stored can be
-loaded only if the adjoint is at 7 or before. Nothing can be loaded before the tape in working
-memory is reversed or stored. Therefore `Translation` delays each action until the next ones are
-known.
+In checkpoint_schedules, a checkpoint is stored by the Forward that begins at its step, and can be
+used for the steps of this Forward. For example, a checkpoint of step 3 that Forward(3, 7) stored
+can be loaded only if the adjoint is at step 7 or before. While a tape is in working memory, no
+checkpoint can be loaded. Therefore `Translation` delays each action until the next ones are known.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,8 +36,8 @@ Place = TypeVar("Place")
 class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no types
     """A schedule of ckio as a `CheckpointSchedule`.
 
-    It is an iterator, as all classes of checkpoint_schedules. Once it is exhausted, a new loop
-    begins again.
+    It is an iterator, like all classes of checkpoint_schedules. Once it is exhausted, a new loop
+    starts it again.
 
     Attributes
     ----------
@@ -58,7 +57,7 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
 
     def __iter__(self) -> Iterator[Any]:
         if self._exhausted:
-            del self.iter  # where the base class keeps the generator
+            del self.iter  # the base class stores the generator in this attribute
             self._n, self._r, self._exhausted = 0, 0, False
         return self
 
@@ -70,16 +69,16 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether the adjoint is complete; another adjoint needs a new loop."""
+        """Whether the adjoint is complete. Another adjoint needs a new loop."""
         return self._exhausted
 
     @property
     def is_running(self) -> bool:
-        """Return whether it has yielded an action."""
+        """Whether it has yielded an action."""
         return hasattr(self, "iter")
 
     def uses_storage_type(self, storage_type: StorageType) -> bool:
-        """Return whether any action names this storage."""
+        """Return whether any action uses this storage."""
         return storage_type in self._used
 
 
@@ -90,20 +89,22 @@ def as_checkpoint_schedule(
     *,
     storage: Mapping[int, StorageType] | None = None,
 ) -> CkioSchedule:
-    """Return a schedule of ckio, of whole checkpoints and a known length, as a CheckpointSchedule.
+    """Return a schedule of ckio as a CheckpointSchedule.
 
-    Forward steps, reads and writes are the same, with these exceptions. A checkpoint that is never
-    read is not written, and one that is read for the last time is deleted. A checkpoint on two
-    levels of one storage is stored once. A state that is stored while others are copied between
-    levels stays on its level. A checkpoint that is written to two storages at once, or between its
-    read and its record, is copied, which takes one more read. A step that is recorded, but neither
+    The schedule must have a known number of steps, and store whole states and tapes only. Forward
+    steps, reads and writes are the same, with these exceptions. A checkpoint that is never read is
+    not written, and a checkpoint is deleted after its last read. A checkpoint on two levels of one
+    storage is stored once. A state that is stored while others are copied between levels stays on
+    its level. A checkpoint that is written to two storages at the same time, or between its read
+    and its record, is copied, which takes one more read. A step that is recorded, but neither
     reversed nor stored, is a plain Forward.
 
     Parameters
     ----------
     schedule : Schedule
     platform : Platform, optional
-        If given, the schedule must be legal on it. Levels of `ram` are RAM and others DISK.
+        If given, the schedule must be legal on it. Levels with the backend `ram` are RAM, and all
+        others are DISK.
     storage : mapping of int to StorageType, optional
         The storage of each level. By default level 0 is RAM and all others are DISK.
 
@@ -112,20 +113,26 @@ def as_checkpoint_schedule(
     IllegalAction
         The schedule is not legal.
     BadInput
-        The schedule does not reverse all steps from x_0 on, or has an action without a counterpart,
-        which the message names.
+        The schedule begins with stored checkpoints, does not reverse all steps, or has an action
+        without a counterpart. The message names the action.
     """
     used = len(counts(schedule).levels)
     keys = schedule.actions.take(schedule.actions.op >= WRITE)
     if any(schedule.stored):
         raise BadInput(
-            "a CheckpointSchedule begins with nothing stored; this one goes on with some"
+            "a CheckpointSchedule begins with nothing stored, but this schedule begins with stored"
+            " checkpoints; convert the schedule of the whole run"
         )
-    roomy = Platform(tuple(Level(name=f"level{number}") for number in range(used)))
+    unlimited = Platform(tuple(Level(name=f"level{number}") for number in range(used)))
     if keys.name.any() or (keys.kind == KIND_CODE[Kind.ADJOINT]).any():
-        raise BadInput("a CheckpointSchedule stores whole states and tapes, and nothing else")
-    if validate(schedule, platform or roomy).adjoint:
-        raise BadInput("a CheckpointSchedule reverses every step; this one does not")
+        raise BadInput(
+            "a CheckpointSchedule stores whole states and tapes only; use a planner that does"
+        )
+    if validate(schedule, platform or unlimited).adjoint:
+        raise BadInput(
+            "a CheckpointSchedule reverses every step, but this schedule does not; convert the"
+            " schedule of the whole run"
+        )
     return CkioSchedule(schedule, _storage(used, platform, storage))
 
 
@@ -155,7 +162,7 @@ def _places(action: Any) -> tuple[StorageType, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A CheckpointAction; after it the forward is at step n, and r steps are reversed."""
+    """A CheckpointAction. After it the forward is at step n, and r steps are reversed."""
 
     action: Any
     n: int
@@ -164,7 +171,7 @@ class Line:
 
 @dataclass(slots=True)
 class _PendingForward:
-    """A Forward that is not said yet: more steps may follow, or where its tape is stored."""
+    """A Forward that is not emitted yet, because its next steps or a Write may follow."""
 
     begin: int
     end: int
@@ -174,7 +181,7 @@ class _PendingForward:
 
 @dataclass(frozen=True, slots=True)
 class _PendingRead:
-    """A Read that is not said yet: what follows decides where to."""
+    """A Read that is not emitted yet, because its target depends on the next actions."""
 
     number: int
     key: Key
@@ -184,13 +191,16 @@ class _PendingRead:
 
 @dataclass(slots=True)
 class Translation:
-    """One pass over a legal schedule; `lines` raises BadInput for actions without a counterpart."""
+    """One pass over a legal schedule.
+
+    `lines` raises BadInput for an action without a counterpart.
+    """
 
     schedule: Schedule
     places: Mapping[int, StorageType]
     said: list[Line] = field(default_factory=list)
     stored: dict[tuple[StorageType, int], int] = field(default_factory=dict)
-    """By place and step, up to where what is stored there can be used."""
+    """The last step up to which each checkpoint can be used, by storage and step."""
     state: int | None = 0
     tape: tuple[int, int] | None = None
     adjoint: int = field(init=False)
@@ -199,11 +209,12 @@ class Translation:
     sweep: _PendingForward | None = None
     fetched: _PendingRead | None = None
     waiting: dict[StorageType, int] = field(default_factory=dict)
-    """Where the state, or what was fetched, is to be stored; and by which action."""
+    """The storages to which the state or a fetched checkpoint must be written, and the number of
+    the action that does so."""
     parked: dict[StorageType, int] = field(default_factory=dict)
-    """`waiting` of a state that is read again, once others were copied from level to level."""
+    """`waiting` of a state that is read again after others were copied between levels."""
     moves: list[tuple[_PendingRead, StorageType]] = field(default_factory=list)
-    """Copies from level to level that follow the Forward still to be emitted."""
+    """Copies between levels that follow the Forward that is not emitted yet."""
     now: int = 0
 
     def __post_init__(self) -> None:
@@ -229,7 +240,7 @@ class Translation:
                     self._settle()
                     self._fetch(_PendingRead(number, key, self.places[level], number in later.last))
                 case Write() | Read() | Discard():
-                    pass  # what is not used is not stored, and the last Read is a Move
+                    pass  # unused checkpoints are not stored, and the last Read is a Move
                 case _:
                     assert_never(action)
         self._settle()
@@ -254,7 +265,7 @@ class Translation:
         self._finish()
         self._copy_on()
         for number in self.waiting.values():
-            self._refuse(number, "they store a state as the forward leaves it, and cannot record")
+            self._refuse(number, "only a Forward without a tape can store the state at its begin")
         self._deliver()
         self.sweep = _PendingForward(begin, end, [], tape=True)
 
@@ -264,7 +275,7 @@ class Translation:
             self._copy_on()
             self._deliver()
         if self.tape is None or not self.tape[0] <= begin < end <= self.tape[1]:
-            self._refuse(self.now, "they store this tape, or lost it, and do not hold it any more")
+            self._refuse(self.now, "this tape is not in working memory any more")
         self.adjoint = begin
         self._say(Back(end, begin, clear))
         if clear:
@@ -277,15 +288,15 @@ class Translation:
         elif sweep and sweep.tape and sweep.begin == key.step and not fetched:
             sweep.into.append(place)
         else:
-            self._refuse(self.now, "they store a tape when it is recorded, and not later")
+            self._refuse(self.now, "a tape can be stored only when it is recorded")
 
     def _settle(self) -> None:
-        """Make up for what was fetched and is not used, before something else is."""
+        """Turn a fetched checkpoint that no step uses into copies, before another is fetched."""
         if fetched := self.fetched:
             if fetched.last and not self.waiting:
-                self._refuse(fetched.number, "nothing is done with what it reads")
+                self._refuse(fetched.number, "no later action uses the checkpoint that it reads")
             if self.waiting.pop(fetched.place, None) is not None:
-                fetched = replace(fetched, last=False)  # it stays where it is
+                fetched = replace(fetched, last=False)  # it stays in its storage
             self.moves += [(fetched, place) for place in self.waiting]
         else:
             self.parked |= self.waiting
@@ -297,15 +308,15 @@ class Translation:
             self.fetched = fetched
             return
         self.waiting, self.parked = self.parked, {}
-        if fetched.last:  # it was stored for this alone; their forward has never left it
+        if fetched.last:  # it was stored only for this read, and the Forward still begins at it
             del self.waiting[fetched.place]
 
     def _check_stored(self) -> None:
         for number in self.parked.values():
-            self._refuse(number, "they store a state as the forward leaves it; here it does not")
+            self._refuse(number, "only a Forward can store the state, and none begins at this step")
 
     def _finish(self) -> None:
-        """Say the Forward that waits, and what was moved meanwhile."""
+        """Emit the pending Forward, and the copies that were delayed by it."""
         if self.sweep:
             self._say_forward(self.sweep)
         self.sweep, moves, self.moves = None, self.moves, []
@@ -316,7 +327,7 @@ class Translation:
     def _say_forward(self, sweep: _PendingForward) -> None:
         begin, end = sweep.begin, sweep.end
         if self.state != begin or end > self.adjoint:
-            self._refuse(self.now, f"their forward cannot go from {self.state} to {end} before it")
+            self._refuse(self.now, f"a Forward cannot advance from {self.state} to {end} before it")
         place = sweep.into[0] if sweep.into else _WORK
         self.state = self.n = end
         self.tape = (begin, end) if sweep.tape and not sweep.into else None
@@ -332,11 +343,11 @@ class Translation:
 
     def _put(self, place: StorageType, step: int, until: int) -> None:
         if (place, step) in self.stored:
-            self._refuse(self.now, f"two checkpoints of step {step} would be in {place.name}")
+            self._refuse(self.now, f"{place.name} would have two checkpoints of step {step}")
         self.stored[place, step] = until
 
     def _deliver(self) -> None:
-        """Say that what was fetched goes into the register."""
+        """Emit the load of the fetched checkpoint into the register."""
         self._check_stored()
         if (fetched := self.fetched) is None:
             return
@@ -345,7 +356,7 @@ class Translation:
         if until < self.adjoint and not taped:
             self._refuse(
                 fetched.number,
-                f"what they stored of it serves up to step {until}, the adjoint is at"
+                f"its checkpoint can be used only up to step {until}, but the adjoint is at step"
                 f" {self.adjoint}",
             )
         self.state, self.n = (None, step + 1) if taped else (step, step)
@@ -354,14 +365,14 @@ class Translation:
         self.fetched = None
 
     def _copy_on(self) -> None:
-        """Say that what was fetched is stored elsewhere too."""
+        """Emit copies of the fetched checkpoint to other storages."""
         if self.fetched:
             for place in self.waiting:
                 self._load(self.fetched, place, move=False)
             self.waiting = {}
 
     def _load(self, fetched: _PendingRead, place: StorageType, *, move: bool) -> None:
-        """Say that a checkpoint goes into the register, or to where it is stored then."""
+        """Emit the load of a checkpoint into the register, or its copy to a storage."""
         step, until = fetched.key.step, self._until(fetched)
         if place is not _WORK:
             self._put(place, step, until)
@@ -372,35 +383,41 @@ class Translation:
     def _until(self, fetched: _PendingRead) -> int:
         """Return the step up to which a checkpoint can be used, if it can be loaded now."""
         if self.tape is not None:
-            self._refuse(fetched.number, "they load nothing while they hold a tape to be reversed")
+            self._refuse(
+                fetched.number, "no checkpoint can be loaded while a tape is in working memory"
+            )
         if fetched.key.step >= self.adjoint:
-            self._refuse(fetched.number, "the adjoint has been there")
+            self._refuse(fetched.number, "the step is already reversed")
         return self.stored[fetched.place, fetched.key.step]
 
     def _refuse(self, number: int, why: str) -> NoReturn:
         action = self.schedule.actions[number]
-        raise BadInput(f"checkpoint_schedules has no words for #{number} {action}: {why}")
+        raise BadInput(
+            f"checkpoint_schedules has no counterpart of #{number} {action}: {why}; use another"
+            " planner"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Numbers of actions, by how a schedule uses their results later.
+    """The numbers of actions, by the later use of their results.
 
     Attributes
     ----------
     read : set of int
-        The Reads with which something is done: a step is computed or reversed, or what was read is
-        written to where it is read again.
+        The Reads that are used: a step is computed or reversed from the checkpoint, or it is
+        written to another level and read there.
     written : set of int
-        The Writes of what is read again. A checkpoint on two levels of one place is written once.
+        The Writes whose checkpoint is read later. A checkpoint on two levels of one storage is
+        written once.
     last : set of int
-        The Reads after which their checkpoint is not needed, and is discarded at some time.
+        The last Reads of checkpoints that are discarded later.
     left : set of int
         The last Reads of checkpoints that are never discarded.
     taped : set of int
         The Records whose tape is reversed or stored.
     cleared : set of int
-        The Reverses after which nothing is used of their tape.
+        The Reverses after which no part of the tape is used.
     """
 
     read: set[int] = field(default_factory=set)
@@ -412,7 +429,7 @@ class Later:
 
     @staticmethod
     def of(schedule: Schedule, places: Mapping[int, Place], /) -> "Later":
-        """Look through a legal schedule whose levels are in these places."""
+        """Analyze a legal schedule whose levels belong to these storages."""
         read, useful = _used(schedule)
         later = Later(read)
         _stays(schedule, places, useful, later)
@@ -422,7 +439,7 @@ class Later:
 
 @dataclass(slots=True)
 class _Stay(Generic[Place]):
-    """A checkpoint in a place: who wrote it, who read it last, and on which levels it is."""
+    """A checkpoint in a storage: its Write, its last Read, and the levels on which it is."""
 
     written: int
     read: int = -1
@@ -430,10 +447,13 @@ class _Stay(Generic[Place]):
 
 
 def _used(schedule: Schedule) -> tuple[set[int], set[int]]:
-    """Return the Reads that are used, and the Writes of what they read, from the end backwards."""
+    """Return the Reads that are used, and the Writes of their checkpoints.
+
+    The schedule is searched from its end, because later actions decide whether a Read is used.
+    """
     read, written = set[int](), set[int]()
     wanted = set[tuple[Key, int]]()
-    needed = {Kind.RESTART: False, Kind.TAPE: False}  # whether what is in a register is used
+    needed = {Kind.RESTART: False, Kind.TAPE: False}  # whether a later action uses the register
     for number in reversed(range(len(schedule.actions))):
         match schedule.actions[number]:
             case Advance():

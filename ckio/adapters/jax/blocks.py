@@ -1,7 +1,7 @@
-"""A loop of JAX in blocks of steps: forward over some of them, and back over one.
+"""A loop of JAX in blocks of steps, which can advance over blocks and reverse one of them.
 
-To reverse a block, it is run forward once more in the same compiled function. XLA then has the
-tapes of its steps, and only the first state of the block has to be stored.
+To reverse a block, one compiled function runs it forward once more and then backward. XLA has the
+tapes of its steps in memory meanwhile, so only the first state of the block must be stored.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,30 +19,31 @@ from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
 
 Leaves = list[Any]
-"""Arrays of a pytree, in its order."""
+"""The arrays of a pytree, in its order."""
 
 like: Any = jax.ShapeDtypeStruct
 """A shape and a dtype."""
 
 BLOCK_BYTES: Final = 16 * 2**20
-"""Bytes that the states between the steps of a block may take where nobody says how long it is.
+"""Bytes that the states within a block may take if its length is "auto".
 
-Allocators give larger pieces back to the system each time, and get them anew page by page.
+An allocator returns larger pieces of memory to the system each time, and gets new ones page by
+page, which is slow.
 """
 
 MAX_STEPS: Final = 2**31 - 1
-"""Steps are counted in 32 bits."""
+"""The largest number of steps, because they are counted in 32 bits."""
 
 
 class Given(NamedTuple):
-    """Leaves that steps read: the parameters of all steps, and rows, one for each step."""
+    """Leaves that steps read: the parameters of all steps, and the rows, one for each step."""
 
     params: Leaves
     rows: Leaves
 
 
 class Back(NamedTuple):
-    """Cotangents of the state, the parameters and all rows, for the leaves that have one."""
+    """Cotangents of the state, the parameters and all rows, without leaves that have none."""
 
     x: Leaves
     params: Leaves
@@ -97,9 +98,10 @@ class LoopBlocks:
     Attributes
     ----------
     step : callable
-        `step(x, params, i)` or, with rows, `step(x, params, i, row)`: x_{i+1}, like x_i.
+        `step(x, params, i)`, or with rows `step(x, params, i, row)`, returns x_{i+1}.
     shapes : Shapes
     n, size : int
+        Number of steps, and of those in a block.
     """
 
     step: Callable[..., Any]
@@ -113,11 +115,11 @@ class LoopBlocks:
 
     @cached_property
     def nbytes(self) -> int:
-        """Return the bytes of a state."""
+        """The bytes of a state."""
         return sum(map(nbytes_of, self.shapes.leaves[0]))
 
     def advance(self, x: Leaves, given: Given, begin: Any, end: Any, /) -> Leaves:
-        """Advance from the first state of one block to that of another; both may be traced."""
+        """Advance from the first state of block `begin` to that of `end`; both may be traced."""
 
         def one(i: Any, x: Leaves) -> Leaves:
             row = [lax.dynamic_index_in_dim(a, i, keepdims=False) for a in given.rows]
@@ -131,7 +133,7 @@ class LoopBlocks:
         return min(self.size, self.n - number * self.size)
 
     def reverse(self, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
-        """Reverse one block from its first state, and add its part to the gradient.
+        """Reverse one block from its first state, and add its contribution to the gradient.
 
         The number of the block may be traced.
         """
@@ -174,7 +176,7 @@ class LoopBlocks:
 
 
 def when(condition: Any, apply: Callable[[Any], Any], carry: Any, /) -> Any:
-    """Return `apply(carry)` if a condition holds, which may be traced, and otherwise the carry."""
+    """Return `apply(carry)` if the condition, which may be traced, is true, otherwise `carry`."""
     if isinstance(condition, bool):
         return apply(carry) if condition else carry
     return lax.cond(condition, apply, lambda it: it, carry)
@@ -185,13 +187,16 @@ def blocks_of(
 ) -> LoopBlocks:
     """Return the blocks of a loop; raises BadInput if the arguments define no loop.
 
-    With "auto", a block is so long that its states fit into `BLOCK_BYTES`. All blocks are made
-    equally long if they do not become much shorter, because each length is compiled separately.
+    With "auto", a block is the longest whose states fit into `BLOCK_BYTES`. Each length is compiled
+    separately. Therefore all blocks get the same length if this adds at most 50 % more blocks.
     """
     try:
         hash(step)
     except TypeError as error:
-        raise BadInput(f"step cannot be hashed, so nothing is compiled for it: {error}") from error
+        raise BadInput(
+            f"step cannot be hashed, so no compiled function can be stored for it: {error}; give a"
+            " function"
+        ) from error
     _check_step(step, shapes)
     if segment == "auto":
         count = -(-n // min(n, _automatic(step, shapes)))
@@ -212,7 +217,7 @@ def _automatic(step: Callable[..., Any], shapes: Shapes) -> int:
 
 
 def _tape(blocks: LoopBlocks) -> int:
-    """Return the bytes that JAX keeps between the forward and the reverse of the first block."""
+    """Return the bytes that JAX stores between the forward and the reverse of the first block."""
     leaves, params = blocks.shapes.leaves[:2]
     rows = [like((blocks.size, *a.shape), a.dtype) for a in blocks.shapes.row()]
 
@@ -234,26 +239,26 @@ def _tape(blocks: LoopBlocks) -> int:
 
 
 def _check_step(step: Callable[..., Any], shapes: Shapes) -> None:
-    """Raise BadInput where a state is not followed by one like it."""
+    """Raise BadInput if a step returns a state of another structure, shape or dtype."""
     x, params, _ = shapes.leaves
     i = like((), jnp.int32)
     args = shapes.arguments(list(x), list(params), i, list(shapes.row()))
     jaxpr, after = jax.make_jaxpr(step, return_shape=True)(*args)
     if any(isinstance(const, jax.core.Tracer) for const in jaxpr.consts):
         raise BadInput(
-            "checkpointed_scan: step uses a traced array from outside, whose gradient would be"
-            " lost: give it as params"
+            "checkpointed_scan: step uses a traced array that is not an argument, so its gradient"
+            " would be lost; give it as params"
         )
     one, two = shapes.trees[0], jax.tree.structure(after)
     if one != two:
-        raise BadInput(f"step makes {two} of {one}; what it returns must be as x")
+        raise BadInput(f"step returns {two} for {one}; it must return the structure of x")
     for (path, x), y in zip(
         jax.tree.leaves_with_path(shapes.x), jax.tree.leaves(after), strict=True
     ):
         if (x.shape, x.dtype) != (y.shape, y.dtype):
             raise BadInput(
-                f"step makes {y.dtype}{list(y.shape)} of x{jax.tree_util.keystr(path)}, which is"
-                f" {x.dtype}{list(x.shape)}; it must stay what it is"
+                f"step returns x{jax.tree_util.keystr(path)} as {y.dtype}{list(y.shape)}, and"
+                f" received {x.dtype}{list(x.shape)}; it must keep the dtype and the shape"
             )
 
 
@@ -265,13 +270,15 @@ def arrays(what: str, tree: Any, /) -> Any:
             return _strong(jnp.asarray(leaf))
         except (TypeError, ValueError) as error:
             name = f"{what}{jax.tree_util.keystr(path)}"
-            raise BadInput(f"{name} is a {type(leaf).__name__}, not an array") from error
+            raise BadInput(
+                f"{name} is a {type(leaf).__name__}, not an array; give arrays or numbers"
+            ) from error
 
     return jax.tree_util.tree_map_with_path(one, tree)
 
 
 def check_steps(n: object, rows: Any, /) -> int:
-    """Return the number of steps; raises BadInput if it is invalid or differs from that of rows."""
+    """Return n; raises BadInput if it is invalid, or if there are not n rows."""
     if not is_whole(n) or not 0 <= n <= MAX_STEPS:
         raise BadInput(f"n = {n!r}; it must be a whole number of steps, below 2**31")
     for path, leaf in jax.tree.leaves_with_path(rows):
@@ -303,7 +310,7 @@ def zeros(leaves: Sequence[Any], /) -> Leaves:
 
 
 def is_key(leaf: Any, /) -> bool:
-    """Return whether an array holds keys of random numbers."""
+    """Return whether an array contains keys of random numbers."""
     return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
@@ -314,7 +321,7 @@ def nbytes_of(leaf: Any, /) -> int:
 
 
 def plain(leaves: Sequence[Any], /) -> Leaves:
-    """Return arrays that NumPy has; keys of random numbers become their integers."""
+    """Return the arrays, with keys of random numbers as the integers that NumPy can store."""
     return [jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves]
 
 
@@ -324,19 +331,20 @@ def plain_shape(leaf: Any, /) -> Any:
 
 
 def bits_of(leaf: Any, /) -> NDArray[Any]:
-    """Return an array with a dtype that NumPy has, without a copy if JAX allows it."""
+    """Return the bits of an array in a dtype of NumPy, without a copy if JAX allows it."""
     array = np.asarray(*plain([leaf]))
     return array if array.dtype.kind in "biufc" else array.view(f"u{array.dtype.itemsize}")
 
 
 def array_of(old: Any, bits: Any, /, *, may_alias: bool = True) -> Any:
-    """Return the array like `old` that has these bits; on the CPU it may share their memory."""
+    """Return an array like `old` with these bits. On the CPU it may share their memory."""
     if is_key(old):
         return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(old))
-    place = old.sharding if old.committed else None  # functions are compiled anew for the other
-    return jax.device_put(bits.view(old.dtype), place, may_alias=may_alias)
+    # If it were committed and `old` were not, or vice versa, functions would be compiled again.
+    device = old.sharding if old.committed else None
+    return jax.device_put(bits.view(old.dtype), device, may_alias=may_alias)
 
 
 def _strong(leaf: Any) -> Any:
-    """Return an array whose dtype does not yield to others, as that of a Python number does."""
+    """Return an array with a fixed dtype. JAX adapts the dtype of a Python number to others."""
     return lax.convert_element_type(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf

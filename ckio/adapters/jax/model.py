@@ -1,6 +1,7 @@
-"""Models of JAX, which ckio plans, runs, and resumes after a kill.
+"""Models in JAX that ckio plans, runs, and resumes after a kill.
 
-`JaxModel` is a loop in blocks of steps; `PartitionedModel` has a step in two halves, and tapes.
+A `JaxModel` is a loop in blocks of steps, without tapes. The step of a `PartitionedModel` consists
+of a forward and a backward function, and its tape is stored.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -39,11 +40,11 @@ from ckio.model.arrays import Array, Arrays, as_bytes, empty
 class JaxModel:
     """A model whose step is a block of `segment` iterations of a loop in JAX.
 
-    A block is one compiled function. Recording a step only stores its first state, because
-    reversing the step runs it forward once more inside JAX. Therefore a model has no tapes to
-    store, and its planner must be one of restart data. Restart data are the arrays of a state. They
-    are stored in memory of the host without a copy, because arrays of JAX are never changed. A
-    checkpoint of the adjoint contains J and the cotangents of x, parameters and rows.
+    A block is one compiled function. To record a step, the model only keeps its first state,
+    because the reverse of the step runs it forward once more inside JAX. Therefore this model has
+    no tapes to store, and its planner must store restart data only. Restart data are the arrays of
+    a state. A level in memory of the host stores them without a copy, because arrays of JAX never
+    change. A checkpoint of the adjoint contains J and the cotangents of x, parameters and rows.
 
     Controls are the real and complex arrays of x_0, parameters and rows. An array is named by its
     path in the tree, for example "x.u", "params.k" or "xs".
@@ -69,21 +70,26 @@ class JaxModel:
     n : int
         Total number of iterations. The last step may have fewer of them than the others.
     params, xs : pytree of arrays, optional
-        Parameters and rows of `checkpointed_scan`.
+        The parameters and rows of `checkpointed_scan`.
     segment : int or "auto"
-        Iterations of a step.
+        Number of iterations of a step, as in `checkpointed_scan`.
     on_step : callable, optional
-        Called after each step of either sweep with the step that is reached.
+        Is called after each step of both sweeps with the number of the step that is reached.
 
     Attributes
     ----------
     steps : int
         Number of steps, which are blocks of iterations.
+    control, gradient : mapping of str to array
+        The controls, and the derivatives of J with respect to them. Change the arrays of `control`
+        in place, before the first step.
+    functional : float
+        J at the end of the forward sweep.
 
     Raises
     ------
     BadInput
-        An argument is invalid, as for `checkpointed_scan`, or J is no real number.
+        An argument is invalid, as for `checkpointed_scan`, or J is not a real number.
     """
 
     def __init__(
@@ -101,12 +107,15 @@ class JaxModel:
     ) -> None:
         x, params, xs = arrays("x0", x0), arrays("params", params), arrays("xs", xs)
         if check_steps(n, xs) == 0:
-            raise BadInput("JaxModel: n = 0; there has to be an iteration")
+            raise BadInput("JaxModel: n = 0; it must be a number of iterations >= 1")
         self._blocks = blocks_of(step, Shapes.of(x, params, xs), int(n), segment)
         self.steps, self.on_step = self._blocks.count, on_step
         j = jax.eval_shape(functional, self._blocks.shapes.x)
         if j.shape or not jnp.issubdtype(j.dtype, jnp.floating):
-            raise BadInput(f"JaxModel: J is {j.dtype}{list(j.shape)}, not a real number")
+            raise BadInput(
+                f"JaxModel: J is {j.dtype}{list(j.shape)}, not a real number; let functional(x)"
+                " return a scalar"
+            )
         self._advance, self._reverse, self._seed = _compiled(self._blocks, functional)
 
         trees = {"x": x, "params": params, "xs": xs}
@@ -120,12 +129,12 @@ class JaxModel:
         self._control = Arrays({name: np.array(leaf) for name, leaf in leaves if is_smooth(leaf)})
         self._names = names["x"]
         self._j = j.dtype
-        self._state: Leaves | None = None  # until x_0 is made of the controls
+        self._state: Leaves | None = None  # None until x_0 is made from the controls
         self._given = Given([], [])
-        self._kept: dict[int, Leaves] = {}  # the first states of recorded steps
-        self._late: int | None = None  # a recorded step that the state has not made yet
-        self._farthest: tuple[int, Leaves | None] = (-1, None)  # None: that step was put off
-        self._adjoint: tuple[Back, Any] | None = None  # cotangents and J, once it has started
+        self._recorded: dict[int, Leaves] = {}  # the first states of recorded steps
+        self._late: int | None = None  # a recorded step that has not been computed yet
+        self._farthest: tuple[int, Leaves | None] = (-1, None)  # None: that step was not computed
+        self._adjoint: tuple[Back, Any] | None = None  # cotangents and J, or None before its start
 
     @property
     def control(self) -> Arrays:
@@ -150,8 +159,8 @@ class JaxModel:
                 named += [(f"bar.{name}", array) for name, array in self._control.items()]
             case Kind.TAPE:
                 raise UnsupportedKind(
-                    f"{key}: a model of JAX has no tapes to store; plan with one that stores"
-                    " restart data alone, such as hrevolve"
+                    f"{key}: a JaxModel has no tapes to store; use a planner that stores restart"
+                    " data only, for example hrevolve"
                 )
         return tuple(field_of(name, it) for name, it in named)
 
@@ -164,19 +173,19 @@ class JaxModel:
         return end
 
     def record(self, begin: int, end: int, /) -> int:
-        end, self._kept = min(end, self.steps), {}
+        end, self._recorded = min(end, self.steps), {}
         for i in range(begin, end):
-            self._kept[i] = self._now()
-            self._late = i  # whoever needs what comes after it computes it then
+            self._recorded[i] = self._now()
+            self._late = i  # x_{i+1} is computed only if it is needed
             self._came(i, i + 1)
         return end
 
     def reverse(self, begin: int, end: int, /) -> None:
         back, j = self._started(end)
         for i in reversed(range(begin, end)):
-            if i not in self._kept:
-                raise RunFailed(f"no tape of step {i} is held; record it before")
-            back = self._reverse(self._kept.pop(i), self._given, i, back)
+            if i not in self._recorded:
+                raise RunFailed(f"step {i} is not recorded; record it before it is reversed")
+            back = self._reverse(self._recorded.pop(i), self._given, i, back)
             self._adjoint = back, j
             self._report(i)
 
@@ -195,7 +204,7 @@ class JaxModel:
         return frozenset((Kind.RESTART,))
 
     def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
-        return self.dump(key)  # what JAX has computed it does not change any more
+        return self.dump(key)  # without a copy, because arrays of JAX never change
 
     def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
         self._check_layout(key, layout)
@@ -211,7 +220,10 @@ class JaxModel:
 
     def _check_layout(self, key: Key, layout: Layout) -> None:
         if layout != self.layout(key):
-            raise BadInput(f"{key} does not fit this model; was it written with other options?")
+            raise BadInput(
+                f"{key} does not fit this model; make the model with the options of the run that"
+                " wrote it"
+            )
 
     def _adopt(self, key: Key, filled: Sequence[Array]) -> None:
         first = self._now(late=self._adjoint is None and self._farthest[1] is None)
@@ -230,7 +242,7 @@ class JaxModel:
                 self._state, self._late = list(map(array_of, first, filled)), None
 
     def _now(self, *, late: bool = True) -> Leaves:
-        """Return the state, or x_0; does a recorded step that was put off."""
+        """Return the state, which is x_0 at first. If `late`, compute a recorded step before."""
         if self._state is None:
             values = iter([jnp.array(array) for array in self._control.values()])
             x, params, rows = (
@@ -246,7 +258,7 @@ class JaxModel:
         return self._state
 
     def _came(self, begin: int, end: int) -> None:
-        """Note where the state is, and say so."""
+        """Remember the farthest state, and report the steps."""
         if end > self._farthest[0] and self._adjoint is None:
             state = None if self._late is not None else self._now()
             self._farthest = (end, state)
@@ -259,15 +271,15 @@ class JaxModel:
             self.on_step(i)
 
     def _started(self, n: int | None) -> tuple[Back, Any]:
-        """Return the adjoint; if it has not started, as it starts at the farthest state, x_n."""
+        """Return the adjoint and J. If it has not started, it starts at the farthest state, x_n."""
         if self._adjoint is not None:
             return self._adjoint
         self._now()
         reached, state = self._farthest
         if n not in (None, reached):
             raise RunFailed(
-                f"the adjoint cannot start at step {n}: the forward has come to {reached}, and J is"
-                " known only where it ends"
+                f"the adjoint cannot start at step {n}: the forward sweep has reached step"
+                f" {reached}, and J is known only at its end; reverse from step {reached}"
             )
         assert state is not None
         j, bar = self._seed(smooth(state), state)
@@ -281,7 +293,7 @@ class JaxModel:
 def _compiled(
     blocks: LoopBlocks, functional: Callable[[Any], Any]
 ) -> tuple[Callable[..., Any], ...]:
-    """Compile forward over blocks, back over one, and J with its derivative."""
+    """Compile the advance over blocks, the reverse of one, and J with its derivative."""
 
     def j(moving: Leaves, state: Leaves) -> Any:
         return functional(jax.tree.unflatten(blocks.shapes.trees[0], merged(state, moving)))
@@ -301,10 +313,11 @@ class PartitionedModel:
     """A model whose tapes contain the values that a `Partition` of its step stores.
 
     The gradient is taken with respect to all real and complex arrays of x_0. A parameter is an
-    array of the state that no step overwrites; it is in no checkpoint. Every schedule calls the
-    same two compiled functions on the same arrays, so the gradient has the same bits if these
-    functions return the same bits in each call. JAX does not guarantee this on a CPU: adjoints of a
-    larger step differed by rounding from call to call, as those of `jax.vjp` do.
+    array of the state that no step overwrites, and it is not stored in checkpoints. Every schedule
+    calls the same two compiled functions on the same arrays. Therefore the gradient has the same
+    bits for all schedules if these functions return the same bits in each call. JAX does not
+    guarantee this on a CPU: the adjoints of a larger step differed by rounding from call to call,
+    and those of `jax.vjp` do, too.
 
     >>> from ckio.analysis.partitioned import partition
     >>> x = {"u": jnp.array([1.0, 2.0]), "k": jnp.array([0.5, 0.25])}
@@ -319,14 +332,27 @@ class PartitionedModel:
     Parameters
     ----------
     halves : Partition
-        The partition of a traced step. All processes of one run need the same one, so it must be
-        chosen by bytes, or by declared seconds.
+        The partition of a traced step. All processes of one run need the same partition, so it must
+        be chosen by bytes, or by declared seconds, not by measured ones.
     state : mapping of str to array
         Initial state x_0, which is copied.
     functional : callable
-        J(x_n), from the dict of arrays to a real number, computed by functions of JAX.
+        J(x_n), a real number, as a function of the dict of arrays, computed by functions of JAX.
     on_step : callable, optional
-        Called after each step of either sweep with the step that is reached.
+        Is called after each step of both sweeps with the number of the step that is reached.
+
+    Attributes
+    ----------
+    control, gradient : mapping of str to array
+        The controls, and the derivatives of J with respect to them. Change the arrays of `control`
+        in place, before the first step.
+    functional : float
+        J at the end of the forward sweep.
+
+    Raises
+    ------
+    BadInput
+        J is not a real number.
     """
 
     def __init__(
@@ -348,16 +374,19 @@ class PartitionedModel:
         cotangent = {name: after[name] for name in smooth}
         j = jax.eval_shape(functional, after)
         if j.shape or not jnp.issubdtype(j.dtype, jnp.floating):
-            raise BadInput(f"PartitionedModel: J is {j.dtype}{list(j.shape)}, not a real number")
+            raise BadInput(
+                f"PartitionedModel: J is {j.dtype}{list(j.shape)}, not a real number; let"
+                " functional(x) return a scalar"
+            )
         self._like = {
             Kind.RESTART: {name: after[name] for name in halves.program.overwritten},
             Kind.TAPE: tape,
             Kind.ADJOINT: {**cotangent, "functional J": jnp.zeros((), j.dtype)},
         }
-        self._state: dict[str, Any] = {}  # until x_0 is made of the controls
+        self._state: dict[str, Any] = {}  # empty until x_0 is made from the controls
         self._farthest: tuple[int, Values] = (-1, {})
         self._tapes: dict[int, Values] = {}
-        self._adjoint: dict[str, Any] = {}  # the cotangent and J, once the adjoint has started
+        self._adjoint: dict[str, Any] = {}  # the cotangent and J; empty before the adjoint starts
 
     @property
     def control(self) -> Arrays:
@@ -385,7 +414,7 @@ class PartitionedModel:
         self._start_adjoint(end)
         for i in reversed(range(begin, end)):
             if i not in self._tapes:
-                raise RunFailed(f"no tape of step {i} is held; record it, or read it, before")
+                raise RunFailed(f"no tape of step {i} is stored; record the step, or read the tape")
             j = self._adjoint["functional J"]
             back = self.halves.backward(self._tapes.pop(i), self._cotangent(), self._known())
             self._adjoint = {**back, "functional J": j}
@@ -406,7 +435,9 @@ class PartitionedModel:
     @contextmanager
     def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
         if layout != self.layout(key):
-            raise BadInput(f"{key} does not fit this model; was its step partitioned otherwise?")
+            raise BadInput(
+                f"{key} does not fit this model; use the partition of the run that wrote it"
+            )
         filled = [empty(field.shape, field.dtype) for field in layout]
         yield [as_bytes(array) for array in filled]
         like = self._like[key.kind]
@@ -420,7 +451,7 @@ class PartitionedModel:
                 self._adjoint = read
 
     def _known(self) -> dict[str, Any]:
-        """Return the state; x_0 where there is none yet."""
+        """Return the state, which is x_0 at first."""
         if not self._state:
             controls = {name: jnp.array(x) for name, x in self._control.items()}
             self._state = {**self._first, **controls}
@@ -429,7 +460,7 @@ class PartitionedModel:
 
     def _forward(self, begin: int, end: int, *, keep: bool) -> int:
         self._known()
-        # One compiled function, whether its tape is kept or not: x_n is the same to the last bit.
+        # Advance and record call one compiled function, so that x_n has the same bits in both.
         for i in range(begin, end):
             self._state, tape = self.halves.forward(self._state)
             if keep:
@@ -459,15 +490,15 @@ class PartitionedModel:
         self._known()
         if self._farthest[0] != n:
             raise RunFailed(
-                f"the adjoint cannot start at step {n}: the forward has come to"
-                f" {self._farthest[0]}, and J is known only where it ends"
+                f"the adjoint cannot start at step {n}: the forward sweep has reached step"
+                f" {self._farthest[0]}, and J is known only at its end; reverse from that step"
             )
         self._adjoint, self._farthest = self._seed(), (n, {})
 
 
 @lru_cache(maxsize=8)
 def _differentiated(functional: Callable[[Any], Any]) -> Callable[[Values, Values], Any]:
-    """Compile J and its derivatives by the first arrays, once for all models that have it."""
+    """Compile J and its derivatives with respect to the first argument, once for each J."""
 
     def of(moving: Values, state: Values) -> Any:
         return functional({**state, **moving})

@@ -1,4 +1,4 @@
-"""A schedule as a table, whose rows both sweeps of a gradient perform one after the other."""
+"""A schedule as a table. The sweeps of a gradient perform its rows one after the other."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ from ckio.schedule import Schedule
 from ckio.schedule.replay import validate
 
 Slot = tuple[int, int]
-"""The number of a level, and that of the block whose first state lies there."""
-
+"""The number of a level, and the number of the block whose first state is stored there."""
 
 ABSENT: Final = -1
+"""The value of a part that a row does not have."""
 
 
 class SweepRow(NamedTuple):
@@ -28,11 +28,11 @@ class SweepRow(NamedTuple):
     read : int
         The number of the access that reads a state, or ABSENT.
     begin, end : int
-        The blocks to advance over; none if they are equal.
+        Advance from the first state of block `begin` to that of block `end`; equal for no advance.
     write : int
         The number of the access that writes the state, or ABSENT.
     reverse : int
-        The block to reverse, at whose first state this is, or ABSENT.
+        The block to reverse from its first state, or ABSENT.
     """
 
     read: int = ABSENT
@@ -43,12 +43,12 @@ class SweepRow(NamedTuple):
 
 
 _AFTER_ALL: Final = len(SweepRow._fields)
-"""A part that none comes after, so that the next one begins a row."""
+"""A number after that of every part, so that the next part begins a new row."""
 
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The two sweeps of a gradient; the forward sweep ends at the last block.
+    """The two sweeps of a gradient. The forward sweep ends at the first state of the last block.
 
     Attributes
     ----------
@@ -81,14 +81,14 @@ def plan(
     """Plan the gradient of `count` blocks whose states have `nbytes` bytes each.
 
     `seconds` is called only if the levels have prices. It returns the seconds of a block, forward
-    and back. Raises NoSchedule, and BadInput for a planner that stores anything but states.
+    and back. Raises NoSchedule, and BadInput for a planner that stores tapes or adjoints.
     """
     priced = any(level.write != FREE or level.read != FREE for level in platform.levels)
     advance, reverse = seconds() if priced else (1.0, 3.0)
     chain = Chain(
         steps=count,
         advance=advance,
-        record=0.0,  # only the state is kept; what its steps need is computed where it is reversed
+        record=0.0,  # a record only keeps the state, because the reverse computes the tapes itself
         reverse=reverse,
         restart=nbytes,
         tape=nbytes,
@@ -102,25 +102,26 @@ def plan(
 
 
 class _RowWriter:
-    """The rows of a schedule, as far as it has been read.
+    """The rows of a schedule up to the action that was read last.
 
-    A Record only marks the state that a block starts from. So the state may be one block behind the
-    schedule's; it catches up where the next one is needed.
+    A Record only marks the state at which a block begins. Therefore the state may be one block
+    behind that of the schedule. The missing block is computed when its result is needed.
 
-    [Write x_0, Advance(0, 2), Record(2, 3), Reverse(2, 3), Read x_0, Advance(0, 1), Record(1, 2),
-    Reverse(1, 2), ...] are the rows (write by access 0), (advance 0 to 2), and, on the way back,
-    (reverse 2), (read by access 1, advance 0 to 1, reverse 1), ...
+    For example, the schedule [Write x_0, Advance(0, 2), Record(2, 3), Reverse(2, 3), Read x_0,
+    Advance(0, 1), Record(1, 2), Reverse(1, 2), ...] has the forward rows (write by access 0),
+    (advance 0 to 2), and the reverse rows (reverse 2), (read by access 1, advance 0 to 1,
+    reverse 1), ...
     """
 
     def __init__(self, planner: object) -> None:
         self._planner, self._at = planner, 0
         self._rows: list[SweepRow] = []
-        self._part = _AFTER_ALL  # of the last row, the last part that is there
+        self._part = _AFTER_ALL  # the number of the last part in the last row
         self._slots: list[Slot] = []
         self._drops: list[tuple[Slot, ...]] = []
 
     def plan(self, schedule: Schedule, platform: Platform) -> SweepPlan:
-        turn: tuple[int, int] | None = None  # the rows and accesses of the way forward
+        turn: tuple[int, int] | None = None  # the numbers of rows and accesses of the forward sweep
         for action in schedule.actions:
             match action:
                 case Advance(_, end):
@@ -141,8 +142,8 @@ class _RowWriter:
                     self._drops[-1] += ((level, step),)
                 case _:
                     raise BadInput(
-                        f"planner {self._planner!r}: {action}; a block of steps keeps no tape: use"
-                        " a planner that stores restart data alone, such as hrevolve"
+                        f"planner {self._planner!r}: {action}; a block of steps stores no tape: use"
+                        " a planner that stores restart data only, for example hrevolve"
                     )
         assert turn is not None, "a schedule that was validated reverses its last step"
         rows, slots = tuple(self._rows), tuple(self._slots)
@@ -161,7 +162,7 @@ class _RowWriter:
         return len(self._slots) - 1
 
     def _add(self, **parts: int) -> None:
-        """Add parts to the last row, or to a new one where they come before what is there."""
+        """Add parts to the last row, or to a new row if the last has the same or a later part."""
         part = SweepRow._fields.index(min(parts, key=SweepRow._fields.index))
         if part <= self._part:
             self._rows.append(SweepRow())

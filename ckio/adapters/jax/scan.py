@@ -1,9 +1,9 @@
-"""`jax.lax.scan` over a state, whose reverse mode stores states on the levels of a platform.
+"""A loop like `jax.lax.scan` over a state. Its reverse mode stores states on a platform's levels.
 
-Both sweeps of a gradient go through the rows of a `SweepPlan`. Outside `jax.jit` Python does this
-and calls compiled blocks. I/O then overlaps with computation: a state is written while JAX computes
-the next block, and read while JAX reverses the block before it. Inside `jax.jit` a loop of XLA goes
-through the rows, and calls Python only to store and to fetch states.
+Both sweeps of a gradient perform the rows of a `SweepPlan`, one after the other. Outside `jax.jit`,
+Python does this and calls compiled blocks. I/O then overlaps with computation: a state is written
+while JAX computes the next block, and read while JAX reverses the previous block. Inside `jax.jit`,
+a loop of XLA performs the rows, and calls Python only to store and fetch states.
 """
 
 import threading
@@ -63,11 +63,11 @@ def checkpointed_scan(
     planner: str | Planner = "hrevolve",
     segment: int | str = "auto",
 ) -> Any:
-    """Return x_n after n steps from x_0; `jax.grad` of it stores states on levels, not in JAX.
+    """Return x_n, n steps after x_0. Its gradient by `jax.grad` stores states on levels.
 
     If no derivative is taken, this is a plain loop in XLA. For reverse mode, the steps are grouped
-    into blocks. A schedule says which first states of blocks are stored on which level, and which
-    are computed again. You can call this function inside `jax.jit` and outside, and under
+    into blocks. A schedule decides which first states of blocks are stored on which level, and
+    which are computed again. You can call this function inside `jax.jit` and outside, and under
     `jax.vmap`, which computes one gradient after the other. There is no forward mode and no second
     derivative.
 
@@ -81,30 +81,32 @@ def checkpointed_scan(
     ----------
     step : callable
         `step(x, params, i)`, or with `xs` `step(x, params, i, row)`. It returns x_{i+1}, a pytree
-        with the shapes and dtypes of x_i. A new function object is compiled again.
+        with the shapes and dtypes of x_i. Each new function object is compiled separately.
     x0 : pytree of arrays
         Initial state, of any dtype. Arrays that are neither real nor complex have no gradient.
     n : int
-        Number of steps.
+        Number of steps, less than 2**31.
     params : pytree of arrays, optional
         Arrays that all steps read, with a gradient. Other arrays that a step uses are constants.
     xs : pytree of arrays, optional
-        Rows: step i reads row i of each array.
+        Arrays whose first axis is the step: step i reads row i of each. They have a gradient, too.
     platform : Platform, optional
         The levels; by default one level in memory. Capacities apply to each gradient separately.
-        Files are removed when the gradient is done. If levels have prices, blocks are timed.
+        Files are removed when the gradient is done. If the levels have prices, the time of a block
+        is measured.
     planner : str or callable, optional
         A planner that stores no tapes, or its name.
     segment : int or "auto", optional
-        Steps of a block. All states of a block are in JAX's memory while it is reversed; "auto"
-        chooses the block so that they take at most 16 MiB.
+        Number of steps of a block. All states of a block are in JAX's memory while it is reversed;
+        "auto" chooses the length so that they take at most 16 MiB.
 
     Raises
     ------
     BadInput
-        The step returns another structure, shape or dtype, or an argument is invalid.
+        The step returns a structure, shape or dtype that differs from that of x, or an argument is
+        invalid.
     NoSchedule
-        A gradient is computed, and not even one state fits on the levels.
+        A gradient is computed, but not even one state fits on the levels.
     StorageError
         A level failed. Inside `jax.jit` this is a JaxRuntimeError with the error in its message.
         All files are removed.
@@ -115,14 +117,14 @@ def checkpointed_scan(
         return x
     blocks = blocks_of(step, Shapes.of(x, params, xs), n, segment)
     given = Given(jax.tree.leaves(params), jax.tree.leaves(xs))
-    make: Any = _loop  # which hashes its arguments
+    make: Any = _loop  # mypy cannot see that the arguments of a cached function are hashable
     loop = make(blocks, MEMORY if platform is None else platform, planner)
     return jax.tree.unflatten(jax.tree.structure(x), loop(jax.tree.leaves(x), given))
 
 
 @lru_cache(maxsize=64)
 def _loop(blocks: LoopBlocks, platform: Platform, planner: str | Planner) -> Callable[..., Leaves]:
-    """Return the loop with its derivative, compiled once for all calls that are alike."""
+    """Return the loop with its derivative, compiled once for all calls with equal arguments."""
     sweeps = Sweeps(blocks, platform, planner)
     loop: Any = jax.custom_vjp(jax.jit(lambda x, given: blocks.advance(x, given, 0, blocks.count)))
     one_by_one: Any = jax.custom_batching.sequential_vmap
@@ -156,11 +158,11 @@ class Turn(NamedTuple):
     Attributes
     ----------
     token
-        The `StoredStates` of the gradient, or in a compiled program its number.
+        The `StoredStates` of the gradient. In a compiled program it is the gradient's number.
     x : list of arrays
         The state.
     back : Back
-        Cotangents; on the way forward there are none.
+        Cotangents; the forward sweep has none.
     """
 
     token: Any
@@ -170,7 +172,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class Sweeps:
-    """The two sweeps of a gradient, with a plan that is computed when it is first needed."""
+    """The two sweeps of a gradient. Their plan is computed when it is first needed."""
 
     blocks: LoopBlocks
     platform: Platform
@@ -183,13 +185,13 @@ class Sweeps:
         return plan(blocks.count, max(1, blocks.nbytes), self.platform, self.planner, seconds)
 
     def forward(self, way: "_Way", x: Leaves, given: Given, /) -> tuple[Leaves, Any]:
-        """Return x_n, and what the way back needs."""
+        """Return x_n, and the residuals that the reverse sweep needs."""
         token, last = self._to_last(way, x, given)
         count = self.blocks.count
         return way.advance(last, given, count - 1, count), (way.waiting(token), last, x, given)
 
     def backward(self, way: "_Way", residuals: Any, x_bar: Leaves, /) -> tuple[Leaves, Given]:
-        """Return the cotangents of x_0 and of what is given."""
+        """Return the cotangents of x_0, and of the parameters and rows."""
         token, last, x, given = residuals
         if self.plan.slots:
             token, last = way.taken(token, last, lambda: self._to_last(way, x, given))
@@ -201,7 +203,7 @@ class Sweeps:
         return x_0, Given(params, rows)
 
     def _to_last(self, way: "_Way", x: Leaves, given: Given) -> tuple[Any, Leaves]:
-        """Go forward to the first state of the last block."""
+        """Advance to the first state of the last block."""
         token = way.begin(self.plan) if self.plan.slots else np.int32(0)
         end = self._sweep(way, self.plan.forward, given, Turn(token, x, Back([], [], [])))
         return end.token, end.x
@@ -223,18 +225,21 @@ class Sweeps:
 
 
 _After = Callable[[SweepRow, SweepRow, Turn], Turn]
-"""From a row, and which of its parts are there, to the carry after it."""
+"""A function of a row, of flags which of its parts exist, and of the values before the row.
+
+It returns the values after the row.
+"""
 
 
 class _InsideXla:
-    """The way of a compiled program: a loop over the table, and callbacks that store and fetch."""
+    """Sweeps in a compiled program: a loop over the table, and callbacks that store and fetch."""
 
     def __init__(self, blocks: LoopBlocks, /) -> None:
         self.advance, self.reverse = blocks.advance, blocks.reverse
         self._like = [plain_shape(leaf) for leaf in blocks.shapes.leaves[0]]
 
     def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Turn, /) -> Turn:
-        """Go through all rows; a part that is in all of them, or in none, needs no condition."""
+        """Perform all rows. A part that all rows have, or none, is compiled without a condition."""
         if not rows:
             return begin
         table = np.array(rows, np.int32)
@@ -260,7 +265,7 @@ class _InsideXla:
         return number
 
     def taken(self, number: Any, last: Leaves, again: Callable[[], Any], /) -> tuple[Any, Leaves]:
-        """Begin the way back of a gradient; one that nothing waits for any more is begun anew."""
+        """Begin the reverse sweep. If the stored states are gone, run the forward sweep again."""
 
         def anew(_: Any) -> tuple[Any, Leaves]:
             number, last = again()
@@ -284,15 +289,15 @@ class _InsideXla:
 
 
 class _OutsideXla:
-    """The way of Python: compiled blocks, and levels that are used while JAX computes."""
+    """Sweeps in Python: compiled blocks, and levels that are used while JAX computes."""
 
     def __init__(self, blocks: LoopBlocks, /) -> None:
         self._advance, self._reverse = _compiled(blocks)
         self._length = blocks.length
-        self._late: list[Callable[[], None]] = []  # a write, until JAX has something else to do
+        self._late: list[Callable[[], None]] = []  # a write that waits until JAX computes again
 
     def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Turn, /) -> Turn:
-        """Go through all rows; levels are closed where something fails or is interrupted."""
+        """Perform all rows. If one fails or is interrupted, close the levels."""
         at = begin
         try:
             for row in rows:
@@ -315,7 +320,7 @@ class _OutsideXla:
         return again() if states is None else (states, last)
 
     def owned(self, back: Back, /) -> Back:
-        """Return copies: cotangents are used up."""
+        """Return copies, because the compiled functions overwrite the cotangents."""
         return jax.tree.map(jnp.array, back)  # type: ignore[no-any-return]
 
     def advance(self, x: Leaves, given: Given, begin: Any, end: Any, /) -> Leaves:
@@ -324,7 +329,7 @@ class _OutsideXla:
         return after
 
     def reverse(self, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
-        _wait(back)  # or all states would be read before one is needed
+        _wait(back)  # otherwise all states would be read before they are needed
         return self._reverse(self._length(number), x, given, number, back)
 
     def put(self, states: StoredStates, access: int, x: Leaves, /) -> StoredStates:
@@ -334,7 +339,7 @@ class _OutsideXla:
 
     def get(self, states: StoredStates, access: int, old: Leaves, /) -> tuple[Any, Leaves]:
         self._write()
-        pairs = zip(old, states.get(access), strict=True)  # in copies: JAX holds on to memory
+        pairs = zip(old, states.get(access), strict=True)  # copied, because JAX keeps the memory
         return states, [array_of(leaf, bits, may_alias=False) for leaf, bits in pairs]
 
     def _write(self) -> None:
@@ -346,16 +351,16 @@ _Way = _InsideXla | _OutsideXla
 
 
 class _Waiting:
-    """A gradient that waits for its way back, as long as somebody may ask for that.
+    """A gradient that waits for its reverse sweep, as long as JAX can still request it.
 
-    JAX carries it along in the structure of what the way back needs, because it holds no arrays.
+    JAX keeps this object in the structure of the residuals, because it contains no arrays.
     """
 
     def __init__(self, states: Any, /) -> None:
         self._states = [states]
 
     def take(self) -> Any:
-        """Return the states that were stored; None if they have been taken."""
+        """Return the stored states, or None if an earlier call has taken them."""
         try:
             return self._states.pop()
         except IndexError:
@@ -367,18 +372,19 @@ jax.tree_util.register_pytree_node(_Waiting, lambda it: ((), it), lambda it, _: 
 
 @lru_cache(maxsize=64)
 def _compiled(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., Back]]:
-    """Compile forward over blocks, and back over one, which uses up the cotangents it is given.
+    """Compile the advance over blocks and the reverse of one block.
 
-    Back is compiled for each length: a program for two of them takes the memory of both.
+    The reverse overwrites the cotangents that it receives. It is compiled for each length of a
+    block, because one program for two lengths takes the memory of both.
     """
     back = jax.jit(blocks.reverse_of, static_argnums=0, donate_argnums=4)
     return jax.jit(blocks.advance), back
 
 
 def _measured(blocks: LoopBlocks) -> tuple[float, float]:
-    """Return the seconds of a block, forward and back: the least of three, of zeros.
+    """Return the seconds of a block, forward and back: the least of three runs with zeros.
 
-    They are taken in a thread of their own, because the caller may be tracing.
+    They are measured in a separate thread, because JAX may be tracing in this one.
     """
     seconds: list[float] = []
 
@@ -404,7 +410,7 @@ def _zero(leaf: Any) -> Any:
 
 
 def _least(call: Callable[[], Any]) -> float:
-    _wait(call())  # compiled now
+    _wait(call())  # compiles the function
     least = float("inf")
     for _ in range(3):
         start = time.perf_counter()
@@ -414,7 +420,7 @@ def _least(call: Callable[[], Any]) -> float:
 
 
 def _with_float0(leaves: tuple[Any, ...], bars: Leaves) -> Leaves:
-    """Return a cotangent for each leaf: nothing, as JAX writes it, where it has none."""
+    """Return a cotangent for each leaf; it has the dtype float0 if the leaf has no derivative."""
     smooth = iter(bars)
     return [
         next(smooth) if is_smooth(leaf) else np.zeros(leaf.shape, jax.dtypes.float0)

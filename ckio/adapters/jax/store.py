@@ -1,8 +1,8 @@
-"""States of a gradient on the levels of a platform, and gradients by number for callbacks.
+"""The states of a gradient on the levels of a platform, and gradients by number for callbacks.
 
-XLA may call a `GradientStore` from any of its threads. This module never calls JAX to compute,
-because a compiled function that is called from a callback may wait for a thread that waits for the
-callback.
+XLA may call a `GradientStore` from any of its threads. This module never calls a compiled function
+of JAX, because within a callback this could deadlock: the function may need a thread that waits for
+the callback.
 """
 
 import threading
@@ -18,9 +18,11 @@ from ckio.adapters.jax.plans import Slot, SweepPlan
 from ckio.adapters.scratch import Scratch
 
 WAITING: Final = 16
-"""Gradients that may wait for their reverse sweep; older ones repeat their forward sweep first."""
+"""Number of gradients that may wait for their reverse sweep. Older ones lose their states, and
+repeat their forward sweep."""
 
 GONE: Final = np.int32(-1)
+"""The number that replaces a gradient's number if its states are no longer stored."""
 
 
 class StoredStates:
@@ -37,12 +39,12 @@ class StoredStates:
 
     @property
     def waits(self) -> bool:
-        """Return whether the forward sweep is done and the reverse sweep has not begun."""
+        """Whether the forward sweep is done and the reverse sweep has not begun."""
         return self._accesses == self._plan.accesses_forward and not self.is_reversing
 
     @property
     def is_done(self) -> bool:
-        """Return whether the last access is done."""
+        """Whether the last access is done."""
         return self._accesses == len(self._plan.slots)
 
     def put(self, access: int, leaves: list[Any], /) -> None:
@@ -77,7 +79,7 @@ class StoredStates:
 
 
 class GradientStore:
-    """The unfinished gradients of compiled programs in this process; each has a number."""
+    """The unfinished gradients of compiled programs in this process, by number."""
 
     def __init__(self) -> None:
         self._gradients: dict[int, StoredStates] = {}
@@ -101,7 +103,7 @@ class GradientStore:
         return np.int32(number)
 
     def take(self, number: Any, /) -> Any:
-        """Begin the reverse sweep of a gradient; returns its number, or GONE."""
+        """Begin the reverse sweep of a gradient, and return its number or GONE."""
         with self._lock:
             states = self._gradients.get(int(number))
             if states is None or not states.waits:
@@ -110,23 +112,23 @@ class GradientStore:
         return np.int32(number)
 
     def claim(self, number: Any, /) -> StoredStates | None:
-        """Remove a gradient that waits for its reverse sweep, and return it, or None."""
+        """Remove and return a gradient that waits for its reverse sweep, or return None."""
         with self._lock:
             states = self._gradients.get(int(number))
             return self._gradients.pop(int(number)) if states is not None and states.waits else None
 
     def put(self, number: Any, access: Any, leaves: list[Any], /) -> Any:
-        """Perform a write; returns the number."""
+        """Perform a write, and return the number."""
         self._access(number, lambda states: states.put(int(access), leaves))
         return np.int32(number)
 
     def get(self, like: list[Any], number: Any, access: Any, /) -> tuple[Any, list[Any]]:
-        """Perform a read; returns the number, and leaves of these dtypes."""
+        """Perform a read, and return the number and leaves of the dtypes of `like`."""
         bits = self._access(number, lambda states: states.get(int(access)))
         return np.int32(number), [x.view(it.dtype) for x, it in zip(bits, like, strict=True)]
 
     def _access(self, number: Any, do: Callable[[StoredStates], Any]) -> Any:
-        """Do an access; the last one and one that fails end the gradient."""
+        """Perform an access. The gradient ends with its last access, or if an access fails."""
         states = self._gradients[int(number)]
         is_over = True
         try:

@@ -1,14 +1,14 @@
-"""Tapes of pyadjoint whose values are stored on the levels of a platform, by a schedule of ckio.
+"""Checkpoints of a pyadjoint tape on the levels of a platform, by a schedule of ckio.
 
     enable(tape, platform, steps=1000)
     for i in tape.timestepper(range(1000)):
         ...                                   annotated by pyadjoint as usual
 
-A time step of the tape is a step of the chain. The state from which it starts (pyadjoint's
-checkpointable state) is restart data x_i, and the inputs and outputs of its blocks are its tape
-t_i. pyadjoint calls four methods of the manager of its checkpoints. `Manager` implements them by
-the actions of a schedule, `TapeStorage` stores the checkpoints on the levels, and `steps` computes
-forward and reversed steps.
+A time step of the tape is a step of the chain. Its initial state (pyadjoint's checkpointable state)
+is restart data x_i, and the inputs and outputs of its blocks are its tape t_i. pyadjoint calls four
+methods of the manager of its checkpoints. `Manager` implements them by the actions of a schedule,
+`TapeStorage` stores the checkpoints on the levels, and the module `steps` computes and reverses
+steps.
 """
 
 from ckio.errors import BadInput

@@ -1,4 +1,4 @@
-"""The manager of the checkpoints of a tape, as pyadjoint calls it, by a schedule of ckio."""
+"""The manager of a tape's checkpoints. pyadjoint calls it, and it performs a schedule of ckio."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,11 +24,11 @@ from ckio.schedule import Schedule
 from ckio.schedule.replay import validate
 
 NAME: Final = "ckio"
-"""Of ckio's data on a tape."""
+"""The name of ckio's data on a tape."""
 
 FIRST: Final = 5
-"""Steps that are measured before anything is planned: the last of them is the first of a scheme of
-third order that starts from nothing that step 0 has made.
+"""Number of steps that are measured before the schedule is planned. The fifth step is the first one
+that is typical for a scheme of third order, because it uses no values that step 0 has computed.
 """
 
 
@@ -41,10 +41,10 @@ def enable(
     planner: Planner | str = hrevolve,
     chain: Chain | None = None,
 ) -> "Manager":
-    """Plan the checkpoints of a tape, and store them on the levels of a platform.
+    """Store the checkpoints of a tape on the levels of a platform, by a schedule of ckio.
 
-    Call this before anything is annotated. The levels are opened now. They are closed and their
-    files removed by `close()`, by `tape.clear_tape()`, or when the tape is deleted.
+    Call this before any block is annotated. It opens the levels. They are closed and their files
+    are removed by `close()`, by `tape.clear_tape()`, or when the tape is deleted.
 
     Parameters
     ----------
@@ -53,48 +53,57 @@ def enable(
     platform
         The levels. Its `working_memory` limits the bytes of tapes in memory.
     steps
-        Number of time steps of the loop over `tape.timestepper`; None if it is not known.
+        Number of time steps of the loop over `tape.timestepper`, or None if it is not known.
     planner
-        A planner or its name. If `steps` is None, the first evaluation is planned by `online`.
+        A planner or its name. If `steps` is None, the planner of the first evaluation is `online`.
     chain
-        Costs of steps and sizes of their checkpoints. Without it the first five steps are measured:
-        the sizes are those of their largest checkpoints, and the seconds are those of the fastest
-        step, also for recording and reversing.
+        Costs of steps in seconds, and sizes of their checkpoints in bytes. Without it the first
+        five steps are measured. The sizes are then those of their largest checkpoints. The costs of
+        a forward, a recorded and a reversed step are all the seconds of the fastest step.
+
+    Returns
+    -------
+    Manager
+        The manager of the checkpoints.
 
     Raises
     ------
     BadInput
-        The tape is not empty or has a manager, or an argument is invalid.
+        The tape is not empty or already has a manager, or an argument is invalid.
     StorageError
         A level cannot be opened.
     """
     if tape._checkpoint_manager is not None:  # noqa: SLF001  the only name it has
         raise BadInput(
-            "checkpoints of this tape are managed already: enable it once, on a new Tape()"
+            "checkpoints of this tape are managed already; call enable(...) once, on a new Tape()"
         )
     if len(tape.get_blocks()):
-        raise BadInput("something is annotated already: enable checkpoints on an empty tape first")
+        raise BadInput("blocks are annotated already; call enable(...) on an empty tape")
     if steps is not None and not (is_whole(steps) and steps >= 1):
         raise BadInput(f"steps = {steps!r}; it must be a whole number of at least 1, or None")
     if steps is not None and chain is not None and chain.steps not in (None, steps):
-        raise BadInput(f"steps = {steps}, but the chain has {chain.steps}")
+        raise BadInput(
+            f"steps = {steps}, but the chain has {chain.steps}; give both the same number"
+        )
     plan: Planner = registry.find("planners", planner) if isinstance(planner, str) else planner
     manager = Manager(tape, TapeStorage(Scratch(platform)), steps, plan, chain)
-    tape._package_data[NAME] = manager.storage  # noqa: SLF001  which is meant for packages
-    tape._checkpoint_manager = manager  # noqa: SLF001  as Tape.enable_checkpointing does
+    tape._package_data[NAME] = manager.storage  # noqa: SLF001  pyadjoint intends it for packages
+    tape._checkpoint_manager = manager  # noqa: SLF001  Tape.enable_checkpointing sets it, too
     return manager
 
 
 class Manager:
-    """The checkpoints of one tape; `enable` returns it.
+    """The manager of one tape's checkpoints, which `enable` returns.
+
+    It is also a context manager that calls `close`.
 
     Attributes
     ----------
     storage : TapeStorage
         The stored checkpoints.
     schedule : Schedule or None
-        The actions of an evaluation and a derivative. It is known from the fifth step on, or, if
-        the number of steps is not known, when the functional is evaluated again.
+        The actions of an evaluation and a derivative. It is None before the end of the fifth step.
+        If the number of steps is not known, it is None until the functional is evaluated again.
     """
 
     def __init__(
@@ -118,22 +127,27 @@ class Manager:
         self._back: Sequence[Action] = ()
         self._evaluated = False
         self._blocks.append_step()
-        tape.latest_checkpoint = float("inf")  # steps save what they take,
-        tape._eagerly_checkpoint_outputs = True  # noqa: SLF001  and what they make
+        tape.latest_checkpoint = float("inf")  # pyadjoint saves the inputs of each step
+        tape._eagerly_checkpoint_outputs = True  # noqa: SLF001  and its outputs
 
-    # What the tape asks for.
+    # Methods that the tape calls.
 
     def end_timestep(self, step: int, /) -> None:
-        """End an annotated step, and begin another one; raises BadInput, StorageError."""
+        """End an annotated step, and begin the next one; raises BadInput and StorageError."""
         if self._steps is not None:
-            raise BadInput("the loop goes on after its functional was evaluated; use a new tape")
+            raise BadInput(
+                "the loop makes another step after its functional was evaluated; use a new tape"
+            )
         if self._length is not None and step + 1 >= self._length:
-            raise BadInput(f"the loop makes more than the {self._length} steps it was said to make")
+            raise BadInput(
+                f"the loop makes more than the {self._length} steps that enable(...) received; give"
+                " it the number of steps, or None"
+            )
         self._annotated(step)
         self._blocks.append_step()
 
     def recompute(self, functional: Any = None) -> None:
-        """Evaluate everything for the values that the controls have now."""
+        """Evaluate all steps for the current values of the controls."""
         steps = self._taped()
         if functional is not None:
             self._pin([functional.block_variable])
@@ -142,7 +156,10 @@ class Manager:
     def evaluate_adj(self, last_block: int, markings: bool) -> None:
         """Evaluate the adjoints of all blocks, from the last to the first."""
         if last_block != 0:
-            raise BadInput("with checkpoints the adjoint of a tape is evaluated as a whole")
+            raise BadInput(
+                "the adjoint of a tape with checkpoints must be evaluated as a whole; use"
+                " last_block = 0"
+            )
         steps = self._taped()
         self._recover_controls(steps)
         if not self._evaluated:
@@ -152,10 +169,10 @@ class Manager:
             for action in self._back:
                 self._do(action, steps, bar, markings=markings)
 
-    # For its user.
+    # Methods for users.
 
     def close(self) -> None:
-        """Close the levels and remove their files; the tape cannot be evaluated any more."""
+        """Close the levels and remove their files. The tape cannot be evaluated afterwards."""
         self.storage.clear()
 
     def __enter__(self) -> Self:
@@ -169,12 +186,13 @@ class Manager:
     ) -> None:
         self.close()
 
-    # While the tape is recorded.
+    # The recording of the tape.
 
     def _annotated(self, step: int, *, last: bool = False) -> None:
-        """Do what is planned for a step that has just been annotated.
+        """Perform the planned actions for a step that has just been annotated.
 
-        There is no plan before the first steps show what steps are like: these are kept.
+        The schedule is planned when the first steps have been measured. Until then, all their
+        values stay in memory.
         """
         now = time.perf_counter()
         self._seconds.append(now - self._begun)
@@ -188,7 +206,7 @@ class Manager:
 
     @contextmanager
     def _unbroken(self) -> Iterator[None]:
-        """Let nothing be done any more after something has failed halfway."""
+        """Run a `with` block. If it fails halfway, the tape cannot be used any more."""
         self._check_sound()
         self._sound = False
         try:
@@ -196,9 +214,9 @@ class Manager:
         except LevelFull as error:
             if self._chain is not None:
                 error.args = (
-                    f"{error}. Planned are {self._chain.restart} bytes to start a step from, and"
-                    f" {self._chain.tape} for its tape: where later steps need more than the first"
-                    f" {FIRST}, say so with `chain`",
+                    f"{error}. The schedule is planned for {self._chain.restart} bytes of restart"
+                    f" data and {self._chain.tape} bytes of tape for each step; if later steps need"
+                    f" more than the first {FIRST}, give enable(...) their sizes in `chain`",
                 )
             raise
         self._sound = True
@@ -208,7 +226,7 @@ class Manager:
             raise BadInput("a checkpoint of this tape could not be stored; use a new tape")
 
     def _begin_recording(self, last: int) -> None:
-        """Plan, and catch up with the steps that have been annotated."""
+        """Plan the schedule, and perform its actions for the steps that have been annotated."""
         measured = _chain_of(self._blocks.steps, self._seconds, self._chain)
         if self._length is None:
             self._chain = measured.with_steps(1)
@@ -226,34 +244,37 @@ class Manager:
         self._held.release(kept)
 
     def _plan(self, chain: Chain) -> None:
-        """Plan all that is done when the number of steps is known."""
+        """Plan the forward and the reverse sweep when the number of steps is known."""
         platform = self.storage.scratch.platform
         schedule = self._planner(chain, platform)
         if validate(schedule, platform).adjoint != 0:
-            raise BadInput("the planner's schedule does not reverse all steps")
+            raise BadInput("the planner's schedule does not reverse all steps; use another planner")
         self._forward, self._back = split(schedule)
         self._chain, self.schedule = chain, schedule
 
-    # When it has been recorded.
+    # Evaluations after the recording.
 
     def _taped(self) -> TapeSteps:
-        """Return the steps; ends the recording if it still goes on."""
+        """Return the steps. If the recording has not ended, end it."""
         self.storage.check_open()
         if self._steps is None:
             self._steps = self._turn(len(self._blocks.steps))
             self._count, self._evaluated = len(self._blocks), True
         if self._tape.get_blocks() is not self._blocks or len(self._blocks) != self._count:
             raise BadInput(
-                "the tape has changed since it was first evaluated: annotate all functionals"
-                " before, and do not optimize a tape that has checkpoints"
+                "the tape has changed since it was first evaluated; annotate all functionals before"
+                " the first evaluation, and do not optimize a tape that has checkpoints"
             )
         return self._steps
 
     def _turn(self, length: int) -> TapeSteps:
-        """End the recording, where it shows how many steps there are."""
+        """End the recording, and return its steps, whose number is known now."""
         self._check_sound()
         if self._length not in (None, length):
-            raise BadInput(f"the loop made {length} steps; it was said to make {self._length}")
+            raise BadInput(
+                f"the loop made {length} steps, but enable(...) received steps = {self._length};"
+                " give it the right number"
+            )
         if self._recording is None:
             self._length = length
         self._annotated(length - 1, last=True)
@@ -277,7 +298,7 @@ class Manager:
         self._evaluated = True
 
     def _do(self, action: Action, steps: TapeSteps, bar: Any, *, markings: bool = False) -> None:
-        """Do one action of the schedule."""
+        """Perform one action of the schedule."""
         match action:
             case Advance(begin, end):
                 for step in range(begin, end):
@@ -302,13 +323,13 @@ class Manager:
                 assert_never(action)
 
     def _pin(self, variables: Iterable[Any]) -> None:
-        """Let these stay in memory from now on."""
+        """Keep the values of these variables in memory until the end."""
         new = set(variables) - self._pinned
         self._pinned |= new
         self._held.take(new)
 
     def _recover_controls(self, steps: TapeSteps) -> None:
-        """Compute the values of controls that blocks have made, as long as nobody has set them."""
+        """Compute the values of controls that are outputs of blocks and have not been set."""
         outputs = (it for block in self._blocks for it in block.get_outputs())
         lost = [it for it in outputs if it.is_control and it.checkpoint in (None, AWAY)]
         if not lost:
@@ -324,19 +345,19 @@ class Manager:
 
 
 def _tick(bar: Any) -> None:
-    """Show that a step is done; pyadjoint's bar that shows nothing is None."""
+    """Show in the progress bar that a step is done; None is a bar of pyadjoint that is off."""
     if bar is not None:
         bar.next()
 
 
-def _chain_of(steps: Sequence[Any], seconds: Sequence[float], said: Chain | None, /) -> Chain:
-    """Return the chain that was given, where it holds for these steps; otherwise a measured one.
+def _chain_of(steps: Sequence[Any], seconds: Sequence[float], given: Chain | None, /) -> Chain:
+    """Return the given chain, or else a chain measured from these steps.
 
-    Raises BadInput where they have more bytes than was said.
+    Raises BadInput if the steps have more bytes than the given chain states.
     """
-    if said is not None:
-        _check(steps, said)
-        return said
+    if given is not None:
+        _check(steps, given)
+        return given
     tape = max(_bytes(used(it)) for it in steps)
     restart = max((_bytes(live(it)) for it in steps[1:]), default=tape)
     fastest = min(seconds[1:] or seconds)
@@ -351,13 +372,14 @@ def _chain_of(steps: Sequence[Any], seconds: Sequence[float], said: Chain | None
     )
 
 
-def _check(steps: Sequence[Any], said: Chain) -> None:
+def _check(steps: Sequence[Any], given: Chain) -> None:
     for number in range(1, len(steps)):
-        for kind, there in (Kind.RESTART, live), (Kind.TAPE, used):
-            key, has = Key(kind, number), _bytes(there(steps[number]))
-            if has > said.nbytes(key):
+        for kind, variables in (Kind.RESTART, live), (Kind.TAPE, used):
+            key, nbytes = Key(kind, number), _bytes(variables(steps[number]))
+            if nbytes > given.nbytes(key):
                 raise BadInput(
-                    f"the chain says that {key} has {said.nbytes(key)} bytes; it has {has}"
+                    f"the chain has {given.nbytes(key)} bytes for {key}, which has {nbytes} bytes;"
+                    " give the chain the larger size"
                 )
 
 

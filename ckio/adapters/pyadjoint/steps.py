@@ -1,8 +1,8 @@
-"""The time steps of a tape, while pyadjoint records them, and later forward and back.
+"""The time steps of a tape: their first run, which pyadjoint records, and later sweeps.
 
-Every variable of a tape has one value in an evaluation, which is in memory or not. The state and
-the tapes refer to variables, and these references are counted. A value without a reference leaves
-memory.
+In an evaluation every variable of a tape has one value, which is in memory or not. The state and
+the tapes refer to variables, and these references are counted. A value without a reference is
+removed from memory.
 """
 
 from collections import Counter
@@ -18,12 +18,12 @@ from ckio.schedule import Schedule
 
 
 def live(step: Any, /) -> list[Any]:
-    """Return x_i: the variables that blocks have made before a step, and use in it or later."""
+    """Return x_i: the variables that blocks before a step compute and blocks from it on use."""
     return [it for it in step.checkpointable_state if leaves_memory(it)]
 
 
 def used(step: Any, /) -> list[Any]:
-    """Return t_i: the variables that the blocks of a step take and make."""
+    """Return t_i: the variables that are inputs or outputs of the blocks of a step."""
     pairs = ((*block.get_dependencies(), *block.get_outputs()) for block in step)
     return [it for it in dict.fromkeys(chain.from_iterable(pairs)) if leaves_memory(it)]
 
@@ -31,8 +31,8 @@ def used(step: Any, /) -> list[Any]:
 class Held:
     """The variables whose values are in memory, with the number of references to each.
 
-    `absent` stands for a value that has left memory: None while pyadjoint records, which then
-    takes that of the object again when it needs it.
+    `absent` is the substitute for a value that is not in memory. It is None while pyadjoint
+    records, because pyadjoint then uses the value of the program's object instead.
     """
 
     def __init__(self) -> None:
@@ -40,11 +40,11 @@ class Held:
         self._count: Counter[Any] = Counter()
 
     def take(self, variables: Iterable[Any], /) -> None:
-        """Add a reference to each of these."""
+        """Add a reference to each of these variables."""
         self._count.update(variables)
 
     def release(self, variables: Iterable[Any], /) -> None:
-        """Remove a reference to each; values without references leave memory."""
+        """Remove a reference to each of these variables, and values without references."""
         for variable in variables:
             self._count[variable] -= 1
             self.sweep((variable,))
@@ -58,12 +58,12 @@ class Held:
 
 
 class TapeSteps:
-    """The steps as registers of ckio's machine: a state, and the tapes of some steps.
+    """The steps with the registers of ckio's machine: a state, and the tapes of some steps.
 
     Parameters
     ----------
     steps : sequence of TimeStep
-        All of them.
+        All steps of the tape.
     held : Held
         The variables in memory.
     """
@@ -76,13 +76,13 @@ class TapeSteps:
         self._tapes: dict[int, list[Any]] = {}
 
     def begin(self, recorded: Iterable[int] = (), /) -> None:
-        """Begin after the last step, with its tape and those of some steps before it."""
+        """Begin after the last step, with the tapes of the steps `recorded` in memory."""
         self._held.absent = AWAY
         self._tapes = {step: self._used[step] for step in recorded}
         self._held.sweep(chain.from_iterable(chain(self._live, self._used)))
 
     def forget(self) -> None:
-        """Return to x_0, for which nothing has to be stored, because no block has run yet."""
+        """Return to x_0. Its checkpoint has no variables, because no block has run before."""
         self._set_state([])
         self._clear_tapes()
 
@@ -140,9 +140,10 @@ class TapeSteps:
 
 
 def split(schedule: Schedule, /) -> tuple[Sequence[Action], Sequence[Action]]:
-    """Split a schedule into a forward, through every step once and in order, and the rest.
+    """Split a schedule into its first forward sweep and the rest.
 
-    Raises BadInput for a schedule that does not begin with such a sweep.
+    The forward sweep must compute every step once and in order, because the program itself performs
+    it while pyadjoint records. Raises BadInput if the schedule does not begin with such a sweep.
     """
     actions, reached = list(schedule.actions), 0
     for number, action in enumerate(actions):
@@ -155,10 +156,13 @@ def split(schedule: Schedule, /) -> tuple[Sequence[Action], Sequence[Action]]:
                 pass
             case _:
                 raise BadInput(
-                    f"#{number} {action} comes before x_{schedule.chain.length} is reached: this"
-                    " schedule cannot be followed while the program goes forward once"
+                    f"#{number} {action} comes before x_{schedule.chain.length} is reached, but the"
+                    " program itself computes each step once and in order; use another planner"
                 )
-    raise BadInput(f"the schedule never reaches x_{schedule.chain.length}")
+    raise BadInput(
+        f"the schedule never reaches x_{schedule.chain.length}; use a planner that reverses all"
+        " steps"
+    )
 
 
 def endless(rule: Rule, /) -> Iterator[Action]:
@@ -172,22 +176,22 @@ def endless(rule: Rule, /) -> Iterator[Action]:
 
 
 class Recording:
-    """The first forward sweep, which is the program itself while pyadjoint records it.
+    """The first forward sweep. The program itself performs it, and pyadjoint records it.
 
-    The variables that a step starts from are only known when its blocks are there. So a checkpoint
-    x_i is written at the end of step i, while its values are still in memory. Older variables that
-    a later step turns out to need are added to those that are stored.
+    The variables of x_i are known only when the blocks of step i have been recorded. Therefore a
+    checkpoint x_i is written at the end of step i, while its values are still in memory. If a later
+    step needs an older variable, the variable is added to the checkpoint.
 
     Parameters
     ----------
     steps : sequence of TimeStep
-        To which the tape adds.
+        The steps of the tape, to which pyadjoint adds new ones.
     held : Held
         The variables in memory.
     storage : TapeStorage
         The stored checkpoints.
     actions
-        The way forward.
+        The actions of the forward sweep.
     """
 
     def __init__(
@@ -201,18 +205,18 @@ class Recording:
 
     @property
     def tapes(self) -> list[int]:
-        """Return the steps whose tapes are in memory."""
+        """The steps whose tapes are in memory."""
         return list(self._tapes)
 
     def annotated(self, step: int, /) -> None:
-        """Store the values of a step as the schedule says, and remove the others from memory."""
+        """Perform the actions for a step, and remove the values that are not needed from memory."""
         self._complete(step)
         while self._action is not None and self._do(self._action, step):
             self._action = next(self._actions, None)
         self._held.sweep(chain(live(self._steps[step]), used(self._steps[step])))
 
     def _do(self, action: Action, step: int) -> bool:
-        """Do an action, or what of it concerns a step; returns whether it is done with."""
+        """Perform the part of an action that concerns a step; return whether it is complete."""
         match action:
             case Advance(begin, _) | Record(begin, _) if begin > step:
                 return False
@@ -234,21 +238,24 @@ class Recording:
             case Discard(key, level):
                 self._storage.discard(key, level)
             case Reverse():
-                raise BadInput(f"{action} is on the way forward")
+                raise BadInput(
+                    f"{action} is in the forward sweep; use a planner whose schedule reverses no"
+                    " step before x_n is reached"
+                )
             case _:
                 assert_never(action)
         return True
 
     def _keep(self, step: int, *, fresh: bool) -> None:
-        """Hold the tape of a step, beside those before it or in their place."""
+        """Keep the tape of a step. If `fresh`, it replaces the tapes of the steps before."""
         replaced = list(self._tapes) if fresh else []
         self._tapes[step] = used(self._steps[step])
-        self._held.take(self._tapes[step])  # first: what both have stays
+        self._held.take(self._tapes[step])  # before the release, so that shared variables stay
         for earlier in replaced:
             self._held.release(self._tapes.pop(earlier))
 
     def _complete(self, step: int) -> None:
-        """Add to what is stored the older variables that this step uses, and none before it did."""
+        """Add the older variables that this step is the first to use to stored checkpoints."""
         older = [it for it in live(self._steps[step]) if it.creation_timestep < step - 1]
         for key in {key for level in self._storage.stored for key in level} if older else ():
             if key.kind is Kind.RESTART and key.step < step:

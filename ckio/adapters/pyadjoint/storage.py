@@ -25,7 +25,7 @@ class Conversion:
 
 
 _CONVERSIONS: Final[dict[type, Conversion | None]] = {AdjFloat: None}
-"""Conversions by type; None marks a type that stays in memory, as pyadjoint stores more."""
+"""Conversions by type. A type with None stays in memory, because its variable takes more bytes."""
 
 
 def register(
@@ -41,68 +41,76 @@ def register(
     kind
         A subclass of pyadjoint's OverloadedType.
     to_arrays
-        Returns the named arrays of a value, with plain numbers and any shape. They may be views.
+        `to_arrays(value)` returns the named arrays of a value. They consist of plain numbers, have
+        any shape, and may be views.
     from_arrays
-        Returns a new value from a similar one and the arrays. The similar one is the object of the
-        variable, with any content; use it for properties that all values share. The new value may
-        keep the arrays.
+        `from_arrays(like, arrays)` returns a new value from the arrays. `like` is the object of the
+        variable, with arbitrary numbers. Use it for properties that all values share. The new value
+        may keep the arrays.
     """
     _CONVERSIONS[kind] = Conversion(to_arrays, from_arrays)
 
 
 def conversion_of(variable: Any, /) -> Conversion | None:
-    """Return the conversion of a block variable; None if it stays in memory; raises BadInput."""
+    """Return the conversion of a block variable, or None if it stays in memory.
+
+    Raises BadInput for a type that is not registered.
+    """
     for kind in type(variable.output).__mro__:
         if kind in _CONVERSIONS:
             return _CONVERSIONS[kind]
         if (framework := _FRAMEWORKS.get(f"{kind.__module__}.{kind.__qualname__}")) is not None:
             return framework
     raise BadInput(
-        f"a tape variable is a {type(variable.output).__qualname__}, of which ckio does not know"
-        " how it is stored: call ckio.adapters.pyadjoint.register(type, to_arrays, from_arrays)"
+        f"a tape variable is a {type(variable.output).__qualname__}, a type that ckio cannot store;"
+        " call ckio.adapters.pyadjoint.register(type, to_arrays, from_arrays)"
     )
 
 
 def leaves_memory(variable: Any, /) -> bool:
-    """Return whether a value may leave memory: it consists of arrays, and a later step makes it.
+    """Return whether a value may be removed from memory.
 
-    A value that no block makes cannot be computed again. Values from step 0, or from before the
-    loop, are often used by all steps, so one in memory is less than one in every checkpoint.
+    It must consist of arrays, and be computed after step 0. A value that no block computes cannot
+    be computed again. All steps often use the values of step 0 and of the program before the loop,
+    so one copy in memory takes less than a copy in every checkpoint.
     """
     return variable.creation_timestep > 0 and conversion_of(variable) is not None
 
 
 def arrays_of(variable: Any, /) -> dict[str, NDArray[Any]]:
-    """Return the arrays of the value that a variable has now; raises MissingCheckpoint."""
+    """Return the arrays of a variable's current value; raises MissingCheckpoint."""
     if (conversion := conversion_of(variable)) is None:
         return {}
-    if variable.checkpoint is None:  # pyadjoint would take the object's, of whatever step it is
-        raise MissingCheckpoint("the value of a tape variable has left memory before it was stored")
+    if variable.checkpoint is None:  # pyadjoint would use the object, of whatever step it is
+        raise MissingCheckpoint(
+            "the value of a tape variable was removed from memory before it was stored; do not"
+            " change the checkpoints of a tape that ckio manages"
+        )
     return {
         name: np.asarray(it) for name, it in conversion.to_arrays(variable.saved_output).items()
     }
 
 
 def give(variable: Any, arrays: Arrays, /) -> None:
-    """Give a variable the value that these arrays represent."""
+    """Set the value of a variable from arrays."""
     if (conversion := conversion_of(variable)) is not None:
         variable.checkpoint = conversion.from_arrays(variable.output, arrays)
 
 
 class NotInMemory:
-    """The substitute for a value that is not in memory; it raises an error when it is used.
+    """The substitute for a value that is not in memory. It raises an error when it is used.
 
-    Without it pyadjoint would use the object of the program, which may belong to another step or
-    another control by now.
+    Without it pyadjoint would use the object of the program, which may already belong to another
+    step or another control.
     """
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):  # what Python and its tools ask of anything
+        if name.startswith("__"):  # Python and its tools look up such names in any object
             raise AttributeError(name)
         raise MissingCheckpoint(
-            f"a block asks for {name!r} of a value that is on a level, or to be computed again."
-            " With ckio, a tape gives functionals and first derivatives; for tangents and Hessians"
-            " record it without enable(...)"
+            f"a block reads {name!r} of a value that is on a level, or must be computed again."
+            " A tape with ckio has functionals and first derivatives only; for tangents and"
+            " Hessians record it without enable(...)"
         )
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
@@ -134,24 +142,24 @@ _FRAMEWORKS: Final = {
     "firedrake.cofunction.Cofunction": Conversion(_firedrake_arrays, _firedrake_function),
     "dolfinx.fem.function.Function": Conversion(lambda u: {"x": u.x.array}, _dolfinx_function),
 }
-"""Types of frameworks that are not imported here: who has a value of theirs has them."""
+"""Conversions of types by name, so that their frameworks need not be imported here."""
 
 
 @dataclass
 class _TapeCheckpoint:
-    """The variables of a checkpoint, and the keys under which a level has their arrays."""
+    """The variables of a checkpoint, and the keys of their arrays on a level."""
 
-    variables: dict[Any, None] = field(default_factory=dict)  # in the order in which they came
+    variables: dict[Any, None] = field(default_factory=dict)  # in the order of their addition
     parts: list[tuple[Key, tuple[Any, ...]]] = field(default_factory=list)
 
 
 class TapeStorage(TapePackageData):  # type: ignore[misc]
-    """Checkpoints of a tape on levels; pyadjoint clears them with the tape.
+    """The checkpoints of a tape on levels. pyadjoint clears them with the tape.
 
     Attributes
     ----------
     scratch : Scratch
-        The levels themselves.
+        The open levels.
     """
 
     def __init__(self, scratch: Scratch, /) -> None:
@@ -161,22 +169,25 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
 
     @property
     def stored(self) -> list[set[Key]]:
-        """Return the checkpoints on each level, as a schedule names them."""
+        """The keys of the checkpoints on each level, as in a schedule."""
         return [set(level) for level in self._stored]
 
     def check_open(self) -> None:
-        """Raise BadInput where the levels are closed."""
+        """Raise BadInput if the levels are closed."""
         if self._cleared:
-            raise BadInput("the levels of this tape were closed, and what they kept is gone")
+            raise BadInput(
+                "the levels of this tape were closed, and their checkpoints are removed; record a"
+                " new tape"
+            )
 
     def write(self, key: Key, level: int, variables: Iterable[Any], /) -> None:
-        """Store the values that variables have now under a key; raises StorageErrors."""
+        """Store the current values of variables under a key; raises StorageErrors."""
         checkpoint = _TapeCheckpoint()
         self._add(checkpoint, level, tuple(variables))
         self._stored[level][key] = checkpoint
 
     def complete(self, key: Key, variables: Iterable[Any], /) -> None:
-        """Add the variables that a checkpoint lacks, on each level on which it is stored."""
+        """Add the variables that a checkpoint lacks, on each level that stores it."""
         wanted = tuple(variables)
         for level, checkpoints in enumerate(self._stored):
             if (checkpoint := checkpoints.get(key)) is not None:
@@ -184,7 +195,7 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
                 self._add(checkpoint, level, missing)
 
     def read(self, key: Key, level: int, /) -> list[Any]:
-        """Give the variables of a checkpoint their stored values, and return them."""
+        """Set the variables of a checkpoint to their stored values, and return them."""
         checkpoint = self._stored[level][key]
         for part, variables in checkpoint.parts:
             arrays = self.scratch.get(level, part)
@@ -232,7 +243,7 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
         """Do nothing, because the manager empties the levels before a new evaluation."""
 
     def clear(self) -> None:
-        """Discard all checkpoints and close the levels; the cleared tape may be used again."""
+        """Discard all checkpoints and close the levels. The cleared tape may be used again."""
         self._cleared = True
         self._stored = [{} for _ in self.scratch.backends]
         self.scratch.close()
@@ -240,8 +251,8 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
     def checkpoint(self) -> None:
         if not self._cleared:
             raise BadInput(
-                "what a tape holds cannot be put by while its values lie on ckio's levels;"
-                " evaluate the functional again instead"
+                "the values of a tape cannot be saved while they are on ckio's levels; evaluate the"
+                " functional again instead"
             )
 
     def restore_from_checkpoint(self, state: object, /) -> None:
@@ -249,7 +260,9 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
 
     def copy(self) -> Self:
         if not self._cleared:
-            raise BadInput("a tape whose values lie on ckio's levels cannot be copied")
+            raise BadInput(
+                "a tape whose values are on ckio's levels cannot be copied; record a new tape"
+            )
         return self
 
     def continue_checkpointing(self) -> None:

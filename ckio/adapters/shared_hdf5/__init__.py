@@ -4,9 +4,9 @@
     parts           the parts of ranks in one checkpoint, written and read by HDF5 with MPI
     sharedfile      the file: lock, create, add a group, repair, list
 
-A rank writes and reads its own bytes without waiting for others within HDF5 or MPI-IO. An error on
-one rank is raised on all ranks at the next collective call. Only opening and closing the file are
-collective calls of HDF5.
+Within HDF5 and MPI-IO, a rank writes and reads its own bytes without waiting for other ranks. An
+error on one rank is raised on all ranks at the next collective call of ckio. Only opening and
+closing the file are collective calls of HDF5.
 """
 
 import os
@@ -44,9 +44,10 @@ Place = tuple[SharedGroup, SharedRow]
 
 
 class SharedHdf5:
-    """One archive of all ranks, in which each rank has its part.
+    """One archive of all ranks. Each rank has its part of each checkpoint.
 
-    Every method is called by all ranks, in the same order, and has the same result on all of them.
+    Every method is a collective call: all ranks call it, in the same order. If it raises an error,
+    it does so on all ranks.
 
     Parameters
     ----------
@@ -55,25 +56,26 @@ class SharedHdf5:
     ranks
         The ranks of an MPI communicator; by default this process alone.
     capacity
-        Payload bytes of each rank; None: limited by the disk only.
+        Payload bytes of each rank. None means that only the disk limits them.
     durability
-        "process": a checkpoint survives a kill of the job; "fdatasync": also failures of machines.
+        With "process", a checkpoint survives a kill of the job. With "fdatasync" it also survives
+        failures of machines.
     checksum
         Whether payload is verified with xxh3_128 when it is read. A checksum is always written.
     run
         The run that uses the archive. An archive of another run is refused.
     now
-        Returns the time stamp of a checkpoint, in seconds since 1970.
+        `now()` returns the time stamp of a checkpoint, in seconds since 1970.
 
     Raises
     ------
     BadInput
-        h5py has no MPI, or `path` is no such archive, is not the same file on all ranks, or was
+        h5py has no MPI, or `path` is not such an archive, is not the same file on all ranks, or was
         created by another number of ranks.
     StorageError
-        The archive is damaged as a whole.
+        The archive cannot be read.
     LevelInUse
-        The archive is open already.
+        The archive is already open.
     ForeignLevel
         The archive belongs to another run.
     """
@@ -121,27 +123,30 @@ class SharedHdf5:
     def contents(path: str | Path, /) -> list[Stored | Damaged]:
         """List the contents of an archive, one item for each rank's part of a checkpoint.
 
-        Nothing is created or changed. Raises BadInput if there is no archive, and StorageError if
-        it is damaged as a whole.
+        No file is created or changed. Raises BadInput if there is no archive, and StorageError if
+        it cannot be read.
         """
         return sharedfile.contents(Path(path).absolute())
 
     @staticmethod
     def in_use(path: Path, /) -> bool:
-        """Return whether a job has it open, as far as this host can detect; raises OSError."""
+        """Return whether a job has the archive open, as far as this host can detect.
+
+        Raises OSError.
+        """
         return is_taken(path)
 
     @staticmethod
     def remove_files(path: Path, /) -> None:
-        """Remove an archive that no job has open, with its auxiliary files.
+        """Remove an archive that no job has open, and its auxiliary files.
 
-        Raises OSError, LevelInUse, and StorageError if it is no archive.
+        Raises OSError, LevelInUse, and StorageError if the file is not an archive.
         """
-        held = lock(path)
+        locked = lock(path)
         try:
             sharedfile.remove(path)
         finally:
-            unlock(path, held)
+            unlock(path, locked)
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         """Check that the disk has enough free space; `prepare` and `write` allocate the groups."""
@@ -151,12 +156,15 @@ class SharedHdf5:
         def look() -> None:
             missing = needed - sum(group.nbytes for group in self._free)
             if missing > (free := self._system.free(self.path)):
-                raise LevelFull(f"{self.path}: {missing} bytes are needed, and {free} are free")
+                raise LevelFull(
+                    f"{self.path}: {missing} bytes are needed, but {free} are free; delete files,"
+                    " or use another file system"
+                )
 
         self._first(look, "reserving", needed)
 
     def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
-        """Create slots for `count` checkpoints like this one, so that no write has to."""
+        """Create slots for `count` checkpoints of this layout, so that writes need not do it."""
         self._ranks.each(self._ledger.check_open)
         layouts = self._layouts(layout)
         lacking = count - sum(group.slots for group in self._like(key.kind, layouts))
@@ -165,7 +173,7 @@ class SharedHdf5:
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         form = self._ranks.each(lambda: self._ledger.admit(key, layout, data))
-        group = self._with_room(key.kind, self._layouts(form.layout))
+        group = self._with_free_slot(key.kind, self._layouts(form.layout))
         slot, self._commit = self._free[group].pop(), self._commit + 1
         try:
             mine = self._ranks.each(lambda: self._put(group, slot, data))
@@ -193,19 +201,19 @@ class SharedHdf5:
         return self._ledger.keys()
 
     def evict(self) -> None:
-        """Drop the file from the page cache of each rank's host."""
+        """Remove the file from the page cache of each rank's host."""
         self._ranks.each(self._ledger.check_open)
         self._ranks.each(lambda: self._system.evict(self._fd))
 
     def close(self) -> None:
-        """Close the file on all ranks. If a rank has ended, MPI's part of it stays open."""
+        """Close the file on all ranks. If a rank has ended, MPI keeps the file open."""
         with suppress(CkioError):
-            self._ledger.check_open()  # a fork releases nothing
+            self._ledger.check_open()  # raises in a fork, which must not release the file
             self._release()
         self._ledger.close()
 
     def remove(self) -> None:
-        """Close it and delete its file; does nothing if it is closed already."""
+        """Close the archive and delete its file. If it is closed already, do nothing."""
         if self._fd < 0:
             return
         self._ledger.check_open()
@@ -214,15 +222,15 @@ class SharedHdf5:
             forget(self.path)
             self.path.unlink(missing_ok=True)
 
-        try:  # while it is locked: nobody opens it
+        try:  # before the lock is released, so that no other job opens the file
             self._first(unlink, "removing it")
         finally:
             self.close()
 
-    # Calls of one rank alone
+    # Operations of one rank
 
     def _put(self, group: SharedGroup, slot: int, data: Buffers) -> bytes:
-        """Write this rank's part; returns its digest."""
+        """Write this rank's part, and return its digest."""
         with self._explained(f"writing into {group.name}"):
             self._shared.put(group, slot, data)
             self._synced()
@@ -236,8 +244,8 @@ class SharedHdf5:
         if self._checksum and digest(into) != entry.digest:
             raise CorruptCheckpoint(
                 f"{self.path}: the part of rank {self._ranks.rank} of {key} (group {group.name},"
-                f" slot {row.slot}) is not what was written; discard it, and recompute it or read"
-                " it from another level"
+                f" slot {row.slot}) is damaged: it must have the checksum with which it was"
+                " written; discard it, and recompute it or read it from another level"
             )
         return entry.form.nbytes
 
@@ -247,7 +255,7 @@ class SharedHdf5:
 
     @contextmanager
     def _explained(self, doing: str, needed: int | None = None) -> Iterator[None]:
-        """Raise the errors of the system and of h5py as those of a level."""
+        """Raise the errors of the system and of h5py as errors of a level."""
         what = f"{self.path}: {doing}"
         try:
             yield
@@ -258,7 +266,7 @@ class SharedHdf5:
                 raise
             raise StorageError(f"{what} failed: {error}") from error
 
-    # Calls of the first rank for all
+    # Operations of the first rank for all ranks
 
     def _first(self, do: Callable[[], object], doing: str, needed: int | None = None) -> None:
         def done() -> None:
@@ -268,10 +276,10 @@ class SharedHdf5:
         self._ranks.once(done)
 
     def _taken(self) -> SharedStart:
-        """Lock, mend or make the file, and read its contents."""
+        """Lock the file, repair or create it, and read its contents."""
         if self.path.exists() and not self.path.is_file():
-            raise BadInput(f"{self.path} cannot be an archive: it is no file")
-        with self._explained("making it"):
+            raise BadInput(f"{self.path} cannot be an archive: it is no file; give another path")
+        with self._explained("creating it"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = lock(self.path)
             sharedfile.undo(self.path)
@@ -281,13 +289,13 @@ class SharedHdf5:
         self._run.check(start.run, str(self.path))
         if start.ranks != self._ranks.size:
             raise BadInput(
-                f"{self.path} is of a job of {start.ranks} ranks, and this one has"
-                f" {self._ranks.size}; give it a file of its own"
+                f"{self.path} belongs to a job of {start.ranks} ranks, but this job has"
+                f" {self._ranks.size}; give this job another file"
             )
         return start
 
     def _set(self, group: SharedGroup, row: SharedRow) -> None:
-        """Commit: which checkpoint lies in the slot, and then that it does."""
+        """Commit a checkpoint: write its key, and then mark its slot as occupied."""
         keys, digests = row.pack()
         self._shared.put_row(group, "keys", row.slot, keys)
         self._shared.put_row(group, "xxh3_128", row.slot, digests)
@@ -303,7 +311,7 @@ class SharedHdf5:
         self._shared.put_row(group, "stored", slot, np.array([commit], "<u8"))
         self._synced()
 
-    # Calls of all ranks together
+    # Collective operations
 
     def _layouts(self, layout: Layout) -> tuple[Layout, ...]:
         """Return the layouts of all ranks."""
@@ -313,8 +321,8 @@ class SharedHdf5:
     def _like(self, kind: Kind, layouts: tuple[Layout, ...]) -> list[SharedGroup]:
         return [it for it in self._free if it.kind is kind and it.layouts == layouts]
 
-    def _with_room(self, kind: Kind, layouts: tuple[Layout, ...]) -> SharedGroup:
-        """Return a group with a free slot; a new one has as many slots as its like have already."""
+    def _with_free_slot(self, kind: Kind, layouts: tuple[Layout, ...]) -> SharedGroup:
+        """Return a group with a free slot. A new group doubles the slots of its layouts."""
         like = self._like(kind, layouts)
         for group in like:
             if self._free[group]:
@@ -322,13 +330,13 @@ class SharedHdf5:
         return self._grow(kind, layouts, max(1, sum(group.slots for group in like)))
 
     def _grow(self, kind: Kind, layouts: tuple[Layout, ...], slots: int) -> SharedGroup:
-        """Make a group, by the first rank while nobody has the file open."""
+        """Create a group. The first rank does so, while no rank has the file open."""
         number = sum(group.kind is kind for group in self._free)
         group = SharedGroup(f"{kind.name.lower()}-{number}", kind, layouts, slots)
         self._leave()
         try:
             self._first(
-                lambda: sharedfile.grow(self.path, group), f"making {group.name}", group.nbytes
+                lambda: sharedfile.grow(self.path, group), f"creating {group.name}", group.nbytes
             )
         except RankFailed:
             raise
@@ -349,7 +357,7 @@ class SharedHdf5:
             self._commit = max(self._commit, row.commit)
 
     def _join(self) -> None:
-        """Open the file, all at once."""
+        """Open the file on all ranks."""
 
         def opened() -> SharedFile:
             with self._explained("opening it"):
@@ -359,7 +367,7 @@ class SharedHdf5:
         self._shared = self._ranks.each(opened)
 
     def _leave(self) -> None:
-        """Close it, all at once; where a rank is gone, nobody can."""
+        """Close the file on all ranks. This is impossible if a rank has ended."""
         try:
             self._ranks.agree()
         except RankFailed:
@@ -373,20 +381,20 @@ class SharedHdf5:
                 self._leave()
         finally:
             fd, self._fd = self._fd, -1
-            held, self._lock = self._lock, -1
+            lock_fd, self._lock = self._lock, -1
             if fd >= 0:
                 os.close(fd)
-            if held >= 0:
-                unlock(self.path, held)
+            if lock_fd >= 0:
+                unlock(self.path, lock_fd)
 
     def _seen(self, number: int) -> int:
-        """Open it on this rank alone, to sync and to evict; it is the file of the first one."""
+        """Open the file on this rank for sync and evict. Its inode must be that of rank 0."""
         with suppress(OSError):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             if os.fstat(fd).st_ino == number:
                 return fd
             os.close(fd)
         raise BadInput(
-            f"{self.path} is not there as the first rank has it: a shared archive is for a file"
-            " system that all ranks share; use hdf5, a file per rank"
+            f"{self.path} is not the same file as on the first rank: a shared archive needs a file"
+            " system that all ranks share; use it, or hdf5, which has a file per rank"
         )

@@ -1,8 +1,8 @@
-"""The parts of all ranks in one checkpoint, which each rank writes and reads by HDF5 with MPI.
+"""The parts of all ranks in one checkpoint. Each rank writes and reads its part by HDF5 with MPI.
 
 Parts are ordered by field, and then by rank. A rank's part of a field is contiguous in the file, so
-collective I/O would gain nothing, and a rank that fails would leave the others waiting in it.
-Therefore ranks do not wait for each other.
+that collective I/O would not be faster. If a rank failed, the others would wait in it forever.
+Therefore I/O is independent, and ranks do not wait for each other.
 """
 
 import re
@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from ckio.actions import Buffers, Kind, Layout
 
 TABLES: Final = ("keys", "layouts", "begins", "stored", "xxh3_128")
-"""Names of other datasets of a group, which no field has."""
+"""Names of the other datasets of a group. No field has such a name."""
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One dataset of a group: a field of all ranks, or one that a single rank has.
+    """One dataset of a group: a field of all ranks, or a field of a single rank.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class Column:
     field : int
         Number of the field in the layout of each rank that has a part.
     dtype : numpy dtype
-        Type of its elements; bytes, with one more axis, where HDF5 has no such type.
+        Type of its elements. If HDF5 has no such type, it is a byte, and `rest` has one more axis.
     rows : tuple of int
         Beginning of each rank's part along the first axis, and the end of the last part.
     rest : tuple of int
@@ -50,7 +50,7 @@ class Column:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of all parts together."""
+        """The shape of all parts together."""
         return self.rows[-1], *self.rest
 
     @property
@@ -59,7 +59,7 @@ class Column:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in one checkpoint."""
+        """The bytes of one checkpoint."""
         return self.rows[-1] * self.row_nbytes
 
     def part(self, rank: int, /) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ class Column:
         return self.rows[rank + 1] - self.rows[rank], *self.rest
 
     def span(self, rank: int, slot: int, /) -> tuple[int, int]:
-        """Return the offset and the bytes of a rank's part of a slot, which is contiguous."""
+        """Return the offset and the number of bytes of a rank's contiguous part of a slot."""
         begin, end = self.rows[rank : rank + 2]
         return slot * self.nbytes + begin * self.row_nbytes, (end - begin) * self.row_nbytes
 
@@ -93,12 +93,12 @@ class SharedGroup:
 
     @cached_property
     def columns(self) -> list[Column]:
-        """Datasets with elements."""
+        """The datasets that are not empty."""
         return [column for column in _columns(self.layouts) if column.nbytes]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all its slots."""
+        """The bytes of all slots."""
         return self.slots * sum(column.nbytes for column in self.columns)
 
 
@@ -114,7 +114,10 @@ def _columns(layouts: Sequence[Layout]) -> list[Column]:
 
 
 def _column(name: str, number: int, layouts: Sequence[Layout], ranks: Sequence[int]) -> Column:
-    """Return the parts of these ranks, along the first axis if all others are alike."""
+    """Return the dataset of a field of these ranks.
+
+    The parts are joined along the first axis if all other axes are equal, and otherwise flattened.
+    """
     dtype, more = _elements(layouts[ranks[0]][number].dtype)
     shapes = {rank: (*layouts[rank][number].shape, *more) for rank in ranks}
     rests = {shape[1:] for shape in shapes.values()}
@@ -127,7 +130,7 @@ def _column(name: str, number: int, layouts: Sequence[Layout], ranks: Sequence[i
 
 
 def _elements(text: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Return the type of elements that HDF5 knows, and the axes that one of them has."""
+    """Return a type of elements that HDF5 has, and the axes that one number has in it."""
     dtype = np.dtype(text)
     base = dtype.base
     if base.kind in "iufcb" and base.itemsize <= (16 if base.kind == "c" else 8):
@@ -136,7 +139,7 @@ def _elements(text: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
 
 
 def _names(fields: Sequence[str]) -> list[str]:
-    """Return the names of datasets: those of the fields, where HDF5 takes them once."""
+    """Return the names of datasets: those of fields if HDF5 accepts them, otherwise numbers."""
     names: list[str] = []
     for number, field in enumerate(fields):
         plain = field.isprintable() and not _NO_NAME.fullmatch(field)
@@ -148,7 +151,7 @@ _NO_NAME: Final = re.compile(rf"|\.|\.\.|.*/.*|field-\d+|{'|'.join(TABLES)}")
 
 
 _LEFT: Final[list[Any]] = []
-"""Files that nobody can close, because that takes all ranks."""
+"""Files that cannot be closed, because to close them is a collective call."""
 
 
 class _RankPart(NamedTuple):
@@ -165,7 +168,7 @@ class _RankPart(NamedTuple):
 
 
 class SharedFile:
-    """The file, open on all ranks of a communicator; without one it is closed."""
+    """The file, which is open on all ranks of a communicator, or closed."""
 
     def __init__(self, path: Path | None = None, communicator: Any = None, rank: int = 0) -> None:
         self._rank = rank
@@ -195,12 +198,12 @@ class SharedFile:
         dataset.write(h5py.h5s.create_simple(row.shape), space, row)
 
     def close(self) -> None:
-        """Close it; this is a collective call."""
+        """Close the file; this is a collective call."""
         file, self._file = self._file, None
         file.close()
 
     def abandon(self) -> None:
-        """Leave it open until the process ends."""
+        """Leave the file open until the process ends."""
         _LEFT.append(self._file)
         self._file = None
 

@@ -6,14 +6,14 @@
         zeta            (slots, ny of all ranks, nx), one for each field; attributes name, unit
         psi             ...
         keys            (slots,), the checkpoint in each slot
-        stored          (slots,), the number of its commit; 0 where the slot is free
-        xxh3_128        (slots, ranks), of the bytes of each rank's part
-        layouts         (ranks,), of each rank's part: [[name, dtype, shape, unit], ...] as JSON
-        begins          (datasets, ranks + 1), where the parts begin along the first axis of each
+        stored          (slots,), the number of the commit of each slot; 0 if the slot is free
+        xxh3_128        (slots, ranks), the digest of each rank's part
+        layouts         (ranks,), each rank's layout: [[name, dtype, shape, unit], ...] as JSON
+        begins          (datasets, ranks + 1), beginnings of parts along the first axis of each
     /tape-0, ...        another kind or other layouts, or more slots for these
 
 Only the first rank creates a group, while no rank has the file open. All other writes are bytes in
-datasets whose place never changes, so HDF5 has no metadata to update, and none to lose.
+datasets whose offset never changes, so that HDF5 has no metadata to update or lose.
 
 The format differs from that of `ckio.backends.hdf5` for two reasons. First, the error about a
 damaged part names its rank, so a row has a checksum for each part. A row of the other format has
@@ -21,8 +21,8 @@ one checksum of all bytes, and no rank has all bytes
 (test_a_part_that_is_not_what_was_written_is_named). Second, a field of all ranks is one dataset of
 any size, which HDF5 with MPI writes. In the other format fields of 4 GiB and more have no dataset,
 and bytes are written without HDF5, which a file system of several hosts may not allow
-(test_parts_of_any_size_are_one_field_for_everybody). Both formats share names in rows, datasets
-whose space is allocated at once, whole files, forms and the ledger.
+(test_parts_of_any_size_are_one_field_for_everybody). Both formats have in common the names in rows,
+datasets whose space is allocated when they are created, whole files, forms and the ledger.
 """
 
 import fcntl
@@ -63,19 +63,19 @@ KEYS: Final = np.dtype(
 """A row of the table of keys; `check` is the xxh3_64 of the rest, and of the digests."""
 
 _README: Final = """\
-Checkpoints that the ranks of one job stored with ckio. A group has slots; of each,
-`stored` says whether something lies in it (not 0), and `keys` what. The fields are
-datasets with the slot as first axis; the parts of the ranks lie one behind the other
-along the second: those of field i and rank r are [slot, begins[i, r]:begins[i, r + 1]].
-`layouts` has the shapes that the parts had.
+Checkpoints that the ranks of one job stored with ckio. A group has slots. A slot has a
+checkpoint if its number in `stored` is not 0. Then `keys` has the checkpoint's key. The
+fields are datasets whose first axis is the slot. The parts of the ranks follow each other
+along the second axis: the part of field i and rank r is
+[slot, begins[i, r]:begins[i, r + 1]]. `layouts` has the original shapes of the parts.
 """
 
 _BROKEN: Final = (OSError, KeyError, ValueError, TypeError, RuntimeError, AttributeError)
-"""Errors of h5py where a file is not what it should be."""
+"""Errors that h5py raises for a file of another format or a damaged file."""
 
 
 class SharedRow(NamedTuple):
-    """One committed checkpoint: the digests are of the part of each rank."""
+    """One committed checkpoint, with the digest of each rank's part."""
 
     commit: int
     slot: int
@@ -84,7 +84,7 @@ class SharedRow(NamedTuple):
     digests: tuple[bytes, ...]
 
     def pack(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return its rows of keys and digests; raises StorageError for a key that is too long."""
+        """Return the rows of keys and digests; raises StorageError for a key that is too long."""
         row = np.array([(self.key.step, packed_name(self.key), self.written, self.commit, 0)], KEYS)
         digests = np.array([[digest.hex().encode() for digest in self.digests]], "S32")
         row["check"] = _check(row[0], digests[0])
@@ -128,7 +128,7 @@ class SharedStart:
 
 
 def create(path: Path, run: RunId, ranks: int, /) -> None:
-    """Create an archive without checkpoints; it is complete when it gets its name."""
+    """Create an archive without checkpoints. The file gets its name when it is complete."""
     image = BytesIO()
     with h5py.File(image, "w", libver="earliest") as file:
         file.attrs.update(
@@ -145,24 +145,26 @@ def create(path: Path, run: RunId, ranks: int, /) -> None:
 def remove(path: Path, /) -> None:
     """Remove a locked archive and its auxiliary files, which a kill may have left.
 
-    Raises OSError, and StorageError if the file is no archive; then it is not removed.
+    Raises OSError. If the file is not an archive, raises StorageError and does not remove it.
     """
     if not stat.S_ISREG(path.lstat().st_mode):
-        raise StorageError(f"{path} is left: it is no archive of ckio's")
+        raise StorageError(f"{path} is left: it is no archive of ckio; remove it yourself")
     undo(path)
     try:
         with h5py.File(path, "r", locking=False) as file:
             _check_format(path, file)
     except (*_BROKEN, BadInput) as error:
-        raise StorageError(f"{path} is left: it is no archive of ckio's") from error
+        raise StorageError(
+            f"{path} is left: it is no archive of ckio; remove it yourself"
+        ) from error
     path.unlink()
     forget(path)
 
 
 def survey(path: Path, /) -> SharedStart:
-    """Read the contents of a file that no process changes meanwhile.
+    """Read the contents of a file. No process may change it meanwhile.
 
-    Raises BadInput if it is no shared archive, and StorageError if it cannot be read.
+    Raises BadInput if it is not a shared archive, and StorageError if it cannot be read.
     """
     try:
         with h5py.File(path, "r", locking=False) as file:
@@ -180,15 +182,20 @@ def survey(path: Path, /) -> SharedStart:
         if isinstance(error, BadInput):
             raise
         if isinstance(error, OSError) and not h5py.is_hdf5(path):
-            raise BadInput(f"{path} is no shared archive: it is no HDF5 file") from None
-        raise StorageError(f"{path} is damaged: {error}") from error
+            raise BadInput(
+                f"{path} is no shared archive: it is no HDF5 file; give another path"
+            ) from None
+        raise StorageError(f"{path} is damaged: {error}; use another file") from error
 
 
 def _check_format(path: Path, file: h5py.File) -> None:
     if file.attrs.get("format") != FORMAT:
-        raise BadInput(f"{path} is no shared archive, but another HDF5 file; name a new one")
+        raise BadInput(f"{path} is no shared archive, but another HDF5 file; give another path")
     if (version := int(file.attrs["format_version"])) != VERSION:
-        raise BadInput(f"{path} has format {version}; this ckio reads format {VERSION}")
+        raise BadInput(
+            f"{path} has format {version}; this ckio reads format {VERSION}: use another version of"
+            " ckio, or another file"
+        )
 
 
 def _survey(
@@ -236,14 +243,14 @@ def grow(path: Path, group: SharedGroup, /) -> None:
 
 
 def _create(node: h5py.Group, column: Column, group: SharedGroup) -> None:
-    """Make a dataset whose space is in the file at once, and filled with nothing."""
+    """Create a dataset whose space is allocated immediately and not filled."""
     dataset = make_flat(node, column.name, (group.slots, *column.shape), column.dtype)
     first = next(rank for rank, end in enumerate(column.rows[1:]) if end)
     describe(dataset, group.layouts[first][column.field])
 
 
 def _extents(nodes: Any) -> Iterator[tuple[int, int]]:
-    """Yield offsets and bytes of all that HDF5 does not touch when something else is added."""
+    """Yield the offsets and sizes of datasets, which HDF5 does not change when it adds others."""
     for node in nodes.values():
         if isinstance(node, h5py.Group):
             for dataset in node.values():
@@ -264,9 +271,9 @@ def _between(extents: Sequence[tuple[int, int]], end: int) -> Iterator[tuple[int
 
 
 def contents(path: Path, /) -> list[Stored | Damaged]:
-    """List the contents of an archive: of each checkpoint, the part of each rank."""
+    """List the contents of an archive, one item for each rank's part of a checkpoint."""
     if not path.is_file():
-        raise BadInput(f"{path} is no shared archive: there is no such file")
+        raise BadInput(f"{path} is no shared archive: there is no such file; give another path")
     start = survey(path)
     listed: list[Stored | Damaged] = [*start.damaged]
     with h5py.File(path, "r", locking=False) as file:
@@ -287,26 +294,28 @@ def contents(path: Path, /) -> list[Stored | Damaged]:
     return listed
 
 
-# A change of the file as a whole: the bytes that it may write over are kept beside it meanwhile
+# A change of the whole file. The bytes that it may overwrite are saved in another file before.
 #
-# Promise: a job that is killed while the file grows loses nothing, and ckio takes the change back.
+# Promise: a job that is killed while the file grows loses no checkpoint; ckio undoes the change.
 # Tests: test_growing_that_was_cut_short_is_undone,
 # test_a_job_that_is_killed_leaves_whole_checkpoints.
 
 _DIGEST: Final = 16
 
 
-def _beside(path: Path, what: str) -> Path:
+def _auxiliary(path: Path, what: str) -> Path:
+    """Return the path of an auxiliary file of an archive."""
     return path.with_name(f".{path.name}.{what}")
 
 
 @contextmanager
 def undoable(path: Path, spans: Iterable[tuple[int, int]], /) -> Iterator[None]:
-    """Change a file within these spans (offset, bytes), or at its end; an error undoes it.
+    """Run a `with` block that changes a file in these spans (offset, bytes), or after its end.
 
-    If the process or the machine fails, the next call of `undo` undoes the change.
+    If the block raises an error, the change is undone. If the process or the machine fails, the
+    next call of `undo` undoes the change.
     """
-    journal = _beside(path, "undo")
+    journal = _auxiliary(path, "undo")
     spans, size = list(spans), path.stat().st_size
     with path.open("rb") as file:
         pieces = [os.pread(file.fileno(), nbytes, at) for at, nbytes in spans]
@@ -320,13 +329,13 @@ def undoable(path: Path, spans: Iterable[tuple[int, int]], /) -> Iterator[None]:
     except BaseException:
         undo(path)
         raise
-    journal.unlink()  # from here, it is changed
+    journal.unlink()  # from now on the change is permanent
     Files().sync_directory(path.parent)
 
 
 def undo(path: Path, /) -> None:
-    """Undo an incomplete change of a file, if there was one."""
-    journal = _beside(path, "undo")
+    """Undo an incomplete change of a file, if there is one."""
+    journal = _auxiliary(path, "undo")
     if not journal.exists():
         return
     content = journal.read_bytes()
@@ -347,13 +356,13 @@ def undo(path: Path, /) -> None:
 
 
 def forget(path: Path, /) -> None:
-    """Remove the auxiliary files that killed processes left of a file that is removed."""
-    for left in (path, _beside(path, "undo")):
+    """Remove the auxiliary files of a removed archive that killed processes have left."""
+    for left in (path, _auxiliary(path, "undo")):
         part_of(left).unlink(missing_ok=True)
-    _beside(path, "undo").unlink(missing_ok=True)
+    _auxiliary(path, "undo").unlink(missing_ok=True)
 
 
-# Who may have the file: ranks of MPI, where h5py has it; and one job at a time
+# Access to the file: only ranks of MPI, if h5py has MPI, and only one job at a time
 
 
 def communicator(ranks: RankGroup) -> Any:
@@ -366,25 +375,28 @@ def communicator(ranks: RankGroup) -> Any:
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise BadInput(f"a shared archive needs mpi4py: {error}") from None
+        raise BadInput(f"a shared archive needs mpi4py: {error}; install 'ckio[mpi]'") from None
     if ranks.is_alone:
         return MPI.COMM_SELF
     communicator = getattr(ranks.comm, "mpi", None)
     if communicator is None:
-        raise BadInput("a shared archive is for the ranks of an MPI communicator; these are not")
+        raise BadInput(
+            "these ranks have no MPI communicator, which a shared archive needs; use"
+            " ckio.adapters.mpi, or hdf5, a file per rank"
+        )
     return communicator
 
 
 def lock(path: Path, /) -> int:
     """Lock the archive by a second file, because HDF5 and MPI-IO may lock the archive itself.
 
-    Raises LevelInUse.
+    Returns the file descriptor for `unlock`. Raises LevelInUse if another job has the archive.
     """
-    place = _beside(path, "lock")
-    fd = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    file = _auxiliary(path, "lock")
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_free = os.fstat(fd).st_nlink > 0  # if not, its holder has just removed it
+        is_free = os.fstat(fd).st_nlink > 0  # 0 if the other job has just removed the file
     except BlockingIOError:
         is_free = False
     if not is_free:
@@ -395,15 +407,15 @@ def lock(path: Path, /) -> int:
     return fd
 
 
-def unlock(path: Path, held: int, /) -> None:
-    """Release the archive for others."""
-    _beside(path, "lock").unlink(missing_ok=True)
-    os.close(held)
+def unlock(path: Path, fd: int, /) -> None:
+    """Release the lock that `lock` has returned."""
+    _auxiliary(path, "lock").unlink(missing_ok=True)
+    os.close(fd)
 
 
 def is_taken(path: Path, /) -> bool:
-    """Return whether a job has it open, as far as this host can detect; nothing is locked."""
+    """Return whether a job has the archive open, as far as this host can detect. Do not lock it."""
     try:
-        return is_flocked(_beside(path, "lock"))
+        return is_flocked(_auxiliary(path, "lock"))
     except FileNotFoundError:
         return False

@@ -1,8 +1,8 @@
-"""PyTorch: time loops whose gradient needs few states in memory, and saved tensors on levels.
+"""Time loops in PyTorch whose gradient needs only few states in memory.
 
-`checkpointed_loop` and `CheckpointedLoop` are differentiable like any other function or module.
-`TorchModel` is a loop that ckio runs itself. `saved_on` stores on levels the tensors that autograd
-saves.
+`checkpointed_loop` is differentiable like any other function, and `CheckpointedLoop` like any other
+module. `TorchModel` is a model that ckio plans and runs. `saved_on` stores the tensors that
+autograd saves on levels.
 """
 
 from ckio.errors import BadInput

@@ -1,4 +1,4 @@
-"""A time loop whose reverse mode follows a schedule of ckio."""
+"""A time loop in PyTorch. Its reverse mode follows a schedule of ckio."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,13 +40,13 @@ from ckio.runner.unknown import RuleRun, check_fit, reserve
 from ckio.schedule import Schedule
 
 Done = Callable[[Any, int], Any]
-"""A function of x_i and i: whether the loop ends there."""
+"""A function of x_i and i that returns whether the loop ends at x_i."""
 
 _STATES: Final = 100
-"""States in memory, of a loop whose end is not known, where no platform is given."""
+"""Number of states in memory for a loop of unknown length, if no platform is given."""
 
 _took: WeakKeyDictionary[Any, dict[Any, float]] = WeakKeyDictionary()
-"""Seconds of a step, by its code, or its module, and its states: it is measured once."""
+"""Measured seconds of a step, by its module or its code, and by the shapes of its state."""
 
 
 def checkpointed_loop(
@@ -63,12 +63,12 @@ def checkpointed_loop(
     preserve_rng_state: bool = True,
     generators: Sequence[torch.Generator] = (),
 ) -> Any:
-    """Return x_n of a loop `x = step(x, i)`, differentiable, with few of its states stored.
+    """Return x_n of the loop `x = step(x, i)`. Its gradient needs only few stored states.
 
-    The forward run stores states as the schedule says, and no graph except that of the last step.
-    `backward` performs the rest of the schedule: it computes states again from stored ones, and
-    reverses one step after the other by autograd. Stored states are removed afterwards, or when
-    the graph is deleted.
+    The forward run stores the states that the schedule selects, and the graph of the last step
+    only. `backward` performs the rest of the schedule: it computes states again from stored ones,
+    and reverses one step after the other by autograd. The stored states are removed after
+    `backward`, or when the graph is deleted.
 
     >>> w = torch.tensor([0.5, 2.0], requires_grad=True)
     >>> y = checkpointed_loop(lambda x, i: x * w, torch.ones(2), 3, params=[w])
@@ -79,29 +79,31 @@ def checkpointed_loop(
     Parameters
     ----------
     step
-        Returns x_{i+1} from x_i and i, as new tensors with the same shapes, dtypes and devices. It
-        must depend only on its arguments, on `params`, and on random numbers.
+        `step(x, i)` returns x_{i+1}, as new tensors with the same shapes, dtypes and devices as
+        those of x_i. It must depend only on its arguments, on `params`, and on random numbers.
     x0
-        A tensor, or tuples, lists and dicts of tensors, some of which may contain integers.
+        The initial state: a tensor, or tuples, lists and dicts of tensors, also of integers.
     n
-        Number of steps; may be omitted if `done` is given.
+        Number of steps. Give either this or `done`.
     done
-        Returns, from x_i and i, whether the loop ends. Then checkpoints are chosen by `online`.
+        `done(x, i)` returns whether the loop ends at x_i. The planner of its checkpoints is
+        `online`.
     params
         The tensors, or the module, that steps read in addition to the state. By default these are
-        the parameters of a step that is a module or a method of one.
+        the parameters of a step that is a module or a method of a module.
     platform
-        Levels for states. By default a level in memory with so many slots that no step is run more
-        than three times: about 1.4 sqrt(n), or 100 if n is not known.
+        The levels for states. The default is one level in memory, with the number of slots with
+        which no step is run more than three times: about 1.4 sqrt(n), or 100 if n is not known.
     planner
         A planner or its name.
     seconds
-        Time of a step, with which the prices of the levels are compared. If the levels have prices
-        and this is not given, two steps are run to measure it, once for a step and its states.
+        Seconds of a step, which the planner compares with the prices of the levels. If the levels
+        have prices and this is not given, the step is run twice to measure it. This is done once
+        for each step and shape of state.
     preserve_rng_state
         Whether steps that are run again draw the same random numbers from torch's own generators.
     generators
-        Other generators that steps draw from.
+        Other generators from which steps draw.
 
     Raises
     ------
@@ -110,8 +112,8 @@ def checkpointed_loop(
         would be lost, because it belongs to a tensor that was not given. Or this is called within
         a transform of `torch.func` or a forward-mode derivative.
     NoSchedule, StorageError, RunFailed
-        The errors of planners and of `ckio.run`. An exception of a step is the cause of a
-        RunFailed. `backward` raises RunFailed also for `create_graph=True`.
+        The errors of planners and of `ckio.run`. If a step raises an exception, it is the cause of
+        a RunFailed. `backward` raises RunFailed also if `create_graph=True`.
     """
     if (n is None) == (done is None) or not (n is None or (is_whole(n) and n >= 0)):
         raise BadInput(f"a loop of n = {n!r} steps: give a whole number, or `done`")
@@ -134,7 +136,7 @@ def checkpointed_loop(
 
 
 class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen as Any
-    """A module that applies another one n times, by `checkpointed_loop`.
+    """A module that applies another module n times, by `checkpointed_loop`.
 
     >>> import torch
     >>> class Cell(torch.nn.Linear):
@@ -147,11 +149,11 @@ class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen 
     Parameters
     ----------
     step : module
-        Returns x_{i+1} from x_i and i.
+        `step(x, i)` returns x_{i+1}.
     n : int, optional
-        Number of steps; may be given in the call instead.
+        Number of steps. It may be given in the call instead.
     **options
-        Options of `checkpointed_loop`. By default `params` are those of the step.
+        Options of `checkpointed_loop`. By default `params` are the parameters of the step.
     """
 
     def __init__(self, step: torch.nn.Module, n: int | None = None, /, **options: Any) -> None:
@@ -167,13 +169,13 @@ class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen 
         return f"n={self.n}"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes for a copy, with the platform as text."""
+        """Return the attributes for pickle and copies, with the platform as text."""
         platform = self._options.get("platform")
         text = {"platform": platform.dumps()} if isinstance(platform, Platform) else {}
         return {**self.__dict__, "_options": self._options | text}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Become the copy of an instance that had this state."""
+        """Set the attributes of a copy, and make its platform from the text."""
         options = dict(state["_options"])
         if isinstance(text := options.get("platform"), str):
             options["platform"] = Platform.loads(text)
@@ -182,7 +184,7 @@ class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A loop with its plan: a schedule, or a rule if its length is not known."""
+    """A loop with its plan: a schedule, or the rule of `online` if its length is not known."""
 
     loop: Loop
     plan: Schedule | Online
@@ -190,7 +192,7 @@ class Course:
     done: Done | None
 
     def run(self, model: TensorSteps, backends: Sequence[Backend], /) -> Iterator[None]:
-        """Run in two halves: the iterator yields once, at the end of the forward run."""
+        """Return an iterator that runs the loop and yields once, after the forward run."""
         if isinstance(self.plan, Online):
             return _until_done(self.plan, model, backends)
         return _by_schedule(self.plan, self.platform, model, backends)
@@ -207,9 +209,9 @@ def planned(
     planner: str | Planner,
     seconds: float | None,
 ) -> Course:
-    """Plan a loop of n steps from this state, or one that ends when `done` says so.
+    """Plan a loop from this state, with n steps or until `done` returns true.
 
-    Raises NoSchedule and BadInput, as planners do.
+    Raises NoSchedule and BadInput, the errors of planners.
     """
     random = loop.random()
     nbytes = sum(t.nbytes for t in (*state, *random))
@@ -217,7 +219,7 @@ def planned(
     if seconds is None:
         priced = any(_has_price(level, nbytes) for level in platform.levels)
         seconds = _seconds(loop, At(owned(state), random)) if priced else 1.0
-    # Plans do not depend on what the way back costs: here a rule of thumb, the step itself in it.
+    # The plan does not depend on the cost of the reverse: 3 forward steps is a rule of thumb.
     chain = Chain(
         steps=n,
         advance=seconds,
@@ -229,15 +231,15 @@ def planned(
     )
     if n is None:
         rule = Online(chain, platform)
-        _ = rule.levels  # raises where none is of use
+        _ = rule.levels  # raises NoSchedule if no level can be used
         return Course(loop, rule, platform, done)
-    plan: Any = planner  # who gives one that has no hash is told so
+    plan: Any = planner  # the cache raises an error for a planner that cannot be hashed
     return Course(loop, _schedule(plan, chain, platform), platform, None)
 
 
 @lru_cache(maxsize=64)
 def _schedule(planner: Any, chain: Chain, platform: Platform) -> Schedule:
-    """Return a schedule, which is planned once: the same loop is often run many times."""
+    """Return a schedule. It is planned once, because the same loop is often run many times."""
     plan: Planner = registry.find("planners", planner) if isinstance(planner, str) else planner
     return plan(chain, platform)
 
@@ -265,9 +267,10 @@ def _until_done(rule: Online, model: TensorSteps, backends: Sequence[Backend]) -
 
 
 def _memory(nbytes: int, n: int | None) -> Platform:
-    """Return memory for some states, and the tape of one step.
+    """Return a platform with one level in memory, and working memory for the tape of one step.
 
-    So many that no step is run more than three times: with s of them, (s + 1)(s + 2) / 2 >= n.
+    The level has s slots, the least number with (s + 1)(s + 2) / 2 >= n, so that no step is run
+    more than three times. For example, 100 steps need 13 slots, because 14 * 15 / 2 = 105.
     """
     slots = _STATES if n is None else math.ceil(math.sqrt(2 * n + 0.25) - 1.5)
     level = Level(name="ram", capacity=max(1, slots) * nbytes)
@@ -279,7 +282,7 @@ def _has_price(level: Level, nbytes: int) -> bool:
 
 
 def _seconds(loop: Loop, at: At) -> float:
-    """Return the seconds of a step, measured once: a loop that is trained asks often."""
+    """Return the seconds of a step. They are measured once, because training runs a loop often."""
     owner = getattr(loop.step, "__self__", loop.step)
     if not isinstance(owner, torch.nn.Module):
         owner = getattr(loop.step, "__code__", type(owner))
@@ -301,7 +304,7 @@ def _measured(loop: Loop, at: At) -> float:
 
 
 class _Passage:
-    """A loop on its way: forward when it is made, and back once."""
+    """One run of a loop: the forward sweep when this is created, and one reverse sweep."""
 
     def __init__(self, course: Course, at: At) -> None:
         self.model = TensorSteps(course.loop, at, done=course.done)
@@ -331,7 +334,7 @@ class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen a
         ctx.set_materialize_grads(False)
         ctx.passage = _Passage(course, At(owned(state), ctx.random))
         end = ctx.passage.model.at
-        loop.restore(end.random)  # as a loop without ckio leaves it
+        loop.restore(end.random)  # a loop without ckio leaves the generators in this state
         state_n = tuple(t.detach() for t in end.state)
         ctx.mark_non_differentiable(*(t for t in state_n if not is_smooth(t)))
         return state_n
@@ -340,19 +343,19 @@ class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen a
     def backward(ctx: Any, *cotangent: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RunFailed(
-                "create_graph=True: a checkpointed loop has a first derivative and no second one;"
-                " its steps are differentiated one at a time, and forgotten"
+                "create_graph=True: a checkpointed loop has no second derivative, because the"
+                " graphs of its steps are deleted; call backward() without create_graph"
             )
-        tensors = ctx.saved_tensors  # raises where they were changed in place, or were freed
+        tensors = ctx.saved_tensors  # raises if they were changed in place, or were freed
         passage, ctx.passage = ctx.passage, None
-        if passage is None:  # this is not the first time: the graph was retained
+        if passage is None:  # a second reverse sweep, because the graph was retained
             state = tensors[: len(ctx.course.loop.like)]
             passage = _Passage(ctx.course, At(owned(state), ctx.random))
         return None, *passage.back(cotangent)
 
 
 def _plain(loop: Loop, state: Tensors, n: int | None, done: Done | None) -> Tensors:
-    """Run the loop where no gradient is asked for."""
+    """Run the loop without checkpoints, because no gradient is needed."""
     state, i = owned(state), 0
     while i != n and not (done is not None and done(loop.tree.build(iter(state)), i)):
         state = loop.after(state, i)

@@ -1,7 +1,7 @@
-"""A loop of tensors: its state, its step with all dependencies, and a run of it.
+"""A loop of tensors: its state, its step with all dependencies, and its run.
 
-`Loop` contains everything that does not change. `TensorSteps` is the model that ckio runs, with its
-state, tapes, cotangent and checkpoints.
+`Loop` contains everything that is constant. `TensorSteps` is the model that ckio runs. It has the
+state, the tapes, the cotangent and the checkpoints.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -19,18 +19,18 @@ from ckio.errors import BadInput, UnsupportedKind
 from ckio.model.arrays import as_bytes
 
 Step = Callable[[Any, int], Any]
-"""From x_i and i to x_{i+1}."""
+"""A function of x_i and i that returns x_{i+1}."""
 
 Edge = tuple[Any, int]
-"""A node of a graph, and which of its outputs."""
+"""A node of a graph, and the number of one of its outputs."""
 
 _LEAF: Final = "AccumulateGrad"
-"""The name that torch gives to the node of a tensor that was computed from nothing."""
+"""The type name of the node of a leaf, a tensor that no operation computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The structure of a state: a tensor, or a tuple, list or dict of such.
+    """The structure of a state: a tensor, or a tuple, list or dict of such structures.
 
     Attributes
     ----------
@@ -54,9 +54,15 @@ class Tree:
         match x:
             case torch.Tensor():
                 if x.layout != torch.strided:
-                    raise BadInput(f"{name} is a tensor of layout {x.layout}; the state is dense")
+                    raise BadInput(
+                        f"{name} is a tensor of layout {x.layout}; a state must be dense: convert"
+                        " it by to_dense()"
+                    )
                 if x.is_meta:
-                    raise BadInput(f"{name} is on the device 'meta', where there are no numbers")
+                    raise BadInput(
+                        f"{name} is on the device 'meta', which stores no numbers; give a tensor on"
+                        " another device"
+                    )
                 return Tree(name)
             case tuple() | list():
                 keys: tuple[Any, ...] = tuple(range(len(x)))
@@ -65,27 +71,33 @@ class Tree:
             case _:
                 raise BadInput(
                     f"{name} is a {type(x).__name__}; a state is a tensor, or a tuple, list or"
-                    " dict of tensors"
+                    " dict of tensors: give such a state"
                 )
         inner = "" if name == "x" else f"{name}."
         parts = tuple(Tree.of(x[key], f"{inner}{key}") for key in keys)
         return Tree(name, type(x), keys, parts)
 
     def leaves(self, x: Any, /) -> Iterator[torch.Tensor]:
-        """Yield the tensors of a state of this structure; raises BadInput for another."""
+        """Yield the tensors of a state; raises BadInput if its structure differs from this one."""
         if self.kind is None:
             if not isinstance(x, torch.Tensor):
-                raise BadInput(f"{self.name} is a {type(x).__name__}, and was a tensor")
+                raise BadInput(
+                    f"{self.name} is a {type(x).__name__}, and was a tensor in x0; let the step"
+                    " return the structure of x0"
+                )
             yield x
             return
         mine = type(x) is self.kind and len(x) == len(self.keys)
         if not mine or (isinstance(x, Mapping) and not all(key in x for key in self.keys)):
-            raise BadInput(f"{self.name} is another {type(x).__name__} than it was: {self}")
+            raise BadInput(
+                f"{self.name} is a {type(x).__name__} of another structure than in x0, which has"
+                f" the tensors {self}; let the step return the structure of x0"
+            )
         for key, part in zip(self.keys, self.parts, strict=True):
             yield from part.leaves(x[key])
 
     def build(self, leaves: Iterator[torch.Tensor], /) -> Any:
-        """Return the state of these tensors."""
+        """Return the state with this structure and these tensors."""
         if self.kind is None:
             return next(leaves)
         parts = [part.build(leaves) for part in self.parts]
@@ -113,7 +125,7 @@ class At:
     Attributes
     ----------
     state : tuple of tensors
-        x_i as contiguous tensors without a graph, which are never changed.
+        x_i as contiguous tensors without a graph. They are never changed.
     random : tuple of tensors
         The state of each random generator.
     """
@@ -140,9 +152,9 @@ class Loop:
     params : tuple of tensors
         Tensors with a gradient that steps read in addition to the state.
     sources : tuple of torch.Generator
-        Sources of the random numbers of steps.
+        The generators from which steps draw random numbers.
     casts : tuple of (device type, enabled, dtype)
-        The autocasting that steps run in.
+        The settings of autocast during the steps.
     """
 
     step: Step
@@ -156,7 +168,7 @@ class Loop:
     def of(
         step: Step, tree: Tree, state: Tensors, params: Tensors, sources: tuple[Any, ...], /
     ) -> "Loop":
-        """Return the loop from states like this one, with the autocasting that is on now."""
+        """Return the loop of states like this one, with the current settings of autocast."""
         return Loop(
             step=step,
             tree=tree,
@@ -176,23 +188,23 @@ class Loop:
         yield from (f"random {number}" for number in range(len(self.sources)))
 
     def random(self) -> Tensors:
-        """Return the states of the sources of random numbers."""
+        """Return the states of the random generators."""
         return tuple(source.get_state() for source in self.sources)
 
     def restore(self, random: Tensors) -> None:
-        """Set the states of the sources of random numbers."""
+        """Set the states of the random generators."""
         for source, state in zip(self.sources, random, strict=True):
             source.set_state(state)
 
     @contextmanager
     def inside(self, random: Tensors) -> Iterator[None]:
-        """Run a block with these random states and the autocasting of the loop."""
+        """Run a `with` block in these random states and with the loop's settings of autocast."""
         outside = self.random()
         try:
             self.restore(random)
             with ExitStack() as stack:
                 for device, enabled, dtype in self.casts:
-                    # No cache: what is cast without a graph must not be met again with one.
+                    # The cache is off, because a copy cast without a graph has no gradient.
                     cast = torch.autocast(device, dtype, enabled=enabled, cache_enabled=False)
                     stack.enter_context(cast)
                 yield
@@ -205,20 +217,23 @@ class Loop:
         returned = self.step(self.tree.build(iter(state)), i)
         if versions(state) != before:
             raise BadInput(
-                f"step {i} changed its state in place; let it return new tensors"
-                " (begin with x = x.clone(), say)"
+                f"step {i} changed its state in place; let it return new tensors, for example"
+                " by beginning with x = x.clone()"
             )
         leaves = tuple(self.tree.leaves(returned))
         for name, like, leaf in zip(self.tree.names(), self.like, leaves, strict=True):
             if (now := described(leaf)) != like:
-                raise BadInput(f"step {i} returns {name} as {_said(now)}; it was {_said(like)}")
+                raise BadInput(
+                    f"step {i} returns {name} as {_text_of(now)}, but x0 has {_text_of(like)}; let"
+                    " the step keep shapes, dtypes and devices"
+                )
         return tuple(leaf.contiguous().resolve_conj().resolve_neg() for leaf in leaves)
 
     def traced(self, state: Tensors, i: int) -> tuple[Tensors, Tensors]:
-        """Compute one step with its graph, and return its inputs and outputs; raises BadInput.
+        """Compute one step with its graph, and return its inputs and outputs.
 
-        It raises the errors of `after`, and an error if a tensor that is neither in the state nor
-        in `params` has a gradient, because this part would be lost.
+        Raises BadInput for the reasons of `after`, and if a tensor that is neither in the state nor
+        in `params` requires a gradient, because this gradient would be lost.
         """
         inputs = tuple(t.detach().requires_grad_(is_smooth(t)) for t in state)
         with torch.enable_grad():
@@ -241,7 +256,7 @@ class Loop:
 
 
 def refuse(i: int, tensor: torch.Tensor) -> None:
-    """Raise BadInput, because this tensor was not given."""
+    """Raise BadInput, because this tensor was not given in `params`."""
     raise BadInput(
         f"step {i} reads a tensor of shape {tuple(tensor.shape)} that requires a gradient, and is"
         " neither in the state nor in `params`; give it in params=[...], or detach it"
@@ -249,12 +264,12 @@ def refuse(i: int, tensor: torch.Tensor) -> None:
 
 
 def described(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Return the properties of a tensor that are the same in every state."""
+    """Return the properties of a tensor that all states have in common."""
     return tuple(tensor.shape), tensor.dtype, tensor.device
 
 
 def check_mode() -> None:
-    """Raise BadInput in modes in which derivatives would be lost, or torch's error is unclear."""
+    """Raise BadInput in modes in which derivatives would be lost or torch's error is unclear."""
     forward = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001, the only way to ask
     if forward or torch._C._functorch.peek_interpreter_stack() is not None:  # noqa: SLF001, as above
         raise BadInput(
@@ -264,7 +279,7 @@ def check_mode() -> None:
 
 
 def casts_of(devices: Iterable[str]) -> tuple[Any, ...]:
-    """Return the autocasting that is on now, for these types of devices."""
+    """Return the current settings of autocast for these types of devices."""
     return tuple(
         (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
         for kind in sorted({"cpu", *devices})
@@ -272,7 +287,7 @@ def casts_of(devices: Iterable[str]) -> tuple[Any, ...]:
 
 
 def generators_of(devices: Iterable[torch.device]) -> tuple[Any, ...]:
-    """Return PyTorch's own sources of random numbers for these devices, and the CPU.
+    """Return PyTorch's own random generators of the CPU and of these devices.
 
     Raises BadInput for a device whose generators are not known.
     """
@@ -283,15 +298,18 @@ def generators_of(devices: Iterable[torch.device]) -> tuple[Any, ...]:
         own = getattr(torch.get_device_module(device.type), "default_generators", None)
         if own is None:
             raise BadInput(
-                f"the generators of {device} are not known: give preserve_rng_state=False, and"
-                " those that steps draw from in generators=[...]"
+                f"the generators of {device} are not known to ckio; give preserve_rng_state=False,"
+                " and the generators from which steps draw in generators=[...]"
             )
         generators.append(own[device.index or 0])
     return tuple(generators)
 
 
 def params_of(step: Step, params: Any) -> Tensors:
-    """Return the given parameters, or else those of a step that is a module, or its method."""
+    """Return the given parameters with a gradient.
+
+    Without any, return those of the step if it is a module or a method of a module.
+    """
     module = params if params is not None else step
     module = getattr(module, "__self__", module)
     if isinstance(module, torch.nn.Module):
@@ -302,14 +320,17 @@ def params_of(step: Step, params: Any) -> Tensors:
         tensors = [] if params is None else list(params)
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):
-            raise BadInput(f"params holds a {type(tensor).__name__}; it is a module, or tensors")
+            raise BadInput(
+                f"params contains a {type(tensor).__name__}; give a module, or tensors only"
+            )
     return tuple({id(t): t for t in tensors if t.requires_grad}.values())
 
 
 def check_apart(params: Tensors) -> None:
-    """Raise BadInput if one parameter is computed from another, because its part counts twice.
+    """Raise BadInput if one parameter is computed from another, because it would count twice.
 
-    It counts once within the steps, whose graph reaches beyond the given tensors, and once outside.
+    Its contribution would be added once within the steps, whose graph reaches beyond the given
+    tensors, and once outside.
     """
     known = {_edge(t): t for t in params}
     todo: list[Edge] = [edge for t in params if t.grad_fn for edge in t.grad_fn.next_functions]
@@ -319,7 +340,7 @@ def check_apart(params: Tensors) -> None:
         if edge in known:
             raise BadInput(
                 "one of `params` is computed from another, of shape"
-                f" {tuple(known[edge].shape)}: let the step compute it"
+                f" {tuple(known[edge].shape)}; give only the other one, and let the step compute it"
             )
         if node is not None and node not in seen:
             seen.add(node)
@@ -332,15 +353,15 @@ def _edge(tensor: torch.Tensor) -> Edge:
 
 
 def versions(state: Tensors, /) -> tuple[int, ...]:
-    """Return how often each tensor was changed in place; inference mode does not count this."""
+    """Return how often each tensor was changed in place, or -1 for a tensor of inference mode."""
     return tuple(-1 if t.is_inference() else t._version for t in state)  # noqa: SLF001, the only way to ask
 
 
 @contextmanager
 def without_hooks(tensors: Tensors, /) -> Iterator[None]:
-    """Run a block without hooks of these tensors and without setting `.grad`.
+    """Run a `with` block without the hooks of these tensors and without setting `.grad`.
 
-    They get the whole gradient later, through the graph that the loop is part of.
+    The tensors get the whole gradient later, through the graph that contains the loop.
     """
     hooked = [t._backward_hooks for t in tensors if t._backward_hooks]  # noqa: SLF001, the only way to ask
     hooks = [dict(current) for current in hooked]
@@ -356,8 +377,8 @@ def without_hooks(tensors: Tensors, /) -> Iterator[None]:
             tensor.grad = grad
 
 
-def _said(what: tuple[Any, ...]) -> str:
-    shape, dtype, device = what
+def _text_of(properties: tuple[Any, ...]) -> str:
+    shape, dtype, device = properties
     return f"{str(dtype).removeprefix('torch.')}{list(shape)} on {device}"
 
 
@@ -365,7 +386,7 @@ class TensorSteps:
     """Forward steps without a graph, and reversed steps by autograd, one at a time.
 
     The tape of step i is x_i, from which the step is computed again with its graph. The graph of
-    the last recorded step is stored, so that a step that is reversed at once is not computed again.
+    the last recorded step is kept, so that this step is not computed again if it is reversed next.
 
     Parameters
     ----------
@@ -373,16 +394,16 @@ class TensorSteps:
     at : At
         The initial state.
     done : callable, optional
-        Returns, from x_i and i, whether the loop ends.
+        `done(x, i)` returns whether the loop ends at x_i.
     on_step : callable, optional
-        Called after each step of either sweep with the step that is reached.
+        Is called after each step of both sweeps with the number of the step that is reached.
 
     Attributes
     ----------
     at : At
         x_i, and the state of the random generators.
     cotangent : list of tensor or None
-        The adjoint of each tensor of the state; None is zero. Set it before the first reverse.
+        The adjoint of each tensor of the state; None means zero. Set it before the first reverse.
     gradient : list of tensor or None
         The gradient with respect to each of the loop's params.
     """
@@ -400,7 +421,7 @@ class TensorSteps:
         self.cotangent: list[torch.Tensor | None] = [None] * len(at.state)
         self.gradient: list[torch.Tensor | None] = [None] * len(loop.params)
         self._done = done
-        self._tapes: dict[int, tuple[At, tuple[int, ...]]] = {}  # and how often it was changed
+        self._tapes: dict[int, tuple[At, tuple[int, ...]]] = {}  # x_i, and the versions of tensors
         self._traced: tuple[int, Tensors, Tensors] | None = None
         fields = zip(loop.names(), at.tensors, strict=True)
         self._layout: Layout = tuple(field(name, tensor) for name, tensor in fields)
@@ -408,7 +429,9 @@ class TensorSteps:
 
     def layout(self, key: Key, /) -> Layout:
         if key.kind is Kind.ADJOINT or key.name:
-            raise UnsupportedKind(f"{key} is no checkpoint of a loop: it has whole states")
+            raise UnsupportedKind(
+                f"{key} is not a checkpoint of a loop; use a planner that stores whole states"
+            )
         return self._layout
 
     def advance(self, begin: int, end: int, /) -> int:
@@ -446,7 +469,7 @@ class TensorSteps:
         return [as_bytes(flat(tensor)) for tensor in at.tensors]
 
     def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
-        """Adopt a checkpoint where it is."""
+        """Adopt a checkpoint without a copy."""
         self._check_layout(key, layout)
         filled = [
             over(view, shape, dtype)
@@ -463,7 +486,9 @@ class TensorSteps:
 
     def _check_layout(self, key: Key, layout: Layout) -> None:
         if layout != self.layout(key):
-            raise BadInput(f"{key} does not fit this loop: was it written by another?")
+            raise BadInput(
+                f"{key} does not fit this loop; use the step and the x0 of the loop that wrote it"
+            )
 
     def _adopt(self, key: Key, filled: Sequence[torch.Tensor]) -> None:
         tensors = [t.to(device) for t, (*_, device) in zip(filled, self._like, strict=True)]
@@ -475,7 +500,7 @@ class TensorSteps:
             self._tapes, self._traced = {key.step: (at, versions(at.state))}, None
 
     def is_done(self, i: int, /) -> bool:
-        """Return whether the loop ends at its state, which is x_i."""
+        """Return whether the loop ends at its current state x_i."""
         if self._done is None:
             return False
         return bool(self._done(self.loop.tree.build(iter(self.at.state)), i))
@@ -489,8 +514,8 @@ class TensorSteps:
         at, before = self._tapes[i]
         if versions(at.state) != before:
             raise BadInput(
-                f"a step changed in place what step {i} was given, after that step: let a step"
-                " return new tensors, and no room that others use again"
+                f"a later step changed in place the state that step {i} received; let each step"
+                " return new tensors, not memory that other steps use again"
             )
         return at
 
@@ -503,7 +528,7 @@ class TensorSteps:
             return self.loop.traced(at.state, i)
 
     def _pull(self, inputs: Tensors, outputs: Tensors) -> None:
-        """Pull the cotangent back from the outputs of a step to its inputs."""
+        """Compute the cotangent of a step's inputs from that of its outputs."""
         back = [
             (y, g)
             for y, g in zip(outputs, self.cotangent, strict=True)
@@ -523,8 +548,8 @@ class TensorSteps:
                 if "second time" not in str(error):
                     raise
                 raise BadInput(
-                    "a step reads what was computed before it, with a graph, from `params`: give"
-                    " what was computed in `params`, or compute it within the step"
+                    "a step reads a tensor that was computed from `params` before the loop; give"
+                    " this tensor in `params`, or compute it within the step"
                 ) from error
         of_state = iter(gradients)
         self.cotangent = [next(of_state) if x.requires_grad else None for x in inputs]

@@ -1,4 +1,4 @@
-"""A loop of PyTorch as a model, which ckio runs and resumes in another process."""
+"""A loop in PyTorch as a model, which ckio runs and can resume in another process."""
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -36,31 +36,40 @@ class TorchModel:
     (1.5, [0.25, 0.25, 0.25], [1.0, 2.0, 3.0])
 
     The gradient is that of the plain loop, and does not depend on the schedule. Random numbers come
-    from torch's own generator, which `torch.manual_seed(seed)` sets at x_0. The state of the
-    generator is part of each checkpoint.
+    from torch's own generator. At x_0 it is in the state that `torch.manual_seed(seed)` gives it,
+    and its state is part of each checkpoint.
 
     Parameters
     ----------
     step : callable
-        Returns x_{i+1} from x_i and i; both are dicts of tensors, and those of x_{i+1} are new.
+        `step(x, i)` returns x_{i+1}. Both states are dicts of tensors, and the tensors of x_{i+1}
+        are new.
     state : mapping of str to tensor
         Initial state x_0, on the CPU, which is copied.
     functional : callable
         J(x_n), a tensor with one real number.
     params : module, or mapping of str to tensor
-        Tensors that steps read in addition to the state. The gradient includes them.
+        Tensors that steps read in addition to the state. The gradient includes those that require
+        a gradient.
     done : callable, optional
-        Returns, from x_i and i, whether the loop ends, for runs of unknown length.
+        `done(x, i)` returns whether the loop ends at x_i, for runs of unknown length.
     seed : int
         Seed of the random numbers.
     on_step : callable, optional
-        Called after each step of either sweep with the step that is reached.
+        Is called after each step of both sweeps with the number of the step that is reached.
 
     Attributes
     ----------
     control, gradient : mapping of str to array
-        The real and complex arrays by the names of state tensors and parameters. Arrays of
-        `control` are views; change them only before the first step.
+        Real and complex arrays, by the names of the state's tensors and the parameters. The arrays
+        of `control` are views. Change them in place, and only before the first step.
+    functional : float
+        J at the end of the forward sweep.
+
+    Raises
+    ------
+    BadInput
+        A name occurs in the state and in the parameters, or a tensor is not on the CPU.
     """
 
     def __init__(
@@ -78,11 +87,17 @@ class TorchModel:
         named = params.named_parameters() if isinstance(params, torch.nn.Module) else params.items()
         known = {name: tensor for name, tensor in named if tensor.requires_grad}
         if both := sorted(known.keys() & state.keys()):
-            raise BadInput(f"TorchModel: {both} are names in the state, and of parameters")
+            raise BadInput(
+                f"TorchModel: {both} are names of state tensors and of parameters; rename one of"
+                " them"
+            )
         tree = Tree.of(dict(state))
         self._first = dict(zip(tree.names(), owned(tuple(tree.leaves(dict(state)))), strict=True))
         if elsewhere := [n for n, t in {**self._first, **known}.items() if t.device.type != "cpu"]:
-            raise BadInput(f"TorchModel: {elsewhere} are not on the CPU; a model's controls are")
+            raise BadInput(
+                f"TorchModel: {elsewhere} are not on the CPU; move them there, because controls are"
+                " arrays of NumPy"
+            )
         smooth = {name: t for name, t in self._first.items() if is_smooth(t)}
         self._control = Arrays(
             {name: t.detach().numpy() for name, t in {**smooth, **known}.items()}
@@ -102,11 +117,11 @@ class TorchModel:
         self.on_step = on_step
         self._started = False
         self._farthest = 0, self._begin
-        self._j: torch.Tensor | None = None  # once the adjoint has started
+        self._j: torch.Tensor | None = None  # None before the adjoint starts
 
     @property
     def on_step(self) -> Callable[[int], None] | None:
-        """Return the function that is called after each step."""
+        """The function that is called after each step."""
         return self._steps.on_step
 
     @on_step.setter
@@ -165,7 +180,7 @@ class TorchModel:
         return frozenset((Kind.RESTART, Kind.TAPE))
 
     def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
-        return self.dump(key)  # a step returns new tensors, and whoever changes one is found out
+        return self.dump(key)  # without a copy: a step that changes a tensor in place is detected
 
     def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
         self._start()
@@ -174,7 +189,10 @@ class TorchModel:
     @contextmanager
     def _load_adjoint(self, key: Key, layout: Layout) -> Generator[Buffers]:
         if layout != self.layout(key):
-            raise BadInput(f"{key} does not fit this model: was it written with other options?")
+            raise BadInput(
+                f"{key} does not fit this model; make the model with the options of the run that"
+                " wrote it"
+            )
         like = [*self._sums().values(), torch.zeros((), dtype=torch.float64)]
         filled = [room(tensor.shape, tensor.dtype) for tensor in like]
         yield [as_bytes(flat(tensor)) for tensor in filled]
@@ -185,7 +203,7 @@ class TorchModel:
         self._steps.gradient = list(read)
 
     def _sums(self) -> dict[str, torch.Tensor]:
-        """Return the adjoint of the state and the gradient of the parameters, as they are now."""
+        """Return the current adjoint of the state and gradient of the parameters."""
         whole = [*self._first.items(), *self._params.items()]
         sums: Sequence[torch.Tensor | None] = self._steps.cotangent + self._steps.gradient
         return {
@@ -195,7 +213,7 @@ class TorchModel:
         }
 
     def _start(self) -> None:
-        """Make x_0 of the controls, which were changed in place."""
+        """Make x_0 from the controls, which the user may have changed in place."""
         if not self._started:
             self._started = True
             self._steps.at = At(owned(self._begin.state), self._begin.random)
@@ -210,14 +228,14 @@ class TorchModel:
         return dict(zip(self._first, at.state, strict=True))
 
     def _start_adjoint(self, n: int) -> torch.Tensor:
-        """Return J; its derivative becomes the adjoint if that has not started."""
+        """Return J. If the adjoint has not started, the derivative of J becomes the adjoint."""
         if self._j is not None:
             return self._j
         reached, at = self._farthest
         if reached != n:
             raise RunFailed(
-                f"the adjoint cannot start at step {n}: the forward has come to {reached}, and J is"
-                " known only where it ends"
+                f"the adjoint cannot start at step {n}: the forward sweep has reached step"
+                f" {reached}, and J is known only at its end; reverse from step {reached}"
             )
         leaves = [t.detach().requires_grad_(is_smooth(t)) for t in at.state]
         with torch.enable_grad():
@@ -235,5 +253,5 @@ def _derivatives(j: torch.Tensor, leaves: Iterable[torch.Tensor]) -> list[torch.
 
 def _real(j: Any) -> torch.Tensor:
     if not isinstance(j, torch.Tensor) or j.numel() != 1 or not j.is_floating_point():
-        raise BadInput(f"TorchModel: J is {j!r:.80}; it is a tensor of one real number")
+        raise BadInput(f"TorchModel: J is {j!r:.80}; it must be a tensor of one real number")
     return j.reshape(())

@@ -1,4 +1,4 @@
-"""The bytes of tensors as ckio stores them, and tensors that autograd saves, on levels."""
+"""The bytes of tensors in checkpoints, and the tensors that autograd saves, on levels."""
 
 import math
 import weakref
@@ -24,7 +24,7 @@ Tensors: TypeAlias = tuple[torch.Tensor, ...]
 
 @cache
 def dtype_of(dtype: torch.dtype, /) -> np.dtype[Any]:
-    """Return NumPy's dtype for the same bytes, or one of integers if it has none."""
+    """Return the dtype of NumPy for the same bytes, or one of integers if NumPy has none."""
     try:
         same: np.dtype[Any] = torch.empty(0, dtype=dtype).numpy().dtype
     except TypeError:
@@ -33,17 +33,17 @@ def dtype_of(dtype: torch.dtype, /) -> np.dtype[Any]:
 
 
 def flat(tensor: torch.Tensor, /) -> NDArray[Any]:
-    """Return the memory of a contiguous tensor on the CPU, in one dimension and without a copy.
+    """Return the elements of a contiguous tensor as an array with one dimension.
 
-    Of a tensor elsewhere it is a copy.
+    It is the memory of a tensor on the CPU, and a copy of a tensor on another device.
     """
     memory = tensor.detach().cpu()
-    memory = memory.as_strided((memory.numel(),), (1,))  # strides of 1 element may be anything
+    memory = memory.as_strided((memory.numel(),), (1,))  # an axis of length 1 may have any stride
     return memory.view(torch.uint8).numpy().view(dtype_of(tensor.dtype))  # type: ignore[no-any-return]
 
 
 def room(shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
-    """Return a new tensor on the CPU, not filled; a large one begins at a page boundary."""
+    """Return a new uninitialized tensor on the CPU. A large one begins at a page boundary."""
     count = math.prod(shape)
     if not count:
         return torch.empty(tuple(shape), dtype=dtype)
@@ -70,7 +70,7 @@ def is_smooth(tensor: torch.Tensor, /) -> bool:
 
 
 def owned(tensors: Sequence[torch.Tensor], /) -> Tensors:
-    """Return copies in C order that belong to no graph."""
+    """Return contiguous copies in C order that belong to no graph."""
     return tuple(
         t.detach().clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
         for t in tensors
@@ -78,16 +78,17 @@ def owned(tensors: Sequence[torch.Tensor], /) -> Tensors:
 
 
 AT_LEAST: Final = 1 << 20
-"""Default of the bytes below which a tensor is not stored."""
+"""Bytes of the smallest tensor that `saved_on` stores by default."""
 
 
 @contextmanager
 def saved_on(*levels: Level, at_least: int = AT_LEAST) -> Iterator[Scratch]:
-    """Store on these levels the tensors that autograd saves in a block; `backward` reads them.
+    """Store the tensors that autograd saves in a `with` block on levels. `backward` reads them.
 
-    A tensor is stored on the first level with free space, and is removed with the graph that saved
-    it. A tensor that many operations save is stored once. Parameters and all other leaves that
-    require a gradient stay in memory with their views, and so do smaller tensors.
+    A tensor is stored on the first level with free space. It is removed when the graph that saved
+    it is deleted. A tensor that several operations save is stored once. Tensors with less than
+    `at_least` bytes stay in memory, and so do parameters, all other leaves that require a gradient,
+    and their views.
 
     >>> from ckio import Level
     >>> x = torch.ones(1000, requires_grad=True)
@@ -106,23 +107,23 @@ def saved_on(*levels: Level, at_least: int = AT_LEAST) -> Iterator[Scratch]:
     *levels : Level
         The levels, nearest first.
     at_least : int
-        Bytes from which a tensor is stored.
+        Bytes of the smallest tensor that is stored.
 
     Returns
     -------
     context manager
-        It returns the open levels. Their files are removed once neither a graph nor any other
-        object refers to them.
+        It returns the open levels, a `Scratch`. Their files are removed when neither a graph nor
+        any other object refers to them.
 
     Raises
     ------
     BadInput, StorageError
         A level cannot be opened. In the block, LevelFull is raised if no level has free space.
-        `backward` raises CorruptCheckpoint, and RunFailed if a tensor that stayed in memory was
-        changed in place.
+        `backward` raises CorruptCheckpoint if stored bytes have changed, and RunFailed if a tensor
+        that stayed in memory was changed in place.
     """
     if not levels:
-        raise BadInput("saved_on needs at least one level")
+        raise BadInput("saved_on needs at least one level; give a Level")
     scratch = Scratch(Platform(levels))
     saved = _SavedTensors(scratch, at_least)
     with torch.autograd.graph.saved_tensors_hooks(saved.pack, _unpack):
@@ -130,12 +131,12 @@ def saved_on(*levels: Level, at_least: int = AT_LEAST) -> Iterator[Scratch]:
 
 
 class _StoredTensor:
-    """A tensor on a level, for as long as somebody refers to this."""
+    """A tensor on a level. It is discarded when no object refers to this one."""
 
     def __init__(self, scratch: Scratch, tensor: torch.Tensor) -> None:
-        # A dimension that repeats one slice is stored as that slice.
+        # A dimension that repeats one slice is stored as this slice.
         dense = tensor.detach()[tuple(map(_once, tensor.shape, tensor.stride()))]
-        # Of a new tensor like it the strides are its own, or as near as they can be without holes.
+        # The strides of `empty_like` are those of the tensor, or the nearest ones without gaps.
         self._like = torch.empty_like(dense, device="meta")
         order = _order(self._like)
         whole = dense.resolve_conj().resolve_neg().permute(order).contiguous()
@@ -144,7 +145,7 @@ class _StoredTensor:
         self._end = weakref.finalize(self, _drop, scratch, *self._place)
 
     def tensor(self) -> torch.Tensor:
-        """Return the stored tensor, with the strides that it had."""
+        """Return the stored tensor, with its original strides."""
         order = _order(self._like)
         whole = room([self._like.shape[i] for i in order], self._like.dtype)
         self._scratch.get(*self._place, {"": flat(whole)})
@@ -153,7 +154,7 @@ class _StoredTensor:
 
 
 class _TensorInPlace:
-    """A tensor that stays where it is, and must not be changed in place meanwhile."""
+    """A tensor that stays in memory. It must not be changed in place before it is used."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._tensor, self._version = tensor, tensor._version  # noqa: SLF001, the only way to ask
@@ -161,8 +162,8 @@ class _TensorInPlace:
     def tensor(self) -> torch.Tensor:
         if self._version != self._tensor._version:  # noqa: SLF001, as above
             raise RunFailed(
-                f"a tensor of shape {tuple(self._tensor.shape)} that was saved for its gradient has"
-                " been changed in place since, as by an optimizer's step"
+                f"a tensor of shape {tuple(self._tensor.shape)} that autograd saved was changed in"
+                " place before backward(), for example by an optimizer; call backward() first"
             )
         return self._tensor
 
@@ -171,7 +172,7 @@ _Packed: TypeAlias = _StoredTensor | _TensorInPlace
 
 
 class _SavedTensors:
-    """The tensors that are saved within one `saved_on`."""
+    """The tensors that autograd saves within one `saved_on`."""
 
     def __init__(self, scratch: Scratch, at_least: int) -> None:
         self._scratch, self._at_least = scratch, at_least
@@ -181,7 +182,8 @@ class _SavedTensors:
     def pack(self, tensor: torch.Tensor) -> _Packed:
         if tensor.layout != torch.strided or _nbytes(tensor) < self._at_least or _is_alive(tensor):
             return _TensorInPlace(tensor)
-        storage = StorageWeakRef(tensor.untyped_storage())  # which nobody else's gets the number of
+        # As long as the weak reference exists, no new storage gets the same number.
+        storage = StorageWeakRef(tensor.untyped_storage())
         what = _TensorView(storage, tensor)
         with self._lock:
             if (stored := self._known.get(what)) is None:
@@ -190,7 +192,7 @@ class _SavedTensors:
 
 
 class _TensorView:
-    """An identity of the numbers in a tensor: two that are equal hold the same ones."""
+    """The identity of the numbers in a tensor. Equal identities mean equal numbers."""
 
     def __init__(self, storage: StorageWeakRef, tensor: torch.Tensor) -> None:
         self._storage = storage
@@ -217,7 +219,7 @@ def _unpack(packed: _Packed) -> torch.Tensor:
 
 
 def _is_alive(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor is a leaf that waits for its gradient, or a view of one."""
+    """Return whether a tensor is a leaf that requires a gradient, or a view of such a leaf."""
     base: Any = tensor if tensor._base is None else tensor._base  # noqa: SLF001, the only way to ask
     return bool(base.is_leaf and base.requires_grad)
 
@@ -227,19 +229,19 @@ def _once(size: int, stride: int) -> slice:
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
-    """Return the bytes that are stored of a tensor."""
+    """Return the number of bytes with which a tensor is stored."""
     different = (n for n, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride)
     return int(math.prod(different) * tensor.element_size())
 
 
 def _order(tensor: torch.Tensor) -> list[int]:
-    """Return the dimensions, from the one with the largest stride to that with the least."""
+    """Return the dimensions by their strides, the largest first."""
     strides: tuple[int, ...] = tensor.stride()
     return sorted(range(len(strides)), key=lambda i: (-strides[i], i))
 
 
 def _put(scratch: Scratch, array: Any) -> tuple[int, Key]:
-    """Store an array on the first level that has space for it; returns where."""
+    """Store an array on the first level with free space, and return the level and the key."""
     *nearer, last = range(len(scratch.backends))
     for level in nearer:
         with suppress(LevelFull):
@@ -248,5 +250,5 @@ def _put(scratch: Scratch, array: Any) -> tuple[int, Key]:
 
 
 def _drop(scratch: Scratch, level: int, key: Key) -> None:
-    with suppress(StorageError):  # the levels were closed before
+    with suppress(StorageError):  # the levels may be closed already
         scratch.drop(level, key)

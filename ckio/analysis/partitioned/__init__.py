@@ -1,13 +1,13 @@
 """Divide a step into its tape and the values that are computed again, as code that can be run.
 
 A step is a `StraightLine` program. You declare it by hand for a model in numpy, or `trace` makes it
-of a function in JAX. Its values, with their bytes and seconds, form a graph, for which
+from a function in JAX. Its values, with their bytes and seconds, form a graph, for which
 `ckio.analysis.dag` finds the cheapest choice on a level. A `Partition` is the step in two halves:
 `forward` returns the new state and the stored values, and `backward` computes the other values
 again and runs the adjoint.
 
-For example, in v = e**u, u' = u + k v, the adjoint reads v and k. The step does not overwrite k, so
-that the tape consists of the 40 bytes of v:
+For example, let the step be v = e**u, u' = u + k v. Its adjoint reads v and k. The step does not
+overwrite k, so that the tape consists of the 40 bytes of v:
 
     >>> def backward(values, cotangent):
     ...     of_u = cotangent["u"]
@@ -78,15 +78,15 @@ Seconds: TypeAlias = Literal["measured", "declared"]
 declared."""
 
 ROUNDS: Final = 5
-"""Rounds, of a few calls one after the other, whose median is the time of a call."""
+"""The number of rounds of successive calls. Their median is the time of a call."""
 CALLS: Final = 10
-"""In one round, at most,"""
+"""The most calls in one round."""
 ROUND: Final = 1e-3
-"""and as many as take so many seconds."""
+"""The seconds of a round: there are fewer calls if CALLS would take longer."""
 
 
 class Location(NamedTuple):
-    """Where a step overwrites an array of the state."""
+    """The location at which a step overwrites an array of the state."""
 
     array: str
 
@@ -95,7 +95,7 @@ class Location(NamedTuple):
 
 
 class _OneCall(NamedTuple):
-    """The call that computes several values at once."""
+    """The call that computes several values together."""
 
     values: Sequence[str]
 
@@ -197,7 +197,7 @@ def _taken(where: str, given: Values, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _apart(array: Any, others: Iterable[Any]) -> Any:
-    """The array, or a copy of it where one of the others could be changed under it."""
+    """Return the array, or a copy of it if it shares memory with one of the others."""
     if isinstance(array, np.ndarray) and any(
         isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others
     ):
@@ -261,8 +261,8 @@ def weigh(
 ) -> ValueGraph:
     """Return the graph of the values that a step's adjoint reads, weighted for this state.
 
-    To measure seconds, all values before the required ones are in memory at once. Raises BadInput
-    if a price needs seconds that are neither declared nor measured.
+    To measure seconds, all values before the required ones are in memory at the same time. Raises
+    BadInput if a price needs seconds that are neither declared nor measured.
     """
     assignments, _ = leading_to(program.required, program.assignments)
     measured = seconds == "measured"
@@ -280,7 +280,7 @@ def weigh(
     calls: list[Name] = []
     for assignment, seconds_taken in zip(assignments, taken, strict=True):
         results = assignment.results
-        # What computes one of several results again computes them all, once.
+        # If one of several results is computed again, one call computes all of them.
         call = results[0] if len(results) == 1 else _OneCall(results)
         arguments[call], recompute[call] = assignment.arguments, seconds_taken
         if call != results[0]:
@@ -304,8 +304,8 @@ def _array(value: Any) -> Any:
 def _declared(assignment: Assignment, *, needed: bool) -> float:
     if assignment.seconds is None and needed:
         raise BadInput(
-            f"partition: nothing says what it takes to compute {assignment.results[0]!r} again;"
-            " give the seconds of its assignment, or have them measured"
+            f"partition: the seconds to compute {assignment.results[0]!r} again are not known;"
+            " declare the seconds of its assignment, or use seconds='measured'"
         )
     return assignment.seconds or 0.0
 
@@ -313,11 +313,13 @@ def _declared(assignment: Assignment, *, needed: bool) -> float:
 def _measured(
     program: StraightLine, assignments: Sequence[Assignment], values: Values, clock: Clock
 ) -> list[float]:
-    """Seconds of each assignment as a part of one compiled function, which is how it is used.
+    """Return the seconds of each assignment as a part of one compiled function, as it is used
+    later.
 
-    By itself it takes longer: there is a call of its own, of which as much is taken off as one
-    takes that does nothing to speak of, and nothing is fused with what comes before and after. So
-    those that are measured take no more in all than the function does that computes them all.
+    An assignment alone takes longer. It needs its own call, and it is not fused with its
+    neighbours. Therefore the time of a call that does almost nothing is subtracted. In addition,
+    the measured assignments are scaled so that they take no more in total than the function that
+    computes all of them.
     """
     undeclared = [number for number, it in enumerate(assignments) if it.seconds is None]
     some = _array(next(iter(values.values()), 0.0))
@@ -348,9 +350,9 @@ def _measured(
 
 
 def _seconds(call: Compute, given: Sequence[Any], clock: Clock) -> float:
-    """The median of some rounds, after a call that compiles and another that is timed alone.
+    """Return the median of some rounds, after one call that compiles and one that is timed alone.
 
-    In a round the calls follow each other without waiting, so that threads stay awake.
+    In a round, the calls follow each other without a pause, so that threads remain active.
     """
 
     def took(calls: int) -> float:
@@ -358,7 +360,7 @@ def _seconds(call: Compute, given: Sequence[Any], clock: Clock) -> float:
         for _ in range(calls):
             result = call(*given)
         for array in result if isinstance(result, list | tuple) else [result]:
-            if hasattr(array, "block_until_ready"):  # it is computed in the background
+            if hasattr(array, "block_until_ready"):  # JAX computes it in the background
                 array.block_until_ready()
         return (clock.now() - start) / calls
 

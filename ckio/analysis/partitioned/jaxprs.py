@@ -42,19 +42,23 @@ BODIES: Final = {
     "remat2": "jaxpr",
     "checkpoint": "jaxpr",
 }
-"""Primitives that stand for the code in one of their parameters, by their names in all versions."""
+"""Primitives that stand for the code in one of their parameters, by their names in all versions of
+JAX.
+"""
 
 SAME: Final = frozenset(
     {"convert_element_type", "copy", "copy_p", "name", "optimization_barrier", "reshape"}
 )
-"""Primitives whose results are their arguments, where these have the same types and shapes."""
+"""Primitives whose results are their arguments, if both have the same types and shapes."""
 
 Function: TypeAlias = Callable[[Any], Mapping[str, Any]]
-"""From the arrays of x_i, by name, to those of x_{i+1}; what it leaves out is not overwritten."""
+"""A function from the arrays of x_i, by name, to those of x_{i+1}. Omitted arrays are not
+overwritten.
+"""
 
 
 class Literal(NamedTuple):
-    """A number written in the code, which is no value."""
+    """A number written in the code. It is not a value."""
 
     array: Any
 
@@ -65,7 +69,7 @@ Operand: TypeAlias = str | Literal
 
 @cache
 def jax() -> Any:
-    """The package; raises BadInput where it is not installed."""
+    """Return the package; raise BadInput if it is not installed."""
     try:
         importlib.import_module("jax.extend.core")
         return importlib.import_module("jax")
@@ -78,16 +82,16 @@ def jax() -> Any:
 
 @dataclass(frozen=True)
 class Equations:
-    """The equations of a jaxpr and of the functions in it, each different one once.
+    """The equations of a jaxpr and of the functions in it; equal ones occur once.
 
     Attributes
     ----------
     fresh : callable
-        From a word to a name that nothing has.
+        A function from a word to a name that is not used yet.
     assignments : list of Assignment
-        In order.
+        The assignments, in order.
     constants : dict of str to array
-        Closed-over arrays, each once, and what follows from them alone.
+        The arrays in the closure of the step, each once, and the values computed from them alone.
     """
 
     fresh: Callable[[str], str]
@@ -97,7 +101,7 @@ class Equations:
     _computed: dict[Hashable, list[Operand]] = field(default_factory=dict)
 
     def add(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Operand]) -> list[Operand]:
-        """Add a jaxpr of these inputs; returns its outputs."""
+        """Add a jaxpr with these inputs, and return its outputs."""
         literal = jax().extend.core.Literal
         names = [*map(self._constant, consts), *inputs]
         known = dict(zip((*jaxpr.constvars, *jaxpr.invars), names, strict=True))
@@ -119,7 +123,9 @@ class Equations:
         return [operand(atom) for atom in jaxpr.outvars]
 
     def _constant(self, array: Any) -> str:
-        """The name of a closed-over array, which is kept, so that nothing else gets its id."""
+        """Return the name of an array in the closure. The array is stored, so that its id remains
+        unique.
+        """
         name = self._named.get(id(array))
         if name is None:
             self._named[id(array)] = name = self.fresh("constant")
@@ -127,7 +133,9 @@ class Equations:
         return name
 
     def _is_constant(self, assignment: Assignment) -> bool:
-        """Say if it can be computed once for all steps, and is no larger than its arguments."""
+        """Return whether it can be computed once for all steps, and is no larger than its
+        arguments.
+        """
         names = assignment.arguments
         if not names or not self.constants.keys() >= set(names):
             return False
@@ -154,16 +162,16 @@ class Equations:
 
 
 def _changes_nothing(equation: Any) -> bool:
-    """Whether the results are the arguments; types are weak or not, which changes no number."""
+    """Return whether the results are the arguments. Weak types do not matter."""
     sides = (equation.invars, equation.outvars)
     before, after = ([(x.aval.shape, x.aval.dtype) for x in atoms] for atoms in sides)
     return equation.primitive.name in SAME and before == after
 
 
 def _identity(equation: Any, given: Sequence[Operand]) -> Hashable | None:
-    """A key that equations with the same results share; None where nobody can tell.
+    """Return a key that equations with the same results share, or None if this cannot be decided.
 
-    Functions inside are the same where they are one object.
+    Functions in the equation are equal if they are the same object.
     """
 
     def bits(number: Any) -> Hashable:
@@ -174,7 +182,7 @@ def _identity(equation: Any, given: Sequence[Operand]) -> Hashable | None:
         it if isinstance(it, str) else (repr(atom.aval), bits(it.array))
         for it, atom in zip(given, equation.invars, strict=True)
     ]
-    # As numbers 1, 1.0 and True are equal, and 0.0 and -0.0.
+    # The type and the text are needed, because 1 == 1.0 == True, and 0.0 == -0.0.
     params = [
         (name, type(it), it, repr(it)) if isinstance(it, float) else (name, type(it), it)
         for name, it in sorted(equation.params.items())
@@ -190,7 +198,7 @@ def _identity(equation: Any, given: Sequence[Operand]) -> Hashable | None:
 def _assignment(
     jaxpr: Any, equation: Any, known: Mapping[Any, Operand], results: Sequence[str]
 ) -> Assignment:
-    """One equation, as a jaxpr of its own that JAX knows how to call, in every version."""
+    """Return one equation as a separate jaxpr, which all versions of JAX can call."""
     core = jax().extend.core
     literals: dict[Any, Any] = {}
     named: dict[Any, str] = {}
@@ -211,13 +219,13 @@ def _assignment(
 
 
 def _check_pure(equation: Any) -> None:
-    """Raise BadInput for an equation that does more than compute, at any depth."""
+    """Raise BadInput for an equation with side effects, at any depth."""
     name = equation.primitive.name
     if equation.effects or "callback" in name:
         what = ", ".join(sorted({type(effect).__name__ for effect in equation.effects}))
         raise BadInput(
-            f"trace: the step has {name!r}{what and f' with the effect {what}'}: what is computed"
-            " again must do nothing but compute; take it out of the step"
+            f"trace: the step has {name!r}{what and f' with the effect {what}'}: code that is"
+            " computed again must have no side effects; remove it from the step"
         )
     for inner in jax().extend.core.jaxprs_in_params(equation.params):
         for each in inner.eqns:
@@ -249,7 +257,7 @@ def trace(step: Function, state: Values, /) -> StraightLine:
         because of a `while_loop`.
     """
     before = _checked(state)
-    inexact = jax().numpy.inexact  # numpy does not know all types that JAX has
+    inexact = jax().numpy.inexact  # numpy does not know all types of JAX
     smooth = [name for name, x in before.items() if jax().numpy.issubdtype(x.dtype, inexact)]
 
     def joint(state: Values, cotangent: Values) -> tuple[Values, Values]:
@@ -266,7 +274,7 @@ def trace(step: Function, state: Values, /) -> StraightLine:
     except BadInput:
         raise
     except Exception as error:
-        jax().make_jaxpr(step)(before)  # what the step does wrong by itself, it says itself
+        jax().make_jaxpr(step)(before)  # if the step itself is wrong, this raises its own error
         sentence = str(error).strip().partition("\n")[0] or type(error).__name__
         raise BadInput(f"trace: JAX has no adjoint of this step: {sentence}") from error
     return _program(closed, tuple(before), tuple(smooth))
@@ -308,7 +316,7 @@ def traced_flow(step: Function, state: Values, /, *, wanted: Iterable[str] | Non
 
 
 def _checked(state: object) -> dict[str, Any]:
-    """The arrays of a state, in the order in which JAX takes them."""
+    """Return the arrays of a state, in the order in which JAX takes them."""
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
         raise BadInput("trace: a state must be a dict of arrays by name")
     return {name: _array(f"{name!r} in the state", state[name]) for name in sorted(state)}
@@ -324,25 +332,25 @@ def _array(what: str, value: Any) -> Any:
 
 
 def _after(step: Function, state: Mapping[str, Any]) -> dict[str, Any]:
-    """x_{i+1} in whole, which must look like x_i."""
+    """Return all of x_{i+1}, which must have the types and shapes of x_i."""
     new: object = step(dict(state))
     if not isinstance(new, Mapping):
-        raise BadInput(f"trace: a step gives a dict of arrays, not {type(new).__name__}")
+        raise BadInput(f"trace: a step must return a dict of arrays, not {type(new).__name__}")
     arrays = {name: _array(f"{name!r} of the step", value) for name, value in new.items()}
     for name, array in arrays.items():
         if name not in state:
-            raise BadInput(f"trace: the step gives {name!r}, which the state does not have")
+            raise BadInput(f"trace: the step returns {name!r}, which the state does not have")
         old = state[name]
         if (array.shape, array.dtype) != (old.shape, old.dtype):
             raise BadInput(
-                f"trace: the step makes {name!r} {array.dtype}{list(array.shape)} of"
-                f" {old.dtype}{list(old.shape)}; an array keeps its type and shape"
+                f"trace: the step makes {name!r} {array.dtype}{list(array.shape)} from"
+                f" {old.dtype}{list(old.shape)}; an array must keep its type and shape"
             )
     return {**state, **arrays}
 
 
 def _program(closed: Any, names: tuple[str, ...], smooth: tuple[str, ...]) -> StraightLine:
-    """The jaxpr of (x_i, cotangent of x_{i+1}) -> (x_{i+1}, cotangent of x_i)."""
+    """Return the program of a jaxpr (x_i, cotangent of x_{i+1}) -> (x_{i+1}, cotangent of x_i)."""
     fresh = _naming(names)
     marks = {name: fresh("cotangent") for name in smooth}
     equations = Equations(fresh)
@@ -387,17 +395,18 @@ def _program(closed: Any, names: tuple[str, ...], smooth: tuple[str, ...]) -> St
 
 
 def _compiled(function: Compute) -> Compute:
-    """A function compiled by JAX, for arrays that are its own.
+    """Return a function compiled by JAX, which gets its own copies of arrays.
 
-    JAX reads those of NumPy in the background, where they lie, so that they could be changed under
-    it, and also under what it returns. A Python number would be compiled for twice.
+    JAX reads NumPy's arrays in the background without a copy, and may return results in their
+    memory. The program could therefore change them too early. A Python number would be compiled
+    twice.
     """
     fast = jax().jit(function)
     return lambda *given: fast(*jax().tree.map(_strong, given))
 
 
 def _strong(value: Any) -> Any:
-    """An array of JAX that shares no memory with one of NumPy, and is not of a weak type."""
+    """Return an array of JAX that shares no memory with one of NumPy, and has no weak type."""
     numpy = jax().numpy
     if isinstance(value, jax().Array):
         return numpy.asarray(value, dtype=value.dtype) if value.aval.weak_type else value
@@ -409,7 +418,7 @@ def _number(array: Any, name: str) -> Assignment:
 
 
 def _naming(taken: Iterable[str]) -> Callable[[str], str]:
-    """Names for values: a word and a number, none of them taken."""
+    """Return a function that makes new names: a word and a number."""
     names, numbers = frozenset(taken), count()
 
     def fresh(word: str) -> str:
@@ -421,10 +430,10 @@ def _naming(taken: Iterable[str]) -> Callable[[str], str]:
 def _halves(
     equations: Equations, marks: Iterable[str]
 ) -> tuple[list[Assignment], list[Assignment]]:
-    """The assignments that do not depend on the cotangents, and those that do.
+    """Return the assignments that do not depend on the cotangents, and those that do.
 
-    One that depends on nothing is in both: it is as good as a literal, and takes no time, so that
-    it is on no tape.
+    An assignment that depends on nothing is in both. It is treated like a literal: it takes no
+    time, so that it is on no tape.
     """
     later, constant = set(marks), set(equations.constants)
     first: list[Assignment] = []

@@ -55,7 +55,7 @@ class Assignment:
         for which in ("results", "arguments"):
             object.__setattr__(self, which, _names(f"Assignment: {which}", getattr(self, which)))
         if not self.results:
-            raise BadInput("Assignment: results is empty; an assignment computes something")
+            raise BadInput("Assignment: results is empty; name at least one value")
         if self.seconds is not None:
             seconds = check_cost(f"Assignment of {self.results[0]!r}: seconds", self.seconds)
             object.__setattr__(self, "seconds", seconds)
@@ -89,7 +89,8 @@ class StraightLine:
     inputs : sequence of str
         The arrays of the state x_i.
     assignments : sequence of Assignment
-        In the order in which they are computed. No name is assigned twice, nor that of an input.
+        The assignments, in the order in which they are computed. Each name is assigned once, and
+        the names of inputs are not assigned.
     outputs : mapping of str to str
         For each array of the state that the step overwrites, the name of its new value. An array
         that is not listed, or whose new value is itself, is not overwritten.
@@ -99,8 +100,8 @@ class StraightLine:
         The adjoint: a function from the required values, by name, and the cotangent of x_{i+1}, to
         that of x_i. It must not change its arguments.
     constants : mapping of str to array
-        Arrays that every step reads and none changes. Their names must differ from all others. They
-        are not part of the state and are never stored.
+        Arrays that every step reads and no step changes. Their names must differ from all others.
+        They are not part of the state and are never stored.
     compiled : callable
         A function that compiles a function of arrays, or of mappings of arrays. By default nothing
         is compiled.
@@ -166,7 +167,7 @@ class StraightLine:
         return tuple(name for name in self.inputs if self.outputs.get(name, name) != name)
 
     def reached(self, values: Iterable[str], /) -> frozenset[str]:
-        """The arrays of the state from which these values are computed."""
+        """Return the arrays of the state from which these values are computed."""
         return frozenset(leading_to(values, self.assignments)[1]).difference(self.constants)
 
 
@@ -207,7 +208,7 @@ def computed(assignments: Iterable[Assignment], given: Values, /) -> dict[str, A
 
 def _names(what: str, given: Iterable[object]) -> tuple[str, ...]:
     if isinstance(given, str):
-        raise BadInput(f"{what} = {given!r}; it must be a list of names, also of a single one")
+        raise BadInput(f"{what} = {given!r}; it must be a list of names, even for a single name")
     names: list[str] = []
     for name in given:
         if not isinstance(name, str) or not name:

@@ -1,12 +1,13 @@
-"""A level in a directory: slots in a few files, which a kill at any moment leaves sound.
+"""A level in a directory: slots in a few files, which stay valid if the process is killed.
 
-SlotFiles of one size share a file. A slot is one head and one payload (`format.py`), and the head
-begins with a commit word. Writing takes a free slot and fills it, then writes the word by itself:
-that commits it. Discarding clears the word. So a slot that is live is never written to, nothing is
-truncated or renamed while a run goes on, and what a kill interrupts is a free slot.
+All slots of one size are in the same file. A slot consists of a head and a payload (`format.py`);
+the head begins with a commit word. A write takes a free slot, fills it, and finally writes the
+commit word alone, which makes the checkpoint valid. A discard clears the commit word. Therefore a
+live slot is never overwritten, no file is truncated or renamed during a run, and a write that a
+kill interrupts leaves a free slot.
 
-A slot that is neither free nor sound is damaged (`slotfiles.py`): it stays as it is and takes part
-in nothing. A level looks at all slots when it is opened, and then only at its own ledger.
+A slot that is neither free nor sound is damaged (`slotfiles.py`): it is never changed and never
+used. A level reads the heads of all slots when it is opened; afterwards it uses only its ledger.
 """
 
 import errno
@@ -34,37 +35,42 @@ _FREE: Final = memoryview(FREE)
 
 
 class Directory:
-    """Checkpoints in a directory; they outlive the process.
+    """A level in a directory; its checkpoints outlive the process.
 
-    One call at a time: threads that share a level take turns.
+    Only one thread at a time may call it.
 
     Parameters
     ----------
     path
-        The directory; it is made if it is not there. Only one process may have it open.
+        The directory; it is created if it does not exist. Only one process may have it open.
     capacity
-        Payload bytes that it may hold; None never fills. Heads and rounding come on top.
+        Maximum number of payload bytes; None means no limit. The files also contain heads and are
+        rounded up, so that they are somewhat larger.
     durability
-        What a committed checkpoint survives: "process", the process being killed; "fdatasync", the
-        machine failing too; "direct", the same, with payloads going past the page cache.
+        The failure that a stored checkpoint survives. "process": the process is killed.
+        "fdatasync": also the machine crashes. "direct": the same as "fdatasync", with payloads that
+        bypass the page cache.
     checksum
-        Whether payloads are digested with xxh3_128 when written, and verified when read.
+        Whether the xxh3_128 of each payload is stored when it is written and verified when it is
+        read.
     run
-        The run that it is opened for: each checkpoint says whose it is, and those of another run
-        are refused. Without it all are read, and what is written is of no run.
+        The id of the run for which the level is opened. It is stored with each checkpoint, and the
+        checkpoints of another run raise ForeignLevel. Without it, the checkpoints of all runs are
+        read, and new checkpoints are stored without an id.
     now
-        The time that checkpoints are stamped with, in seconds since 1970.
+        Function that returns the time to store with a checkpoint, in seconds since 1970.
     files
-        The system calls; tests pass in their own.
+        The system calls; tests pass their own object.
 
     Raises
     ------
     BadInput
-        The place cannot be used, or holds another format, or there is no such durability (there).
+        The directory cannot be used, its files have another format, or the durability is not known
+        or not possible on this file system.
     LevelInUse
         Another process has it open.
     ForeignLevel
-        Something in it was stored by another run; nothing is changed.
+        It contains checkpoints of another run; nothing is changed.
     """
 
     durable = True
@@ -112,26 +118,26 @@ class Directory:
 
     @staticmethod
     def for_run(path: Path, run: str, /) -> Path:
-        """Return where the files of one run go under the path of this level, each rank's apart."""
+        """Return the directory for the files of one run, or of one rank of it, below `path`."""
         whole, rank = rank_of(run)
         return path / whole if rank is None else path / whole / f"rank-{rank}"
 
     @staticmethod
     def contents(path: str | Path, /) -> list[Stored | Damaged]:
-        """List what is stored at a place, which may be in use; nothing is changed.
+        """List the checkpoints in a directory, which may be in use; nothing is changed.
 
-        Raises BadInput where no level is, or one of another format.
+        Raises BadInput if the directory contains no level, or one of another format.
         """
         return slotfiles.contents(Files(), Path(path).absolute())
 
     @staticmethod
     def levels_at(path: Path, /) -> list[Path]:
-        """Return the levels in a directory and below it; see `slotfiles.levels_at`."""
+        """Return the directories with a level at `path` or below it; see `slotfiles.levels_at`."""
         return slotfiles.levels_at(path)
 
     @staticmethod
     def remove_files(path: Path, /) -> None:
-        """Remove a level that nobody has open; see `slotfiles.remove`."""
+        """Remove a level that no process has open; see `slotfiles.remove`."""
         slotfiles.remove(path)
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
@@ -146,13 +152,14 @@ class Directory:
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         form = self._ledger.admit(key, layout, data)
         shape = outline(form, key.name)
-        self._sequence += 1  # a head that could not be withdrawn is older than the next
+        # An earlier head whose commit word could not be cleared must be older than the next one.
+        self._sequence += 1
         try:
             slot = self._free.take(shape.room)
             try:
                 digest = self._fill(slot, key, shape, data)
             except BaseException:
-                self._free.give(slot)  # its commit word says free all the time
+                self._free.give(slot)  # its commit word was FREE during the whole write
                 raise
             self._commit(slot, key, Entry(form, slot, digest))
         except OSError as error:
@@ -170,7 +177,7 @@ class Directory:
         try:
             sound = self._payload.read(slot.payload, into, offset, digest)
         except EOFError:
-            raise CorruptCheckpoint(f"{key} in {self.path}: its file ends within it") from None
+            raise CorruptCheckpoint(f"{key} in {self.path}: its file is too short") from None
         except OSError as error:
             raise self._failed(error, f"reading {key} ({form.nbytes} bytes)") from error
         if not sound:
@@ -181,11 +188,13 @@ class Directory:
         entry = self._ledger.find(key)
         slot, doubtful = entry.place, self._doubtful.get(key, [])
         try:
-            for older in doubtful:  # or they would come back when this one is gone
+            # Older slots with this key that may be live: without this, the next opening would list
+            # one of them.
+            for older in doubtful:
                 self._put_word(older, _FREE)
             self._put_word(slot, _FREE)
             self._ledger.strike(key)
-        except BaseException as error:  # an interrupt, too, leaves it as it was before
+        except BaseException as error:  # also an interrupt: restore the checkpoint
             with suppress(OSError):
                 self._put_word(slot, _LIVE)
             self._ledger.restore(key, entry)
@@ -201,7 +210,7 @@ class Directory:
         return self._ledger.keys()
 
     def evict(self) -> None:
-        """Drop its files from the page cache, so that the next read is a cold one."""
+        """Drop the files from the page cache, so that the next read comes from the device."""
         self._ledger.check_open()
         try:
             self._slots.evict()
@@ -215,13 +224,13 @@ class Directory:
             raise self._failed(error, "closing it") from error
 
     def remove(self) -> None:
-        """Close it and delete its files, and the directory if then nothing is left in it.
+        """Close the level, delete its files, and delete the directory if it is empty then.
 
-        Nothing happens if it is closed already.
+        A level that is closed already is not changed.
         """
         if self._place.fd < 0:
             return
-        self._ledger.check_open()  # a fork removes nothing
+        self._ledger.check_open()  # a forked process must not remove the files
         try:
             ours = self._slots.unlink()
         except OSError as error:
@@ -233,38 +242,38 @@ class Directory:
             self._place.remove(ours=ours)
 
     def _release(self) -> None:
-        with ExitStack() as ends:  # all of it, whatever fails
+        with ExitStack() as ends:  # each step is done even if another one fails
             ends.callback(self._place.release)
             ends.callback(self._slots.close)
             ends.callback(self._payload.close)
             self._ledger.close()
 
     def _way(self) -> Payload:
-        """Return the way for payloads: through the page cache, or past it."""
+        """Return the method for payloads: through the page cache, or with direct I/O."""
         if not self._direct:
             return Buffered(self._system)
         from ckio.backends.directory.direct import direct_payload
 
         return direct_payload(self._system, self.path)
 
-    # SlotFiles
+    # Slots
 
     def _fill(self, slot: FileSlot, key: Key, shape: Outline, data: Buffers) -> bytes:
-        """Write all of a slot but its commit word; returns the digest of the payload."""
+        """Write a slot without its commit word; return the digest of the payload."""
         if shape.nbytes <= SMALL and not self._direct:
             digest = self._fill_at_once(slot, key, shape, data)
         else:
             begin = slot.offset + shape.begin
             digest = self._payload.write(slot.payload, data, begin, checksum=self._checksum)
             self._put_head(slot, self._head(slot, key, shape, digest))
-        if self._sync:  # before the word that vouches for it
+        if self._sync:  # head and payload must be on the device before the commit word
             self._system.sync(slot.fd)
         if not self._system.is_named(slot.fd):
             raise OSError(errno.ESTALE, "its file was deleted")
         return digest
 
     def _fill_at_once(self, slot: FileSlot, key: Key, shape: Outline, data: Buffers) -> bytes:
-        """Write head and payload of little data by one call; returns the digest."""
+        """Write the head and a small payload with one system call; return the digest."""
         payload = b"".join(data)
         digest = xxhash.xxh3_128_digest(payload) if self._checksum else b""
         head = self._head(slot, key, shape, digest)
@@ -284,7 +293,7 @@ class Directory:
             self._system.sync(slot.fd)
 
     def _put(self, fd: int, data: memoryview, at: int) -> None:
-        """Write a few bytes by one call, and with patience only where that did a part of it."""
+        """Write a few bytes with one system call, and with more only if it wrote a part."""
         if self._system.pwritev(fd, (data,), at) != len(data):
             self._system.write(fd, (data,), at)
 
@@ -292,18 +301,18 @@ class Directory:
         try:
             self._put_word(slot, _LIVE)
             self._ledger.enter(key, entry)
-        except BaseException:  # an interrupt, too, leaves it as it was before
+        except BaseException:  # also an interrupt: undo the commit
             self._ledger.restore(key, None)
             try:
                 self._put_word(slot, _FREE)
-            except OSError:  # it is not used again, and may be live
+            except OSError:  # the slot may be live, so it is not used again
                 self._doubtful.setdefault(key, []).append(slot)
             else:
                 self._free.give(slot)
             raise
 
     def _find(self) -> None:
-        """Enter what is stored; of two slots with one key the younger is valid."""
+        """Enter the stored checkpoints; of two slots with the same key, the newer one is valid."""
         heads: list[tuple[FileSlot, Head]] = []
         for item in self._slots.find():
             if isinstance(item, Damaged):

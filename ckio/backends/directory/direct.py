@@ -1,8 +1,10 @@
-"""Payloads past the page cache: between the caller's memory and the device, two blocks at a time.
+"""Direct I/O: payloads bypass the page cache, two blocks at a time.
 
-Threads move the blocks, one lane each, while the caller digests. Direct I/O moves whole pages, from
-and to memory that begins where a page begins. Pages that lie whole within one buffer, at such an
-address, go as they are; the others, and a last page that is not full, pass through staging memory.
+Two threads, each called a lane, transfer the blocks between the caller's memory and the device,
+while the caller computes the checksum. Direct I/O transfers whole pages, and their memory must
+begin at a multiple of the page size. Pages that are entirely in one buffer, at such an address, are
+transferred without a copy. The other pages, and a last page that is not full, are copied through
+staging memory.
 """
 
 import errno
@@ -29,23 +31,24 @@ from ckio.backends.payload import digest, gather, scatter
 from ckio.errors import BadInput, StorageError
 
 PAGE: Final = 4096
-"""Bytes of a page; few devices and file systems want rounder addresses and offsets than this."""
+"""Bytes of a page; only few devices and file systems need a coarser alignment than this."""
 
 _MOST: Final = 1024
-"""Pieces of memory that one system call takes."""
+"""Maximum number of pieces of memory of one system call."""
 
 
 class PageCut(NamedTuple):
-    """Pages that one system call moves.
+    """The pages that one system call transfers.
 
     Attributes
     ----------
     nbytes : int
-        Bytes of the run; the pages may have more, where the run ends within one.
+        Bytes of the payload; the pages may have more, because the payload may end within a page.
     vector : list of memoryview
         Whole pages.
     copies : list of (memoryview, list of memoryview)
-        Those of them that are staging memory, and the parts of buffers whose bytes pass through.
+        The pages in `vector` that are staging memory, each with the parts of buffers that are
+        copied through it.
     """
 
     nbytes: int
@@ -53,7 +56,7 @@ class PageCut(NamedTuple):
     copies: list[tuple[memoryview, list[memoryview]]]
 
     def gather(self) -> None:
-        """Fill the staging memory: with bytes of the run, and behind its end with zeros."""
+        """Copy the buffers into the staging memory, and fill the last page with zeros."""
         for pages, parts in self.copies:
             gather(pages, parts)
             filled = sum(map(len, parts))
@@ -61,13 +64,16 @@ class PageCut(NamedTuple):
                 pages[filled:] = bytes(len(pages) - filled)
 
     def scatter(self) -> None:
-        """Fill the buffers from the staging memory."""
+        """Copy the staging memory into the buffers."""
         for pages, parts in self.copies:
             scatter(pages, parts)
 
 
 class PageRun:
-    """Buffers one behind the other, `nbytes` bytes together, of which the first begins a page."""
+    """A run of buffers that follow each other in a file, from the start of a page.
+
+    Together they have `nbytes` bytes. Positions are in bytes from the beginning of the run.
+    """
 
     def __init__(self, data: Buffers, /) -> None:
         self._views = [view for view in data if len(view)]
@@ -77,7 +83,7 @@ class PageRun:
         self._ends = [end for _, end in self._straight]
 
     def parts(self, begin: int, end: int, /) -> Iterator[memoryview]:
-        """Yield the bytes from `begin` to `end`, or to where the run ends if that is sooner."""
+        """Yield the parts of buffers from `begin` to `end`, or to the end of the run if before."""
         number = bisect_right(self._begins, begin) - 1
         while begin < min(end, self.nbytes):
             start = self._begins[number]
@@ -87,9 +93,10 @@ class PageRun:
             number += 1
 
     def cut(self, begin: int, end: int, staging: memoryview, /) -> PageCut:
-        """Return the pages to move from `begin` towards `end`, as far as `staging` and one call go.
+        """Return the pages to transfer with one system call, from `begin` up to at most `end`.
 
-        `begin` begins a page; so does `end`, or the run ends there.
+        They end before `end` if `staging` or the number of pieces does not suffice. `begin` is the
+        start of a page; `end` is the start of a page or the end of the run.
         """
         vector: list[memoryview] = []
         copies: list[tuple[memoryview, list[memoryview]]] = []
@@ -111,7 +118,7 @@ class PageRun:
         return PageCut(at - begin, vector, copies)
 
     def _next(self, at: int) -> tuple[bool, int]:
-        """Return whether the page at `at` goes as it is, and where the pages end that do alike."""
+        """Return whether the page at `at` needs no copy, and the end of the pages like it."""
         number = bisect_right(self._ends, at)
         if number == len(self._straight):
             return False, self.nbytes
@@ -119,7 +126,7 @@ class PageRun:
         return (True, end) if begin <= at else (False, begin)
 
     def _fitting(self) -> Iterator[tuple[int, int]]:
-        """Yield where the pages begin and end that go as they are, buffer by buffer."""
+        """Yield, for each buffer, the begin and end of its pages that need no copy."""
         for begin, view in zip(self._begins, self._views, strict=False):
             first, behind = _rounded_up(begin), (begin + len(view)) // PAGE * PAGE
             if first < behind and (_address(view) - begin) % PAGE == 0:
@@ -135,30 +142,31 @@ def _address(view: memoryview) -> int:
 
 
 LANES: Final = 2
-"""FieldBlocks in flight."""
+"""Number of blocks that are transferred concurrently."""
 
 BLOCK: Final = 16 << 20
-"""Bytes of a block: the larger, the less the processor has to do for each of its pages."""
+"""Bytes of a block: the larger a block, the less processor time each of its pages needs."""
 
 STAGING: Final = LANES * (4 << 20)
-"""Bytes of memory that each `Direct` holds, for pages that have to be copied."""
+"""Bytes of staging memory of each `Direct`, for pages that have to be copied."""
 
 _ALONE: Final = 1 << 20
-"""Up to this many bytes the caller moves alone: waking a thread would cost more than it hides."""
+"""Up to this many bytes the caller transfers without threads: waking one would take longer than
+the overlap saves."""
 
 _Result = TypeVar("_Result")
 
 _Move: TypeAlias = Callable[[memoryview, int, int], None]
-"""Moves a block, from its begin to its end, with the help of staging memory."""
+"""Function that transfers a block; arguments are staging memory, begin and end of the block."""
 
 _Tasks: TypeAlias = SimpleQueue[Callable[[], None] | None]
 
 
 class Direct:
-    """Writes and reads files that were opened with `Files.open_direct`; for one caller at a time.
+    """Direct I/O on files that were opened with `Files.open_direct`; for one caller at a time.
 
-    Memory for staging, `STAGING` bytes, is taken when it is made, and no more later. Raises
-    StorageError where the system has none, or no threads.
+    All memory, `STAGING` bytes, is allocated at the beginning. Raises StorageError if the system
+    has no memory or no threads for it.
     """
 
     def __init__(self, files: Files, /) -> None:
@@ -174,7 +182,7 @@ class Direct:
             self._staging = _staging()
             for thread in self._threads:
                 thread.start()
-        except (OSError, RuntimeError) as error:  # no memory, or no threads, are left
+        except (OSError, RuntimeError) as error:  # no free memory, or no more threads
             self._stop()
             raise StorageError(
                 f"direct I/O needs {STAGING} bytes of memory and {LANES} threads: {error};"
@@ -182,10 +190,10 @@ class Direct:
             ) from None
 
     def write(self, fd: int, data: Buffers, offset: int, /, *, checksum: bool) -> bytes:
-        """Write `data` at `offset`, a multiple of 4096, and zeros to the end of its last page.
+        """Write `data` at `offset`, a multiple of 4096, and fill its last page with zeros.
 
-        Returns the xxh3_128 of its bytes, b"" without `checksum`. Raises OSError where the system
-        refuses it; then no thread touches the file or the memory any more.
+        Returns the xxh3_128 of its bytes, or b"" without `checksum`. Raises OSError if the system
+        call fails; then no thread uses the file or the memory any more.
         """
         payload = _PagePayload(self._files, fd, offset, PageRun(data))
         return self._move(
@@ -193,9 +201,9 @@ class Direct:
         )
 
     def read(self, fd: int, into: Buffers, offset: int, expected: bytes, /) -> bool:
-        """Fill `into` from `offset`; returns whether it has this digest (b"": not compared).
+        """Fill `into` from `offset`; return whether its xxh3_128 is `expected` (True for b"").
 
-        Raises EOFError where the file ends within, otherwise as `write` does.
+        Raises EOFError if the file ends before `into` is full, OSError as `write` does.
         """
         payload = _PagePayload(self._files, fd, offset, run := PageRun(into))
 
@@ -211,7 +219,7 @@ class Direct:
         return self._move(payload.read, run.nbytes, verify if expected else lambda _: True)
 
     def close(self) -> None:
-        """Stop the threads; may be called twice, and in a fork, which has none."""
+        """Stop the threads; it may be called twice, and also in a fork, which has no threads."""
         self._stop()
         if self._owner == os.getpid():
             for thread in self._threads:
@@ -222,7 +230,7 @@ class Direct:
     def _move(
         self, move: _Move, nbytes: int, beside: Callable[["_BlockTransfer"], _Result]
     ) -> _Result:
-        """Move all blocks, and call `beside` meanwhile; returns its result."""
+        """Transfer all blocks; call `beside` concurrently and return its result."""
         self._check_open()
         transfer = _BlockTransfer(move, nbytes)
         try:
@@ -233,7 +241,7 @@ class Direct:
                     self._tasks.put(partial(transfer.lane, number, staging))
             result = beside(transfer)
             transfer.finish()
-        except BaseException:  # an interrupt, too, must not leave a thread at the caller's memory
+        except BaseException:  # also after an interrupt no thread may use the caller's memory
             transfer.halt()
             raise
         return result
@@ -246,7 +254,7 @@ class Direct:
 
 
 class _PagePayload(NamedTuple):
-    """The bytes of a run, and where in a file they belong."""
+    """The bytes of a run of buffers, and their offset in a file."""
 
     files: Files
     fd: int
@@ -262,7 +270,7 @@ class _PagePayload(NamedTuple):
             begin += _moved(call, sum(map(len, cut.vector)))
 
     def read(self, staging: memoryview, begin: int, end: int) -> None:
-        """Read the block from `begin` to `end`; raises EOFError where the file ends within."""
+        """Read the block from `begin` to `end`; raises EOFError if the file ends before."""
         while begin < end:
             cut = self.run.cut(begin, end, staging)
             begin += _moved(partial(self._fill, cut, self.offset + begin), cut.nbytes)
@@ -276,7 +284,7 @@ class _PagePayload(NamedTuple):
 
 
 class _BlockTransfer:
-    """A payload on its way: lane i moves the blocks i, i + LANES, ..."""
+    """The transfer of one payload: lane i transfers the blocks i, i + LANES, ..."""
 
     def __init__(self, move: _Move, nbytes: int) -> None:
         self._move, self._nbytes = move, nbytes
@@ -287,7 +295,7 @@ class _BlockTransfer:
         self._halted = False
 
     def lane(self, number: int, staging: memoryview) -> None:
-        """Move the blocks of a lane, one after the other; `finish` raises what fails."""
+        """Transfer the blocks of a lane, one after the other; `finish` raises their errors."""
         with self._busy[number]:
             try:
                 for begin in range(number * BLOCK, self._nbytes, LANES * BLOCK):
@@ -298,19 +306,19 @@ class _BlockTransfer:
             except BaseException as error:
                 self._error, self._halted = error, True
             finally:
-                self._moved[number].put(None)  # or its waiter would wait for ever
+                self._moved[number].put(None)  # so that `wait_for` returns after an error, too
                 self._ended.put(None)
 
     def wait_for(self, begin: int) -> bool:
-        """Wait until the block at `begin` is moved; False if a lane has failed.
+        """Wait until the block at `begin` is transferred; return False if a lane has failed.
 
-        To be asked of all blocks in their order.
+        Call it for all blocks in their order.
         """
         self._moved[begin // BLOCK % LANES].get()
         return not self._halted
 
     def finish(self) -> None:
-        """Wait until all lanes have ended; raises the error of one that failed."""
+        """Wait until all lanes have ended; raise the error of a lane that failed."""
         for _ in range(LANES):
             self._ended.get()
         error, self._error = self._error, None
@@ -318,21 +326,21 @@ class _BlockTransfer:
             if error is not None:
                 raise error
         finally:
-            del error  # or the two would hold each other, and the caller's memory
+            del error  # breaks a reference cycle that would keep the caller's memory alive
 
     def halt(self) -> None:
-        """Let no lane move another block, and wait for those that are being moved."""
+        """Stop all lanes, and wait for the blocks whose transfer has begun."""
         self._halted = True
         for busy in self._busy:
-            with busy:  # a lane that has not begun will not
+            with busy:  # a lane that takes this lock later sees `_halted`
                 pass
 
 
 def _serve(tasks: _Tasks) -> None:
-    """Do one task after the other, until there is a None among them."""
+    """Execute the tasks of a queue in order, until one is None."""
     while (task := tasks.get()) is not None:
         task()
-        del task  # or it would hold the caller's memory until the next one comes
+        del task  # otherwise it would keep the caller's memory alive until the next task
 
 
 def _stop(tasks: _Tasks) -> None:
@@ -341,10 +349,11 @@ def _stop(tasks: _Tasks) -> None:
 
 
 def _moved(call: Callable[[], int], nbytes: int) -> int:
-    """Make a call that is to move `nbytes`; returns how many it did, in whole pages if not all.
+    """Call a function that transfers up to `nbytes`; return how many it transferred.
 
-    Where it stopped within a page it has to begin again from there, as direct I/O begins nowhere
-    else. The second call tells the reason, for example a full disk.
+    The result is `nbytes` or a number of whole pages, because direct I/O can continue only at the
+    start of a page. A call that stopped within its first page is repeated once; the second call
+    raises the reason, for example a full disk.
     """
     for _ in range(2):
         done = call()
@@ -356,9 +365,9 @@ def _moved(call: Callable[[], int], nbytes: int) -> int:
 
 
 def _staging() -> list[memoryview]:
-    """Staging memory, a part for each lane: in huge pages where there are, all of it touched."""
+    """Return the staging memory of each lane, in huge pages if possible; all pages are touched."""
     memory = mmap.mmap(-1, STAGING, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # a system without them
+    with suppress(OSError):  # a system without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     np.frombuffer(memory, np.uint8).fill(0)
     view, size = memoryview(memory), STAGING // LANES
@@ -366,28 +375,28 @@ def _staging() -> list[memoryview]:
 
 
 def direct_payload(files: Files, place: Path, /) -> Direct:
-    """Return the way for payloads to files in a directory past the page cache.
+    """Return a `Direct` for files in the directory `place`.
 
-    Raises BadInput where its file system has no direct I/O.
+    Raises BadInput if its file system has no direct I/O.
     """
     direct = Direct(files)
     try:
         _try(files, direct, place / TRIAL)
     except OSError as error:
-        if error.errno in FULL:  # those who want to write are told
+        if error.errno in FULL:  # later writes raise this error; reads are possible
             return direct
         direct.close()
         if error.errno == errno.EINVAL:
             raise BadInput(
                 f"directory {place}: its file system has no direct I/O (O_DIRECT);"
-                ' choose durability="fdatasync", or a place on a local disk'
+                ' choose durability="fdatasync", or a directory on a local disk'
             ) from None
         raise failure(files, place, error, f"directory {place}: direct I/O") from error
     return direct
 
 
 def _try(files: Files, direct: Direct, path: Path) -> None:
-    """Write one page past the page cache, to a file that is removed again."""
+    """Write one page with direct I/O to a temporary file."""
     with ExitStack() as ends:
         ends.callback(files.close, files.open(path))
         ends.callback(files.unlink, path)

@@ -1,36 +1,38 @@
-"""A file of slots: a head that says what it is, then slots, each a head and a payload.
+"""The format of a file of slots: the head of the file, then slots, each with a head and a payload.
 
-All integers are little-endian. Version 3, a file; its head has a block to itself:
+All integers are little-endian. This is version 3. The head of a file, which has a block to itself:
 
     offset  bytes
-    0       8       magic; zeros: no slot was made yet
-    8       8       stride: bytes of a slot, its head included
-    16      8       how many slots there are; the file is never shorter
-    24      16      check: xxh3_128 of all before
+    0       8       magic; zeros if the file has no slots yet
+    8       8       stride: bytes of a slot, including its head
+    16      8       number of slots; the file is never shorter
+    24      16      check: xxh3_128 of all bytes before
 
 A slot:
 
-    0       8       commit word: LIVE, or zeros and the slot is free; anything else is damage
-    8       4       bytes of the head, its check included
-    12      4       where the payload begins, from the start of the slot: a multiple of 4096
+    0       8       commit word: LIVE; or zeros if the slot is free; any other value is damage
+    8       4       bytes of the head, including its check
+    12      4       offset of the payload from the start of the slot: a multiple of 4096
     16      8       bytes of the payload
-    24      8       sequence number: of two heads with one key the higher is the valid one
-    32      8       when it was written, seconds since 1970 as a float
+    24      8       sequence number: of two heads with the same key, the higher one is valid
+    32      8       time of writing, seconds since 1970 as a float
     40      8       step of the key
     48      1       kind of the key: x, t or a
     49      1       1 if the payload has a digest
     50      2       bytes of the name of the key, n
     52      4       bytes of the text of its layout, m
     56      16      xxh3_128 of the payload
-    72      64      id of the run that stored it, UTF-8, then zeros; of no run: zeros
+    72      64      id of the run that stored it, UTF-8, then zeros; only zeros for no run
     136     n       name of the key, UTF-8
     136+n   m       the layout as JSON: [[name, dtype, [shape], unit], ...]
-    136+n+m 16      check: xxh3_128 of all from offset 8; its seed is where the slot is in the file
+    136+n+m 16      check: xxh3_128 of all bytes from offset 8; its seed is the slot's file offset
 
-Each slot says whose it is: one file of another run among those of this one is found out.
+Each slot contains the id of its run. Therefore a single file of another run among the files of this
+run is recognised.
 
-The head of a file, and a commit word, are written by themselves and lie within one sector: a
-failing machine leaves the old or the new. All else of a slot is written while its word says free.
+The head of a file and the commit word of a slot are each written by a separate system call, within
+one sector. Therefore a crash of the machine leaves either the old or the new value. All other bytes
+of a slot are written while its commit word means free.
 """
 
 import math
@@ -55,10 +57,10 @@ LIVE: Final = b"ckioslt\x03"
 FREE: Final = bytes(len(LIVE))
 
 MAGIC: Final = b"ckiofil\x03"
-"""First bytes of a file of slots."""
+"""The first bytes of a file of slots."""
 
 LONGEST_TEXT: Final = 1 << 20
-"""Bytes that the text of a layout may have."""
+"""Maximum bytes of the text of a layout."""
 
 _FILE: Final = struct.Struct("<8sQQ")
 _FIXED: Final = struct.Struct(f"<IIQQdQcBHI16s{NBYTES}s")
@@ -72,19 +74,22 @@ _LETTERS: Final = {kind: kind.value.encode() for kind in Kind}
 
 
 class FileHead(NamedTuple):
-    """The head of a file: bytes of a slot, and the number of slots."""
+    """The head of a file: the bytes of a slot, and the number of slots."""
 
     stride: int
     slots: int
 
     def pack(self) -> bytes:
-        """Return its bytes."""
+        """Return the bytes of this head."""
         body = _FILE.pack(MAGIC, *self)
         return body + xxhash.xxh3_128_digest(body)
 
     @classmethod
     def unpack(cls, block: bytes, /) -> Self | None:
-        """Return the head of a file, None if no slot was made; raises CorruptCheckpoint."""
+        """Return the head in the first block of a file; None if the file has no slots yet.
+
+        Raises CorruptCheckpoint if it is damaged.
+        """
         body, check = block[: _FILE.size], block[_FILE.size :][:_CHECK]
         if not any(body + check):
             return None
@@ -111,16 +116,22 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outline:
-    """The part that the heads of all checkpoints of one form and one name have in common.
+    """The common part of the heads of all checkpoints with the same form and name.
 
     Attributes
     ----------
+    nbytes : int
+        Bytes of the payload.
+    length : int
+        Bytes of the head.
     begin : int
-        Where the payload begins, from the start of the slot: where the head ends, rounded up.
+        Offset of the payload from the start of the slot: the length of the head, rounded up.
     room : int
-        Bytes that a slot must have behind its first block.
+        Bytes that a slot must have after its first block.
+    name, text : bytes
+        The name of the key, and the text of the layout.
     pad : bytes
-        What lies between the head and the payload.
+        The bytes between the head and the payload, all zero.
     """
 
     nbytes: int
@@ -134,9 +145,9 @@ class Outline:
     def pack(
         self, key: Key, sequence: int, written: float, digest: bytes, at: int, /, *, run: bytes
     ) -> bytes:
-        """Return a head without its commit word, for the slot `at` this offset of its file.
+        """Return a head without its commit word, for the slot at file offset `at`.
 
-        `run` is the packed id of the run.
+        `written` is in seconds since 1970; `run` is the packed id of the run.
         """
         try:
             fixed = _FIXED.pack(
@@ -161,12 +172,12 @@ class Outline:
 
 @lru_cache(256)
 def outline(form: Form, name: str, /) -> Outline:
-    """Return the outline of heads; raises StorageError for a name or layout that is too long."""
+    """Return the outline of heads; raises StorageError if the name or the layout is too long."""
     encoded = name.encode(*_TEXT)
     if len(encoded) > _LONGEST_NAME or len(form.text) > LONGEST_TEXT:
         raise StorageError(
-            f"a directory keeps at most {_LONGEST_NAME} bytes of a key's name and {LONGEST_TEXT} of"
-            f" a layout in JSON, not {len(encoded)} and {len(form.text)}: use shorter names, or"
+            f"a directory stores at most {_LONGEST_NAME} bytes of a key's name and {LONGEST_TEXT}"
+            f" of a layout in JSON, not {len(encoded)} and {len(form.text)}: use shorter names, or"
             " fewer fields"
         )
     length = _HEAD + len(encoded) + len(form.text) + _CHECK
@@ -183,9 +194,9 @@ def outline(form: Form, name: str, /) -> Outline:
 
 
 def length(block: bytes, /) -> int:
-    """Return the bytes that a head has by its first block; 0 if the slot is free.
+    """Return the length of a head in bytes, from its first block; 0 if the slot is free.
 
-    Raises CorruptCheckpoint where that makes no sense, so that nothing too large is read.
+    Raises CorruptCheckpoint if the length is impossible, so that the caller does not read too much.
     """
     if block.startswith(FREE):
         return 0
@@ -198,7 +209,10 @@ def length(block: bytes, /) -> int:
 
 
 def unpack(data: bytes, at: int, /) -> Head:
-    """Return the head in `data`, of the slot `at` this offset; raises CorruptCheckpoint."""
+    """Return the head in `data`, of the slot at file offset `at`.
+
+    Raises CorruptCheckpoint if it is damaged.
+    """
     body, check = data[len(LIVE) : -_CHECK], data[-_CHECK:]
     if len(body) < _FIXED.size or xxhash.xxh3_128_digest(body, at) != check:
         raise CorruptCheckpoint("its head is damaged")

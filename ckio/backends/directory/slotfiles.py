@@ -1,7 +1,7 @@
-"""The files of a directory level, read by name, by their heads, and slot by slot.
+"""The files of a directory level: list them, read their heads and slots, remove them.
 
-They may be in use, by this process or another one: nothing is changed, except by `remove`, which
-takes the lock.
+The files may be in use by this process or another one. Therefore only `remove`, which takes the
+lock, changes anything.
 """
 
 import fcntl
@@ -30,7 +30,8 @@ from ckio.backends.files import Files, names_in, opened
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 
 TRIAL: Final = "direct.ckio"
-"""The file on which direct I/O is tried; one that is there is of a process that was killed."""
+"""The file with which direct I/O is tested. If it remains, the process was killed during the test.
+"""
 
 _NAME = re.compile(r"slots-(\d{1,15})-v(\d{1,9})\.ckio", re.ASCII)
 
@@ -49,11 +50,11 @@ class Survey(NamedTuple):
     Attributes
     ----------
     made : int
-        How many slots its head says that there are; 0 if that cannot be read.
+        Number of slots according to the head of the file; 0 if the head cannot be read.
     flaw : Damaged or None
-        What is wrong with the file as a whole.
+        Damage of the file as a whole.
     slots : iterator of (int, Head or Damaged or None)
-        The offset of every slot that was ever written, and its head; None if it is free.
+        The offset and the head of every slot that was ever written; None if the slot is free.
     """
 
     made: int
@@ -62,14 +63,18 @@ class Survey(NamedTuple):
 
 
 def name_of(stride: int, /) -> str:
-    """Return the name of the file whose slots have `stride` bytes each, their heads included."""
+    """Return the name of the file whose slots have `stride` bytes each, including their heads.
+
+    >>> name_of(12288)
+    'slots-12288-v3.ckio'
+    """
     return f"slots-{stride}-v{VERSION}.ckio"
 
 
 def listed(place: Path, /) -> list[tuple[Path, int]]:
-    """Return the files of slots in a directory, each with its stride.
+    """Return the files of slots in a directory, each with its stride in bytes.
 
-    Raises BadInput for a file of another version.
+    Raises BadInput if a file has another format version.
     """
     result = []
     for path in _regular(place):
@@ -77,7 +82,7 @@ def listed(place: Path, /) -> list[tuple[Path, int]]:
         if match and int(match[2]) != VERSION:
             raise BadInput(
                 f"{path} has format {match[2]}; this ckio reads and writes format {VERSION}:"
-                " use the ckio that wrote it, or another place"
+                " use the ckio version that wrote it, or another directory"
             )
         if stride := _stride(path):
             result.append((path, stride))
@@ -85,7 +90,7 @@ def listed(place: Path, /) -> list[tuple[Path, int]]:
 
 
 def misnamed(files: Files, place: Path, /) -> list[Damaged]:
-    """Return the files that begin as a file of slots does, and have no such name."""
+    """Return the files that begin like a file of slots but have another name."""
     return [
         Damaged(path=path, offset=0, nbytes=path.lstat().st_size, what="it was renamed")
         for path in _regular(place)
@@ -96,17 +101,18 @@ def misnamed(files: Files, place: Path, /) -> list[Damaged]:
 def replaced(place: Path) -> list[Damaged]:
     """Return links, directories, pipes and devices that have the name of a file of slots.
 
-    None is opened, and no link is followed: the file that had the name is lost.
+    The file that had this name before is lost. The new entries are not opened, and links are not
+    followed.
     """
     return [
-        Damaged(path=path, offset=0, nbytes=0, what=f"{kind} is there instead of a file of slots")
+        Damaged(path=path, offset=0, nbytes=0, what=f"it is {kind}, not a file of slots")
         for path in _named(place)
         if _stride(path) and (kind := _kind(path))
     ]
 
 
 def _kind(path: Path) -> str:
-    """Return what a path is that is no regular file; "" for one, and where it is gone."""
+    """Return the kind of a path that is not a regular file; "" if it is one or does not exist."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -121,12 +127,12 @@ def _named(place: Path) -> list[Path]:
 
 
 def _regular(place: Path) -> list[Path]:
-    """Return the files in a directory that may be ours; no link is followed."""
+    """Return the regular files with our suffix in a directory; links are not followed."""
     return [path for path in _named(place) if path.is_file() and not path.is_symlink()]
 
 
 def _stride(path: Path) -> int:
-    """Return the stride that the name of a file says; 0 for another name."""
+    """Return the stride in the name of a file of slots; 0 for any other name."""
     match = _NAME.fullmatch(path.name)
     stride = int(match[1]) if match else 0
     ours = stride > BLOCK and stride % BLOCK == 0 and path.name == name_of(stride)
@@ -134,7 +140,7 @@ def _stride(path: Path) -> int:
 
 
 def survey(files: Files, fd: int, path: Path, stride: int, /) -> Survey:
-    """Read the heads of a file; one with another name than its own has nothing but a flaw."""
+    """Read the heads of a file; a renamed file yields a flaw and no slots."""
     slots = _slots(files, fd, path, stride)
     try:
         head = _file_head(files, fd)
@@ -142,7 +148,8 @@ def survey(files: Files, fd: int, path: Path, stride: int, /) -> Survey:
         return Survey(0, Damaged(path=path, offset=0, nbytes=BLOCK, what=str(error)), slots)
     if head is None:
         return Survey(0, None, slots)
-    size = files.size(fd)  # a level in use makes files longer before their heads say so
+    # The size is read after the head: a level in use extends the file first and then its head.
+    size = files.size(fd)
     if head.stride != stride:
         what = f"it was renamed from {name_of(head.stride)}"
         return Survey(0, Damaged(path=path, offset=0, nbytes=size, what=what), iter(()))
@@ -150,7 +157,7 @@ def survey(files: Files, fd: int, path: Path, stride: int, /) -> Survey:
 
 
 def _file_head(files: Files, fd: int) -> FileHead | None:
-    """Return the head of a file; None if no slot was made in it."""
+    """Return the head of a file; None if the file has no slots yet."""
     if files.size(fd) == 0:
         return None
     try:
@@ -160,7 +167,7 @@ def _file_head(files: Files, fd: int) -> FileHead | None:
 
 
 def _cut_off(path: Path, head: FileHead, size: int) -> Damaged | None:
-    """Return the flaw of a file that is shorter than its slots."""
+    """Return the flaw of a file that is too short for the slots in its head; else None."""
     missing = BLOCK + head.slots * head.stride - size
     if missing <= 0:
         return None
@@ -170,9 +177,10 @@ def _cut_off(path: Path, head: FileHead, size: int) -> Damaged | None:
 
 
 def contents(files: Files, place: Path, /) -> list[Stored | Damaged]:
-    """List what a directory stores, also while it is in use; of two with one key, the younger.
+    """List the checkpoints and damaged parts of a directory, which may be in use.
 
-    Raises BadInput where no level was, StorageError where it cannot be read.
+    Of two checkpoints with the same key, the newer one is listed. Raises BadInput if the directory
+    has no files of a level, StorageError if it cannot be read.
     """
     stored: dict[Key, tuple[int, Stored]] = {}
     try:
@@ -190,12 +198,14 @@ def contents(files: Files, place: Path, /) -> list[Stored | Damaged]:
     except OSError as error:
         raise StorageError(f"directory {place} cannot be read: {error.strerror}") from error
     if not paths and not damaged:
-        raise BadInput(f"{place} holds no checkpoints of a directory level; name one that does")
+        raise BadInput(
+            f"{place} holds no checkpoints of a directory level; give the directory of a level"
+        )
     return [*(item for _, item in stored.values()), *damaged]
 
 
 def _items(files: Files, path: Path, stride: int) -> Iterator[tuple[int, Stored | Damaged]]:
-    """Yield what one file holds, each with its sequence number."""
+    """Yield the checkpoints and damaged parts of a file, each with its sequence number."""
     try:
         fd = files.open_to_read(path)
     except FileNotFoundError:  # removed meanwhile
@@ -238,14 +248,15 @@ def _slots(
             yield offset, _head(files, fd, offset, stride)
         except CorruptCheckpoint as error:
             yield offset, Damaged(path=path, offset=offset, nbytes=stride, what=str(error))
-        except EOFError:  # cut off meanwhile: it was given up
+        except EOFError:  # the level in use has shortened the file meanwhile
             return
 
 
 def _head(files: Files, fd: int, offset: int, stride: int) -> Head | None:
     """Return the head of a slot.
 
-    One that is being written while it is read may look damaged: it is read again until it stays.
+    A head that another process writes at this moment may look damaged. Therefore it is read again
+    until two reads agree.
     """
     seen = b""
     while True:
@@ -274,7 +285,7 @@ def _parsed(files: Files, fd: int, offset: int, stride: int, block: bytes) -> He
 def _begins_like_ours(files: Files, path: Path) -> bool:
     try:
         fd = files.open_to_read(path)
-    except OSError:  # not ours to read
+    except OSError:  # for example without permission to read it
         return False
     try:
         return files.bytes_at(fd, 0, len(MAGIC)) == MAGIC
@@ -288,9 +299,9 @@ def _begins_like_ours(files: Files, path: Path) -> bool:
 
 
 def levels_at(path: Path, /) -> list[Path]:
-    """Return the directories of slot files at a path, directly below it, and of ranks below those.
+    """Return the directories with slot files: the path, its children, and their `rank-N` children.
 
-    Links are not followed. Raises OSError where the directory at the path cannot be read.
+    Links are not followed. Raises OSError if the directory at `path` cannot be read.
     """
     if not path.is_dir():
         return []
@@ -302,27 +313,27 @@ def levels_at(path: Path, /) -> list[Path]:
 
 
 def _of_ranks(path: Path) -> list[Path]:
-    """The directories of single ranks in that of a run, in their order."""
+    """Return the directories of the ranks in the directory of a run, in the order of ranks."""
     try:
         ranks = [entry for entry in path.glob("rank-*") if not entry.is_symlink()]
-    except PermissionError:  # somebody else's
+    except PermissionError:  # the directory of another user
         return []
     return sorted(ranks, key=lambda entry: (len(entry.name), entry.name))
 
 
 def _has_slots(path: Path) -> bool:
-    """Return whether files of slots are in a directory, in any version."""
+    """Return whether a directory contains files of slots, in any format version."""
     try:
         return any(_NAME.fullmatch(entry.name) for entry in path.iterdir())
-    except (PermissionError, NotADirectoryError):  # somebody else's
+    except (PermissionError, NotADirectoryError):  # the directory of another user
         return False
 
 
 def remove(path: Path, /) -> None:
-    """Remove the files of slots in a directory that nobody has open, and then the directory.
+    """Remove the files of slots in a directory that no process has open, and the directory.
 
-    Raises OSError, BlockingIOError where it is in use, and StorageError where anything else is in
-    it; that stays.
+    Raises BlockingIOError if it is in use, another OSError if a file cannot be removed, and
+    StorageError if the directory contains anything else, which is not removed.
     """
     with opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -330,15 +341,15 @@ def remove(path: Path, /) -> None:
             if _is_ours(name, folder) or _is_trial(name, folder):
                 os.unlink(name, dir_fd=folder)
         if names_in(folder):
-            raise StorageError(f"{path} is left: what else is in it may not be ckio's")
+            raise StorageError(f"{path} is not removed: it contains files that may not be ckio's")
         path.rmdir()
     if re.fullmatch(r"rank-\d+", path.name):
-        with suppress(OSError):  # other ranks have theirs there
+        with suppress(OSError):  # other ranks may still have their directories there
             path.parent.rmdir()
 
 
 def _is_ours(name: str, folder: int) -> bool:
-    """Return whether this is a file of slots: it has our magic in it, or nothing."""
+    """Return whether this is a file of slots: it has our magic or a live slot, or only zeros."""
     stride = _stride(Path(name))
     if not stride or not _is_regular(name, folder):
         return False
@@ -350,7 +361,7 @@ def _is_ours(name: str, folder: int) -> bool:
 
 
 def _is_trial(name: str, folder: int) -> bool:
-    """Return whether a process was killed here in trying direct I/O: it left at most a page."""
+    """Return whether this is the file of a direct I/O test, which has at most one page."""
     if name != TRIAL or not _is_regular(name, folder):
         return False
     return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size <= BLOCK

@@ -1,7 +1,7 @@
-"""The open files of a directory level: the directory that one process holds, and slots in files.
+"""The open files of a directory level: the locked directory, and the files with slots.
 
-A file grows while slots of its size are wanted, and is deleted when none is in use. One that was
-damaged stays and does not grow.
+A file grows when more slots of its size are needed, and is deleted when none is in use. A damaged
+file is not deleted and does not grow.
 """
 
 import errno
@@ -22,28 +22,28 @@ from ckio.errors import BadInput, LevelFull, LevelInUse
 
 
 class HeldDirectory:
-    """A directory that this process holds until `release`, or until it dies.
+    """A directory that this process has locked until `release`, or until the process ends.
 
     Parameters
     ----------
     path
     files
-        The system calls that make directories.
+        The system calls that create directories.
     sync
-        Whether the names of directories that are made must be on the device.
+        Whether the names of new directories must be on the device before this continues.
 
     Attributes
     ----------
     path : Path
     fd : int
-        The open directory, which carries the lock.
+        The open directory, on which the lock is.
 
     Raises
     ------
     BadInput
-        The directory cannot be made, written to, or locked.
+        The directory cannot be created, written to, or locked.
     LevelInUse
-        Another process holds it.
+        Another process has locked it.
     """
 
     def __init__(self, path: Path, files: Files, /, *, sync: bool) -> None:
@@ -53,30 +53,38 @@ class HeldDirectory:
         self.fd = _lock(path, files)
 
     def check_here(self) -> None:
-        """Raise OSError where its path leads elsewhere, or nowhere."""
+        """Raise OSError if the path does not lead to this directory any more."""
         check_here(self.path, self.fd)
 
     def release(self) -> None:
-        """Release it; may be called twice, and in a fork, which then has it open no more."""
+        """Unlock and close the directory.
+
+        It may be called twice. In a fork it only closes the fork's copy.
+        """
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
-            if self._owner == os.getpid():  # or a fork that lives on would hold it
+            # A fork shares the lock. Without the explicit unlock, a fork that is still alive would
+            # keep the directory locked.
+            if self._owner == os.getpid():
                 fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
     def remove(self, *, ours: bool) -> None:
-        """Remove the directories that were made here, or this one if it is `ours`, and release it.
+        """Remove the directories that this object created, and release the lock.
 
-        A directory with somebody else's files in it stays.
+        If it created none, remove its directory if `ours` is true. A directory that contains other
+        files is not removed.
         """
-        with suppress(OSError):  # while it is held: nobody finds it and opens what goes away
+        # The removal comes before the release, so that no other process opens the directory between
+        # the two.
+        with suppress(OSError):
             for path in self._made or ([self.path] if ours else []):
                 path.rmdir()
         self.release()
 
 
 def _make(path: Path, files: Files, *, sync: bool) -> list[Path]:
-    """Make the directory and those above it; returns those that were missing, innermost first."""
+    """Create the directory and its parents; return those that were missing, innermost first."""
     missing = []
     try:
         for parent in (path, *path.parents):
@@ -89,7 +97,7 @@ def _make(path: Path, files: Files, *, sync: bool) -> list[Path]:
                 files.sync_directory(directory.parent)
     except OSError as error:
         raise BadInput(f"directory {path} cannot be made: {error.strerror}") from None
-    except ValueError as error:  # no system call takes such a name
+    except ValueError as error:  # for example a zero byte in the name
         raise BadInput(f"directory {str(path)!r} cannot be made: {error}") from None
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise BadInput(f"directory {path} is not writable; choose another or change its mode")
@@ -101,7 +109,7 @@ def _lock(path: Path, files: Files) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not files.is_named(fd):  # whoever held it has just removed it
+        if not files.is_named(fd):  # another process has just removed and released it
             raise BlockingIOError
     except OSError as error:
         if fd >= 0:
@@ -120,9 +128,9 @@ class FileSlot(NamedTuple):
     Attributes
     ----------
     offset : int
-        Where it is in its file.
+        Its offset in the file.
     fd, payload : int
-        File descriptors for its head, and for its payload; the same but for direct I/O.
+        File descriptors for the head and for the payload; they differ only for direct I/O.
     """
 
     size: int
@@ -133,16 +141,16 @@ class FileSlot(NamedTuple):
 
 @dataclass(slots=True)
 class _SlotFile:
-    """One file of slots.
+    """A file of slots of one size.
 
     Attributes
     ----------
     end : int
-        Where the next slot is made.
+        Offset of the next slot to be made.
     made : int
-        How many slots its head says that there are.
+        Number of slots according to the head of the file.
     sound : bool
-        Whether it may grow.
+        Whether the file is undamaged, so that it may grow.
     """
 
     path: Path
@@ -161,16 +169,16 @@ class SlotFiles:
     files
         The system calls.
     place
-        The directory, which is held.
+        The locked directory.
     sync
-        Whether new files must survive the machine failing.
+        Whether new files must survive a crash of the machine.
     direct
-        Whether payloads go past the page cache.
+        Whether payloads use direct I/O, which bypasses the page cache.
 
     Attributes
     ----------
     free : FreeSlots
-        Those that are free, by size.
+        The free slots, by size.
     """
 
     def __init__(self, files: Files, place: HeldDirectory, /, *, sync: bool, direct: bool) -> None:
@@ -180,9 +188,9 @@ class SlotFiles:
         self._files: dict[int, _SlotFile] = {}
 
     def find(self) -> Iterator[tuple[FileSlot, Head] | Damaged]:
-        """Open the files; yields what is stored or damaged, and adds the free slots.
+        """Open the files, yield live and damaged slots, and add the free slots to `free`.
 
-        Nothing is changed before the files are known to be this run's: see `settle`.
+        The files are not changed, because they may be of another run; `settle` changes them later.
         """
         for path, stride in slotfiles.listed(self._place.path):
             yield from self._find(path, stride)
@@ -190,7 +198,7 @@ class SlotFiles:
         yield from slotfiles.replaced(self._place.path)
 
     def settle(self) -> None:
-        """Mend the files that `find` opened and a killed process left."""
+        """Repair the files that `find` opened, in case that a killed process left them."""
         self._system.unlink(self._place.path / slotfiles.TRIAL)
         for size, file in self._files.items():
             if file.sound:
@@ -202,14 +210,14 @@ class SlotFiles:
             self._system.evict(file.fd)
 
     def unlink(self) -> bool:
-        """Delete the files, which stay open; returns whether there were any."""
+        """Delete the files but leave them open; return whether there were any."""
         for file in self._files.values():
             self._unlink(file)
         return bool(self._files)
 
     def close(self) -> None:
-        """Close the files; may be called twice."""
-        with ExitStack() as ends:  # all of them, whatever fails
+        """Close the files; it may be called twice."""
+        with ExitStack() as ends:  # each file is closed even if another one fails
             for file in self._files.values():
                 ends.callback(self._close, file)
             self._files.clear()
@@ -234,10 +242,13 @@ class SlotFiles:
         return [FileSlot(size, at, file.fd, file.payload) for at in range(begin, end, stride)]
 
     def _count(self, file: _SlotFile, stride: int, end: int) -> None:
-        """Let the head of a file say how many slots there are up to `end`: a cut will be seen."""
+        """Write the number of slots up to `end` into the head of a file.
+
+        With this number, a file that was cut off later is recognised.
+        """
         made = (end - BLOCK) // stride
         if made > file.made:
-            if self._sync:  # or the file might be shorter than it says
+            if self._sync:  # the file must never be shorter than its head claims
                 self._system.sync(file.fd)
             self._system.write(file.fd, (memoryview(FileHead(stride, made).pack()),), 0)
             file.made = made
@@ -249,7 +260,7 @@ class SlotFiles:
         try:
             file = self._files[size] = self._open(path)
             self._claim(file)
-        except BaseException:  # an interrupt, too, leaves no file behind
+        except BaseException:  # also after an interrupt, no new file may remain
             if opened := self._files.pop(size, None):
                 self._close(opened)
             if is_new:
@@ -259,9 +270,12 @@ class SlotFiles:
         return file
 
     def _claim(self, file: _SlotFile) -> None:
-        """Take a new file; raises FileExistsError where it is somebody else's."""
+        """Raise FileExistsError if a new file is not empty, because then it is another program's.
+
+        Otherwise make its name durable.
+        """
         if self._system.size(file.fd):
-            raise FileExistsError(errno.EEXIST, f"{file.path.name} is there already")
+            raise FileExistsError(errno.EEXIST, f"{file.path.name} exists already")
         if self._sync:
             self._system.sync_directory(self._place.path)
 
@@ -280,15 +294,15 @@ class SlotFiles:
 
     def _drop(self, size: int) -> None:
         file = self._files[size]
-        file.end = BLOCK  # one that cannot be deleted is used again from its beginning
+        file.end = BLOCK  # if the file cannot be deleted, it is used again from its beginning
         self._unlink(file)
         del self._files[size]
         self._close(file)
 
     def _unlink(self, file: _SlotFile) -> None:
-        if self._system.is_named(self._place.fd):  # or it is deleted already
+        if self._system.is_named(self._place.fd):  # otherwise the file was deleted already
             self._place.check_here()
-            if _is_at(file.path, file.fd):  # or somebody else has put something there
+            if _is_at(file.path, file.fd):  # otherwise the path leads to another program's file
                 self._system.unlink(file.path)
 
     def _find(self, path: Path, stride: int) -> Iterator[tuple[FileSlot, Head] | Damaged]:
@@ -307,12 +321,12 @@ class SlotFiles:
             else:
                 yield head if isinstance(head, Damaged) else (slot, head)
         count = (file.end - BLOCK) // stride
-        # A flaw counts as a slot that is never free: a file that has one is not deleted.
+        # A flaw counts as a slot that is never free, so that a damaged file is not deleted.
         self.free.put(size, count=count + (not file.sound), free=free)
 
 
 def _is_at(path: Path, fd: int) -> bool:
-    """Return whether a path names an open file, itself and not by a link."""
+    """Return whether a path is the name of this open file, and not a link to it."""
     try:
         return os.path.samestat(os.lstat(path), os.fstat(fd))
     except (FileNotFoundError, NotADirectoryError):

@@ -1,18 +1,19 @@
-"""A level in one HDF5 file that people can read: the archive.
+"""The archive: a level in one HDF5 file, which other programs can read.
 
-Payload goes to a free slot first, then one row of a key table says that it is complete: a writer
-that is killed at any moment leaves a checkpoint absent or complete.
+A write first puts the payload into a free slot; then one row of a key table marks it as complete.
+Therefore, if the writer is killed at any moment, a checkpoint is either absent or complete.
 
     __init__        the level, and the order in which its commits reach the file
-    allocation      which slots are free, and which a checkpoint may take
+    allocation      the free slots, and the choice of a slot for a checkpoint
     heads           the first pages and their mirror, heads of groups, rows
-    file            the file: taken, made, extended by a group, looked through
-    drafts          metadata made by HDF5 itself, in memory; nothing else of these imports h5py
-    views           encoded checkpoints as HDF5 sees them
+    file            the file: open and lock it, create it, add a group, list its contents
+    drafts          the metadata of HDF5, made in memory; only this module imports h5py
+    views           encoded checkpoints as datasets of HDF5
 
-Payload and rows are written at their offsets, past the HDF5 library. Promise: a kill at any moment
-loses nothing, and plain h5py opens the file that is left; a file that h5py has open for writing is
-not whole until it is closed. Test: test_a_killed_writer_loses_nothing_and_leaves_nothing_torn.
+Payloads and rows are written directly at their offsets, without the HDF5 library. Promise: a kill
+at any moment loses no checkpoint, and plain h5py opens the remaining file. (A file that h5py itself
+has open for writing is not valid before it is closed.) Test:
+test_a_killed_writer_loses_nothing_and_leaves_nothing_torn.
 """
 
 import errno
@@ -37,31 +38,42 @@ from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
 
 
 class Hdf5:
-    """The archive level.
+    """A level in one HDF5 file, called an archive; its checkpoints outlive the process.
 
     Parameters
     ----------
     path
-        The file; made if there is none.
+        The file; it is created if it does not exist.
     capacity
-        Payload bytes that it may hold; None: as many as the disk.
+        Maximum number of payload bytes; None means no limit but the disk.
     durability
-        "process": a checkpoint survives its process being killed; "fdatasync": also the machine
-        failing.
+        The failure that a stored checkpoint survives. "process": the process is killed.
+        "fdatasync": also the machine crashes.
     checksum
-        Whether payload is checksummed when written, and verified with xxh3_128 when read.
+        Whether the xxh3_128 of each payload is stored when it is written and verified when it is
+        read.
     run
-        The run that it is opened for: a new archive is of that run, and one of another is refused.
-        Without it any is opened, and a new one is of no run.
+        The id of the run for which the archive is opened. It is stored in a new archive, and an
+        archive of another run raises ForeignLevel. Without it, the archive of any run is opened,
+        and a new archive has no id.
     now
-        The time that rows are stamped with, in seconds since 1970.
+        Function that returns the time to store with a checkpoint, in seconds since 1970.
     files
-        The system calls; tests pass in their own.
+        The system calls; tests pass their own object.
 
-    Raises BadInput where `path` is not an archive, or of another format, StorageError where it is
-    damaged all over, LevelInUse where it is open already, and ForeignLevel, with nothing changed,
-    where it is of another run. Other damage costs only the checkpoints in it: any key that is
-    missing then raises CorruptCheckpoint.
+    Raises
+    ------
+    BadInput
+        The file is not an archive, or has another format.
+    StorageError
+        Both copies of its first pages are damaged.
+    LevelInUse
+        The archive is open already, in this process or another one.
+    ForeignLevel
+        The archive is of another run; nothing is changed.
+
+    Other damage affects only the checkpoints in the damaged part of the file. After such damage,
+    reading any key that is not stored raises CorruptCheckpoint.
     """
 
     durable = True
@@ -98,33 +110,37 @@ class Hdf5:
 
     @staticmethod
     def for_run(path: str | Path, run: str, /) -> Path:
-        """Return the file of one run, beside `path`; raises BadInput where that is a directory."""
+        """Return the file of one run, in the directory of `path`.
+
+        For example, the file of run 0a1b2c3d for the path `archive.h5` is `archive-0a1b2c3d.h5`.
+        Raises BadInput if `path` is a directory.
+        """
         if Path(path).is_dir():
             raise BadInput(f"{path} is a directory; an archive is a file, such as archive.h5 in it")
         return Path(path).with_name(f"{Path(path).stem}-{run}.h5")
 
     @staticmethod
     def contents(path: str | Path, /) -> list[Stored | Damaged]:
-        """List the contents of an archive; nothing is opened by HDF5, made, locked or changed.
+        """List the checkpoints in an archive without HDF5; nothing is created, locked or changed.
 
-        It may be in use. Raises BadInput where there is none, or one of another format, and
-        StorageError where it is damaged all over.
+        The archive may be in use. Raises BadInput if there is no archive or one of another format,
+        and StorageError if both copies of its first pages are damaged.
         """
         return file.contents(Path(path).absolute())
 
     @staticmethod
     def levels_at(path: Path, /) -> list[Path]:
-        """Return the archives that lie at a path or are named from it; see `file.archives_at`."""
+        """Return the archives at a path or with names from it; see `file.archives_at`."""
         return file.archives_at(path)
 
     @staticmethod
     def drafts_at(path: Path, /) -> dict[Path, Path]:
-        """Return archives whose makers were killed; see `file.drafts_at`."""
+        """Return incomplete archives whose processes were killed; see `file.drafts_at`."""
         return file.drafts_at(path)
 
     @staticmethod
     def remove_files(path: Path, /) -> None:
-        """Remove an archive that nobody has open; see `file.remove`."""
+        """Remove an archive that no process has open; see `file.remove`."""
         file.remove(path)
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
@@ -132,7 +148,7 @@ class Hdf5:
         lacking = self._slots.lacking(sizes)
         needed = self._slots.bytes_for(lacking)
         try:
-            # Behind the last group, where new ones will be.
+            # Allocate space after the last group, where new groups will be.
             size, end = self._system.size(self._fd), self._start.end + needed
             if end > size and needed:
                 self._system.extend(self._fd, size, end - size, prewrite=True)
@@ -143,9 +159,9 @@ class Hdf5:
         self._slots.reserved = lacking
 
     def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
-        """Make slots for `count` checkpoints like this one, so that no write has to.
+        """Make slots for `count` checkpoints like this one, so that no later write must make them.
 
-        Raises LevelFull where they do not fit.
+        Raises LevelFull if they do not fit.
         """
         self._ledger.check_open()
         self._slots.prepare(key, form_of(layout), count)
@@ -154,7 +170,8 @@ class Hdf5:
         form = self._ledger.admit(key, layout, data)
         nbytes, group = form.nbytes, self._slots.group_for(key, form)
         slot = self._slots.free[group].pop()
-        self._commits.number += 1  # a row that could not be withdrawn is older than the next
+        # An earlier row that could not be withdrawn must be older than the next one.
+        self._commits.number += 1
         try:
             self._commits.withdraw()
             at = group.at(slot)
@@ -164,7 +181,7 @@ class Hdf5:
             row = Row(self._commits.number, slot, key, nbytes, self._now(), digest)
             self._commits.commit(group, row)
             self._ledger.enter(key, Entry(form, Committed(group, row), digest))
-        except BaseException as error:  # an interrupt, too, leaves it as it was before
+        except BaseException as error:  # also an interrupt: undo the write
             self._ledger.restore(key, None)
             self._commits.give_up(group, slot)
             if isinstance(error, OSError):
@@ -187,8 +204,8 @@ class Hdf5:
             raise self._failed(error, f"reading {key}", nbytes) from error
         if not sound:
             raise CorruptCheckpoint(
-                f"{self.path}: {key} (group {group.name}, slot {row.slot}) is not what was written;"
-                " discard it, and recompute it or read it from another level"
+                f"{self.path}: {key} (group {group.name}, slot {row.slot}) fails its checksum: it"
+                " was damaged; discard it, and recompute it or read it from another level"
             )
         return nbytes
 
@@ -198,7 +215,7 @@ class Hdf5:
         try:
             self._commits.discard(group, row.slot)
             self._ledger.strike(key)
-        except BaseException as error:  # an interrupt, too, leaves it as it was before
+        except BaseException as error:  # also an interrupt: restore the checkpoint
             self._commits.keep(group, row.slot)
             self._ledger.restore(key, entry)
             if isinstance(error, OSError):
@@ -210,7 +227,7 @@ class Hdf5:
         return self._ledger.keys()
 
     def evict(self) -> None:
-        """Drop its file from the page cache, so that the next read is a cold one."""
+        """Drop the file from the page cache, so that the next read comes from the device."""
         self._ledger.check_open()
         try:
             self._system.evict(self._fd)
@@ -219,19 +236,19 @@ class Hdf5:
 
     def close(self) -> None:
         with suppress(OSError, StorageError):
-            self._ledger.check_open()  # a fork changes nothing
+            self._ledger.check_open()  # a forked process must not change the file
             self._commits.withdraw()
-            # Unused space that was reserved goes back to the disk.
+            # Return reserved space that was not used to the disk.
             settle(self._system, self._fd, self._start, sync=self._sync)
             self._system.cut(self._fd, self._start.end)
         self._release()
 
     def remove(self) -> None:
-        """Close it and delete its file; nothing happens if it is closed already."""
+        """Close the archive and delete its file; nothing happens if it is closed already."""
         if self._fd < 0:
             return
-        self._ledger.check_open()  # a fork removes nothing
-        try:  # deleted while it is locked: nobody opens it
+        self._ledger.check_open()  # a forked process must not remove the file
+        try:  # delete it while it is locked, so that no other process opens it before
             if self._system.is_named(self._fd):
                 check_here(self.path, self._fd)
                 self._system.unlink(self.path)
@@ -242,7 +259,7 @@ class Hdf5:
 
     def _release(self) -> None:
         with suppress(OSError, StorageError):
-            self._ledger.check_open()  # a fork lets nobody else in
+            self._ledger.check_open()  # a forked process must not unlock the file
             file.let_go(self._fd)
         self._ledger.close()
         fd, self._fd = self._fd, -1
@@ -255,22 +272,22 @@ class Hdf5:
     # Groups
 
     def _show(self, group: Group, slot: int, key: Key, data: memoryview) -> None:
-        """Let HDF5 see, field by field, the data of a slot that still counts as free."""
+        """Write the entries by which HDF5 finds the fields in a slot, which is still free."""
         try:
             for patch, at in group.patches(slot, data):
                 self._system.write(self._fd, [memoryview(patch)], at)
         except CorruptCheckpoint as error:
-            raise StorageError(f"{self.path}: {key} is not what its layout says: {error}") from None
+            raise StorageError(f"{self.path}: {key} does not fit its layout: {error}") from None
 
     def _make_group(self, key: Key, slot: Form, slots: int) -> Group:
         """Make a group of free slots; raises LevelFull."""
         count = len(self._start.groups)
         if count >= MAX_GROUPS:
             raise LevelFull(
-                f"{self.path} has {count} groups of different layouts, all it can hold;"
+                f"{self.path} has {count} groups of different layouts, which is the maximum;"
                 " store checkpoints of fewer layouts, or in another archive"
             )
-        # One that is damaged may have been of this kind: its number is not given again.
+        # A damaged group may have been of this kind: its number must not be used again.
         kind, sound = key.kind, self._slots.free
         number = sum(group.kind is kind for group in sound) + count - len(sound)
         try:
@@ -288,8 +305,8 @@ class Hdf5:
         return group
 
     def _open(self) -> Start:
-        """Enter the stored checkpoints, and mend what can be mended."""
-        if self._sync:  # the file of a killed process, name and all, before anybody builds on it
+        """Enter the stored checkpoints, and repair the file if possible."""
+        if self._sync:  # a killed process may have left bytes and a name that are not on the device
             self._system.sync(self._fd)
             self._system.sync_directory(self.path.parent)
         first = load(self._system, self._fd, str(self.path))
@@ -315,8 +332,8 @@ class Hdf5:
 def _takes_sync(durability: str) -> bool:
     if durability == "direct":
         raise BadInput(
-            "an archive has no durability 'direct': its slots lie where HDF5 puts them, not on"
-            " whole pages; choose fdatasync, or a directory"
+            "an archive has no durability 'direct': HDF5 chooses the offsets of its slots, which"
+            " are not multiples of a page; choose fdatasync, or a directory"
         )
     return takes_sync(durability)
 
@@ -326,24 +343,27 @@ _FREE: Final = memoryview(FREE)
 
 
 class Commits:
-    """The commits of an archive: checkpoints become valid, and stop being so.
+    """The writes that make the checkpoints of an archive valid or invalid.
 
-    When a commit begins, the payload is in its slot, and so are the entries of its views. After
-    them comes the row; a kill leaves all of what one call writes within a page, or nothing of it.
-    Where the level syncs, for the sake of failing machines, or a row lies across two pages, it is
-    written with a state that still says that the slot is free; and then the state alone, with a
-    sync before it and after it where the level syncs. Promise: no row is valid whose payload is
-    not complete. Tests: test_a_killed_writer_loses_nothing_and_leaves_nothing_torn,
+    When a commit begins, the payload and the entries of its views have been written. The commit
+    writes the row. One system call within one page is atomic: a kill leaves all of it or nothing.
+    In two cases that does not suffice: the level syncs, so that checkpoints survive a crash of the
+    machine, or the row is on two pages. Then the row is first written without its state, so that
+    the slot is still free, and then the state alone. A level that syncs does so before and after
+    the write of the state.
+
+    Promise: if a row is valid, its payload is complete. Tests:
+    test_a_killed_writer_loses_nothing_and_leaves_nothing_torn,
     test_a_failing_machine_loses_nothing_acknowledged.
 
     Parameters
     ----------
     files, fd
-        The archive.
+        The system calls, and the open archive.
     free
-        The free slots of each group; those of commits that failed come back to it.
+        The free slots of each group; the slots of failed commits are added to it.
     sync
-        Whether it syncs.
+        Whether each commit waits for the device.
 
     Attributes
     ----------
@@ -359,7 +379,7 @@ class Commits:
         self._stuck: list[tuple[Group, int]] = []
 
     def commit(self, group: Group, row: Row, /) -> None:
-        """Write a row behind its payload, and behind both the state that makes it valid."""
+        """Write the row of a slot that has its payload, and make the row valid."""
         data, at = memoryview(row.pack(group.seed)), group.row(row.slot)
         if self._sync or at // PAGE < (at + len(data) - 1) // PAGE:
             self._put(data[len(FREE) :], at + len(FREE))
@@ -371,25 +391,26 @@ class Commits:
         self._put_synced(data, at)
 
     def discard(self, group: Group, slot: int, /) -> None:
-        """Make a row invalid; where that fails, `keep` it."""
+        """Make a row invalid; if that fails, the caller calls `keep`."""
         self.withdraw()
         self._put_state(group, slot, _FREE)
 
     def keep(self, group: Group, slot: int, /) -> None:
-        """Make a row valid again, as it was before `discard`; now, if that is possible."""
+        """Make a row valid again after a failed `discard`, as far as the disk permits."""
         with suppress(OSError):
             self._put_state(group, slot, _STORED)
 
     def give_up(self, group: Group, slot: int, /) -> None:
-        """Free a slot whose commit failed; now, if that is possible."""
+        """Free a slot whose commit failed: now if the disk permits, or else before later writes."""
         self._stuck.append((group, slot))
         with suppress(OSError):
             self.withdraw()
 
     def withdraw(self) -> None:
-        """Free the slots whose commits failed, before anything else is done.
+        """Free the slots whose commits failed; called before every other change.
 
-        A row that reached the disk all the same must not outlive the discard of its key.
+        Such a row may have reached the disk although its commit failed. It must not exist any more
+        when a newer checkpoint with its key is discarded.
         """
         while self._stuck:
             group, slot = self._stuck[-1]

@@ -1,9 +1,10 @@
-"""The HDF5 library makes the metadata of an archive: an empty one, and a draft with one more group.
+"""The metadata of an archive, made with HDF5: an empty archive, and a draft with one more group.
 
 No other module of an archive imports h5py. HDF5 writes its metadata in pieces, and a kill between
-two of them would leave a file that nothing can open. So it is given a draft in memory: its writes
-are all behind the old end of the file, where nothing points to yet, but for two pages (see
-`heads`). And it reads nothing that was not verified: it may crash on damaged metadata.
+two of these writes would leave a file that no program can open. Therefore HDF5 works on a draft in
+memory. All pages that it changes are after the old end of the file, to which no part of the file
+refers yet, except for two pages (see `heads`). HDF5 reads only verified bytes, because it may crash
+on damaged metadata.
 """
 
 import io
@@ -30,13 +31,13 @@ from ckio.errors import StorageError
 _FORMAT: Final = "ckio archive"
 
 _LINKS: Final = 100
-"""Links in one leaf of a group; the leaf of the root group then has 4008 bytes of its page.
+"""Links in one leaf of a group; the leaf of the root group then has 4008 bytes, in one page.
 
-One for each of the groups there can be, one for the README, and some to spare.
+This is one link for each possible group, one for the README, and a few spare ones.
 """
 
 _HOLE: Final = "-" * 2304
-"""As long as the names of so many groups, and of some that a kill left unfinished."""
+"""A name as long as the names of all possible groups, and of some that a kill left unfinished."""
 
 _MOST_DIMENSIONS: Final = 32
 _MOST_OF_A_CHUNK: Final = 1 << 32
@@ -52,47 +53,48 @@ _HDF5_GAVE_UP: Final = (OSError, RuntimeError, LookupError, ValueError, TypeErro
 _ABOUT: Final = """\
 Checkpoints of an adjoint computation, written by ckio.
 
-Each group holds checkpoints of one kind: `restart` (the state x_i from which step i starts), `tape`
-(what the adjoint needs to reverse step i) or `adjoint` (what the adjoint holds at step i). Index i
-of the first axis of its datasets is slot i; the other axes are the field's own. Its unit is an
-attribute. Row i of the dataset `keys` says what lies in slot i:
+Each group contains checkpoints of one kind: `restart` (the state x_i from which step i starts),
+`tape` (the data that the adjoint of step i needs) or `adjoint` (the adjoint state at step i). Index
+i of the first axis of its datasets is slot i; the other axes are the axes of the field. The unit of
+a field is an attribute. Row i of the dataset `keys` describes the checkpoint in slot i:
 
-  state     `stored`, or nothing: then the slot is free, whatever it and its row hold
+  state     `stored`, or empty: then the slot is free, and its bytes and its row have no meaning
   commit    the number of this write, from 1
-  slot      i itself
-  kind      the kind again
+  slot      the number i
+  kind      the kind of the checkpoint
   step      the step of the checkpoint
   name      the variable, if this is only one variable of a checkpoint
   nbytes    bytes of the payload
-  written   when, in seconds since 1970 (UTC)
-  xxh3_128  checksum of the payload, all fields in their order; empty: was not asked for
-  row_xxh3  checksum of this row; one that is stored and does not match it was damaged
+  written   time of writing, in seconds since 1970 (UTC)
+  xxh3_128  checksum of the payload, all fields in their order; empty if none was requested
+  row_xxh3  checksum of this row; a stored row that does not agree with it was damaged
 
-Slot i of the dataset `payload` is the checkpoint as it is stored: its fields one behind the other,
-in the order in which they were made, and then nothing of meaning. The datasets of the fields are
-views of the same bytes; a field of 4 GiB and more has none. A group of one field has no `payload`:
-the field is it. If that field is of plain bytes, each slot holds `nbytes` bytes of them.
+Slot i of the dataset `payload` is the stored checkpoint: its fields one after the other, in the
+order in which their datasets were created, then unused bytes. The datasets of the fields are views
+of the same bytes; a field of 4 GiB or more has no dataset. A group with only one field has no
+dataset `payload`, because the dataset of this field is the payload. If this field consists of plain
+bytes, a slot contains `nbytes` of them, then unused bytes.
 
-If that field is called `encoded`, the bytes are what a codec made of a checkpoint; its unit says
-which. The other datasets of the group are then views of these bytes, one for each field, through
-HDF5's filters: zstd (32015) and zfp (32013) take a plugin, as `import hdf5plugin` brings it. Read
-them slot by slot: a view of a free slot is of no meaning, and may raise an error. What no filters
-undo has no views. The checksum is of the encoded bytes.
+If this field is called `encoded`, a codec has encoded the checkpoint; the unit of the field names
+the codec. The other datasets of the group are then views of the encoded bytes, one for each field,
+through filters of HDF5. The filters zstd (32015) and zfp (32013) need a plugin, for example by
+`import hdf5plugin`. Read such a view slot by slot, because reading a free slot may raise an error.
+If no filter can decode a field, it has no view. The checksum is that of the encoded bytes.
 """
 
 
 def whole_pages(nbytes: int, /) -> int:
-    """Return `nbytes` rounded up to pages."""
+    """Return `nbytes` rounded up to whole pages."""
     return -(-nbytes // PAGE) * PAGE
 
 
 class DraftFile(io.RawIOBase):
-    """A file in memory for h5py to open, which begins with `known` and ends at `end`.
+    """A file in memory for h5py, which begins with the bytes `known` and has `end` bytes at first.
 
     Attributes
     ----------
     size : int
-        Bytes of the file as it is to become.
+        Bytes of the file, including the new parts.
     """
 
     def __init__(self, known: bytes, end: int) -> None:
@@ -103,13 +105,13 @@ class DraftFile(io.RawIOBase):
         self.finish(end)
 
     def finish(self, end: int) -> None:
-        """Let the file end here, also as its superblock says."""
+        """Set the end of the file, also in its superblock."""
         self.size = end
         self.seek(EOF)
         self.write(end.to_bytes(8, "little"))
 
     def pages(self) -> tuple[dict[int, bytes], bytes, bytes]:
-        """Return the pages that changed: those behind the end by offset, page 0, and page 1."""
+        """Return the changed pages: the new pages by offset, page 0, and page 1."""
         new = {number * PAGE for number in self._changed if number * PAGE >= self._end}
         if others := self._changed - {at // PAGE for at in new} - {0, 1}:
             raise StorageError(f"HDF5 wants to change pages {sorted(others)}, which may not change")
@@ -154,7 +156,7 @@ class DraftFile(io.RawIOBase):
         return len(view)
 
     def _parts(self, nbytes: int) -> Iterator[tuple[int, slice, slice]]:
-        """Yield number and part of each page of the next `nbytes`, and the part of these bytes."""
+        """Yield, for each page of the next `nbytes`: its number, a slice of it, a slice of them."""
         done = 0
         while done < nbytes:
             number, begin = divmod(self._at, PAGE)
@@ -173,7 +175,7 @@ class DraftFile(io.RawIOBase):
 
 
 class Dataset(NamedTuple):
-    """A dataset of (slots, *shape) and chunks of (1, *shape) that HDF5 made, without a tree.
+    """A dataset of shape (slots, *shape) with chunks of (1, *shape), which has no tree yet.
 
     Attributes
     ----------
@@ -188,26 +190,26 @@ class Dataset(NamedTuple):
 
 
 def empty(run: RunId, /) -> bytes:
-    """Return the file of a run's archive without groups: pages 0 and 1, a gap, and the rest.
+    """Return the bytes of a run's archive without groups: pages 0 and 1, a gap, and the rest.
 
-    Page 0 holds the superblock and the names in the root group, page 1 its links and nothing else;
-    the gap is for ckio's index and the mirror (see `heads`).
+    Page 0 contains the superblock and the names in the root group; page 1 contains only the links
+    of the root group. The gap is for ckio's index and the mirror (see `heads`).
     """
     image = io.BytesIO()
     with h5py.File(image, "w", **_STYLE):
         pass
-    # Promise: after any single write of a growth, HDF5 finds all groups or all but the new one; it
-    # needs their links in one page and their names in another, which h5py cannot be asked for.
-    # Test: test_hdf5_reads_a_growing_archive_after_every_single_write.
-    # The superblock says how large leaves are: half the number of links, two bytes from 16. So the
-    # root group never has a second leaf, and all its links are replaced by one write.
+    # Promise: after each single write of a growth, HDF5 finds all groups, or all but the new one.
+    # For this, the links of the groups must be in one page and their names in another. h5py has no
+    # option for that. Test: test_hdf5_reads_a_growing_archive_after_every_single_write.
+    # The superblock has the size of leaves (half the number of links, two bytes at offset 16). With
+    # this value the root group never gets a second leaf, and one write replaces all its links.
     image.getbuffer()[16:18] = (_LINKS // 2).to_bytes(2, "little")
     with h5py.File(image, "r+", **_STYLE) as file:
-        # HDF5 keeps the names of a group's members in one block, and makes a larger one elsewhere
-        # when it is full. A long name that comes and goes leaves a hole in it for the names to
-        # come, which stays because another name lies behind it.
+        # HDF5 stores the names of a group's members in one block, and allocates a larger block
+        # elsewhere when it is full. A long name that is created and deleted leaves a hole in the
+        # block for later names. The hole remains because another name follows it.
         file[_HOLE] = h5py.SoftLink("/")
-    # The superblock says where the file ends: what comes now begins behind the gap.
+    # The superblock has the end of the file; with this value, new objects begin after the gap.
     image.write(bytes(FIXED - image.seek(0, io.SEEK_END)))
     image.getbuffer()[EOF : EOF + 8] = FIXED.to_bytes(8, "little")
     with h5py.File(image, "r+", **_STYLE) as file:
@@ -233,10 +235,12 @@ def drafted(
     run: RunId,
     gap: int = 0,
 ) -> tuple[Group, DraftFile]:
-    """Return a group that begins at `end`, and the file with it, which begins with `known`.
+    """Return a new group that begins at `end`, and the draft of the file with this group.
 
-    Behind its head is a gap of whole pages, such that large slots begin on tiles: the page cache
-    has its large pages there, and a call that begins within one takes a tenth longer.
+    `known` are the verified bytes at the beginning of the file. If the slots are large, a gap of
+    whole pages follows the head of the group, so that slot 0 begins at a multiple of a tile: large
+    pages of the page cache begin there, and a system call that begins within a large page takes a
+    tenth longer.
     """
     views = Views.of(form.layout, slots)
     draft = DraftFile(known, end + _head_nbytes(name, kind, form, slots, views) + gap)
@@ -259,8 +263,8 @@ def drafted(
 
 
 def _head_nbytes(name: str, kind: Kind, form: Form, slots: int, views: Views | None) -> int:
-    """Return the bytes that the head of a group takes at most, in whole pages."""
-    anywhere = 1 << 63  # a number with as many digits as any offset
+    """Return an upper bound of the bytes of the head of a group, in whole pages."""
+    anywhere = 1 << 63  # a number with the maximum number of digits of an offset
     views = views.unpack([anywhere] * len(views.fields)) if views else None
     head = Group(name, kind, form, slots, anywhere, anywhere, anywhere, anywhere, views)
     return whole_pages(len(head.pack()))
@@ -269,7 +273,7 @@ def _head_nbytes(name: str, kind: Kind, form: Form, slots: int, views: Views | N
 def _make_slots(
     group: h5py.Group, form: Form, slots: int, taken: set[str]
 ) -> tuple[int, list[Dataset | None]]:
-    """Make the datasets of slots; returns the payload's offset, and those to be given trees."""
+    """Make the datasets of slots; return the payload's offset, and the datasets that need trees."""
     if len(form.layout) == 1:  # the payload is the field
         (field,) = form.layout
         shape, dtype = _as_hdf5(field, form.nbytes)
@@ -286,7 +290,7 @@ def _make_slots(
 def _make_field(
     group: h5py.Group, field: Field, nbytes: int, slots: int, taken: set[str]
 ) -> Dataset | None:
-    """Make the dataset of one field of several, without chunks; None where it needs none."""
+    """Make the dataset of one of several fields; return it if it needs a tree, else None."""
     if nbytes >= _MOST_OF_A_CHUNK:
         return None
     shape, dtype = _as_hdf5(field, nbytes)
@@ -300,7 +304,7 @@ def _make_field(
 
 
 def _as_hdf5(field: Field, nbytes: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and type of a field in HDF5; if need be, those of its bytes."""
+    """Return the shape and type of a field in HDF5; those of its bytes if HDF5 has no such type."""
     dtype = np.dtype(field.dtype)
     if len(field.shape) < _MOST_DIMENSIONS and _has_type(dtype):
         return field.shape, dtype
@@ -308,7 +312,7 @@ def _as_hdf5(field: Field, nbytes: int) -> tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def _make_views(group: h5py.Group, views: Views, taken: set[str]) -> Iterator[int]:
-    """Make the datasets of views, without chunks; yields where their headers are, 0 for none."""
+    """Make the datasets of views; yield the offsets of their object headers, 0 for no dataset."""
     for field, view in zip(views.layout, views.fields, strict=True):
         if view is None or not _has_chunks(view):
             yield 0
@@ -324,7 +328,7 @@ def _make_views(group: h5py.Group, views: Views, taken: set[str]) -> Iterator[in
 
 
 def _has_chunks(view: View) -> bool:
-    """Return whether HDF5 has chunks for these blocks."""
+    """Return whether these blocks can be chunks of HDF5."""
     block, dtype = view.pipeline.block, view.pipeline.dtype
     fits = len(block) < _MOST_DIMENSIONS and prod(block) * dtype.itemsize < _MOST_OF_A_CHUNK
     return fits and _has_type(dtype)
@@ -339,14 +343,14 @@ def _header(dataset: h5py.Dataset) -> int:
 
 
 def describe(dataset: h5py.Dataset, field: Field) -> None:
-    """Give a dataset the name and unit of its field as attributes."""
+    """Store the name and unit of a field as attributes of its dataset."""
     dataset.attrs.update(name=_text(field.name), unit=_text(field.unit))
 
 
 def make_flat(
     group: h5py.Group, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> h5py.Dataset:
-    """Make a dataset whose space is in the file from now on."""
+    """Make a contiguous dataset whose space is allocated in the file immediately."""
     plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     plist.set_layout(h5py.h5d.CONTIGUOUS)
     plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
@@ -355,12 +359,12 @@ def make_flat(
 
 
 def _text(text: str) -> str:
-    """Return a text as HDF5 takes it: of characters only, none of them NUL."""
+    """Return a text that HDF5 accepts: valid Unicode without NUL."""
     return text.encode(errors="backslashreplace").decode().replace("\0", "\\0")
 
 
 def _has_type(dtype: np.dtype[Any]) -> bool:
-    """Return whether HDF5 has this type, byte for byte; otherwise it is stored as bytes."""
+    """Return whether HDF5 has this type with the same size; otherwise it is stored as bytes."""
     try:
         return int(h5py.h5t.py_create(dtype, logical=True).get_size()) == dtype.itemsize
     except (TypeError, ValueError):
@@ -368,7 +372,10 @@ def _has_type(dtype: np.dtype[Any]) -> bool:
 
 
 def _safe(name: str, taken: set[str]) -> str:
-    """Return a name for HDF5, new in `taken`: without slashes, not empty, not of dots alone."""
+    """Return a name that HDF5 accepts and that is not in `taken`; add it to `taken`.
+
+    It has no slashes, is not empty, and does not consist of dots alone.
+    """
     base = re.sub(r"[^\w.+-]", "_", name)
     if not base.strip("."):
         base = "field"
@@ -381,14 +388,14 @@ def _safe(name: str, taken: set[str]) -> str:
 
 
 def plant_fields(file: RawIOBase, group: Group, datasets: Iterable[Dataset | None], /) -> None:
-    """Let HDF5 find the fields of a group, in trees at the end of a file that is not open.
+    """Append the trees by which HDF5 finds the fields of a group to a file that HDF5 has closed.
 
-    The payload of a checkpoint is one piece. A field of it is a chunked dataset without filters,
-    with one chunk for each slot; the tree points into the slots, and never changes: a commit has
-    nothing to do for it, and nothing is stored twice.
+    The payload of a checkpoint is one piece. Each of its fields is a chunked dataset without
+    filters, with one chunk for each slot. The tree of the dataset points into the slots and never
+    changes. Therefore a commit does not write to the tree, and no byte is stored twice.
 
-    `datasets` has one for each field, None where the field has no chunks. Raises StorageError where
-    HDF5 did not make them in the one way known here.
+    `datasets` has an entry for each field, None if the field has no chunks. Raises StorageError if
+    the HDF5 library made them in a way that is not known here.
     """
     numbers, begin = np.arange(group.slots, dtype=np.uint64), group.payload
     for dataset, nbytes in zip(datasets, group.form.sizes, strict=True):

@@ -1,25 +1,26 @@
-"""The HDF5 file of an archive: how it is taken, made, extended by a group, and looked through.
+"""The HDF5 file of an archive: open and lock it, create it, add a group, list its contents.
 
-For people, and the tools of HDF5:
+The objects that people and the tools of HDF5 see:
 
     /                   attributes: format, format_version, creator, run, about
     /README             how to read the file
     /restart-0          a group of slots for checkpoints of one kind and one layout
-        payload         (slots, bytes), the checkpoints as they are stored, each in one piece
-        zeta            (slots, ny, nx), a view of it, one for each field; attributes name, unit
-        psi             …
-        keys            (slots,), one row per slot: which checkpoint lies in it
+        payload         (slots, bytes), the stored checkpoints, each in one piece
+        zeta            (slots, ny, nx), a view of one field in the payload; attributes name, unit
+        psi             … another field
+        keys            (slots,), one row per slot: the checkpoint in this slot
     /tape-0, …          another kind or layout, or more slots for one of these
 
-For ckio, in pages of 4096 bytes:
+The parts that ckio uses, in pages of 4096 bytes:
 
     pages 0 to 5        the first pages, and their mirror: see `heads`
     page 6, …           the rest of an archive without groups, which never changes
-    the groups          one behind the other, each with its head, what HDF5 needs, rows and slots
+    the groups          one after the other, each with its head, metadata of HDF5, rows and slots
 
-Only a new group takes HDF5, on a draft in memory (`drafts`), whose pages then reach the file in an
-order that a kill may cut short anywhere: each prefix of these writes is a file that HDF5 reads. A
-machine that fails may tear a page, and then HDF5 reads it again once ckio has opened it.
+Only a new group needs the HDF5 library, which works on a draft in memory (`drafts`). The pages of
+the draft are then written to the file in a safe order: after any number of these writes, HDF5 can
+read the file. Therefore a kill does no harm. A crash of the machine may leave a torn page; HDF5 can
+read the file again after ckio has opened it once.
 """
 
 import errno
@@ -60,16 +61,17 @@ from ckio.backends.runid import RunId
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 
 _OF_RUN: Final = r"-[0-9a-f]{1,64}(-\d+)?"
-"""The name of an archive of a run, behind the stem that all runs share: see `for_run`."""
+"""The part of an archive's name after the stem that all runs share: see `Hdf5.for_run`."""
 
 _DRAFT: Final = re.compile(r"\.(.+\.h5)\.(\d{1,9})\.new")
-"""An archive that the process of this number is making, or was making when it was killed."""
+"""The name of an incomplete archive, with the number of the process that creates it."""
 
 
 def take(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
-    """Open the archive at a path for this opener alone; made, of this run, if there is none.
+    """Open and lock the archive at a path; create it for this run if it does not exist.
 
-    Raises LevelInUse, BadInput where there can be none, and StorageError where the disk fails.
+    Raises LevelInUse if it is locked already, BadInput if there cannot be an archive at this path,
+    and StorageError if the disk fails.
     """
     fd, missing = -1, list[Path]()
     try:
@@ -88,22 +90,23 @@ def take(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
                 directory.rmdir()
         if isinstance(error, BlockingIOError):
             raise LevelInUse(
-                f"{path} is in use, by another process or another level; wait, or use another file"
+                f"{path} is in use by another process or another level; wait, or use another file"
             ) from None
         if error.errno in {errno.EIO, *FULL}:
             raise failure(files, path.parent, error, f"{path}: making it") from error
         raise BadInput(f"{path} cannot be an archive: {error.strerror or error}") from None
     with suppress(OSError):
         for draft in path.parent.glob(f".{escape(path.name)}.*.new"):
-            files.unlink(draft)  # of a creator that was killed
+            files.unlink(draft)  # its process was killed
     return fd
 
 
 def _lock(fd: int, files: Files) -> None:
-    """Take the file, as long as it has a name; raises BlockingIOError.
+    """Lock the open file; raises BlockingIOError if it is locked already or was deleted.
 
-    HDF5 itself uses flock, and people shall be able to look into the file meanwhile: this lock is
-    of another kind. It goes with this opening of the file, not with the process.
+    HDF5 itself uses flock. An open-file-description lock is independent of it, so that people can
+    read the file with HDF5 while ckio uses it. The lock belongs to this opening of the file, not to
+    the process.
     """
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_WRLCK))
     if not files.is_named(fd):
@@ -111,7 +114,7 @@ def _lock(fd: int, files: Files) -> None:
 
 
 def let_go(fd: int, /) -> None:
-    """Unlock the file for others, also where a fork lives on that has it open."""
+    """Unlock the file; this is effective even if a forked process still has it open."""
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_UNLCK))
 
 
@@ -123,19 +126,19 @@ def _make_directories(missing: Sequence[Path], files: Files, /, *, sync: bool) -
 
 
 def create(path: Path, files: Files, run: RunId, /, *, sync: bool) -> None:
-    """Make a run's archive without checkpoints, complete from the moment it has its name."""
+    """Create an archive without checkpoints for a run; it gets its name when it is complete."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     content = _new(run)
     fd = files.open(draft)
     try:
         try:
-            files.cut(fd, 0)  # a creator of the same number may have been killed
+            files.cut(fd, 0)  # a killed process with the same number may have left this file
             files.write(fd, [memoryview(content)], 0)
             if sync:
                 files.sync(fd)
         finally:
             files.close(fd)
-        with suppress(FileExistsError, FileNotFoundError):  # somebody else was faster
+        with suppress(FileExistsError, FileNotFoundError):  # another process was faster
             files.rename(draft, path)
         if sync:
             files.sync_directory(path.parent)
@@ -166,21 +169,22 @@ def add_group(
     slots: int,
     sync: bool,
 ) -> tuple[Group, Start]:
-    """Make a group of free slots where the groups end, with its space on the disk.
+    """Add a group of free slots after the last group, and allocate its disk space.
 
-    Raises OSError with the archive as it was if there is no space, StorageError if HDF5 gives up,
-    or would have to read what was damaged.
+    Raises OSError if there is no space; then the archive is unchanged. Raises StorageError if HDF5
+    fails, or would have to read damaged bytes.
     """
-    # Promise: HDF5 reads the file after every single write of a growth, and a kill in it loses
-    # nothing. h5py would write its metadata in place and in pieces, so it writes to a draft. Tests:
+    # Promise: HDF5 can read the file after every single write of this function, and a kill between
+    # them loses nothing. h5py would write its metadata in place and in pieces, so it writes to a
+    # draft in memory. Tests:
     # test_hdf5_reads_a_growing_archive_after_every_single_write,
     # test_an_archive_of_many_groups_survives_a_kill_in_each_growth.
     from ckio.backends.hdf5.drafts import drafted
 
-    settle(files, fd, start, sync=sync)  # no mirror may refer to what is written over now
+    settle(files, fd, start, sync=sync)  # the mirror must not refer to bytes overwritten below
     fixed = bytes_at(files, fd, FIXED, start.begin - FIXED)
     if check(fixed) != start.fixed:
-        raise StorageError("it was damaged and cannot grow; it has to be made anew")
+        raise StorageError("it was damaged and cannot grow; use a new archive")
     known = start.pages + start.pages + fixed
     group, draft = drafted(known, name, kind, form, slots=slots, end=start.end, run=start.run)
     new, page, leaf = draft.pages()
@@ -203,7 +207,7 @@ def add_group(
     try:
         advance(files, fd, grown, sync=sync)
     except BaseException:
-        with suppress(OSError):  # as it was before
+        with suppress(OSError):  # restore the first pages
             settle(files, fd, start, sync=sync)
         raise
     return group, grown
@@ -218,13 +222,13 @@ def _clear(files: Files, fd: int, offset: int, nbytes: int) -> None:
 # The contents of an archive
 
 _ROWS: Final = (1 << 18) // ROW.itemsize
-"""Rows read at once."""
+"""Number of rows per read."""
 
 _TRIES: Final = 3
 
 
 class Committed(NamedTuple):
-    """A stored checkpoint: the group that it lies in, and its row."""
+    """A stored checkpoint: its group and its row."""
 
     group: Group
     row: Row
@@ -232,17 +236,19 @@ class Committed(NamedTuple):
 
 @dataclass
 class ArchiveSurvey:
-    """The checkpoints, free slots and damages of an archive.
+    """The checkpoints, free slots and damaged parts of an archive.
 
     Attributes
     ----------
     stored : list of Committed
         The checkpoints, the oldest first; their keys differ.
     outdated : list of Committed
-        Rows with the key of a younger one, which could not be freed when they should have been.
+        Rows with the same key as a newer row. Their slots should have been freed, but a write
+        failed.
     free : dict
-        The free slots of each sound group.
+        The free slots of each undamaged group.
     damaged : list of Damaged
+        The damaged parts.
     """
 
     stored: list[Committed] = field(default_factory=list)
@@ -252,7 +258,7 @@ class ArchiveSurvey:
 
 
 def survey(files: Files, fd: int, path: Path, start: Start, /) -> ArchiveSurvey:
-    """Look through an open archive; nothing is changed."""
+    """Return the checkpoints, free slots and damaged parts of an open archive."""
     result = ArchiveSurvey()
     rows: list[Committed] = []
     for begin, end in start.spans():
@@ -285,7 +291,7 @@ def _group(files: Files, fd: int, begin: int, end: int, run: RunId) -> Group:
 
 
 def _rows(files: Files, fd: int, group: Group, free: list[int]) -> Iterator[tuple[int, Row | None]]:
-    """Yield the rows that are not free, None for a damaged one; adds the others to `free`."""
+    """Yield each slot that is not free and its row, None for a damaged row; append to `free`."""
     for first in range(0, group.slots, _ROWS):
         count = min(_ROWS, group.slots - first)
         table = bytes_at(files, fd, group.row(first), count * ROW.itemsize)
@@ -299,9 +305,10 @@ def _rows(files: Files, fd: int, group: Group, free: list[int]) -> Iterator[tupl
 def _row(
     files: Files, fd: int, group: Group, slot: int, data: bytes
 ) -> Iterator[tuple[int, Row | None]]:
-    """Yield a row that is not free, with its slot; None for a damaged one.
+    """Yield the slot and its row, None for a damaged row; nothing if the slot is free now.
 
-    One that a run is just writing is no damage: it is not equal a second time.
+    A row that a run writes at this moment may look damaged. Therefore it is read again; only a row
+    that stays the same is damaged.
     """
     for _ in range(_TRIES):
         row = Row.unpack(data, slot, group.seed)
@@ -335,13 +342,13 @@ def contents(path: Path, /) -> list[Stored | Damaged]:
         files.close(fd)
     listed: list[Stored | Damaged] = [_stored(path, place) for place in result.stored]
     if check(fixed) != start.fixed:
-        what = "what HDF5 needs to read the archive is damaged"
+        what = "the part that HDF5 needs to read the archive is damaged"
         result.damaged.insert(0, Damaged(path=path, offset=FIXED, nbytes=len(fixed), what=what))
     return listed + result.damaged
 
 
 def _load(files: Files, fd: int, name: str) -> Start:
-    """Return the first pages, which a run may just be changing."""
+    """Return the first pages; try again after an error, because a run may be changing them."""
     for _ in range(_TRIES):
         with suppress(StorageError):
             return load(files, fd, name)
@@ -365,9 +372,11 @@ def _stored(path: Path, place: Committed) -> Stored:
 
 
 def archives_at(path: Path, /) -> list[Path]:
-    """Return the archives in a directory, a file itself, or those of all runs derived from a name.
+    """Return the archives at a path.
 
-    Links are not followed. Raises OSError where the directory cannot be read.
+    If `path` is a directory, they are the archives in it; if it is a file, the file itself.
+    Otherwise they are the archives of all runs whose names are derived from `path` (see
+    `Hdf5.for_run`). Links are not followed. Raises OSError if the directory cannot be read.
     """
     if path.is_dir():
         return [entry for entry in sorted(path.iterdir()) if _is_archive(entry)]
@@ -383,21 +392,22 @@ def _is_archive(path: Path) -> bool:
     try:
         with opened(path, os.O_RDONLY) as fd:
             return has_seal(fd)
-    except PermissionError:  # somebody else's
+    except PermissionError:  # the file of another user
         return False
 
 
 def _is_derived(archive: Path, path: Path) -> bool:
-    """Return whether an archive has its name from this path, for some run."""
+    """Return whether the name of an archive is derived from this path, for some run."""
     name = rf"{re.escape(path.stem)}{_OF_RUN}\.h5"
     return re.fullmatch(name, archive.name) is not None
 
 
 def drafts_at(path: Path, /) -> dict[Path, Path]:
-    """Return the files that killed processes left half made, each with its archive to be.
+    """Return the incomplete archives that killed processes left.
 
-    They are those in a directory, or of the archive at a path and of those derived from it. Raises
-    OSError where the directory cannot be read.
+    The value for each incomplete file is the path of the archive that it was meant to become. If
+    `path` is a directory, all incomplete files in it are returned; otherwise those of `path` and of
+    the archives with names derived from it. Raises OSError if the directory cannot be read.
     """
     folder = path if path.is_dir() else path.parent
     drafts = {}
@@ -412,12 +422,12 @@ def drafts_at(path: Path, /) -> dict[Path, Path]:
 
 
 def _is_abandoned(draft: Path, process: int) -> bool:
-    """Return whether this begins as an HDF5 file does, and its maker is gone."""
+    """Return whether the file begins like an HDF5 file and its process does not exist any more."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         pass
-    except PermissionError:  # it lives, and is somebody else's
+    except PermissionError:  # the process exists and belongs to another user
         return False
     else:
         return False
@@ -427,13 +437,14 @@ def _is_abandoned(draft: Path, process: int) -> bool:
 
 
 def remove(path: Path, /) -> None:
-    """Remove an archive that nobody has open.
+    """Remove an archive that no process has open.
 
-    Raises OSError, BlockingIOError where it is in use, and StorageError where it is no archive.
+    Raises BlockingIOError if it is in use, another OSError if it cannot be removed, and
+    StorageError if it is not an archive.
     """
     with opened(path, os.O_RDWR) as fd:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_WRLCK))
         if not has_seal(fd):
-            raise StorageError(f"{path} is left: it is no archive of ckio's")
+            raise StorageError(f"{path} is not removed: it is not an archive of ckio")
         check_here(path, fd)
         path.unlink()

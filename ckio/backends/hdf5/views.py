@@ -1,17 +1,18 @@
-"""Views: encoded checkpoints as HDF5 sees them, one chunked dataset for each field.
+"""Views: encoded checkpoints as chunked datasets of HDF5, one for each field.
 
 Promise: plain h5py, with hdf5plugin, reads every stored slot of a compressed archive, also after a
 kill at any moment. Tests: test_a_killed_writer_loses_nothing_and_leaves_nothing_torn,
 test_h5py_reads_the_others_after_every_single_write_of_growth_and_commits.
 
-For that, three parts are written without h5py. The encoded bytes lie in slots of plain bytes, and
-that is all that ckio itself reads. A view has a chunk for each block of its field in each slot; the
-tree that says where the chunks are points into those bytes, so that h5py reads the field, through
-filters that undo what the codec did. h5py would put chunks where it likes, and metadata of them.
+The encoded bytes are stored in slots of plain bytes, and ckio itself reads only these. A view has a
+chunk for each block of its field in each slot. The chunk index of the dataset, a B-tree, points
+into the slots. Therefore h5py can read the field through HDF5 filters that decode the blocks.
+Slots, tree and entries are written without h5py, because h5py would choose the offsets of chunks
+and of their metadata itself.
 
-The tree is made with the group, and never changes its shape. A commit changes in it the entries of
-its own slot alone, while the slot counts as free: written halfway, they are of no consequence. The
-entries of a free slot are those of the checkpoint before, or a block of zeros.
+The tree is created with the group and keeps its shape. A commit changes only the entries of its own
+slot while the slot is free, so that an incomplete change does no harm. The entries of a free slot
+point to the previous checkpoint in this slot, or to a block of zeros.
 """
 
 import os
@@ -36,11 +37,12 @@ from ckio.compression.base import SEAL, needed, shuffled_bytes
 from ckio.compression.zstd import Zstd
 from ckio.errors import CorruptCheckpoint, StorageError
 
-# Filters, by which HDF5 undoes what a codec did to a block, without ckio
+# Filters, with which HDF5 decodes the blocks of a codec without ckio
 #
-# A dataset has a line of filters, and each of its chunks says which of them it skipped: so one
-# dataset takes blocks of a codec that now encodes in one way and now in another. All lines end with
-# zstd, which zfp falls back to, and which a block of zeros is made with.
+# A dataset has a pipeline of filters, and each chunk has a mask of the filters that it skips.
+# Therefore one dataset can contain blocks that the same codec encoded in different ways. All
+# pipelines end with zstd: the codec zfp uses zstd for blocks that it cannot compress, and a block
+# of zeros is encoded with zstd.
 
 _SHUFFLE: Final = 2
 _ZSTD: Final = 32015
@@ -50,30 +52,30 @@ _FRAME: Final = 0x28
 """The first byte of a zstd frame."""
 
 _BY_ZFP, _BY_ZSTD = 1, 2
-"""First byte of a block of the codec zfp: zfp or zstd encoded it."""
+"""First byte of a block of the codec zfp: it was encoded by zfp or by zstd."""
 
 _ZFP_FILTER: Final = 0x10105111
-"""The versions that the filter for zfp is told of: zfp 1.0.1, its format 5, the filter 1.1.1."""
+"""The version numbers in the options of the zfp filter: zfp 1.0.1, its format 5, filter 1.1.1."""
 
 _ZFP_AXES: Final = 4
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The filters of one dataset, and its chunks.
+    """The filters of one dataset, and the form of its chunks.
 
     Attributes
     ----------
     numbers : tuple of int
-        HDF5's numbers of the filters, in the order in which they would encode.
+        HDF5's numbers of the filters, in the order of encoding.
     chunks : mapping of int to (int, int)
-        By the first byte of an encoded block: how many of its bytes come before the chunk, and the
-        filters that the chunk skipped, a bit for each.
+        For each possible first byte of an encoded block: the number of bytes of the block before
+        the chunk, and the mask of the filters that the chunk skips.
     dtype : dtype
     block : tuple of int
         The shape of a block.
     tolerance : float or None
-        Of zfp.
+        The tolerance of zfp, in the unit of the field.
     """
 
     numbers: tuple[int, ...]
@@ -83,14 +85,15 @@ class Pipeline:
     tolerance: float | None = None
 
     def filters(self) -> list[tuple[int, tuple[int, ...]]]:
-        """Return the numbers, each with its options, to be set as optional filters.
+        """Return the number and the options of each filter.
 
-        So they are not needed where the file is written. Raises BadInput where zfp is missing.
+        They are set as optional filters, so that the writing program does not need the plugins.
+        Raises BadInput if zfp is needed and the package zfpy is missing.
         """
         return [(number, self._options(number)) for number in self.numbers]
 
     def blank(self) -> tuple[bytes, int]:
-        """Return a chunk of zeros, and the filters that it skipped."""
+        """Return the bytes of a chunk of zeros, and the mask of the filters that it skips."""
         zeros, codec = np.zeros(self.block, self.dtype), Zstd(shuffle=False)
         chunk = memoryview(bytearray(codec.bound(zeros.nbytes)))
         count = codec.encode(zeros, chunk)
@@ -98,10 +101,11 @@ class Pipeline:
 
     def _options(self, number: int) -> tuple[int, ...]:
         if number == _SHUFFLE:
-            return ()  # HDF5 itself puts in the bytes of an element
+            return ()  # HDF5 itself sets the bytes of an element
         if number == _ZSTD:
             return (1,)
-        # What zfp puts before a block is the same for all, and the codec leaves it out.
+        # The header that zfp writes before a block is the same for all blocks. The codec omits it,
+        # and the filter takes it from these options.
         options = {} if self.tolerance is None else {"tolerance": self.tolerance}
         zeros = np.zeros(_long_axes(self.block), self.dtype)
         encoded = needed("zfpy", "zfp").compress_numpy(zeros, write_header=True, **options)
@@ -109,12 +113,12 @@ class Pipeline:
 
 
 def pipeline(codec: str, dtype: np.dtype[Any], block: tuple[int, ...], /) -> Pipeline | None:
-    """Return the filters by which HDF5 reads blocks of this type and shape from a codec.
+    """Return the filters with which HDF5 decodes blocks of this type and shape from a codec.
 
-    None where no filters undo what it did: a codec not listed here, or blocks with more axes than
-    zfp's filter takes.
+    Return None if no filters can do this, because the codec is not listed here or because the
+    blocks have more axes than the zfp filter supports.
     """
-    # Of elements, as the codec does it: for HDF5, too, a complex number is one element.
+    # The codec shuffles the bytes of elements; a complex number is one element, also for HDF5.
     shuffled = (_SHUFFLE, _ZSTD) if shuffled_bytes(dtype) > 1 else (_ZSTD,)
     if codec == "zstd":
         return Pipeline((_ZSTD,), {_FRAME: (0, 0)}, dtype, block)
@@ -123,7 +127,7 @@ def pipeline(codec: str, dtype: np.dtype[Any], block: tuple[int, ...], /) -> Pip
     match = re.fullmatch(r"zfp(?:\(tolerance=(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\))?", codec)
     if match is None or len(_long_axes(block)) > _ZFP_AXES:
         return None
-    if dtype not in (np.float32, np.float64):  # none that zfp encodes
+    if dtype not in (np.float32, np.float64):  # zfp encodes no other types
         return Pipeline(shuffled, {_BY_ZSTD: (1, 0)}, dtype, block)
     skips_all_but_zfp = ((1 << len(shuffled)) - 1) << 1
     chunks = {_BY_ZFP: (1 + SEAL, skips_all_but_zfp), _BY_ZSTD: (1, 1)}
@@ -137,24 +141,25 @@ def _long_axes(block: tuple[int, ...]) -> list[int]:
 
 # The tree by which HDF5 finds the chunks of a dataset, made without HDF5
 #
-# It is HDF5's B-tree of version 1, as its format specification has it. HDF5 would put in one chunk
-# after the other, and where in the file their entries come to lie would have to be searched for.
-# Here they lie where arithmetic finds them: leaf after leaf, each full but the last. In words of 8
+# It is a B-tree of version 1 of the HDF5 file format specification. If HDF5 made it, chunk by
+# chunk, the offsets of the entries would have to be searched for. Here the leaves follow each
+# other, each full except the last, so that the offset of an entry can be computed. In words of 8
 # bytes:
 #
-#     node    "TREE", 1, its level, how many entries (4 + 1 + 1 + 2 bytes); the offset of the node
-#             to its left; of that to its right; the entries; in what place they end, and no offset
-#     entry   of a leaf: bytes of a chunk (and, in the upper half, the filters it skipped: none);
-#             its place, an index for each axis, and 0 for the bytes within a number; its offset
-#             above: what the first entry below says, but for the offset, which is of the node below
+#     node    "TREE", 1, its level, number of entries (4 + 1 + 1 + 2 bytes); offset of the node to
+#             its left; offset of the node to its right; the entries; then a last entry with the
+#             end of the index range and no offset
+#     entry   in a leaf: bytes of the chunk (and, in the upper half, the mask of skipped filters);
+#             its index for each axis, and 0 for the axis of bytes within a number; its offset.
+#             above the leaves: a copy of the first entry of the node below, with its offset
 #
-# There are no checksums, and only a leaf is asked how many bytes a chunk has and where it lies:
-# these two words can be changed in the file at any time, without harm to any other entry.
+# There are no checksums. HDF5 reads the size and the offset of a chunk only from a leaf. Therefore
+# these two words can be changed in the file at any time without an effect on other entries.
 
 Words: TypeAlias = NDArray[np.uint64]
 
 FANOUT: Final = 64
-"""Entries of a full node, in files whose superblock has version 0."""
+"""Number of entries of a full node, in files whose superblock has version 0."""
 
 NODE_HEAD: Final = 24
 """Bytes of a node before its first entry."""
@@ -168,7 +173,7 @@ _CHUNKED: Final = struct.Struct("<BBBQ")
 
 
 def blank_entries(count: int, axes: int, /) -> Words:
-    """Return entries of zeros for a dataset with so many axes, a row for each."""
+    """Return `count` entries of zeros, one per row, for a dataset with this number of axes."""
     return np.zeros((count, axes + 3), _WORD)
 
 
@@ -178,10 +183,10 @@ def node_nbytes(axes: int, /) -> int:
 
 
 def tree(entries: Words, length: int, begin: int, /) -> tuple[bytes, int]:
-    """Return the nodes that lie from offset `begin`, leaves first; and the offset of the root.
+    """Return the bytes of all nodes, leaves first, and the file offset of the root.
 
-    `entries` are those of all leaves, in the order of their places; `length` is that of the first
-    axis of the dataset.
+    `entries` are the entries of all leaves in the order of their chunks. `length` is the length of
+    the first axis of the dataset. `begin` is the file offset of the nodes.
     """
     axes = entries.shape[1] - 3
     levels: list[bytes] = []
@@ -209,18 +214,18 @@ def tree(entries: Words, length: int, begin: int, /) -> tuple[bytes, int]:
 
 
 def plant(file: RawIOBase, header: int, entries: Words, length: int, /) -> int:
-    """Give a chunked dataset that has no tree yet one with these entries; returns its offset.
+    """Append a tree with these entries for a chunked dataset that has none; return its offset.
 
     Parameters
     ----------
     file
-        An HDF5 file that is not open now; the tree goes to its end.
+        An HDF5 file that HDF5 has closed; the tree is appended to it.
     header
         Offset of the dataset's object header.
     entries, length
         As in `tree`.
 
-    Raises StorageError where HDF5 did not describe the dataset in the one way known here.
+    Raises StorageError if the HDF5 library described the dataset in a way that is not known here.
     """
     begin = append(file, b"")
     nodes, root = tree(entries, length, begin)
@@ -230,9 +235,9 @@ def plant(file: RawIOBase, header: int, entries: Words, length: int, /) -> int:
 
 
 def append(file: RawIOBase, data: bytes, /) -> int:
-    """Put `data` at the end of an HDF5 file that is not open; returns its offset, a multiple of 8.
+    """Append `data` to an HDF5 file that HDF5 has closed; return its offset, a multiple of 8.
 
-    The superblock is told of the new end: HDF5 reads nothing behind it.
+    The new end is also written to the superblock, because HDF5 reads nothing after that end.
     """
     begin = -(-file.seek(0, os.SEEK_END) // 8) * 8
     file.seek(begin)
@@ -249,11 +254,11 @@ def _hang(file: RawIOBase, header: int, axes: int, root: int) -> None:
 
 
 def _tree_word(file: RawIOBase, header: int, axes: int) -> int:
-    """Return the offset of the word in which the dataset says that its tree is nowhere."""
+    """Return the offset of the word for the tree's offset; the word is still undefined."""
     expected = _CHUNKED.pack(3, 2, axes + 1, _UNDEFINED)
     version, *_, nbytes = _HEADER.unpack(_read(file, header, _HEADER.size))
     parts = [(header + _HEADER.size, nbytes)] if version == 1 else []
-    for begin, nbytes in parts:  # a part may say that there is another
+    for begin, nbytes in parts:  # a part may refer to another one, which is appended
         at = begin
         while at + _MESSAGE.size <= begin + nbytes:
             kind, length, _ = _MESSAGE.unpack(_read(file, at, _MESSAGE.size))
@@ -275,10 +280,10 @@ def _read(file: RawIOBase, offset: int, nbytes: int) -> bytes:
 # Views
 
 Patch: TypeAlias = tuple[bytes, int]
-"""Bytes and their offset in the file, within one node of a tree."""
+"""Bytes to write and their offset in the file, within one node of a tree."""
 
 Block: TypeAlias = tuple[int, int, int]
-"""An encoded block: its offset in the file, how many bytes it has, and the first of them."""
+"""An encoded block: its offset in the file, its number of bytes, and its first byte."""
 
 
 @dataclass(frozen=True)
@@ -288,13 +293,13 @@ class View:
     Attributes
     ----------
     shape : tuple of int
-        The field's.
+        Shape of the field.
     slots : int
-        How many.
+        Number of slots.
     pipeline : Pipeline
-        The filters, and the blocks that they are for; no axis of one is longer than the field's.
+        The filters and the shape of blocks; no axis of a block is longer than the field's axis.
     leaves : int
-        Offset of the first leaf of its tree, in bytes; 0 as long as it has none.
+        Offset of the first leaf of the tree, in bytes; 0 if there is no tree yet.
     """
 
     shape: tuple[int, ...]
@@ -304,28 +309,28 @@ class View:
 
     @cached_property
     def count(self) -> int:
-        """FieldBlocks of the field in one checkpoint."""
+        """Number of blocks of the field in one checkpoint."""
         return prod(-(-n // b) for n, b in zip(self.shape, self.pipeline.block, strict=True))
 
     @property
     def span(self) -> tuple[int, int]:
-        """Offset and bytes of the leaves of its tree, which patches change."""
+        """Offset and bytes of the leaves of the tree, which patches change."""
         leaves = -(-self.slots * self.count // FANOUT)
         return self.leaves, leaves * node_nbytes(self._axes)
 
     def planted(self, file: RawIOBase, header: int, /) -> Self:
-        """Return the view with its tree, at the end of a file in which HDF5 made the dataset.
+        """Append the tree of this view to a file, and return the view with its tree.
 
-        The dataset has the shape (slots, *shape), and its chunks (1, *block).
+        HDF5 has made the dataset before, of shape (slots, *shape) with chunks of (1, *block).
 
         Parameters
         ----------
         file
-            The file, which is not open by HDF5 now.
+            The file, which HDF5 has closed.
         header
             Offset of the dataset's object header.
 
-        Raises StorageError where HDF5 did not make the dataset in the one way known here.
+        Raises StorageError if the HDF5 library made the dataset in a way that is not known here.
         """
         blank, skipped = self.pipeline.blank()
         entries = blank_entries(self.slots * self.count, self._axes)
@@ -336,7 +341,7 @@ class View:
         return replace(self, leaves=plant(file, header, entries, self.slots))
 
     def patches(self, slot: int, blocks: Iterable[Block], /) -> Iterator[Patch]:
-        """Yield bytes and their offsets that make these blocks the chunks of a slot."""
+        """Yield the patches that make these blocks the chunks of a slot."""
         rows = zip(blocks, self._places, strict=True)
         entries = [self._entry_of(block, slot, place) for block, place in rows]
         node, entry, begin = node_nbytes(self._axes), self._entry.size, 0
@@ -363,7 +368,7 @@ class View:
 
     @cached_property
     def _places(self) -> list[tuple[int, ...]]:
-        """Place of each block in a slot, as an entry has it: ends in 0."""
+        """The index of each block in a slot, in the form of an entry, with 0 at its end."""
         starts = (range(0, n, b) for n, b in zip(self.shape, self.pipeline.block, strict=True))
         return list(product(*starts, (0,)))
 
@@ -375,11 +380,11 @@ class Views:
     Attributes
     ----------
     layout : Layout
-        Layout of the checkpoints before they were encoded.
+        Layout of the checkpoints before encoding.
     fields : tuple of View or None
-        One for each field; None where HDF5 cannot have one.
+        The view of each field; None if HDF5 cannot decode the field.
     firsts : tuple of int
-        The number of each field's first block; and of one behind the last.
+        The number of the first block of each field; then the number of all blocks.
     """
 
     layout: Layout
@@ -388,9 +393,9 @@ class Views:
 
     @classmethod
     def of(cls, layout: Layout, slots: int, /) -> Self | None:
-        """Return the views of slots for this layout, without their trees, or None.
+        """Return the views of slots for this layout, without trees; None if there are no views.
 
-        A mark that makes no sense is not one of ours, and has no views.
+        A layout of encoded bytes that ckio cannot interpret has no views.
         """
         try:
             encoding = unmark(layout)
@@ -410,7 +415,10 @@ class Views:
         return cls(encoding.layout, tuple(fields), blocks.firsts)
 
     def planted(self, file: RawIOBase, headers: Iterable[int], /) -> Self:
-        """Return the views whose dataset HDF5 made, with their trees; a header at 0 is of none."""
+        """Append the trees to a file and return the views that have a dataset.
+
+        `headers` has the offset of each dataset's object header, 0 if there is no dataset.
+        """
         fields = zip(self.fields, headers, strict=True)
         planted = (view.planted(file, at) if view and at else None for view, at in fields)
         return replace(self, fields=tuple(planted))
@@ -421,17 +429,20 @@ class Views:
         return [view.span for view in self.fields if view]
 
     def pack(self) -> list[int]:
-        """Return the offsets of the leaves of each, 0 for none; the encoding gives the rest."""
+        """Return the offset of the leaves of each view, 0 for a field without a view.
+
+        The other attributes follow from the layout.
+        """
         return [view.leaves if view else 0 for view in self.fields]
 
     def unpack(self, leaves: Sequence[int], /) -> Self:
-        """Return those of these views that were packed, with their trees."""
+        """Return these views with the offsets of leaves that `pack` returned."""
         fields = zip(self.fields, leaves, strict=True)
         packed = (replace(view, leaves=at) if view and at else None for view, at in fields)
         return replace(self, fields=tuple(packed))
 
     def patches(self, slot: int, data: memoryview, offset: int, /) -> Iterator[Patch]:
-        """Yield bytes and their offsets to write between the payload of a slot and its commit.
+        """Yield the patches to write after the payload of a slot and before its commit.
 
         Parameters
         ----------
@@ -440,9 +451,9 @@ class Views:
         data
             The encoded bytes.
         offset
-            Where they lie in the file.
+            The offset of these bytes in the file.
 
-        Raises CorruptCheckpoint where they are not the blocks that there should be.
+        Raises CorruptCheckpoint if they are not the blocks of this layout.
         """
         sizes = sizes_in(data, self.firsts[-1]).tolist()
         begins = accumulate(sizes, initial=SIZE.itemsize * len(sizes))

@@ -3,9 +3,9 @@
 source       the source of a function, its names, and the statements that are refused
 graph        blocks of straight-line code, with the variables that each needs
 statements   translates statements and expressions into blocks
-functions    compiles blocks to Python functions, which have the lines of the source
-frames       states: how they are run, and how they are stored
-reach        the code and constants that a program depends on, and its fingerprint
+functions    compiles blocks to Python functions with the line numbers of the source
+frames       states, and functions that run and store them
+reach        the code and constants on which a program depends, and its fingerprint
 decorator    the decorator, and ticks on a tape
 """
 

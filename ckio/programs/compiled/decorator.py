@@ -1,6 +1,6 @@
 """`@program` makes a plain Python function interruptible after any tick.
 
-A cotangent is propagated backwards over some ticks by running them on a tape, from state to state.
+To propagate a cotangent backwards over some ticks, these ticks are run on a tape.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,12 +46,12 @@ _MAKING: Final = RLock()
 
 
 def program(function: Callable[..., Any], /) -> "CompiledProgram":
-    """Make a `Program` of a function of arrays and numbers. You can still call the function.
+    """Return a `Program` made from a function of arrays and numbers. You can still call it.
 
     The function may contain nested loops, branches, and calls of other programs and of itself, and
     it may change arrays in place. It can be interrupted between statements. A loop over an object
-    that cannot be indexed (for example a dict or `map`) goes over a list that is made at its start.
-    A call of a plain function runs within one tick. Raises NotResumable, with file and line, if the
+    without an index (for example a dict or `map`) runs over a list that is made at its start. A
+    call of a plain function runs within one tick. Raises NotResumable, with file and line, if the
     function contains statements that cannot be resumed.
     """
     return CompiledProgram(function)
@@ -65,7 +65,7 @@ class CompiledProgram:
     function : callable
         The original function.
     source : Source
-        Its syntax.
+        The source of the function.
     """
 
     def __init__(self, function: Callable[..., Any], /) -> None:
@@ -86,11 +86,11 @@ class CompiledProgram:
         return f"<program {self.function.__qualname__}>"
 
     def __reduce__(self) -> str:
-        return self.function.__qualname__  # pickled by its name, as functions are
+        return self.function.__qualname__  # pickled by name, like a function
 
     @property
     def fingerprint(self) -> str:
-        """A hash of its code and of everything that it uses: functions, constants, libraries."""
+        """A hash of the code and of everything that it uses: functions, constants, libraries."""
         return self._reached().fingerprint
 
     @property
@@ -107,7 +107,7 @@ class CompiledProgram:
         return Frames(0, Boundary("x", rebuild(x, "x", _copied)))
 
     def advance(self, state: Frames, limit: float = inf, /) -> tuple[Frames, int, bool]:
-        """Run ticks. The program's own exceptions reach the caller, with a note on the place."""
+        """Run ticks. An exception of the program reaches the caller, with a note of its place."""
         self._check(state)
         after = run(self.code, Frames(state.ticks, copied(state.now)), limit, _BLOCKS)
         return after, after.ticks - state.ticks, after.finished
@@ -123,7 +123,8 @@ class CompiledProgram:
         """Propagate a cotangent backwards over some ticks.
 
         The leaves of an unfinished state have names like "0.u" or "1.stack.0": the number of the
-        frame, the variable, and the path. Arrays that share memory are one leaf, by the first name.
+        frame, the variable, and the path. Arrays that share memory are one leaf, which has the
+        first of their names.
         """
         self._check(state)
         return _pulled(self.code, state, ticks, cotangent)
@@ -136,7 +137,7 @@ class CompiledProgram:
         return unpack(arrays, meta, self._codes(), self.fingerprint)
 
     def renew(self) -> None:
-        """Compile again if a function that is called has become a program, or no longer is one."""
+        """Compile again if a called function has become a program, or is not a program any more."""
         if self._code and self._code.calls != self._scope.calls():
             self._code = None
 
@@ -155,11 +156,14 @@ class CompiledProgram:
     def _check(self, state: Frames) -> None:
         """Raise BadInput if the state belongs to other code than the present one."""
         if isinstance(state.now, tuple):
-            known = [each.code for each in self._reached().programs.values()]  # itself is the first
+            known = [each.code for each in self._reached().programs.values()]  # its own code first
             strange = {frame.code for frame in state.now}.difference(known)
             if strange or state.now[0].code is not known[0]:
                 name = (strange or {state.now[0].code}).pop().name
-                raise BadInput(f"{self!r} cannot resume a state of {name}: it is other code")
+                raise BadInput(
+                    f"{self!r} cannot resume a state of {name}: it is other code; resume it with"
+                    " the program that it belongs to"
+                )
 
 
 def _copied(path: str, leaf: Any) -> Any:
@@ -167,7 +171,7 @@ def _copied(path: str, leaf: Any) -> Any:
 
 
 def _pulled(code: Code, state: Frames, ticks: int, cotangent: Cotangent, /) -> dict[str, Array]:
-    """Return the cotangent of `state` from that after so many ticks, without zeros."""
+    """Return the cotangent of `state` from that `ticks` ticks later, without zeros."""
     if ticks <= 0 or state.finished:
         return {name: np.array(each) for name, each in cotangent.items()}
     tape = Tape()
@@ -186,7 +190,7 @@ def _pulled(code: Code, state: Frames, ticks: int, cotangent: Cotangent, /) -> d
 
 
 def _taped(tape: Tape) -> Callable[[Code], tuple[BlockFunction, ...]]:
-    """The blocks of programs on this tape, each lifted once."""
+    """Return a function that returns the blocks of a program for this tape, each lifted once."""
     lifted: dict[Code, tuple[BlockFunction, ...]] = {}
 
     def blocks(code: Code) -> tuple[BlockFunction, ...]:
@@ -218,20 +222,20 @@ class _Inputs:
         return self._owners[name]
 
     def by_name(self, now: Now) -> dict[str, Traced]:
-        """Return the values that have a cotangent: all memory, or the inputs one by one."""
+        """Return the values that have a cotangent: each memory, or at the start each input."""
         if not isinstance(now, Boundary):
             return self._owners
         named_leaves = leaves(now.value, "x").items()
         return {name: leaf for name, leaf in named_leaves if type(leaf) is Traced}
 
     def shaped(self, name: str, traced: Traced, cotangent: Any) -> Array:
-        """A cotangent as the memory is stored."""
+        """Return a cotangent with the dtype of the stored memory."""
         bar = np.asarray(cotangent, traced.value.dtype if hasattr(traced.value, "dtype") else None)
         return bar.view(np.uint8) if name in self._bytes else bar
 
 
 def _seeds(now: Now, cotangent: Mapping[str, Array]) -> Iterator[tuple[Any, ...]]:
-    """The cotangent of a state, for those of its values that are on the tape."""
+    """Yield the seeds of `Tape.backward` for the values of a state that are on the tape."""
     if isinstance(now, Boundary):
         results = leaves(now.value, "y")
         yield from ((results[name], each) for name, each in cotangent.items() if name in results)
@@ -239,7 +243,7 @@ def _seeds(now: Now, cotangent: Mapping[str, Array]) -> Iterator[tuple[Any, ...]
     heap = flatten(named(now), _plain)
     for name, each in cotangent.items():
         holders = heap.holders.get(name, ())
-        holder = next((held for held in holders if type(held) is Traced), None)
+        holder = next((one for one in holders if type(one) is Traced), None)
         if holder is None:
             continue
         if name in heap.memories:
@@ -254,7 +258,7 @@ def _plain(value: Any) -> Any:
 
 
 def _widest(memory: Array, holders: Sequence[Any]) -> Array:
-    """Memory that several dtypes view, as the largest of them: complex rather than its parts."""
-    dtype = max((_plain(held).dtype for held in holders), key=lambda dtype: dtype.itemsize)
+    """Return memory with the largest dtype of its views, for example complex instead of float."""
+    dtype = max((_plain(holder).dtype for holder in holders), key=lambda dtype: dtype.itemsize)
     whole = memory.dtype == np.uint8 and memory.nbytes % dtype.itemsize == 0
     return memory.view(dtype) if whole and memory.ndim == 1 else memory

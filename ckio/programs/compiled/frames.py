@@ -23,14 +23,14 @@ Codes: TypeAlias = Mapping[str, Code]
 """The code of each function that a program reaches, by its name."""
 
 _LATE: Final = (
-    "a lambda or a generator of a program has to be used up by the statement that it is in: pass"
-    " what it needs as the default of a parameter, or define a function outside of the program"
+    "a lambda or a generator of a program must not be used after its statement; pass the values"
+    " that it needs as defaults of parameters, or define a function outside of the program"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """The first state, called x, which has the inputs, or the last, y, which has the result."""
+    """The first state, named x, with the inputs, or the last state, named y, with the result."""
 
     name: str
     value: Any
@@ -43,11 +43,11 @@ class Frame:
     Attributes
     ----------
     code : Code
-        Its blocks.
+        The blocks of the function.
     block : int
-        The one that is next, once all functions that this one called have returned.
+        The number of the next block, which runs when the called functions have returned.
     values : tuple
-        Of the variables that it needs then; without the result that it waits for.
+        The values of the variables that this block needs, without the result of the call.
     """
 
     code: Code
@@ -56,7 +56,7 @@ class Frame:
 
 
 Now: TypeAlias = Boundary | tuple[Frame, ...]
-"""The frames are those of the function that was started, of the one that it called, and so on."""
+"""The frames are those of the started function, of the function that it called, and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ class Frames:
 
 
 def named(now: Now, /) -> dict[str, Any]:
-    """Return all values of a state by name: x, y, or number of the frame and variable.
+    """Return all values of a state by name: x, y, or the number of the frame and the variable.
 
-    What is unset has no value.
+    A variable that is not set is left out.
     """
     if isinstance(now, Boundary):
         return {now.name: now.value}
@@ -91,7 +91,7 @@ def named(now: Now, /) -> dict[str, Any]:
 
 
 def renamed(now: Now, values: Mapping[str, Any], /) -> Now:
-    """Return a state like this one with other values: what has no name in `values` is unset."""
+    """Return a state like this one with other values. A variable that lacks one is not set."""
     if isinstance(now, Boundary):
         return Boundary(now.name, values[now.name])
     return tuple(
@@ -101,7 +101,7 @@ def renamed(now: Now, values: Mapping[str, Any], /) -> Now:
 
 
 def copied(now: Now, /) -> Now:
-    """Return a copy of a state; raises BadInput for what a checkpoint cannot hold."""
+    """Return a copy of a state; raises BadInput for values that a checkpoint cannot store."""
     quick = QuickCopy().copy
     try:
         if isinstance(now, Boundary):
@@ -115,7 +115,7 @@ def copied(now: Now, /) -> Now:
 
 
 def _named_frames(frames: tuple[Frame, ...]) -> Iterator[tuple[Frame, list[str]]]:
-    """Return each frame with the names of its values; only the last one waits for nothing."""
+    """Yield each frame with the names of its values. All but the last wait for a call."""
     for number, frame in enumerate(frames):
         graph = frame.code.graph
         last = number == len(frames) - 1
@@ -127,7 +127,7 @@ def run(code: Code, state: Frames, limit: float, blocks_of: BlocksOf, /) -> Fram
     """Return the state after at most `limit` more ticks of the program with this code.
 
     The given state must not be used afterwards, because its arrays may be overwritten. An exception
-    of a block reaches the caller, with a note on the place.
+    of a block reaches the caller, with a note of its place.
     """
     now = state.now
     if state.finished or limit <= 0:
@@ -172,7 +172,7 @@ _ENDS: Final = {"x": "start", "y": "end"}
 
 
 def pack(state: Frames, codes: Codes, fingerprint: str, /) -> tuple[dict[str, NDArray[Any]], Json]:
-    """Return copies of the arrays, and the rest. Raise BadInput if a value cannot be stored."""
+    """Return copies of the arrays, and all else as JSON. Raise BadInput for other values."""
     flat = flatten(named(state.now))
     arrays = {name: memory.copy() for name, memory in flat.memories.items()}
     names = {code: name for name, code in codes.items()}
@@ -192,11 +192,14 @@ def unpack(
         case {"fingerprint": str(other), "ticks": int(ticks), "at": at, "values": dict(values)}:
             pass
         case _:
-            raise BadInput("this is not the state of a program: its description is of another kind")
+            raise BadInput(
+                "this is not the state of a program: its description has another form; use a state"
+                " that `pack` returned"
+            )
     if other != fingerprint:
         raise BadInput(
             "this state is of other code: the program, or something that it uses, has changed since"
-            f" it was stored ({other}, and now {fingerprint}); start again, or go back to that code"
+            f" it was stored ({other}, and now {fingerprint}); start again, or restore that code"
         )
     now = _place(at, codes)
     _check(now, values)
@@ -204,7 +207,9 @@ def unpack(
         copies = {name: np.array(array, order="C") for name, array in arrays.items()}
         restored = restore(values, copies)
     except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
-        raise BadInput(f"this state of a program cannot be read: {error}") from error
+        raise BadInput(
+            f"this state of a program cannot be read: {error}; use another state"
+        ) from error
     return Frames(ticks, renamed(now, restored))
 
 
@@ -216,7 +221,9 @@ def _place(at: Json, codes: Codes) -> Now:
         case [_, *_]:
             return tuple(_frame(each, codes) for each in at)
         case _:
-            raise BadInput(f"a program cannot be at {at!r}")
+            raise BadInput(
+                f"this state is at {at!r}; it must be at the start, in functions, or at the end"
+            )
 
 
 def _frame(at: Json, codes: Codes) -> Frame:
@@ -224,13 +231,13 @@ def _frame(at: Json, codes: Codes) -> Frame:
         case [str(name), int(block)] if name in codes:
             if 0 <= block < len(codes[name].graph.blocks):
                 return Frame(codes[name], block, ())
-            raise BadInput(f"{name} has no block {block}, at which this state is")
+            raise BadInput(f"this state is at block {block} of {name}, which has no such block")
         case _:
             raise BadInput(f"this state is in {at!r}, which is not a function of this program")
 
 
 def _check(now: Now, values: Mapping[str, Json]) -> None:
-    """Raises BadInput unless these are the variables that are needed here."""
+    """Raise BadInput unless these are the variables that are needed in this state."""
     if isinstance(now, Boundary):
         needed = allowed = {now.name}
     else:
@@ -243,4 +250,4 @@ def _check(now: Now, values: Mapping[str, Json]) -> None:
         raise BadInput(f"this state lacks {', '.join(sorted(needed - values.keys()))}")
     if values.keys() - allowed:
         strange = ", ".join(sorted(values.keys() - allowed))
-        raise BadInput(f"this state has {strange}, which the program does not have there")
+        raise BadInput(f"this state has {strange}, which the program does not need there")

@@ -1,6 +1,7 @@
-"""Blocks as python functions, which carry the lines of the file in which the program is written.
+"""Blocks as Python functions, with the line numbers of the program's file.
 
-Each takes the variables that it needs and returns where to go on and what is needed there:
+Each function receives the variables that its block needs. It returns the next block and the
+variables that this needs:
 
     (number of a block, its variables)            for a jump or a branch
     (RETURNED, value)                             for a return
@@ -8,9 +9,9 @@ Each takes the variables that it needs and returns where to go on and what is ne
 
 where a call is (program, arguments, keyword arguments, variables of the block after it).
 
-A second version of each is for a tape: arrays are lifted onto it as soon as they are made, so that
-values that depend on the inputs can be written into them, under whatever name. Lifted is the result
-of every call, and all else that is computed and then assigned, returned or given to a call.
+A second version of each function is used with a tape. It lifts each new array onto the tape, so
+that values that depend on the inputs can be written into it, under any name. It lifts the result of
+every call, and every other computed value that is assigned, returned or passed to a call.
 """
 
 import ast
@@ -32,29 +33,29 @@ Node = TypeVar("Node", bound=ast.AST)
 BlockFunction: TypeAlias = Callable[..., tuple[int, Any]]
 
 RETURNED: Final = -1 << 30
-"""Where a program goes on that has returned."""
+"""The number of the next block of a program that has returned."""
 
 _UNSET, _BIND, _OUT, _LIFT, _BUILD = "@unset", "@bind", "@out", "@lift", "@build"
-"""Names in the functions; the last two are of `Tape.lift`, and of what builds arrays with it."""
+"""Names in the functions. The last two are those of `Tape.lift` and of `operators.build`."""
 
 
 class Unset:
-    """Stands for a variable that has not been set."""
+    """The value that represents a variable that has not been set."""
 
 
 class Code:
-    """A compiled program: its blocks as functions, plain and taped.
+    """A compiled program: its blocks as functions, plain and with a tape.
 
     Attributes
     ----------
     name : str
-        Of the function, within its module.
+        The qualified name of the function in its module.
     calls : frozenset of str
         The names under which it calls programs.
     graph : Graph
-        Its blocks and the variables that they need.
+        The blocks, and the variables that they need.
     bind : callable
-        From the function's arguments to the variables of block 0.
+        A function that returns the variables of block 0 from the arguments of the program.
     blocks : tuple of callable
         The functions of the blocks.
     """
@@ -72,7 +73,7 @@ class Code:
     def lifting(
         self, lift: Callable[[Any], Any], build: Callable[..., Any], /
     ) -> tuple[BlockFunction, ...]:
-        """Return the functions of the blocks, with arrays going through `lift` and `build`."""
+        """Return the functions of the blocks that call `lift` and `build` for new arrays."""
         return self._functions(self._lifting, {_LIFT: lift, _BUILD: build})
 
     @cached_property
@@ -95,7 +96,7 @@ class Code:
         return binder
 
     def _codes(self, definitions: Sequence[ast.FunctionDef]) -> list[CodeType]:
-        """Compile functions that see what the source's function sees, its closure among it."""
+        """Compile functions with the names of the source's function, including its closure."""
         function, file = self._source.function, self._source.origin.file
         around = _arguments([*function.__code__.co_freevars, *_GIVEN, _LIFT, _BUILD])
         module = ast.Module([_define("@around", around, [*definitions])], [])
@@ -125,12 +126,12 @@ def _inner(code: CodeType) -> dict[str, CodeType]:
 
 
 class _Writer:
-    """The syntax of each block's function."""
+    """Writes the syntax of each block's function."""
 
     def __init__(self, graph: Graph, lifts: bool) -> None:
         self._graph, self._lifts = graph, lifts
         self._set = frozenset[str]().union(*(block.sets() for block in graph.blocks))
-        self._late: frozenset[str] = frozenset()  # of the block that is being written
+        self._late: frozenset[str] = frozenset()  # those of the current block
 
     def function(self, number: int) -> ast.FunctionDef:
         block = self._graph.blocks[number]
@@ -188,7 +189,7 @@ class _Writer:
 
 
 def _late(block: Block) -> Iterator[str]:
-    """Return what lambdas and generators read when they are called, as it is then."""
+    """Yield the names that lambdas and generators of a block read when they are called."""
     for statement in block.statements:
         for node in ast.walk(statement):
             if isinstance(node, ast.Lambda | ast.GeneratorExp):
@@ -196,11 +197,14 @@ def _late(block: Block) -> Iterator[str]:
 
 
 def _returned(row: ast.expr, late: frozenset[str]) -> list[ast.stmt]:
-    """A return, before which variables are gone that nobody may read later as they are now."""
+    """Return statements that delete the variables `late`, and then return the row.
+
+    A lambda that is called later would otherwise read the values that they have now.
+    """
     if not late:
         return [ast.Return(row)]
     names = sorted(late)
-    # What may be unset cannot be deleted before it is set.
+    # A variable that may be unset can be deleted only after it is set.
     known = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in names]
     gone = ast.Delete([ast.Name(name, ast.Del()) for name in names])
     out = ast.Assign([ast.Name(_OUT, ast.Store())], row)
@@ -208,13 +212,13 @@ def _returned(row: ast.expr, late: frozenset[str]) -> list[ast.stmt]:
 
 
 def _unless_set(name: str) -> ast.stmt:
-    """`if name is @unset: del name`: whoever reads it is told so in python's own words."""
+    """Return `if name is @unset: del name`, so that Python raises its own error for a read."""
     test = ast.Compare(load(name), [ast.Is()], [load(_UNSET)])
     return ast.If(test, [ast.Delete([ast.Name(name, ast.Del())])], [])
 
 
 def _guards(doubtful: frozenset[str], names: Sequence[str]) -> list[ast.stmt]:
-    """Mark the variables that may be unset, which may be needed further on, or not."""
+    """Return statements that mark those of the doubtful variables that are not set."""
     return [_guard(name) for name in names if name in doubtful]
 
 
@@ -253,19 +257,19 @@ def _lifting(node: Node, /) -> Node:
         copied.value = _lifted(copied.value)
     match copied:
         case ast.Expr(ast.Call(ast.Name(id=name), [call])) if name == _LIFT:
-            copied.value = call  # nobody has what it returns
+            copied.value = call  # its result is not used
         case _:
             pass
     return copied
 
 
 def _value_lifting(node: ast.expr, /) -> ast.expr:
-    """Return a value that is handed on, lifted itself."""
+    """Return a value that is returned or passed to a call, lifted as a whole."""
     return _lifted(_lifting(node))
 
 
 class _Lifting(ast.NodeTransformer):
-    """Lifts the results of all calls, but for those of functions that are called later."""
+    """Lifts the results of all calls, except for calls within lambdas."""
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         return node
@@ -291,16 +295,16 @@ def _call(node: ast.expr) -> ast.expr:
     return ast.copy_location(ast.Call(function, [node], []), node)
 
 
-# What a loop goes over: something of which the third item can be asked for
+# The items of a loop, which must have an index
 
 _ROWS: Final = (range, list, tuple, str, bytes)
 _VIEWS: Final[tuple[type, ...]] = (dict, type({}.keys()), type({}.values()), type({}.items()))
 
 
 def items(value: Any, /) -> Any:
-    """Return the items of what a loop goes over, by number: itself if it has them, or else a list.
+    """Return the items of a loop with an index: the object itself if it has one, or else a list.
 
-    Raises BadInput for what may never end, or comes in another order in another process.
+    Raises BadInput for an object that may never end, or whose order differs between processes.
     """
     if isinstance(value, _ROWS):
         return value
@@ -309,18 +313,18 @@ def items(value: Any, /) -> Any:
         return value
     if isinstance(value, set | frozenset):
         raise BadInput(
-            "a program's loop over a set would go in another order elsewhere; sort it first"
+            "a program cannot loop over a set, whose order differs between processes; sort it first"
         )
     if _ends(value):
         return list(rest)
     raise BadInput(
-        f"a program cannot store where it is in a {type(value).__name__}, which may not end;"
+        f"a program cannot store its position in a {type(value).__name__}, which may not end;"
         " loop with `while` and a number, or make a list of it before the loop"
     )
 
 
 def together(*inside: bool) -> bool:
-    """Whether rows that must end together have an item; raises ValueError, as `zip` does."""
+    """Return whether all rows of a strict `zip` have an item; raises its ValueError."""
     if any(inside) and not all(inside):
         ends = next(number for number, one in enumerate(inside, 1) if one != inside[0])
         more, less = ("shorter", "longer")[inside[-1] or not inside[0]], "argument"
@@ -329,16 +333,16 @@ def together(*inside: bool) -> bool:
 
 
 def _ends(value: Any) -> bool:
-    """Whether this comes to an end for certain."""
+    """Return whether an iterator certainly ends."""
     if isinstance(value, zip | map | enumerate | filter):
         parts = [part for part in value.__reduce__()[1] if hasattr(part, "__next__")]
         return any(map(_ends, parts))
     if isinstance(value, repeat):
         return "," in repr(value)
-    if isinstance(value, GeneratorType):  # of a traced array, which ends as the plain one does
+    if isinstance(value, GeneratorType):  # that of a traced array ends like that of a plain one
         return value.gi_code.co_qualname.startswith("Traced.__iter__")
     return hasattr(value, "__length_hint__") or isinstance(value, _VIEWS)
 
 
 _GIVEN: Final[dict[str, Any]] = {SEQUENCE: items, LENGTH: len, TOGETHER: together, _UNSET: Unset}
-"""Given to the functions of blocks beside all that the source's function sees."""
+"""Names that the functions of blocks have in addition to those of the source's function."""

@@ -1,7 +1,7 @@
-"""A program as blocks of straight-line code, and which variables each of them needs.
+"""A program as blocks of straight-line code, with the variables that each block needs.
 
 For example, `while x > 1: x = x / 2` followed by `return x` has three blocks: the test, which
-branches to the two others; `x = x / 2`, which makes the test again; and the return. All need x.
+branches to the two others; `x = x / 2`, which repeats the test; and the return. All need x.
 """
 
 import ast
@@ -16,10 +16,11 @@ Names: TypeAlias = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a block, which leads to one of `to`, after `node` was evaluated.
+    """The end of a block. It evaluates `node`, and leads to one of the blocks `to`.
 
-    It is a jump (one block), a branch by a test (two: if it is true, if not), a return of a value
-    (none), or a call of a program, whose result is assigned to the variable `result`.
+    It is a jump (to one block), a branch by a test (to two blocks, for true and false), a return of
+    a value (to no block), or a call of a program, whose result is assigned to the variable
+    `result`.
     """
 
     to: tuple[int, ...]
@@ -33,14 +34,14 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Statements without loops and branches, and an end; `head` says that it is a loop's test."""
+    """Statements without loops and branches, and an end. `head` is true for the test of a loop."""
 
     statements: tuple[ast.stmt, ...]
     end: End
     head: bool = False
 
     def parts(self) -> Iterator[ast.AST]:
-        """Return all that it evaluates."""
+        """Yield the statements and the expression that the block evaluates."""
         yield from self.statements
         if self.end.node is not None:
             yield self.end.node
@@ -49,7 +50,7 @@ class Block:
         return frozenset(name for statement in self.statements for name in bound(statement))
 
     def uses(self) -> Names:
-        """Return the variables that it reads before it sets them."""
+        """Return the variables that the block reads before it sets them."""
         used: set[str] = set()
         known: set[str] = set()
         for part in self.parts():
@@ -58,22 +59,22 @@ class Block:
         return frozenset(used)
 
     def to(self, number: Callable[[int], int]) -> "Block":
-        """Return it with other numbers of the blocks that may follow."""
+        """Return the block with other numbers of the next blocks."""
         return replace(self, end=replace(self.end, to=tuple(map(number, self.end.to))))
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Blocks, of which number 0 is the first, with the variables that each needs.
+    """The blocks of a function, with the variables that each needs. Block 0 is the first.
 
     Attributes
     ----------
     live : tuple of tuple of str
-        The variables that a block or one after it reads, before they are set.
+        The variables that each block or a later one reads before they are set.
     unset : tuple of frozenset of str
-        Those of its live variables that may not have been set.
+        The live variables of each block that may not have been set.
     takes : tuple of bool
-        Whether the last of these variables is the result of the call that a block follows.
+        Whether the last live variable of each block is the result of the call before the block.
     """
 
     blocks: tuple[Block, ...]
@@ -82,12 +83,12 @@ class Graph:
     takes: tuple[bool, ...]
 
     def waiting(self, number: int, /) -> tuple[str, ...]:
-        """Return the variables of a block before the call that it follows has returned."""
+        """Return the live variables of a block while the call before it has not returned."""
         return self.live[number][:-1] if self.takes[number] else self.live[number]
 
 
 def graph(blocks: Iterable[Block], parameters: Names, own: Names, /) -> Graph:
-    """Return the blocks of a function with these parameters and variables, as few as can be."""
+    """Return the graph of a function with these parameters and variables, with few blocks."""
     reachable = _reachable(_with_heads(_threaded(list(blocks))))
     ends = [block.end for block in reachable]
     results = {end.to[0]: end.result for end in ends if end.result is not None}
@@ -96,7 +97,7 @@ def graph(blocks: Iterable[Block], parameters: Names, own: Names, /) -> Graph:
     live = _live(ends, [block.uses() & variables for block in reachable], sets)
     unset = _unset(ends, sets, own - parameters)
     ordered = []
-    for number, names in enumerate(live):  # by name, but the result of a call comes last
+    for number, names in enumerate(live):  # sorted by name, except that a result comes last
         result = {results[number]} & names if number in results else set[str]()
         ordered.append((*sorted(names - result), *result))
     return Graph(
@@ -108,7 +109,7 @@ def graph(blocks: Iterable[Block], parameters: Names, own: Names, /) -> Graph:
 
 
 def _threaded(blocks: list[Block]) -> list[Block]:
-    """Lead past blocks in which nothing is done, but for one that jumps to itself."""
+    """Let jumps skip empty blocks, except for an empty block that jumps to itself."""
 
     def final(number: int) -> int:
         seen = set()
@@ -119,12 +120,12 @@ def _threaded(blocks: list[Block]) -> list[Block]:
             (number,) = blocks[number].end.to
         return number
 
-    # The block after a call takes its result, and is that of no other.
+    # The block after a call receives its result, so that no other block may lead to it.
     return [block.to(final) if block.end.result is None else block for block in blocks]
 
 
 def _with_heads(blocks: list[Block]) -> list[Block]:
-    """Let a block that goes back to the test of a loop make the test itself: one tick, not two."""
+    """Let a block that jumps to the test of a loop do the test itself, which saves a tick."""
 
     def joined(block: Block) -> Block:
         if not block.end.jumps or not blocks[block.end.to[0]].head:
@@ -144,7 +145,10 @@ def _reachable(blocks: list[Block]) -> list[Block]:
 
 
 def _live(ends: list[End], uses: list[Names], sets: list[Names]) -> list[Names]:
-    """Return the least fixed point of live = uses + (live after - sets), by going backwards."""
+    """Return the least fixed point of live = uses + (live after - sets).
+
+    For example, in `y = x; return y` the return needs {y}, and the first block {x} + ({y} - {y}).
+    """
     live = list(uses)
     changed = True
     while changed:
@@ -158,7 +162,7 @@ def _live(ends: list[End], uses: list[Names], sets: list[Names]) -> list[Names]:
 
 
 def _unset(ends: list[End], sets: list[Names], first: Names) -> list[Names]:
-    """Return the variables that may not have been set where a block begins."""
+    """Return the variables that may not have been set at the beginning of each block."""
     unset = [first, *(frozenset[str]() for _ in ends[1:])]
     changed = True
     while changed:
@@ -173,7 +177,7 @@ def _unset(ends: list[End], sets: list[Names], first: Names) -> list[Names]:
 
 @dataclass
 class Writing:
-    """Blocks while they are written: each has a number before it has an end."""
+    """Blocks while they are written. Each gets its number before its end."""
 
     blocks: dict[int, Block] = field(default_factory=dict)
     count: int = 1
@@ -182,22 +186,22 @@ class Writing:
     statements: list[ast.stmt] = field(default_factory=list)
 
     def new(self) -> int:
-        """Return the number of a block that is to come."""
+        """Return the number of a later block."""
         self.count += 1
         return self.count - 1
 
     def begin(self, number: int, /, *, head: bool = False) -> None:
-        """Go on in this block; the one before has ended."""
+        """Begin to write a block, after the end of another."""
         self.at, self.head, self.statements = number, head, []
 
     def end(
         self, *to: int, node: ast.expr | None = None, result: str | None = None, begin: int = -1
     ) -> None:
-        """End the block, and begin another. What follows one that is new cannot be reached."""
+        """End the block, and begin another. Without `begin`, the next block is unreachable code."""
         self.blocks[self.at] = Block(tuple(self.statements), End(to, node, result), self.head)
         self.begin(begin if begin >= 0 else self.new())
 
     def done(self) -> list[Block]:
-        """Return all of them, in the order of their numbers."""
+        """Return all blocks, in the order of their numbers."""
         nothing = Block((), End((), ast.Constant(None)))
         return [self.blocks.get(number, nothing) for number in range(self.count)]

@@ -1,7 +1,7 @@
-"""All that a program is made of, followed through the names in its code, and a hash of it.
+"""All code and constants on which a program depends, and a hash of them.
 
-Followed are functions and classes of the user's own modules; of a library it is the version that
-counts. Comments, layout and docstrings do not.
+They are found by the names in the code. Functions and classes of the user's own modules are
+followed. For a library, only its version is in the hash. Comments, layout and docstrings are not.
 """
 
 import ast
@@ -28,16 +28,16 @@ MISSING: Final = object()
 
 @dataclass(frozen=True)
 class Reach:
-    """All that a program reaches.
+    """All code and constants on which a program depends.
 
     Attributes
     ----------
     fingerprint : str
         The hash.
     programs : dict
-        Each program, itself first, by a name of its own.
+        The program itself, and then each program that it calls, by unique names.
     bindings : tuple
-        What names stood for: a place, a name there, and the value.
+        The values of names: a namespace, a name in it, and its value.
     """
 
     fingerprint: str
@@ -45,12 +45,12 @@ class Reach:
     bindings: tuple[tuple[Any, str, object], ...]
 
     def holds(self) -> bool:
-        """Whether all names still stand for the same."""
+        """Return whether all names still have the same values."""
         return all(_bound(place, name) is value for place, name, value in self.bindings)
 
 
 def reach(program: Any, kind: type, /) -> Reach:
-    """Return all that a program reaches; programs are the objects of this kind."""
+    """Return all code and constants on which a program depends; `kind` is the class of programs."""
     walk = _Reaching(kind)
     walk.tag(program)
     text = "\n\n".join(walk.lines)
@@ -59,7 +59,7 @@ def reach(program: Any, kind: type, /) -> Reach:
 
 
 class Scope:
-    """The names in a function, and the values that they stand for; `kind` is that of programs."""
+    """The names in a function and their values. `kind` is the class of programs."""
 
     def __init__(self, source: Source, kind: type) -> None:
         self.source, self._kind = source, kind
@@ -73,11 +73,11 @@ class Scope:
         return values[-1] if len(values) == len(chain) else MISSING
 
     def is_program(self, call: ast.Call, /) -> bool:
-        """Whether a program is called."""
+        """Return whether a program is called."""
         return isinstance(self.value(dotted(call.func)), self._kind)
 
     def may_call(self, call: ast.Call, /) -> bool:
-        """Whether a program is called, as far as is known before the function is one."""
+        """Return whether a program is called, if the function itself will become a program."""
         name = self.source.function.__name__
         itself = dotted(call.func) == (name,) and name not in self.locals
         return self.is_program(call) or itself
@@ -88,23 +88,23 @@ class Scope:
         return frozenset(ast.unparse(call.func) for call in calls if self.is_program(call))
 
     def is_shared(self, node: ast.expr, /) -> bool:
-        """Whether an expression is an array, list or dict that is no variable's own."""
+        """Return whether an expression is a global array, list or dict."""
         return isinstance(self.value(dotted(node)), np.ndarray | list | dict)
 
     def is_module(self, node: ast.expr, /) -> bool:
-        """Whether an expression names something in a module, which stays what it is."""
+        """Return whether an expression names an object in a module, which does not change."""
         while isinstance(node, ast.Attribute):
             node = node.value
         return isinstance(self.value(dotted(node)), ModuleType)
 
     def is_builtin(self, name: str, /) -> bool:
-        """Whether a name is one of python's own."""
+        """Return whether a name is one of Python's built-in names."""
         own = name in self.locals or self.value((name,)) is not MISSING
         return not own and hasattr(builtins, name)
 
 
 def _places(function: FunctionType, chain: tuple[str, ...]) -> Iterator[tuple[Any, str]]:
-    """Return where the names of a chain are bound, as far as it goes through modules."""
+    """Yield the namespace and the name for each part of a chain, as long as parts are modules."""
     first, *rest = chain
     place: Any = function.__globals__
     if first in function.__code__.co_freevars:
@@ -129,7 +129,7 @@ def _bound(place: Any, name: str) -> object:
 
 
 class _Reaching:
-    """Goes through everything once."""
+    """Visits each object once, and writes a text for it."""
 
     def __init__(self, kind: type) -> None:
         self.lines: list[str] = []
@@ -139,7 +139,7 @@ class _Reaching:
         self._seen: dict[int, tuple[str, object]] = {}
 
     def tag(self, value: Any) -> str:
-        """A text that stands for a value; code is put into `lines`."""
+        """Return a text that represents a value. The text of code is appended to `lines`."""
         if isinstance(value, _PLAIN):
             return f"{type(value).__name__} {value!r}"
         if id(value) not in self._seen:
@@ -239,13 +239,13 @@ class _Reaching:
 
 
 def _refuse_random(function: FunctionType, chain: tuple[str, ...]) -> None:
-    """Raises BadInput for a name of random numbers that go on from one run to the next."""
+    """Raise BadInput for a global source of random numbers, which differ from run to run."""
     *_, (place, name) = _places(function, chain)
     value = _bound(place, name)
     if isinstance(getattr(value, "__self__", value), _RANDOM):
         raise BadInput(
-            f"{'.'.join(chain)} in {function.__qualname__} is random, and would be another number"
-            " when a program runs again: make a numpy.random.Generator an input of the program"
+            f"{'.'.join(chain)} in {function.__qualname__} is random, but a program must return the"
+            " same in each run; make a numpy.random.Generator an input of the program"
         )
 
 
@@ -255,7 +255,7 @@ _PLAIN: Final = (int, float, complex, str, bytes, range, slice, type(None), type
 
 
 def _library(value: object) -> str | None:
-    """Name and version of the library that something is from, or None if it is the user's own."""
+    """Return the library of an object with its version, or None for the user's own object."""
     if isinstance(value, ModuleType):
         module, name = value.__name__, ""
     elif isinstance(value, FunctionType | BuiltinFunctionType | type | np.ufunc):
@@ -276,7 +276,7 @@ def _library(value: object) -> str | None:
 
 
 def _wrapped(value: object) -> object:
-    """The function that something of a library calls: a cache, numba's, np.vectorize."""
+    """Return the function that a library's object calls, for example a cache or np.vectorize."""
     if _library(type(value)) and not _ours(type(value)):
         names = "__wrapped__", "py_func", "pyfunc"
         return next((getattr(value, name) for name in names if hasattr(value, name)), None)
@@ -284,7 +284,7 @@ def _wrapped(value: object) -> object:
 
 
 def _ours(kind: type) -> bool:
-    """Whether objects of a type of ckio.programs hold what the user has written."""
+    """Return whether a type is one of ckio.programs, whose objects contain the user's code."""
     return kind.__module__.startswith("ckio.programs.")
 
 
@@ -304,7 +304,7 @@ def _pickled(value: object) -> str:
 
 
 def _canonical(tree: ast.AST) -> str:
-    """Code without comments, layout, docstrings and decorators."""
+    """Return code without comments, layout, docstrings and decorators."""
     code = ast.parse(ast.unparse(tree))
     for node in ast.walk(code):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -315,7 +315,7 @@ def _canonical(tree: ast.AST) -> str:
 
 
 def _chains(node: ast.AST) -> Iterator[tuple[str, ...]]:
-    """Every a.b.c that is read, each as long as it is."""
+    """Yield every dotted name that is read, for example ("a", "b", "c") for a.b.c."""
     chain = dotted(node) if isinstance(node, ast.expr) else None
     if chain is not None:
         yield chain
@@ -335,7 +335,7 @@ def _bytes(code: CodeType) -> str:
 
 
 def _constant(value: object) -> str:
-    if isinstance(value, frozenset):  # in another process it has another order
+    if isinstance(value, frozenset):  # its order differs between processes
         return f"set {' '.join(sorted(map(_constant, value)))}"
     return repr(value)
 

@@ -1,7 +1,7 @@
-"""The source of a function: its syntax, its names as python scopes them, and what is refused in it.
+"""The source of a function: its syntax, its names in Python's scopes, and refused statements.
 
-Line and column numbers are those of its file. Refusals are found when a function is decorated; each
-has its place and says what to write instead.
+Line and column numbers are those of its file. Statements are refused when a function is decorated.
+The error has the line, the reason, and a remedy.
 """
 
 import __future__
@@ -26,7 +26,7 @@ Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
 def is_comprehension(node: ast.AST, /) -> TypeGuard[Comprehension]:
-    """Whether this is a comprehension or a generator expression."""
+    """Return whether this is a comprehension or a generator expression."""
     return isinstance(node, Comprehension)
 
 
@@ -38,13 +38,13 @@ def parameters(arguments: ast.arguments, /) -> list[str]:
 
 
 def locals_of(function: ast.FunctionDef, /) -> frozenset[str]:
-    """Return a function's own variables: its parameters, and all that it assigns to."""
+    """Return a function's own variables: its parameters, and all names that it assigns to."""
     stored = (name for statement in function.body for name in bound(statement))
     return frozenset(parameters(function.args)) | frozenset(stored)
 
 
 def bound(node: ast.AST, /) -> Iterator[str]:
-    """Return the names that are assigned to, in this scope."""
+    """Yield the names that are assigned to in this scope."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         yield node.id
     if isinstance(node, ast.Lambda) or is_comprehension(node):
@@ -54,7 +54,7 @@ def bound(node: ast.AST, /) -> Iterator[str]:
 
 
 def read(node: ast.AST, /) -> Iterator[str]:
-    """Return the names that are read, in this scope or from within it."""
+    """Yield the names of this scope that are read, in it or in inner scopes."""
     match node:
         case ast.Name(id=name, ctx=ast.Load()):
             yield name
@@ -83,7 +83,7 @@ def _read_within(node: Comprehension) -> Iterator[str]:
 
 
 def dotted(node: ast.expr, /) -> tuple[str, ...] | None:
-    """Return ("a", "b", "c") of a.b.c; None of anything else."""
+    """Return ("a", "b", "c") for the expression a.b.c, and None for any other expression."""
     match node:
         case ast.Name(id=name):
             return (name,)
@@ -98,7 +98,7 @@ def dotted(node: ast.expr, /) -> tuple[str, ...] | None:
 
 
 class NotResumable(BadInput):
-    """A function cannot be interrupted and resumed. The message says where, why, and what to do."""
+    """A function cannot be interrupted and resumed. The message has line, reason and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +109,13 @@ class Origin:
     name: str
 
     def refusal(self, line: int, what: str, advice: str, /) -> NotResumable:
-        """Return the error that says what is in this line, and what to write instead."""
+        """Return the error for a line: `what` is the reason, and `advice` the remedy."""
         return NotResumable(f"{self.file}:{line}: program {self.name}: {what}; {advice}")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A function as it is written: what python made of it, its syntax, its file and name."""
+    """A function with its source: the compiled function, its syntax, and its file and name."""
 
     function: FunctionType
     tree: ast.FunctionDef
@@ -123,10 +123,10 @@ class Source:
 
 
 def source_of(function: object, /) -> Source:
-    """Return the source of a function that is to be a program; raises NotResumable if it cannot."""
+    """Return the source of a function that becomes a program; raises NotResumable."""
     if not isinstance(function, FunctionType):
         raise NotResumable(
-            f"@program is for a function, and this is a {type(function).__name__}; write it in the"
+            f"@program needs a function, but this is a {type(function).__name__}; write it in the"
             " line next to the def of a function, from which you can call this object"
         )
     origin = Origin(function.__code__.co_filename, function.__name__)
@@ -143,13 +143,13 @@ def source_of(function: object, /) -> Source:
         raise origin.refusal(line, what, advice)
     tree = parse(function)
     if tree is None:
-        what = "its source is not there, as in an interactive session or an installed binary"
+        what = "it has no source file, for example in an interactive session or a binary module"
         raise origin.refusal(line, what, "write it into a file and import it")
     if isinstance(tree, ast.AsyncFunctionDef):
         raise origin.refusal(line, "an async function cannot be resumed", "write a plain def")
     if not _agree(function, tree):
         what = "its source file has changed since it was imported"
-        raise origin.refusal(line, what, "start python again")
+        raise origin.refusal(line, what, "start Python again")
     refusals = [*_signature(tree), *_body(tree), *_writes(tree)]
     if refusals:
         raise origin.refusal(*min(refusals, key=lambda refusal: refusal[0]))
@@ -158,12 +158,12 @@ def source_of(function: object, /) -> Source:
 
 
 def parse(function: FunctionType, /) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """Return the syntax of a function, or None where its source is not there."""
+    """Return the syntax of a function, or None if it has no source."""
     try:
-        lines, first = inspect.getsourcelines(function.__code__)  # and not what it wraps
+        lines, first = inspect.getsourcelines(function.__code__)  # not those of a wrapped function
     except (OSError, TypeError):
         return None
-    # What is indented is read as the body of an if, which keeps its columns.
+    # Indented code is parsed as the body of an if, so that it keeps its columns.
     indented = lines[0][:1].isspace()
     text = "".join(["if 1:\n", *lines] if indented else lines)
     try:
@@ -178,7 +178,7 @@ def parse(function: FunctionType, /) -> ast.FunctionDef | ast.AsyncFunctionDef |
 
 
 def _agree(function: FunctionType, tree: ast.FunctionDef) -> bool:
-    """Whether the file still says what was imported, as far as the names go."""
+    """Return whether the names in the file are those of the imported function."""
     linecache.checkcache(function.__code__.co_filename)
     code = function.__code__
     count = code.co_argcount + code.co_kwonlyargcount
@@ -187,9 +187,9 @@ def _agree(function: FunctionType, tree: ast.FunctionDef) -> bool:
 
 
 def is_current(function: FunctionType, tree: ast.AST, /) -> bool:
-    """Whether this syntax is what python has made the function of.
+    """Return whether Python compiled the function from this syntax.
 
-    It is not where the file was changed since, or where what was compiled is not what is written.
+    This is false if the file was changed since, or if other code was compiled than that in it.
     """
     definition = copy.deepcopy(tree)
     assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -211,7 +211,7 @@ def _inner(code: CodeType, name: str) -> CodeType:
 
 
 def _equal(code: CodeType, other: CodeType) -> bool:
-    """Whether two functions do the same, whatever their lines are."""
+    """Return whether two functions have the same code, apart from line numbers."""
     mine, theirs = _constants(code), _constants(other)
     return (
         (code.co_code, code.co_names, code.co_varnames, mine[0])
@@ -226,7 +226,7 @@ def _constants(code: CodeType) -> tuple[list[str], list[CodeType]]:
     return own, [c for c in code.co_consts if isinstance(c, CodeType)]
 
 
-# Refusals: line, what is there, and what to do instead
+# Refusals: line, reason, and remedy
 
 Refusals = Iterator[tuple[int, str, str]]
 
@@ -241,28 +241,28 @@ _STATEMENTS: Final[dict[str, tuple[str, str]]] = {
     "With": ("a with statement cannot be resumed", _ASIDE),
     "AsyncWith": ("a with statement cannot be resumed", _ASIDE),
     "AsyncFor": ("an async loop cannot be resumed", "write a plain loop"),
-    "Global": ("a global name would be no part of its state", _RETURNED),
-    "Nonlocal": ("a nonlocal name would be no part of its state", _RETURNED),
+    "Global": ("a global name is not part of its state", _RETURNED),
+    "Nonlocal": ("a nonlocal name is not part of its state", _RETURNED),
     "FunctionDef": (
         "a function is defined within it",
-        "define it outside and pass what it needs as arguments",
+        "define it outside and pass the values that it needs as arguments",
     ),
     "AsyncFunctionDef": ("an async function is defined within it", _OUTSIDE),
     "ClassDef": ("a class is defined within it", _OUTSIDE),
     "TypeAlias": ("a type is defined within it", _OUTSIDE),
     "Match": ("a match statement cannot be resumed", "write if and elif, or " + _ASIDE),
-    "Delete": ("del is not supported", "leave it out: what is not used again is not stored"),
+    "Delete": ("del is not supported", "remove it: a variable that is not used is not stored"),
     "Import": ("an import within it is not supported", "import at the top of the file"),
     "ImportFrom": ("an import within it is not supported", "import at the top of the file"),
-    "NamedExpr": ("an assignment within an expression (:=)", "assign in a line of its own"),
+    "NamedExpr": ("it assigns within an expression (:=)", "assign in a separate line"),
     "Yield": ("a generator cannot be resumed", _LISTED),
     "YieldFrom": ("a generator cannot be resumed", _LISTED),
-    "Await": ("await cannot be resumed", "programs compute; do the waiting outside of them"),
+    "Await": ("await cannot be resumed", "wait outside of the program"),
 }
-"""By the name of the class of the syntax, as not each version of python has each."""
+"""Refused statements by the name of their class, because not every version of Python has each."""
 
 _FRAMED: Final = {"locals", "vars", "eval", "exec", "super"}
-"""Built-in functions that look at the frame that calls them."""
+"""Built-in functions that read the frame of their caller."""
 
 
 def _signature(function: ast.FunctionDef) -> Refusals:
@@ -284,7 +284,7 @@ def _body(function: ast.FunctionDef) -> Refusals:
                     advice = "set a flag before break, and test it after the loop"
                     yield first.lineno, "the else of a loop is not supported", advice
                 case ast.Call(func=ast.Name(id=name)) if name in _FRAMED - own:
-                    what = f"{name}() reads a frame, which a program does not have"
+                    what = f"{name}() reads the frame of its caller, which a program does not have"
                     yield line, what, "name the variables"
                 case _:
                     pass
@@ -292,7 +292,7 @@ def _body(function: ast.FunctionDef) -> Refusals:
 
 
 def _late(statement: ast.stmt) -> Refusals:
-    """Find lambdas and generators that would outlive the block: they read variables when called."""
+    """Find lambdas and generators that are stored, because they read variables when called."""
     arguments = {
         argument
         for call in ast.walk(statement)
@@ -301,24 +301,24 @@ def _late(statement: ast.stmt) -> Refusals:
     }
     for node in ast.walk(statement):
         if isinstance(node, ast.Lambda) and node not in arguments:
-            advice = "hand it to a call directly, or define a function outside of the program"
-            yield node.lineno, "a lambda cannot be kept in a variable", advice
+            advice = "use it as an argument of a call, or define a function outside of the program"
+            yield node.lineno, "a lambda cannot be stored in a variable", advice
         if isinstance(node, ast.GeneratorExp) and node not in arguments:
-            advice = "write a list [...], or hand it to a call directly"
-            yield node.lineno, "a generator cannot be kept in a variable", advice
+            advice = "write a list [...], or use it as an argument of a call"
+            yield node.lineno, "a generator cannot be stored in a variable", advice
 
 
 def _writes(function: ast.FunctionDef) -> Refusals:
-    """Find changes of what is not the program's own."""
+    """Find changes of objects that are not variables of the program."""
     own = locals_of(function)
     for line, name, whole in _written(function):
         if name not in own and not whole:
-            what = f"it writes into {name}, which is not its own"
+            what = f"it writes into {name}, which is not a variable of the program"
             yield line, what, "pass it as an argument, or copy it into a variable first"
 
 
 def _check_defaults(function: FunctionType, tree: ast.FunctionDef, origin: Origin) -> None:
-    """Raise NotResumable for a default that would remember what former runs did to it."""
+    """Raise NotResumable for a default that a run may change, because later runs would differ."""
     code, given = function.__code__, function.__defaults__ or ()
     names = code.co_varnames[: code.co_argcount][code.co_argcount - len(given) :]
     defaults: dict[str, Any] = dict(zip(names, given, strict=True))
@@ -327,12 +327,12 @@ def _check_defaults(function: FunctionType, tree: ast.FunctionDef, origin: Origi
         array = isinstance(value, np.ndarray) and name in changed
         if array or isinstance(value, list | dict | set | bytearray | np.random.Generator):
             what = f"the default of {name} is one {type(value).__name__} for all calls"
-            advice = "make it None, and what it is to be within, or make it a tuple"
+            advice = "make it None and set the value in the program, or make it a tuple"
             raise origin.refusal(tree.lineno, what, advice)
 
 
 def check_aliases(source: Source, is_shared: Callable[[ast.expr], bool], /) -> None:
-    """Raise NotResumable where an array that is no variable's own is changed under a variable."""
+    """Raise NotResumable if a variable is a global array, and the array is changed."""
     changed = _changed(source.tree)
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Assign) and is_shared(node.value):
@@ -344,7 +344,7 @@ def check_aliases(source: Source, is_shared: Callable[[ast.expr], bool], /) -> N
 
 
 def check_comprehensions(source: Source, is_program: Callable[[ast.Call], bool], /) -> None:
-    """Raise NotResumable for a program that is called in a comprehension."""
+    """Raise NotResumable if a program is called in a comprehension."""
     for node in filter(is_comprehension, ast.walk(source.tree)):
         for call in ast.walk(node):
             if isinstance(call, ast.Call) and is_program(call):
@@ -354,14 +354,14 @@ def check_comprehensions(source: Source, is_program: Callable[[ast.Call], bool],
 
 
 def _changed(function: ast.FunctionDef) -> set[str]:
-    """Return the names under which what they hold may be changed in place."""
+    """Return the names whose values may be changed in place."""
     augmented = (n.target for n in ast.walk(function) if isinstance(n, ast.AugAssign))
     parts = {name for _, name, whole in _written(function) if not whole}
     return parts | {target.id for target in augmented if isinstance(target, ast.Name)}
 
 
 def _written(function: ast.FunctionDef) -> Iterator[tuple[int, str, bool]]:
-    """Return what is assigned to: line, name, and whether it is the name and no part of it."""
+    """Yield each assignment: line, name, and whether it assigns the name and not a part of it."""
     for node in ast.walk(function):
         targets: list[ast.expr]
         match node:

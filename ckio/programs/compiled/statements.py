@@ -1,10 +1,12 @@
-"""From a function's syntax to blocks: loops and branches become jumps, a `for` keeps its place.
+"""Translation of a function's syntax to blocks: loops and branches become jumps.
 
-Expressions that call programs are taken apart in the order in which python evaluates them:
+A `for` loop stores its position in a variable. Expressions that call programs are divided in the
+order in which Python evaluates them:
 
     a[i] * f(x) + g(h(y))      becomes      @1 = a[i]; call f; @3 = @1 * @2; call h; call g; @3 + @5
 
-What python evaluates before a call, and could be changed by it, goes into a variable of its own.
+A value that Python evaluates before a call, and that the call could change, is stored in a new
+variable.
 """
 
 import ast
@@ -24,12 +26,12 @@ SEQUENCE, LENGTH, TOGETHER = "@sequence", "@len", "@together"
 """The names under which blocks call `items`, `len` and `together`."""
 
 PartOf = tuple[Any, Any]
-"""Where a part of an expression is kept: an object and the name of its attribute, or a list and
-an index."""
+"""The place of a part of an expression: an object and the name of its attribute, or a list and an
+index."""
 
 
 def lowered(scope: Scope, /) -> Graph:
-    """Return the blocks of a function in which nothing is refused."""
+    """Return the blocks of a function without refused statements."""
     function, lowering = scope.source.tree, _Lowering(scope)
     lowering.all(function.body)
     lowering.writing.end(node=_at(ast.Constant(None), function.body[-1]))
@@ -43,9 +45,9 @@ class _Lowering:
     Attributes
     ----------
     names : int
-        Variables so far that the function does not have.
+        Number of new variables so far.
     loops : list
-        Where `continue` and `break` go.
+        The blocks to which `continue` and `break` jump, for each loop.
     """
 
     scope: Scope
@@ -84,7 +86,7 @@ class _Lowering:
                 self._plain(statement)
 
     def _plain(self, statement: ast.stmt) -> None:
-        """`assert`, `raise`, or an expression alone."""
+        """Write an `assert`, a `raise`, or an expression."""
         new = copy.copy(statement)
         before = statement.value if isinstance(statement, ast.Expr) else None
         for name, part in ast.iter_fields(statement):
@@ -95,7 +97,7 @@ class _Lowering:
             and isinstance(new.value, ast.Name)
             and new.value is not before
         ):
-            return  # the program has been called, and this was its result
+            return  # the statement was only a call of a program, whose result is not used
         self._do(new)
         if isinstance(new, ast.Raise):
             self.writing.end(node=_at(ast.Constant(None), statement))
@@ -138,7 +140,7 @@ class _Lowering:
         self.writing.end(top, begin=end)
 
     def _for(self, statement: ast.For) -> None:
-        """A loop over what is there at its start, by number, so that its place can be stored."""
+        """Write a loop by index over the items at its start, so that its position can be stored."""
         place = self.name()
         tests, item = self._rows(statement.iter, place)
         self._do(_assigned(place, _at(ast.Constant(0), statement.iter)))
@@ -153,10 +155,10 @@ class _Lowering:
         self._loop(top, body, end, [*taken, *statement.body])
 
     def _rows(self, over: ast.expr, place: str) -> tuple[list[ast.expr], ast.expr]:
-        """Whether there is an item at a place in what a loop goes over, and the item.
+        """Return expressions that test whether a loop has an item at a position, and the item.
 
-        It is taken when its turn comes, as python does, also within `enumerate` and `zip`: what the
-        loop writes there is seen.
+        An item is read at the beginning of its iteration, like in Python, also with `enumerate` and
+        `zip`. Therefore an iteration sees values that earlier ones wrote into the items.
         """
         match over:
             case ast.Call(ast.Name("enumerate" as name), [row, *start], []) if (
@@ -199,7 +201,7 @@ class _Lowering:
                     self._store(target, value)
 
     def _store(self, target: ast.expr, value: ast.expr) -> None:
-        """Assign to a target in which programs are called."""
+        """Write an assignment to a target in which programs are called."""
         match target:
             case ast.Tuple(elts=parts) | ast.List(elts=parts) if self.calls(target):
                 names = [self.name() for _ in parts]
@@ -212,7 +214,7 @@ class _Lowering:
                 self._do(_at(ast.Assign([self.lowered(target)], value), target))
 
     def _change(self, statement: ast.AugAssign) -> None:
-        """`a[i] += value`: a, i, a[i] and the value in this order, where programs are called."""
+        """Write `a[i] += value`. A call of a program keeps the order a, i, a[i], value."""
         new = copy.copy(statement)
         if not self.calls(statement):
             self._do(new)
@@ -242,7 +244,7 @@ class _Lowering:
     # Expressions
 
     def calls(self, node: ast.AST) -> bool:
-        """Whether a program is called in this expression, other than from within a lambda."""
+        """Return whether a program is called in this expression, except within a lambda."""
         if isinstance(node, ast.Lambda):
             return False
         if isinstance(node, ast.Call) and self.scope.is_program(node):
@@ -250,7 +252,7 @@ class _Lowering:
         return any(map(self.calls, ast.iter_child_nodes(node)))
 
     def lowered(self, node: ast.expr) -> ast.expr:
-        """Return the rest of an expression when all programs in it have been called."""
+        """Write the calls of programs in an expression, and return the rest of the expression."""
         if not self.calls(node):
             return node
         match node:
@@ -268,24 +270,24 @@ class _Lowering:
                 return self._parts_lowered(node)
 
     def call(self, call: ast.Call, result: str) -> None:
-        """A call of a program with arguments that call none; its result goes into a variable."""
+        """Write a call of a program whose arguments call none, with the result in a variable."""
         after = self.writing.new()
         self.writing.end(after, node=call, result=result, begin=after)
 
     def called(self, node: ast.expr, result: str) -> bool:
-        """Call the program that this expression is a call of into a variable; else do nothing."""
+        """If an expression is a call of a program, write it. Return whether it is one."""
         if not (isinstance(node, ast.Call) and self.scope.is_program(node)):
             return False
         self.call(self._parts_lowered(node), result)
         return True
 
     def name(self) -> str:
-        """A variable that no function has."""
+        """Return the name of a new variable."""
         self.names += 1
         return f"@{self.names}"
 
     def kept(self, node: ast.expr) -> ast.expr:
-        """An expression evaluated now: what it is must not be changed by a call."""
+        """Return an expression whose value is computed now, so that no call can change it."""
         match node:
             case ast.Constant() | ast.Name() | ast.Lambda():
                 return node
@@ -303,13 +305,13 @@ class _Lowering:
                 return self.assigned(node)
 
     def assigned(self, node: ast.expr) -> ast.expr:
-        """A variable of its own for this value."""
+        """Assign a value to a new variable, and return the variable."""
         name = self.name()
         self._do(_assigned(name, node))
         return load(name, node)
 
     def _parts_lowered(self, node: Expression) -> Expression:
-        """Return the operation on parts that call no program."""
+        """Write the calls in the parts of an operation, and return the operation on the rest."""
         whole = copy.copy(node)
         slots = list(_slots(whole))
         last = max((n for n, slot in enumerate(slots) if self.calls(_get(slot))), default=-1)
@@ -322,7 +324,7 @@ class _Lowering:
         return whole
 
     def _callee_kept(self, node: ast.expr) -> ast.expr:
-        """Keep a function whose arguments come after it: a method is looked up at the call."""
+        """Evaluate a function before its arguments. A method is looked up only at the call."""
         if not isinstance(node, ast.Attribute) or self.scope.is_module(node):
             return self.kept(node)
         callee = copy.copy(node)
@@ -336,7 +338,7 @@ class _Lowering:
         return whole
 
     def _shortcut(self, node: ast.BoolOp) -> ast.expr:
-        """`and`, `or`: on with the next value only where the last one did not decide."""
+        """Write `and` or `or`. A value is evaluated only if those before it did not decide."""
         result, end = self.name(), self.writing.new()
         for value in node.values[:-1]:
             self._into(result, value)
@@ -348,14 +350,14 @@ class _Lowering:
         return load(result, node)
 
     def _choice(self, node: ast.IfExp) -> ast.expr:
-        """`a if test else b`."""
+        """Write `a if test else b`."""
         result = self.name()
         arms = (lambda: self._into(result, node.body)), (lambda: self._into(result, node.orelse))
         self._fork(node.test, *arms)
         return load(result, node)
 
     def _chain(self, node: ast.Compare) -> ast.expr:
-        """`a < b < c`: each part once, and none after the first comparison that is false."""
+        """Write `a < b < c`. Each part is evaluated once, and none after a false comparison."""
         result, end = self.name(), self.writing.new()
         left = self.lowered(node.left)
         for number, (op, each) in enumerate(zip(node.ops, node.comparators, strict=True)):
@@ -375,24 +377,24 @@ class _Lowering:
 
     def _into(self, result: str, value: ast.expr) -> None:
         if not self.called(value, result):
-            left = self.lowered(value)  # first: it may begin another block
-            self._do(_assigned(result, left))
+            rest = self.lowered(value)  # before _do, because it may begin another block
+            self._do(_assigned(result, rest))
 
 
 def _assigned(name: str, value: ast.expr, /) -> ast.stmt:
-    """`name = value`."""
+    """Return `name = value`."""
     target = ast.copy_location(ast.Name(name, ast.Store()), value)
     return ast.copy_location(ast.Assign([target], value), value)
 
 
 def load(name: str, at: ast.AST | None = None) -> ast.expr:
-    """Return a name that is read, in the line of another node, if one is given."""
+    """Return an expression that reads a name, with the line of another node if one is given."""
     node = ast.Name(name, ast.Load())
     return node if at is None else ast.copy_location(node, at)
 
 
 def _slots(node: ast.AST) -> Iterator[PartOf]:
-    """The places of an expression's parts, in the order in which python evaluates them."""
+    """Yield the places of an expression's parts, in the order in which Python evaluates them."""
     if isinstance(node, ast.Dict):
         node.keys, node.values = list(node.keys), list(node.values)
         for number, key in enumerate(node.keys):
@@ -431,7 +433,7 @@ _STORE = ast.Store()
 
 
 def _at(node: Node, at: ast.AST) -> Node:
-    """A node that python writes nowhere, with the line of another, and so its parts."""
+    """Return a new node whose parts have the line of another node."""
     for part in ast.walk(node):
         if isinstance(part, ast.expr | ast.stmt) and not hasattr(part, "lineno"):
             ast.copy_location(part, at)

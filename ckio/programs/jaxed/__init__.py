@@ -1,4 +1,4 @@
-"""Programs made of functions of JAX, which can be interrupted, stored and reversed."""
+"""Programs made from functions of JAX. They can be interrupted, stored and reversed."""
 
 from ckio.programs.jaxed.tracing import JaxProgram, RegisterState, jax_program
 

@@ -1,4 +1,4 @@
-"""From a jaxpr to a register program: loops and branches with loops in them become jumps."""
+"""Translation of a jaxpr to a register program: loops, and branches with loops, become jumps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +22,11 @@ from ckio.programs.jaxed.nodes import (
 
 
 def flatten(closed: Any, inputs: Sequence[str], outputs: Sequence[str]) -> RegisterCode:
-    """The code of a closed jaxpr whose inputs and outputs have these names.
+    """Return the register program of a closed jaxpr whose inputs and outputs have these names.
 
-    A loop that has none in it is one node that leads to itself: its condition is computed with what
-    comes before it and at the end of each iteration. So every iteration of every loop takes at
-    least one tick, and a loop of no iteration none.
+    An innermost loop is one node that leads to itself. Its condition is computed in the node before
+    it, and at the end of each iteration. So every iteration of every loop takes at least one tick,
+    and a loop without iterations takes no tick.
     """
     draft = _Draft()
     jaxpr = closed.jaxpr
@@ -45,7 +45,7 @@ def flatten(closed: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Regis
 
 @dataclass
 class _Label:
-    """The target of a jump; its place is known once that node has been begun."""
+    """The target of a jump. The number of its node is known when this node has been begun."""
 
     place: int = -1
 
@@ -68,7 +68,7 @@ class _Open:
 
 @dataclass
 class _Draft:
-    """A program while it is written; the last node is open until it is closed."""
+    """A program while it is written. The last node is open until it is closed."""
 
     nodes: list[_Open] = field(default_factory=lambda: [_Open()])
     avals: dict[str, Any] = field(default_factory=dict)
@@ -76,12 +76,12 @@ class _Draft:
     _named: dict[int, str] = field(default_factory=dict)
 
     def define(self, name: str, aval: Any) -> str:
-        """A register of this name, shape and dtype."""
+        """Add a register with this name, shape and dtype, and return the name."""
         if is_key(aval):
             raise BadInput(
                 f"jax_program: {name!r} is a typed key of a random number generator"
-                f" ({aval.dtype}), which no checkpoint can hold; make it with"
-                " jax.random.PRNGKey(seed), which gives an array of whole numbers"
+                f" ({aval.dtype}), which no checkpoint can store; use"
+                " jax.random.PRNGKey(seed), which returns an array of integers"
             )
         self.avals[name] = jax().ShapeDtypeStruct(aval.shape, aval.dtype)
         return name
@@ -90,7 +90,7 @@ class _Draft:
         return self.define(f"r{len(self.avals)}", aval)
 
     def constant(self, array: Any) -> str:
-        """The register of a closed-over array; the array is kept, so that its id stays its own."""
+        """Return the register of a closed-over array, which is kept so that its id stays unique."""
         if id(array) not in self._named:
             name = self._named[id(array)] = self.fresh(jax().typeof(array))
             self.constants[name] = array
@@ -104,11 +104,11 @@ class _Draft:
         self.nodes.append(_Open())
 
     def move(self, sources: Sequence[Operand], targets: Sequence[str]) -> None:
-        """All of them at once, so that they may also change places."""
+        """Copy registers, all at the same time, so that they may also be exchanged."""
         self.nodes[-1].pieces.append(Piece(lambda *arrays: arrays, tuple(sources), tuple(targets)))
 
     def add(self, jaxpr: Any, constants: Sequence[Any], inputs: Sequence[Operand]) -> list[Operand]:
-        """Write the code of a jaxpr whose inputs are there; returns where its outputs are."""
+        """Write the code of a jaxpr with these inputs, and return its outputs."""
         literal = jax().extend.core.Literal
         known: dict[Any, Operand] = {}
         known.update(zip(jaxpr.constvars, map(self.constant, constants), strict=True))
@@ -130,7 +130,7 @@ class _Draft:
         return [place(atom) for atom in jaxpr.outvars]
 
     def _straight(self, jaxpr: Any, equations: Sequence[Any], known: dict[Any, Operand]) -> None:
-        """Equations without loops: one piece, whatever is in them."""
+        """Add equations without loops as one piece."""
         if not equations:
             return
         core = jax().extend.core
@@ -158,9 +158,9 @@ class _Draft:
     def _while(
         self, params: Mapping[str, Any], avals: Sequence[Any], given: list[Operand]
     ) -> list[Operand]:
-        """A loop, or one of several lanes (`vmap`), which goes on until none of them does.
+        """Write a loop. With `vmap` it has several lanes, and ends when all of them have ended.
 
-        Lanes that have ended keep what they hold.
+        Lanes that have ended keep their values.
         """
         test, body = opened(params["cond_jaxpr"]), opened(params["body_jaxpr"])
         first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
@@ -181,15 +181,16 @@ class _Draft:
         def turn() -> None:
             taken = [self.fresh(aval) for aval in avals] if going else carry
             if going:
-                self.nodes[-1].pieces.append(Piece(_held, (*going, *carry), tuple(taken)))
+                self.nodes[-1].pieces.append(Piece(_stopped, (*going, *carry), tuple(taken)))
             results = self.add(*body, [*given[first:second], *taken])
             if going:
-                self.nodes[-1].pieces.append(Piece(_kept, (*going, *carry, *results), tuple(carry)))
+                selected = Piece(_selected, (*going, *carry, *results), tuple(carry))
+                self.nodes[-1].pieces.append(selected)
             else:
                 self.move(results, carry)
 
         self.move(given[second:], carry)
-        again = any(map(has_loop, test[0].eqns))  # then the condition is written once, before all
+        again = any(map(has_loop, test[0].eqns))  # a condition with a loop is written only once
         if again:
             self.close(loop)
             self.begin(loop)
@@ -218,7 +219,7 @@ class _Draft:
             return list(registers)
         counter = self.fresh(jax().ShapeDtypeStruct((), numpy.int32))
         zero = Constant(numpy.zeros((), numpy.int32))
-        likes = [self.avals[name] for name in stacks]  # filled here, rather than held as constants
+        likes = [self.avals[name] for name in stacks]  # zeros are computed, not stored as constants
         zeros = Piece(lambda: [numpy.zeros(it.shape, it.dtype) for it in likes], (), tuple(stacks))
         self.nodes[-1].pieces.append(zeros)
         self.move([*given[first:second], zero], [*carry, counter])
@@ -259,14 +260,14 @@ class _Draft:
         return list(results)
 
 
-def _held(going: Any, *carry: Any) -> list[Any]:
-    """Return the carry; no derivative goes through lanes that have ended, not even 0 * inf."""
+def _stopped(going: Any, *carry: Any) -> list[Any]:
+    """Return the carry without derivatives in lanes that have ended, which would be 0 * inf."""
     stop = jax().lax.stop_gradient
     return [_where(going, it, stop(it)) for it in carry]
 
 
-def _kept(going: Any, *both: Any) -> list[Any]:
-    """The second half of what is given in the lanes that go on, the first in the others."""
+def _selected(going: Any, *both: Any) -> list[Any]:
+    """Return the second half of the arrays in lanes that continue, and the first half in others."""
     half = len(both) // 2
     return [_where(going, new, old) for old, new in zip(both[:half], both[half:], strict=True)]
 

@@ -1,7 +1,8 @@
-"""Equations of JAX, and register programs: straight-line nodes that say which comes next.
+"""Equations of JAX, and register programs.
 
-Equations are of a jaxpr: as functions, and which of them are divided, refused or differentiable. A
-node is one tick; its adjoint takes cotangents back through it.
+The first part handles the equations of a jaxpr: it makes functions from them, and finds those that
+are divided, refused or differentiable. A register program consists of nodes of straight-line code.
+Each node is one tick, and chooses the next node. Its adjoint propagates cotangents backwards.
 """
 
 import hashlib
@@ -19,11 +20,14 @@ from ckio.errors import BadInput
 
 LOOPS: Final = frozenset({"while", "scan"})
 OPENED: Final = {name: where for name, where in BODIES.items() if not name.startswith("custom")}
-"""Calls of functions without rules of their own, and where the code is; others stay whole."""
+"""Calls of functions without derivative rules, with the parameter that has their code.
+
+Other calls are not divided.
+"""
 
 
 def inner(equation: Any) -> list[Any]:
-    """The jaxprs, closed or not, in the parameters of an equation."""
+    """Return the jaxprs, closed or not, in the parameters of an equation."""
     core = jax().extend.core
     values = (it if isinstance(it, tuple | list) else (it,) for it in equation.params.values())
     bodies = core.ClosedJaxpr | core.Jaxpr
@@ -31,12 +35,12 @@ def inner(equation: Any) -> list[Any]:
 
 
 def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
-    """A jaxpr and its constants."""
+    """Return a jaxpr and its constants."""
     return getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ())
 
 
 def has_loop(equation: Any) -> bool:
-    """Whether an equation is divided, because there is a loop in what may be taken apart."""
+    """Return whether an equation is divided, because it has a loop in code that can be divided."""
     name = equation.primitive.name
     if name in LOOPS:
         return True
@@ -46,7 +50,7 @@ def has_loop(equation: Any) -> bool:
 
 
 def compute(jaxpr: Any, equations: Sequence[Any], inputs: Any, outputs: Any) -> Callable[..., Any]:
-    """Some equations of a jaxpr as a function of their free variables."""
+    """Return some equations of a jaxpr as a function of their free variables."""
     core = jax().extend.core
     alone = jaxpr.replace(constvars=[], invars=list(inputs), outvars=list(outputs), eqns=equations)
     call: Callable[..., Any] = core.jaxpr_as_fun(core.ClosedJaxpr(alone, []))
@@ -54,29 +58,29 @@ def compute(jaxpr: Any, equations: Sequence[Any], inputs: Any, outputs: Any) -> 
 
 
 def check(jaxpr: Any) -> None:
-    """Raise BadInput for an equation that does more than compute, at any depth."""
+    """Raise BadInput for an equation with an effect or a callback, at any depth."""
     for equation in jaxpr.eqns:
-        for each in inner(equation):  # which names what is at fault, rather than what calls it
+        for each in inner(equation):  # first, so that the message names the innermost equation
             check(opened(each)[0])
         name = equation.primitive.name
         if equation.effects or "callback" in name:
             what = ", ".join(sorted({type(effect).__name__ for effect in equation.effects}))
             raise BadInput(
-                f"jax_program: there is {name!r}{what and f' with the effect {what}'} in the"
-                " function, parts of which are computed again: it must do nothing but compute;"
-                " take it out, or do it between two calls of advance"
+                f"jax_program: the function contains {name!r}"
+                f"{what and f' with the effect {what}'}; it must do nothing but compute, because"
+                " parts of it are computed again: remove it, or do it between two calls of advance"
             )
 
 
 def fingerprint(closed: Any) -> str:
-    """A digest of a closed jaxpr: its text and the bits of all its numbers, at any depth.
+    """Return a digest of a closed jaxpr: of its text, and the bits of its numbers, at any depth.
 
-    The adjoints of functions with rules of their own are part of it.
+    It includes the adjoints of functions with derivative rules of their own.
     """
     digest = hashlib.sha256()
     for each in (closed, *_rules(closed.jaxpr)):
         text = each.jaxpr.pretty_print(source_info=False, name_stack=False, use_color=False)
-        # Rules are functions, which are shown with their address.
+        # The text contains the addresses of rules, which differ between processes.
         digest.update(" ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split()).encode())
         for number in _numbers(each):
             array = np.asarray(number)
@@ -86,10 +90,10 @@ def fingerprint(closed: Any) -> str:
 
 
 def _rules(jaxpr: Any) -> Iterator[Any]:
-    """The adjoints of what has rules of its own, as closed jaxprs, at any depth."""
+    """Yield the adjoints of functions with derivative rules, as closed jaxprs, at any depth."""
     for equation in jaxpr.eqns:
         if equation.primitive.name.startswith("custom"):
-            # One that cannot be traced now cannot be taken back later, and JAX says why then.
+            # If a rule cannot be traced now, JAX raises its error in the reverse sweep.
             with suppress(Exception):
                 yield _rule(jaxpr, equation)
         for each in inner(equation):
@@ -102,7 +106,7 @@ def _rule(jaxpr: Any, equation: Any) -> Any:
     atoms = list(dict.fromkeys(atoms))
     results = [v for v in equation.outvars if is_smooth(v.aval) and not isinstance(v, core.DropVar)]
     call = compute(jaxpr, [equation], atoms, results)
-    # What it closes over comes first, and has no derivative in a rule.
+    # Closed-over arrays come first, and have no derivative in a rule.
     closed_over = set(equation.invars[: equation.params.get("num_consts", 0)])
     by = [i for i, atom in enumerate(atoms) if is_smooth(atom.aval) and atom not in closed_over]
 
@@ -121,13 +125,16 @@ def _rule(jaxpr: Any, equation: Any) -> Any:
 
 
 def is_smooth(aval: Any, /) -> bool:
-    """Whether numbers of this kind have derivatives."""
+    """Return whether numbers of this dtype have derivatives."""
     numpy = jax().numpy
     return bool(numpy.issubdtype(aval.dtype, numpy.inexact))
 
 
 def reached(jaxpr: Any, sources: Sequence[frozenset[str]]) -> list[frozenset[str]]:
-    """Return for each output of a jaxpr the names of the inputs by which it has derivatives."""
+    """Return for each output of a jaxpr the names on which it depends smoothly.
+
+    `sources` has the names of each input.
+    """
     literal, nothing = jax().extend.core.Literal, frozenset[str]()
     known = dict(zip(jaxpr.invars, sources, strict=True))
 
@@ -147,7 +154,7 @@ def reached(jaxpr: Any, sources: Sequence[frozenset[str]]) -> list[frozenset[str
 
 
 def used_by(jaxpr: Any) -> set[Any]:
-    """Return the variables that the outputs of a jaxpr depend on."""
+    """Return the variables on which the outputs of a jaxpr depend."""
     literal = jax().extend.core.Literal
     used = {atom for atom in jaxpr.outvars if not isinstance(atom, literal)}
     for equation in reversed(jaxpr.eqns):
@@ -169,13 +176,13 @@ def _numbers(body: Any) -> Iterator[Any]:
 
 
 def is_key(aval: Any) -> bool:
-    """Whether this is a typed key of a random number generator."""
+    """Return whether this is a typed key of a random number generator."""
     dtypes = jax().dtypes
     return bool(dtypes.issubdtype(aval.dtype, dtypes.extended))
 
 
 def bits(array: Any) -> Any:
-    """A key as whole numbers; all else as it is."""
+    """Return a typed key as integers, and any other array unchanged."""
     return jax().random.key_data(array) if is_key(jax().typeof(array)) else array
 
 
@@ -186,7 +193,7 @@ Values: TypeAlias = dict[str, Any]
 
 
 class Constant(NamedTuple):
-    """An operand that is no register: a number written in the code."""
+    """An operand that is a number in the code, not a register."""
 
     array: Any
 
@@ -195,7 +202,7 @@ Operand: TypeAlias = str | Constant
 
 
 class Piece(NamedTuple):
-    """Some equations: a function from arrays to as many arrays as there are results."""
+    """Some equations as a function of the operands, which returns an array for each result."""
 
     compute: Callable[..., Sequence[Any]]
     operands: tuple[Operand, ...]
@@ -205,8 +212,8 @@ class Piece(NamedTuple):
 class StackRow(NamedTuple):
     """One row of a stacked array, which a scan reads at the start of a node or writes at its end.
 
-    `counter` is the register that counts iterations; `length` is that of a scan from the end to the
-    start, and 0 for one that goes forward.
+    `counter` is the register that counts iterations. `length` is the number of iterations of a scan
+    from the end to the start, and 0 for a forward scan.
     """
 
     stacked: str
@@ -221,15 +228,15 @@ class StackRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Node:
-    """One tick: rows are read, pieces computed, rows written; then `choice` says where to go.
+    """One tick: it reads rows, computes pieces, writes rows, and then chooses the next node.
 
     Attributes
     ----------
     targets : tuple of int
-        Nodes that may come next; the number of nodes stands for the end.
+        Nodes that may come next. The number of nodes stands for the end.
     choice : str, Constant or None
-        Which of the targets, as a boolean or whole number, held to those there are; None for the
-        first.
+        A boolean or integer that is the index in `targets`, limited to the valid range. None is the
+        first target.
     """
 
     pieces: tuple[Piece, ...]
@@ -240,7 +247,7 @@ class Node:
 
     @cached_property
     def uses(self) -> frozenset[str]:
-        """The registers it needs from those before it."""
+        """The registers that it needs from earlier nodes."""
         used: set[str] = set()
         for row in (*self.reads, *self.writes):
             used |= {row.stacked, row.counter}
@@ -253,13 +260,13 @@ class Node:
 
     @cached_property
     def sets(self) -> frozenset[str]:
-        """The registers that are other ones after it."""
+        """The registers that it changes."""
         results = {name for piece in self.pieces for name in piece.results}
         rows = {row.row for row in self.reads} | {row.stacked for row in self.writes}
         return frozenset(results | rows)
 
     def tick(self, values: Mapping[str, Any]) -> tuple[Any, Values]:
-        """Return the number of the node that comes next, and all registers after this one."""
+        """Return the number of the next node, and all registers after this node."""
         update = jax().lax.dynamic_update_index_in_dim
         after = self.computed({**values, **self.rows_read(values)})
         for row in self.writes:
@@ -278,7 +285,7 @@ class Node:
         }
 
     def computed(self, values: Values) -> Values:
-        """Return all registers after the pieces; `values` becomes them."""
+        """Return all registers after the pieces. It changes `values`."""
         for piece in self.pieces:
             results = piece.compute(*(_value(it, values) for it in piece.operands))
             values.update(zip(piece.results, results, strict=True))
@@ -287,16 +294,16 @@ class Node:
 
 @dataclass(frozen=True)
 class RegisterCode:
-    """A whole program. It starts at node 0, to which nothing leads, and ends behind the last node.
+    """A whole program. It starts at node 0, to which no node leads, and ends after the last node.
 
     Attributes
     ----------
     avals : dict of str to Any
         Shape and dtype of each register.
     constants : dict of str to array
-        Registers that nothing sets, which are part of the code and of no state.
+        Registers that no node sets. They are part of the code, and not stored in states.
     inputs, outputs : tuple of str
-        Registers of the first state and of the last; one array has as many outputs as asked.
+        Registers of the first and of the last state.
     """
 
     nodes: tuple[Node, ...]
@@ -307,7 +314,7 @@ class RegisterCode:
 
     @cached_property
     def live(self) -> tuple[tuple[str, ...], ...]:
-        """For each node, and for the end, the registers that a state there consists of."""
+        """For each node and for the end, the registers of which a state there consists."""
         live = [set(node.uses) for node in self.nodes] + [set(self.outputs)]
         changed = True
         while changed:
@@ -322,18 +329,18 @@ class RegisterCode:
         return tuple(tuple(sorted(names - known)) for names in live)
 
     def before(self, *nodes: int) -> tuple[str, ...]:
-        """Return the registers that these nodes take, without constants, in order."""
+        """Return the registers that these nodes need, without constants, in order."""
         uses = frozenset[str]().union(*(self.nodes[pc].uses for pc in nodes))
         return tuple(sorted(uses - self.constants.keys()))
 
     def after(self, *nodes: int) -> tuple[str, ...]:
-        """Return the registers that these nodes set and that something uses later, in order."""
+        """Return the registers that these nodes set and later nodes use, in order."""
         chosen = [self.nodes[pc] for pc in nodes]
         later = {name for node in chosen for target in node.targets for name in self.live[target]}
         return tuple(sorted(frozenset[str]().union(*(node.sets for node in chosen)) & later))
 
     def zeros(self, name: str) -> Any:
-        """Return zeros like a register."""
+        """Return zeros with the shape and dtype of a register."""
         return jax().numpy.zeros(self.avals[name].shape, self.avals[name].dtype)
 
     def nbytes(self, names: Iterable[str]) -> int:
@@ -342,10 +349,10 @@ class RegisterCode:
 
     @cached_property
     def active(self) -> frozenset[str]:
-        """The registers that have cotangents: derivatives by the inputs reach them.
+        """The registers that have cotangents, because they depend smoothly on the inputs.
 
-        Others are constants as far as derivatives go. To take one by them would be lost work, and
-        JAX refuses to where a function with a rule of its own closes over them.
+        Derivatives with respect to other registers are not needed. JAX even refuses to compute them
+        if a function with a derivative rule closes over such a register.
         """
         flows = [flow for pc in range(len(self.nodes)) for flow in self._flows(pc).items()]
         names = {name for name in self.inputs if is_smooth(self.avals[name])}
@@ -356,7 +363,7 @@ class RegisterCode:
         return frozenset(names)
 
     def _flows(self, pc: int) -> dict[str, frozenset[str]]:
-        """Return for each register that a node sets those by which it has derivatives."""
+        """Return for each register that a node sets the registers on which it depends smoothly."""
         before, after = self.before(pc), self.after(pc)
 
         def run(values: Values) -> list[Any]:
@@ -383,7 +390,7 @@ class NodeAdjoint:
 
     @cached_property
     def needed(self) -> tuple[str, ...]:
-        """The registers before it of which the adjoint depends on the values, in order."""
+        """The registers before the node on whose values the adjoint depends, in order."""
         avals = self.code.avals
         values = {name: avals[name] for name in self.code.before(self.pc)}
         cotangent = {name: avals[name] for name in self.touched}
@@ -393,9 +400,9 @@ class NodeAdjoint:
         return tuple(name for name, it in zip(sorted(values), variables, strict=True) if it in used)
 
     def __call__(self, values: Mapping[str, Any], cotangent: Mapping[str, Any]) -> Values:
-        """Return the cotangents of what it touches before the node, from those after it.
+        """Return the cotangents of the touched registers before the node from those after it.
 
-        `values` are constants and the registers before the node; what is not needed may lack.
+        `values` are constants and the registers before the node. Only `needed` ones must be given.
         """
         code, node = self.code, self.code.nodes[self.pc]
         shapes = code.before(self.pc)
@@ -433,7 +440,7 @@ class NodeAdjoint:
 
 
 def nbytes(arrays: Iterable[Any]) -> int:
-    """Return the bytes of arrays, or of what is known of their shapes."""
+    """Return the bytes of arrays, or of objects with a shape and a dtype."""
     return sum(int(np.prod(it.shape)) * it.dtype.itemsize for it in arrays)
 
 

@@ -1,16 +1,16 @@
-"""A register program run by compiled functions, forward and back, region by region.
+"""Forward and reverse runs of a register program by compiled functions, region by region.
 
-A region is what one call of XLA runs: ticks pass in it until a node outside comes next, or a limit
-is reached. One engine serves both ways to divide a program:
+A region is a set of nodes that one call of XLA runs. The call ends when the next node is outside of
+the region, or when a limit of ticks is reached. There are two ways to divide a program:
 
-    blocks    each node is a region: a straight piece is one call, an innermost loop a loop in XLA
-    switch    all nodes are one region: a single loop in XLA, around a switch between them
+    blocks    each node is a region: straight-line code is one call, an innermost loop a loop in XLA
+    switch    all nodes are one region: a single loop in XLA with a switch between the nodes
 
-Neither does for all programs. Loops over 65,536 cells that fill a history of 20 rows take 4.2 times
-as long in a switch as in blocks, and their gradient 11 times as long, on a tape 160 times as large,
-because each tick carries and stores all registers. The 1,380 ticks of Listing 1 of Siskind and
-Pearlmutter (2016), n = 203, take 65 times as long in blocks as in a switch, and their gradient 136
-times, because each tick is a call.
+Neither is best for all programs. Loops over 65,536 cells that fill a history of 20 rows take 4.2
+times longer in a switch than in blocks, and their gradient 11 times longer, on a tape that is 160
+times larger, because each tick copies and stores all registers. The 1,380 ticks of Listing 1 of
+Siskind & Pearlmutter (2016), n = 203, take 65 times longer in blocks than in a switch, and their
+gradient 136 times longer, because each tick is a call.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,11 +24,11 @@ from ckio.analysis.partitioned.jaxprs import jax
 from ckio.programs.jaxed.nodes import NodeAdjoint, RegisterCode, Values, nbytes
 
 MOST: Final = 2**30
-"""Ticks that one call of XLA passes at most: its counters have 32 bits."""
+"""The most ticks of one call of XLA, because its counters have 32 bits."""
 
 
 class RegionRun(NamedTuple):
-    """Ticks passed in one call, the registers before the first of them, and the node of each."""
+    """The ticks of one call: their number, the registers before the first, and their nodes."""
 
     region: "Region"
     ticks: int
@@ -37,14 +37,14 @@ class RegionRun(NamedTuple):
 
 
 class RegisterMachine:
-    """Runs a program forward and back.
+    """Runs a program forward, and propagates cotangents backwards.
 
     Attributes
     ----------
     code : RegisterCode
     base : int
-        Ticks of a loop of which the inputs are stored at a time: from the registers before the
-        first of them they are computed again.
+        The most ticks of a loop whose inputs are stored at a time. They are computed again from the
+        registers before the first of these ticks.
     """
 
     def __init__(self, code: RegisterCode, base: int, *, whole: bool) -> None:
@@ -59,9 +59,9 @@ class RegisterMachine:
     def advance(
         self, pc: int, registers: Mapping[str, Any], limit: int, tape: list[RegionRun] | None = None
     ) -> tuple[int, Values, int]:
-        """Run at most `limit` ticks: where it is, the live registers, and the ticks passed.
+        """Run at most `limit` ticks. Return the next node, the live registers, and the ticks.
 
-        Each call of a compiled function is put on the tape, if there is one.
+        If a tape is given, each call of a compiled function is appended to it.
         """
         values, passed, end = dict(registers), 0, len(self.code.nodes)
         while pc < end and passed < limit:
@@ -80,7 +80,10 @@ class RegisterMachine:
     def pullback(
         self, pc: int, registers: Mapping[str, Any], ticks: int, cotangent: Values
     ) -> tuple[Values, int, int]:
-        """The cotangent of a state from that of the one reached; ticks and bytes of the tape."""
+        """Return the cotangent of a state from that of the state `ticks` ticks later.
+
+        Also return the number of operations on the tape, and its bytes.
+        """
         tape: list[RegionRun] = []
         self.advance(pc, registers, ticks, tape)
         arrays = {id(it): it for run in tape for it in (*run.values, run.path) if it is not None}
@@ -101,11 +104,11 @@ class Region:
     Attributes
     ----------
     several : bool
-        There is a switch between nodes.
+        Whether there are several nodes, with a switch between them.
     loops : bool
-        More than one tick may pass in a call.
+        Whether a call may run more than one tick.
     takes, after : tuple of str
-        The registers that are given to it, and those that it changes.
+        The registers that a call receives, and those that it changes.
     """
 
     def __init__(self, code: RegisterCode, nodes: range, base: int) -> None:
@@ -128,21 +131,24 @@ class Region:
         return run
 
     def given(self, values: Values) -> list[Any]:
-        """The registers that it takes; those that are not live here are zero."""
+        """Return the registers that a call receives. Those that are not live are zero."""
         return [values[n] if n in values else self._zero(n) for n in self.takes]
 
     def forward(self, pc: int, given: list[Any], most: int) -> tuple[int, int, list[Any], Any]:
-        """Run at most so many ticks: where it comes to, the ticks, what changed, and the path."""
+        """Run at most `most` ticks.
+
+        Return the next node, the number of ticks, the changed registers, and the path of nodes.
+        """
         if not self.loops:
             came, results = self._forward(self._known, given)
             one = len(self._targets) == 1
             return self._targets[0] if one else int(np.asarray(came)), 1, results, None
         counts, results, path = self._forward(self._known, given, pc, most)
-        came, ticks = np.asarray(counts).tolist()  # far faster than int() of each
+        came, ticks = np.asarray(counts).tolist()  # much faster than int() for each number
         return came, ticks, results, path
 
     def back(self, run: RegionRun, cotangent: Values) -> None:
-        """Take the cotangents back over the ticks of one call."""
+        """Propagate the cotangents backwards over the ticks of one call."""
         given = [cotangent.pop(name, None) for name in self.touched]
         if all(it is None for it in given):
             return
@@ -161,10 +167,11 @@ class Region:
         cotangent.update(zip(ends, results, strict=True))
 
     def rows(self, ticks: int) -> tuple[int, int]:
-        """Return for how many ticks a loop's registers are stored while it is reversed, and bytes.
+        """Return the number of rows in which the reverse of a loop stores registers, and the bytes.
 
-        They are as many or more, of the few numbers that are compiled for: these grow by eight
-        while they are small, and twofold where that would be much memory.
+        A row has the registers of one tick. The number is at least `ticks`. To compile for few
+        different numbers, it is a power of 8 as long as the rows are small, and then grows by
+        factors of 2, up to `base`. For example, 100 ticks with 1000 bytes each get 512 rows.
         """
         if not self.loops:
             return 0, 0
@@ -186,12 +193,12 @@ class Region:
 
     @cached_property
     def needed(self) -> tuple[str, ...]:
-        """The registers before a node of which some adjoint depends on the values."""
+        """The registers before a node on whose values some adjoint depends."""
         return tuple(sorted({name for adjoint in self._adjoints for name in adjoint.needed}))
 
     @cached_property
     def _varying(self) -> list[str]:
-        """The needed registers that ticks change: they are stored for each tick."""
+        """The needed registers that ticks change. They are stored for each tick."""
         return [name for name in self.needed if name in self.after]
 
     def _zero(self, name: str) -> Any:
@@ -224,10 +231,10 @@ class Region:
     def _loop(
         self, known: Values, given: list[Any], pc: Any, limit: Any
     ) -> tuple[Any, list[Any], Any]:
-        """Ticks until the region is left or the limit is reached; at least one.
+        """Run ticks, at least one, until the region is left or the limit is reached.
 
-        Where it comes to and how many they are is one array; then come the registers, and, where
-        there are several nodes, which of them each tick was.
+        Return the next node and the number of ticks in one array, the changed registers, and the
+        node of each tick if there are several nodes.
         """
         numpy, lax = jax().numpy, jax().lax
         first, fixed = self._divided(known, given)
@@ -251,10 +258,11 @@ class Region:
     def _loop_back(  # noqa: PLR0917 - by jit
         self, rows: int, known: Values, given: list[Any], path: Any, ticks: Any, back: list[Any]
     ) -> list[Any]:
-        """The adjoint of ticks, at most `rows`, along the path that was found before.
+        """Return the cotangents before some ticks, at most `rows`, along the known path.
 
-        They are computed once more, and what each needs is stored; then it goes back over them.
-        How many there are is known: a loop's condition is asked in one place only.
+        The ticks are computed once more, and the needed registers before each are stored. Then the
+        cotangents are propagated backwards. The number of ticks is known, so that the condition of
+        the loop is not evaluated again.
         """
         numpy, lax = jax().numpy, jax().lax
         first, fixed = self._divided(known, given)

@@ -1,4 +1,4 @@
-"""Make programs of functions of JAX, which can be interrupted after any tick."""
+"""Programs made from functions of JAX. They can be interrupted after any tick."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,11 +20,10 @@ from ckio.programs.jaxed.regions import RegisterMachine
 Mode: TypeAlias = Literal["auto", "blocks", "switch"]
 
 SMALL: Final = 64 << 10
-"""The most bytes of all registers with which `auto` uses a switch, which may copy them all."""
+"""The most bytes of all registers with which `auto` chooses a switch, which may copy them all."""
 
 BASE: Final = {"blocks": 1024, "switch": 4096}
 """The default number of ticks whose inputs are stored at a time."""
-
 
 Number = bool | int | float | complex
 
@@ -36,9 +35,9 @@ class Structure:
     Attributes
     ----------
     template : object
-        The structure, where each leaf is its own name.
+        The structure. Each leaf is replaced by its name.
     names : tuple of str
-        Of the leaves, in order.
+        The names of the leaves, in order.
     """
 
     template: Any
@@ -46,7 +45,7 @@ class Structure:
 
     @classmethod
     def of(cls, tree: Any, name: str) -> Self:
-        """Return that of these inputs or this result; raises BadInput where names are alike."""
+        """Return the structure of inputs or of a result; raises BadInput for equal names."""
         names: list[str] = []
 
         def see(path: str, _: Any) -> str:
@@ -60,70 +59,71 @@ class Structure:
         return cls(template, tuple(names))
 
     def fits(self, tree: Any) -> bool:
-        """Whether a structure is the same but for its leaves."""
+        """Return whether a tree has this structure."""
         return same(tree, self.template)
 
     def leaves(self, tree: Any) -> dict[str, Any]:
-        """The leaves of such a structure, in the order of `names`."""
+        """Return the leaves of a tree with this structure, in the order of `names`."""
         root = self.names[0].partition(".")[0] if self.names else ""
         named = leaves(tree, root)
         return {name: named[name] for name in self.names}
 
     def tree(self, values: Mapping[str, Any]) -> Any:
-        """Such a structure, with these leaves."""
+        """Return the tree with this structure and these leaves."""
         return rebuild(self.template, "", lambda _, name: values[name])
 
 
 def traceable(name: str, leaf: Any) -> Any:
-    """A leaf as what JAX traces; raises BadInput where it would not be what it is."""
+    """Return a leaf that JAX can trace; raises BadInput if JAX would change its type."""
     if isinstance(leaf, Number) and not isinstance(leaf, np.generic):
         return leaf
     try:
         aval = jax().typeof(leaf)
     except TypeError:
         raise BadInput(
-            f"jax_program: {name} is a {type(leaf).__name__}; inputs and results are arrays and"
-            " numbers of JAX, in tuples, lists and dicts"
+            f"jax_program: {name} is a {type(leaf).__name__}; inputs and results must be arrays and"
+            " numbers, in tuples, lists and dicts"
         ) from None
     if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype != aval.dtype:
         raise BadInput(
-            f"jax_program: {name} is {leaf.dtype}, of which JAX would make {aval.dtype}:"
-            " jax.config.update('jax_enable_x64', True) before, or give it an array of that kind"
+            f"jax_program: {name} is {leaf.dtype}, which JAX would convert to {aval.dtype}; call"
+            " jax.config.update('jax_enable_x64', True) before, or give an array of the latter type"
         )
     return leaf
 
 
 def as_leaf(name: str, leaf: Any, like: Any) -> Any:
-    """A copy of a leaf as an array of JAX; raises BadInput for another shape, or lost digits.
+    """Return a copy of a leaf as an array of JAX with the dtype of `like`.
 
-    A Python number becomes what is asked for, unless it is of a richer kind.
+    Raises BadInput if the leaf has another shape, or if the dtype cannot represent it. For a number
+    of Python, only its kind must fit: for example, a float does not become an integer.
     """
     array = np.asarray(leaf)
     plain = isinstance(leaf, Number) and not isinstance(leaf, np.generic)
     fits = np.can_cast(array.dtype, like.dtype, "same_kind" if plain else "safe")
     if array.shape != like.shape or not fits:
         raise BadInput(
-            f"{name} is {array.dtype}{list(array.shape)}; this program was made for"
-            f" {like.dtype}{list(like.shape)}: make another one from an example like this"
+            f"{name} is {array.dtype}{list(array.shape)}, but this program was made for"
+            f" {like.dtype}{list(like.shape)}; make another program from an example like this"
         )
     return jax().numpy.array(array, dtype=like.dtype, copy=True)
 
 
 @dataclass(frozen=True)
 class RegisterState:
-    """The next node, and the registers that are still needed, as arrays of JAX."""
+    """The number of the next node, and the registers that are still needed, as arrays of JAX."""
 
     pc: int
     registers: Mapping[str, Any]
 
 
 class JaxProgram:
-    """A `Program` made of a function of JAX.
+    """A `Program` made from a function of JAX.
 
     Attributes
     ----------
     mode : {'blocks', 'switch'}
-        How the program runs: see `jax_program`.
+        The way in which the program runs: see `jax_program`.
     fingerprint : str
         A hash of the traced code, its constants, and the rules of `custom_vjp` and `custom_jvp`.
     """
@@ -138,7 +138,7 @@ class JaxProgram:
             raise BadInput(f"mode = {mode!r}; it must be one of {', '.join(get_args(Mode))}")
         if base is not None and not (is_whole(base) and 1 <= base < 2**31):
             raise BadInput(f"base = {base!r}; it must be a whole number of ticks >= 1, or None")
-        # What is traced in double precision runs so, whatever is set when it runs.
+        # A program runs in the precision in which it was traced, whatever is set later.
         self._double = bool(jax().config.jax_enable_x64)
         self._inputs = Structure.of(example, "x")
         flat = [traceable(name, leaf) for name, leaf in self._inputs.leaves(example).items()]
@@ -158,7 +158,9 @@ class JaxProgram:
 
     def start(self, *x: Any) -> RegisterState:
         if len(x) != len(self._inputs.template) or not self._inputs.fits(x):
-            raise BadInput(f"start: x is not made like the example, {self._inputs.template}")
+            raise BadInput(
+                f"start: x must have the structure of the example, {self._inputs.template}"
+            )
         with self._precision():
             given = self._inputs.leaves(x).items()
             return RegisterState(0, {n: as_leaf(n, it, self._code.avals[n]) for n, it in given})
@@ -174,7 +176,7 @@ class JaxProgram:
     def result(self, state: RegisterState, /) -> Any:
         """Return the result, with arrays of JAX. Raise BadInput if the state is not finished."""
         if state.pc != self._end:
-            raise BadInput("result: this state has not finished; advance it until it has")
+            raise BadInput("result: this state has not finished; advance it to the end first")
         return self._outputs.tree(state.registers)
 
     def pullback(
@@ -195,15 +197,18 @@ class JaxProgram:
     def unpack(self, arrays: Mapping[str, NDArray[Any]], meta: Json, /) -> RegisterState:
         if meta.get("fingerprint") != self.fingerprint:
             raise BadInput(
-                "unpack: this state is of another program: its code or its constants have changed"
+                "unpack: this state is of another program, or its code or its constants have"
+                " changed; use the program that stored it"
             )
         pc = meta.get("pc")
         if not is_whole(pc) or not 0 <= pc <= self._end:
-            raise BadInput(f"unpack: this state is at node {pc!r}; there are {self._end}")
+            raise BadInput(
+                f"unpack: this state is at node {pc!r}; it must be a number from 0 to {self._end}"
+            )
         names = self._code.live[pc]
         if arrays.keys() != set(names):
             raise BadInput(
-                f"unpack: at node {pc} a state has the registers {', '.join(names)}, not"
+                f"unpack: a state at node {pc} must have the registers {', '.join(names)}, not"
                 f" {', '.join(sorted(arrays))}"
             )
         avals = self._code.avals
@@ -211,7 +216,7 @@ class JaxProgram:
             like, array = avals[name], np.asarray(arrays[name])
             if (array.shape, array.dtype) != (like.shape, like.dtype):
                 raise BadInput(
-                    f"unpack: register {name} is {array.dtype}{list(array.shape)}, not"
+                    f"unpack: register {name} is {array.dtype}{list(array.shape)}; it must be"
                     f" {like.dtype}{list(like.shape)}"
                 )
         with self._precision():
@@ -225,7 +230,7 @@ class JaxProgram:
         return jax().enable_x64(self._double)
 
     def _flat(self, function: Callable[..., Any]) -> Callable[..., list[Any]]:
-        """The function from the leaves of its inputs to those of its result, which is looked at."""
+        """Return the function of leaves instead of trees. A call stores the result's structure."""
 
         def flat(*arrays: Any) -> list[Any]:
             y = function(*self._inputs.tree(dict(zip(self._inputs.names, arrays, strict=True))))
@@ -237,21 +242,25 @@ class JaxProgram:
     def _cotangent(self, name: str, array: Any) -> Any:
         like = self._code.avals.get(name)
         if like is None or not is_smooth(like):
-            raise BadInput(f"pullback: there is no cotangent of {name!r} in this program")
+            raise BadInput(
+                f"pullback: there is no cotangent of {name!r} in this program; give cotangents of"
+                " real or complex leaves of the state"
+            )
         return as_leaf(name, array, like)
 
 
 def jax_program(
     function: Callable[..., Any], /, *example: Any, mode: Mode = "auto", base: int | None = None
 ) -> JaxProgram:
-    """Make a program of a function of JAX, which can be interrupted, stored, resumed and reversed.
+    """Return a program made from a function of JAX.
 
-    The function is traced once. Loops (`while_loop`, `fori_loop`, `scan`, `map`) become jumps, at
-    any depth, in branches, and in functions under `jit` or `checkpoint`. The straight-line code
-    between them is one tick, and so is each iteration of an innermost loop. Functions with
-    derivative rules of their own (`custom_vjp`, `custom_jvp`, linear solvers) are not divided, and
-    their rules are used. Gradients are those of `jax.vjp`, also for complex numbers, and they also
-    exist for `while_loop`.
+    It can be interrupted, stored, resumed and reversed. The function is traced once. Loops
+    (`while_loop`, `fori_loop`, `scan`, `map`) become jumps, at any depth, in branches, and in
+    functions under `jit` or `checkpoint`. The straight-line code between them is one tick, and so
+    is each iteration of an innermost loop. Functions with derivative rules of their own
+    (`custom_vjp`, `custom_jvp`, linear solvers) are not divided, and their rules are used.
+    Gradients are those of `jax.vjp`, also for complex numbers, and they also exist for
+    `while_loop`.
 
     Parameters
     ----------
@@ -263,21 +272,21 @@ def jax_program(
         precision needs `jax_enable_x64`, which must be set before this call.
     mode : {'auto', 'blocks', 'switch'}, optional
         'blocks' calls one compiled function for each piece of straight-line code, and for each run
-        of an innermost loop. 'switch' makes a single loop in XLA of the whole program. This is much
-        faster if a tick computes little, but it may copy all registers in each tick. Ticks and
-        states are the same, so that either mode can resume states of the other; results may differ
-        by rounding. 'auto' is 'switch' if all registers together have at most 64 KiB, and 'blocks'
+        of an innermost loop. 'switch' compiles the whole program to a single loop in XLA. This is
+        much faster if a tick computes little, but it may copy all registers in each tick. Ticks and
+        states are the same, so that each mode can resume states of the other; results may differ by
+        rounding. 'auto' is 'switch' if all registers together have at most 64 KiB, and 'blocks'
         otherwise, because the tape of 'blocks' is then smaller.
     base : int, optional
         The most ticks whose inputs are stored at a time during `pullback`. The tape consists of
-        these, and of one state for every `base` ticks. The default is 1024 in blocks, where it
-        counts iterations of one innermost loop, and 4096 in a switch.
+        these inputs, and of one state for every `base` ticks. The default is 1024 in blocks, where
+        it counts iterations of one innermost loop, and 4096 in a switch.
 
     Raises
     ------
     BadInput
-        If JAX is not installed, if the function has side effects or callbacks, if it carries typed
-        keys of random numbers, or if it has double precision while JAX is set to single precision.
+        JAX is not installed, or the function has side effects or callbacks, or it uses typed keys
+        of random numbers, or it has double precision while JAX is set to single precision.
 
     >>> from pytest import importorskip
     >>> lax = importorskip("jax.lax")

@@ -1,9 +1,9 @@
-"""Pieces of memory, the views of them, as numpy has them, and the cotangents gathered for both.
+"""Pieces of memory, views of them, and the cotangents of both.
 
-A `Cell` is one piece of memory. Arrays that share it are `MemoryView`s: an offset and strides in
-bytes. The cotangent of a cell is one flat buffer laid out like the memory, so that a view of the
-memory lies in the buffer where it lies in the memory: whatever numpy calls a view (a slice, a
-transpose, a reshaped array, the real part of a complex one) needs no derivative rule.
+A `Cell` is one piece of memory. An array in this memory is a `MemoryView`, with an offset and
+strides in bytes. The cotangent of a cell is one buffer with the layout of the memory. Therefore the
+cotangent of a view is the same view of the buffer, and a view of numpy (a slice, a transpose, a
+reshaped array, the real part of a complex array) needs no derivative rule.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,12 @@ class Cell:
 
     Attributes
     ----------
-    memory : all of it, in C order; a write gives the cell another one if a node has saved it
+    memory : array
+        The whole memory, in C order. If a node has saved it, a write gives the cell a copy.
     slot : int or None
-        Where its cotangent is gathered; None as long as nothing in it has a derivative.
-    origin : the plain array that was lifted, so that its identity outlives the first write
+        The slot of its cotangent; None as long as no entry has a derivative.
+    origin : array or None
+        The plain array that was lifted. It is kept, so that its id stays unique after a write.
     """
 
     __slots__ = ("__weakref__", "_address", "memory", "origin", "slot")
@@ -37,12 +39,12 @@ class Cell:
         self._address: int | None = None
 
     def move(self) -> None:
-        """Go on in a copy of the memory."""
+        """Replace the memory by a copy."""
         self.memory = self.memory.copy()
         self._address = None
 
     def lies(self, array: Array) -> "MemoryView":
-        """Return the view that an array is of the memory."""
+        """Return an array in the memory as a view of it."""
         if array is self.memory or not array.size:
             return view_in(self.memory, array)
         if self._address is None:
@@ -52,10 +54,10 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class MemoryView:
-    """An array in a memory of shape `within`: `offset` and `strides` are in bytes.
+    """An array in a memory of shape `within` and dtype `base`, with offset and strides in bytes.
 
-    `exact` views are all of the memory in its order. In `overlapping` ones several entries are
-    the same memory. `sign` is -1 for imaginary parts: see `Tape` for the convention.
+    An `exact` view is the whole memory in its order. In an `overlapping` view several entries are
+    the same memory. `sign` is -1 for imaginary parts; see `Tape` for the convention.
     """
 
     shape: tuple[int, ...]
@@ -81,21 +83,21 @@ class MemoryView:
         return 1 if self.dtype == self.base or self.offset % self.base.itemsize == 0 else -1
 
     def on(self, memory: Array) -> Array:
-        """The array that lies so in this memory."""
+        """Return the array with this view in a memory."""
         if self.exact:
             return memory if memory.shape == self.shape else memory.reshape(self.shape)
         array: Array = np.ndarray(self.shape, self.dtype, memory, self.offset, self.strides)
         return array
 
     def folded(self) -> tuple["MemoryView", tuple[int, ...]]:
-        """Return it with one entry along all axes along which nothing moves, and these axes."""
+        """Return the view with length 1 along all axes whose stride is 0, and these axes."""
         axes = tuple(i for i, n in enumerate(self.shape) if n > 1 and not self.strides[i])
         shape = tuple(1 if i in axes else n for i, n in enumerate(self.shape))
         given = self.strides, self.offset, self.writeable, self.within, self.base
         return lying(shape, self.dtype, *given), axes
 
     def indices(self) -> NDArray[np.intp]:
-        """For each entry the number of its element, in a memory of elements like it."""
+        """Return for each entry the number of its element in the memory."""
         places = np.full(self.shape, self.offset, np.intp)
         for axis, (length, stride) in enumerate(zip(self.shape, self.strides, strict=True)):
             steps = np.arange(length, dtype=np.intp) * stride
@@ -104,16 +106,16 @@ class MemoryView:
 
 
 lying = lru_cache(maxsize=4096)(MemoryView)
-"""Views, each made once: there are few."""
+"""Return a `MemoryView`. Equal views are created once, because a program has few of them."""
 
 
 def whole(shape: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryView:
-    """The view of an array that is all of its memory, in C order."""
+    """Return the view of an array that is its whole memory, in C order."""
     return lying(shape, dtype, _dense(shape, dtype.itemsize), 0, True, shape, dtype)
 
 
 def view_in(memory: Array, array: Array) -> MemoryView:
-    """Return the view that `array` is of `memory`, which contains it."""
+    """Return `array` as a view of `memory`, which contains it."""
     offset = 0 if array is memory or not array.size else pointer(array) - pointer(memory)
     return _view(array, offset, memory)
 
@@ -126,7 +128,7 @@ def _view(array: Array, offset: int, memory: Array) -> MemoryView:
 
 
 def inside(memory: Array, array: Array) -> bool:
-    """Whether all of `array` lies in this memory."""
+    """Return whether a memory contains the whole array."""
     if array.size == 0:
         return True
     low, high = np.lib.array_utils.byte_bounds(array)
@@ -134,7 +136,7 @@ def inside(memory: Array, array: Array) -> bool:
 
 
 def dense_of(array: Array) -> Array | None:
-    """All of the memory an array lies in, in C order; None where it has gaps."""
+    """Return the whole memory that contains an array, in C order, or None if it has gaps."""
     owner = root(array)
     if owner.flags.c_contiguous:
         return owner
@@ -144,19 +146,19 @@ def dense_of(array: Array) -> Array | None:
 
 
 def root(array: Array) -> Array:
-    """The array that owns the memory of this one."""
+    """Return the array that owns the memory of this one."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
 def pointer(array: Array) -> int:
-    """The address of the first entry, in bytes."""
+    """Return the address of the first entry, in bytes."""
     return int(array.__array_interface__["data"][0])
 
 
 def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Strides in C order."""
+    """Return the strides of an array in C order."""
     strides = []
     for length in reversed(shape):
         strides.append(itemsize)
@@ -165,7 +167,7 @@ def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def _overlapping(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
-    """Whether two entries may be the same memory."""
+    """Return whether two entries may be the same memory."""
     if 0 in shape:
         return False
     reach = itemsize
@@ -177,14 +179,14 @@ def _overlapping(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int
 
 
 FLOATS = frozenset((float, np.float64))
-"""Numbers whose cotangents are plain numbers too."""
+"""Types of numbers whose cotangents are plain numbers, too."""
 
 
 class ViewSlot(NamedTuple):
     """The slot for the cotangent of an array, or of a number other than float64.
 
-    Of floats it is their slot alone: a plain int, which is faster. So it is, as the place of a
-    result, of an array that has just been made, and is all of its memory.
+    For a float, the slot alone is used, a plain int, because this is faster. The same is done for
+    the result of an operation that is a new array and its whole memory.
     """
 
     slot: int
@@ -192,14 +194,14 @@ class ViewSlot(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A part of a memory that was written into: its cotangent goes to what was written.
+    """A part of a memory that was written into. Its cotangent becomes that of the written value.
 
     Attributes
     ----------
-    index : an index of the view, with arrays in it; None for all of it
-    mask : the entries of it that were written; None for all
-    first : the memory had no derivative before
-    add : 1 (-1) where something was added to (subtracted from) what was there, which stays
+    index : an index of the view, with arrays in it; None for the whole view
+    mask : the entries of the view that were written; None for all entries
+    first : whether the memory had no derivative before
+    add : 1 if a value was added to the entries, -1 if it was subtracted, 0 if it replaced them
     """
 
     slot: int
@@ -211,9 +213,10 @@ class Written(NamedTuple):
 
 
 class Cotangents:
-    """Cotangents by slot: floats of numbers, buffers of memories, of the same shapes.
+    """Cotangents by slot. That of a number is a float, that of a memory a buffer of its shape.
 
-    A buffer is changed in place only if it is `owned`: made here, and given to nobody.
+    A buffer is changed in place only if it is `owned`: this class created it, and no other object
+    refers to it.
     """
 
     __slots__ = ("by_slot", "owned")
@@ -223,7 +226,7 @@ class Cotangents:
         self.owned: set[int] = set()
 
     def walk(self, nodes: list[tuple[Any, Any, tuple[Any, ...], Any]]) -> None:
-        """Take the cotangents back over all nodes, the last first; each is dropped at once."""
+        """Propagate the cotangents backwards over all nodes, and remove each node immediately."""
         by_slot, pop, add, owned = self.by_slot, nodes.pop, self.add, self.owned
         while nodes:
             out, pull, saved, into = pop()
@@ -237,7 +240,7 @@ class Cotangents:
             try:
                 bars = pull(given, *saved)
             except (ZeroDivisionError, OverflowError):
-                bars = pull(np.float64(given), *saved)  # python's floats raise, those give inf
+                bars = pull(np.float64(given), *saved)  # numpy returns inf where Python raises
             if type(into) is tuple:
                 for place, cotangent in zip(into, bars, strict=True):
                     if type(place) is int and type(cotangent) in FLOATS:
@@ -252,7 +255,10 @@ class Cotangents:
                 add(into, bars)
 
     def add(self, place: Any, cotangent: Any) -> None:
-        """Add to what is gathered there; what was broadcast is summed, what is real made real."""
+        """Add a cotangent to a slot.
+
+        It is summed over axes that were broadcast, and its real part is taken for a real value.
+        """
         if type(place) is int:
             if type(cotangent) is not np.float64:
                 cotangent = np.float64(np.real(np.sum(cotangent)))
@@ -281,7 +287,7 @@ class Cotangents:
                 target += part
 
     def _add_overlapping(self, slot: int, view: MemoryView, part: Array) -> None:
-        """To a view in which several entries are the same memory."""
+        """Add a cotangent to a view in which several entries are the same memory."""
         single, axes = view.folded()
         if axes:
             self.add(ViewSlot(slot, single), part.sum(axis=axes, keepdims=True))
@@ -306,7 +312,7 @@ class Cotangents:
         return -bar if view.sign < 0 else bar
 
     def _take(self, out: Any) -> Any:
-        """The cotangent of a result, which nothing before it has."""
+        """Remove and return the cotangent of a result, because no earlier node has this result."""
         if type(out) is ViewSlot:
             buffer = self.by_slot.pop(out.slot, None)
             self.owned.discard(out.slot)
@@ -319,7 +325,7 @@ class Cotangents:
         return None if all(it is None for it in given) else given
 
     def _overwritten(self, out: Written) -> Any:
-        """The cotangent of what was written; what was there before has none."""
+        """Return the cotangent of the written value. The overwritten entries have none."""
         if out.slot not in self.by_slot:
             return None
         view = out.view
@@ -347,7 +353,7 @@ class Cotangents:
         return -given if view.sign < 0 else given
 
     def _buffer(self, slot: int, view: MemoryView) -> Array:
-        """A buffer that may be changed."""
+        """Return the buffer of a slot, owned, so that it may be changed."""
         buffer: Array
         if slot not in self.by_slot:
             buffer = np.zeros(view.within, view.base)
@@ -361,7 +367,7 @@ class Cotangents:
 
 
 def _once(view: MemoryView, buffer: Array) -> Array:
-    """Read a view whose entries share memory: one of them has the cotangent of all."""
+    """Read a view whose entries share memory: one of these entries has the cotangent of all."""
     single, axes = view.folded()
     bar = np.zeros(view.shape, view.dtype)
     one_each = tuple(slice(1) if axis in axes else slice(None) for axis in range(bar.ndim))
@@ -370,14 +376,14 @@ def _once(view: MemoryView, buffer: Array) -> Array:
 
 
 def _read(view: MemoryView, buffer: Array) -> Array:
-    """A view of a buffer, not to be changed."""
+    """Return a view of a buffer, which must not be changed."""
     if view.exact or buffer.flags.c_contiguous:
         return view.on(buffer)
     return view.on(np.array(buffer, order="C"))
 
 
 def fitted(cotangent: Any, view: MemoryView) -> Array:
-    """A cotangent in the shape and dtype of what it is of."""
+    """Return a cotangent with the shape and dtype of its value."""
     part = np.asarray(cotangent)
     if part.shape == view.shape and part.dtype == view.dtype:
         return part
@@ -397,7 +403,10 @@ def fitted(cotangent: Any, view: MemoryView) -> Array:
 
 
 def _indexed(target: Array, index: Any) -> Any:
-    """Cotangents of values written by an index with arrays in it, where the last one stays."""
+    """Return the cotangent of values that were written by an index with arrays.
+
+    If an entry occurs several times, only the value that was written last has a cotangent.
+    """
     given = target[index]
     if type(index) is np.ndarray and index.dtype == bool:
         target[index] = 0

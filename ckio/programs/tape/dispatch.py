@@ -1,7 +1,7 @@
-"""From numpy to operations: its ufuncs, functions and methods of traced values, and writes.
+"""The ufuncs, functions and methods of numpy for traced values, and writes into arrays.
 
-The value of a write is made as numpy does it; the cotangent of the part that was written goes to
-what was written into it.
+numpy itself performs a write. The cotangent of the changed part of the array becomes the cotangent
+of the value that was written.
 """
 
 import operator
@@ -40,7 +40,7 @@ from ckio.programs.tape.tape import Value
 from ckio.programs.tape.ufuncs import CONSTANT, PULLS, Pull
 
 COMPOSED: dict[Any, Callable[..., Any]] = {}
-"""Functions that are composed of others when they are called with traced arguments."""
+"""Functions that are composed of other functions if an argument is traced."""
 
 _REDUCTIONS: dict[tuple[Any, str], Any] = {
     (np.add, "reduce"): np.sum, (np.multiply, "reduce"): np.prod,
@@ -59,19 +59,19 @@ _PLAIN = frozenset((
     np.array2string, np.lexsort, np.isin, np.linalg.matrix_rank, np.nanargmax, np.nanargmin,
     np.argpartition,
 ))  # fmt: skip
-"""Functions whose results are indices, shapes and truth values: plain."""
+"""Functions whose results are plain, because they are indices, shapes or truth values."""
 
 _CONSTANT = frozenset((
     np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.round, np.around, np.fix,
 ))  # fmt: skip
-"""Functions whose results have no derivative, but may be written into."""
+"""Functions whose results have no derivative, but can be written into."""
 
 _INTO = frozenset((np.put_along_axis, np.put, np.place, np.putmask, np.fill_diagonal))
 """Functions that write into their arguments."""
 
 
 def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Perform a ufunc, or one of its methods, as numpy hands it over."""
+    """Perform a ufunc or one of its methods. The arguments are those of `__array_ufunc__`."""
     out = kwargs.pop("out", (None,))
     if method == "__call__" and all(it is None for it in out):
         return _called(function, inputs, kwargs)
@@ -92,9 +92,14 @@ def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict
 
 
 def _called(function: np.ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A ufunc that makes something new; `c ** x` comes as np.power, which at 2 is another one."""
+    """Perform a ufunc that returns a new value.
+
+    For a number c of numpy, `c ** x` calls np.power, whose values may differ from those of `**`.
+    """
     if kwargs.get("where", True) is not True:
-        raise BadInput(f"np.{function.__name__} with where= needs out=, of traced values")
+        raise BadInput(
+            f"np.{function.__name__} with where= has no derivative without out=; give it out="
+        )
     if function is np.divmod and not kwargs:
         return divided(*inputs)
     if function not in PULLS and function not in CONSTANT:
@@ -121,7 +126,7 @@ def _called_into(
 
 
 def function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Perform a function of numpy, as numpy hands it over."""
+    """Perform a function of numpy. The arguments are those of `__array_function__`."""
     args, kwargs = with_named_out(function, args, kwargs)
     if function in _PLAIN and not traced(kwargs.get("out")):
         return function(*plain(args), **plain(kwargs))
@@ -144,7 +149,7 @@ def function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
 
 
 def _filled(a: Any, fill_value: Any, *args: Any, **kwargs: Any) -> Any:
-    """np.full_like."""
+    """Perform np.full_like."""
     single(fill_value)
     like = fill_value if traced(fill_value) else a
     filled = constant(np.full_like(plain(a), plain(fill_value), *args, **kwargs), like.tape)
@@ -157,7 +162,7 @@ def _filled(a: Any, fill_value: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def inplace(perform: Callable[..., Any], otherwise: Operation, key: np.ufunc) -> Operation:
-    """Return an operator in place: of an array into its memory, of a number another number."""
+    """Return an operator in place. It changes an array, and returns a new number for a number."""
     sign = 1 if key is np.add else -1 if key is np.subtract else 0
 
     def into(*values: Any, out: Any) -> None:
@@ -169,7 +174,7 @@ def inplace(perform: Callable[..., Any], otherwise: Operation, key: np.ufunc) ->
             return otherwise(x, y)
         if not sign or x.place is None:
             return _into_array(into, key, (x, y), x, {})
-        other = None  # what was there stays
+        other = None  # the derivative of the values before remains
         if isinstance(y, Value):
             other = y.place
             if y.tape is not tape:
@@ -187,7 +192,7 @@ def setitem(x: Any, index: Any, value: Any) -> None:
     """Write into a part of an array."""
     cell, tape = x.cell, x.tape
     if cell is None:
-        x.value[plain(index)] = plain(value)  # raises what numpy or python raises
+        x.value[plain(index)] = plain(value)  # raises the error of numpy or Python
         return
     simple = basic(index)
     if not simple:
@@ -205,7 +210,7 @@ def setitem(x: Any, index: Any, value: Any) -> None:
             return
         place = value.place
     if place is not None or cell.slot is not None:
-        part.lies  # noqa: B018, as it is before the memory is another
+        part.lies  # noqa: B018, computed now because the memory may move
     tape.own(cell)
     x.value[index] = value.value if isinstance(value, Value) else value
     _written(part, place, index=safe)
@@ -215,7 +220,7 @@ def _into_array(
     perform: Callable[..., Any], key: np.ufunc, operands: tuple[Any, ...], out: Any,
     kwargs: dict[str, Any],
 ) -> Any:  # fmt: skip
-    """A ufunc whose result is written into a traced array."""
+    """Perform a ufunc whose result is written into a traced array."""
     target, mask = target_of(out), plain(kwargs.get("where"))
     tape = common_tape([target, *(it for it in operands if traced(it))])
     pull, into = _pull_of(key, operands)
@@ -238,7 +243,7 @@ def _into_array(
 
 
 def _pull_of(key: np.ufunc, operands: tuple[Any, ...]) -> tuple[Pull | None, Any]:
-    """Return the pull to those operands that have a derivative, and where they gather theirs."""
+    """Return the pull to the operands that have a derivative, and the slots of their cotangents."""
     if key in CONSTANT:
         return None, None
     left, right, both = PULLS[key]
@@ -253,7 +258,7 @@ def _pull_of(key: np.ufunc, operands: tuple[Any, ...]) -> tuple[Pull | None, Any
 
 
 def _at_entries(function: np.ufunc, x: Any, index: Any, value: Any = None) -> None:
-    """Add to some entries, or subtract from them, some perhaps several times."""
+    """Perform np.add.at or np.subtract.at, in which an entry may occur several times."""
     if function not in (np.add, np.subtract):
         refuse(f"np.{function.__name__}.at")
     tape = target_of(x).tape
@@ -279,7 +284,7 @@ def _place_of(value: Any) -> Any:
 
 
 def _written(part: Any, place: Any, index: Any = None, mask: Any = None) -> None:
-    """Record that entries were copied from `place`, or that they are plain values now."""
+    """Record that entries were copied from `place`, or that they have plain values now."""
     if place is not None:
         part.tape.record(part.tape.written(part, index, mask), same, (), place)
     elif part.cell.slot is not None:
@@ -292,7 +297,7 @@ _FACTS = frozenset((
     *("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides", "is_integer"),
     *("argmax", "argmin", "argsort", "any", "all", "nonzero", "searchsorted"),
 ))  # fmt: skip
-"""Answered by the plain value."""
+"""Attributes that are those of the plain value."""
 
 _METHODS: dict[str, Any] = {
     name: getattr(np, name)
@@ -307,13 +312,13 @@ _VIEWS = {"T": np.transpose, "mT": np.matrix_transpose, "real": np.real, "imag":
 
 
 def attribute(x: Any, name: str) -> Any:
-    """Return what the plain value has under this name, with its derivative."""
+    """Return the attribute of the plain value with this name, with its derivative."""
     value = x.value
     if name in _FACTS or name.startswith("__"):
         if name.startswith("__array_") or name in ("__buffer__", "__reduce__"):
             raise AttributeError(name)
         return getattr(value, name)
-    getattr(value, name)  # raises what it raises without a tape
+    getattr(value, name)  # raises the same error as without a tape
     if name in _VIEWS:
         return call(operator.attrgetter(name), _VIEWS[name], (x,), {})
     if name in _METHODS:
@@ -332,7 +337,7 @@ def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
         if args or kwargs:
             refuse(f"ndarray.{name} with out=", "use np.conj(u, out=w)")
         if not np.iscomplexobj(x.value):
-            return x if x.cell is None else x[...]  # the same memory, as numpy has it
+            return x if x.cell is None else x[...]  # in the same memory, like numpy
         return unary(operator.methodcaller(name), np.conjugate)(x)
     if key is np.round:
         if kwargs.get("out") is not None:
@@ -359,7 +364,10 @@ def _sort(x: Any, axis: int = -1, kind: Any = None) -> None:
 
 def _view(x: Any, *args: Any, **kwargs: Any) -> Any:
     if args or kwargs:
-        raise BadInput("a view of a traced array as another dtype would lose the derivative")
+        raise BadInput(
+            "a view of a traced array as another dtype would lose the derivative; use astype, or"
+            " stop_gradient(x)"
+        )
     return x if x.cell is None else x[...]
 
 
@@ -370,6 +378,6 @@ _OTHERS: dict[str, Callable[..., Any]] = {
 
 def _item(name: str, *args: Any) -> Any:
     raise BadInput(
-        f".{name}() would lose the derivative of a traced value: index it, u[k], or say "
-        "stop_gradient(x) if it is to have none"
+        f".{name}() would lose the derivative of a traced value; index it, u[k], or use "
+        "stop_gradient(x) if it must have none"
     )

@@ -1,8 +1,8 @@
-"""Functions whose derivative is that of other functions of numpy which give the same values.
+"""Functions of numpy whose derivatives are those of equivalent simpler functions.
 
-The value comes from the function itself. On the way back the equivalent is done on a small tape of
-its own, from the arguments. At the end are functions that give several arrays, each of which is
-that of a simpler function: these are composed from the start.
+numpy's own function computes the value. In the reverse sweep, the equivalent is computed from the
+arguments on a small tape of its own, and this tape is reversed. The last functions of this module
+return several arrays. They are composed of simpler functions already in the forward sweep.
 """
 
 # ruff: noqa: PLR0917 - rules have the signatures of numpy's functions
@@ -20,17 +20,17 @@ from ckio.programs.tape.tape import Tape
 
 
 def _equivalent(function: Callable[..., Any], check: Callable[..., None] | None = None) -> Rule:
-    """Return the rule of a function that gives the same as this one.
+    """Return the rule of a function that returns the same as this one.
 
-    It is asked first by `check` whether it knows these arguments.
+    `check` raises BadInput first if the equivalent does not support the arguments.
     """
 
     def rule(call: NumpyCall) -> Pulled:
         if any(len(path) > 1 for path in call.paths):
-            raise BadInput("a list of traced values would lose their derivatives: use np.stack")
+            raise BadInput("a list of traced values would lose their derivatives; use np.stack")
         if check is not None:
             if any(path not in ((0,), ("x",), ("a",), ("weights",), (2,)) for path in call.paths):
-                raise refused("an argument that is no array here")
+                raise refused("a traced option of a function of arrays")
             check(*call.args, **call.kwargs)
         return _pull, (function, call.paths, call.args, call.kwargs)
 
@@ -70,7 +70,7 @@ def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 
 def _gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Along one axis."""
+    """Return the gradient along one axis."""
     h: Any = _arrays(spacing[0])[0] if spacing else 1.0
     h = np.float64(h) if isinstance(h, int | float) and not hasattr(h, "value") else h
     axis = 0 if axis is None else axis
@@ -145,7 +145,7 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 
 def _arrays(*values: Any) -> Any:
-    """Return the values with arrays for lists."""
+    """Return the values with lists and tuples replaced by arrays."""
     return tuple(np.array(it) if type(it) in (list, tuple) else it for it in values)
 
 
@@ -167,7 +167,7 @@ def _outer(a: Any, b: Any, out: Any = None) -> Any:
 
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
-    """At 0 the derivative is 0."""
+    """Return the norm. Its derivative at 0 is 0."""
     flat = axis is None and (ord is None or np.ndim(x) == 1)
     matrix = not flat and (np.ndim(x) == 2 if axis is None else isinstance(axis, tuple))
     if ord in (None, "fro") or (ord == 2 and not matrix):
@@ -198,7 +198,7 @@ def _norm_known(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = Fals
 
 
 def _sinc(x: Any) -> Any:
-    """By its series where it is nearly flat."""
+    """Return sinc(x). For small x it is computed by its series."""
     small = np.abs(x) < 1e-3
     y = np.pi * np.where(small, 0.5, x)
     z = (np.pi * x) ** 2
@@ -216,7 +216,7 @@ def _polyval(p: Any, x: Any) -> Any:
 def _interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Any:
-    """At a node the slope is that of the piece to its right."""
+    """Return the interpolation. At a node its slope is that of the interval to the right."""
     xp = xp if hasattr(xp, "value") else np.asarray(xp, float)
     plain_x = getattr(x, "value", x)
     piece = np.clip(np.searchsorted(xp, plain_x, side="right") - 1, 0, len(xp) - 2)
@@ -297,7 +297,7 @@ def _copy(call: NumpyCall) -> Pulled:
 
 
 def _plain_diff(call: NumpyCall) -> Pulled:
-    """np.diff, in less time than by its equivalent where nothing is put before or behind."""
+    """Apply a rule for np.diff without prepend and append that is faster than the equivalent."""
     if len(call.args) > 3 or call.kwargs.keys() - {"n", "axis"}:
         return _equivalent(_diff)(call)
     return _differences, (np.shape(call.argument(0, "a")), call.argument(1, "n", 1),
@@ -320,7 +320,7 @@ RULES.update({np.copy: _copy, np.diff: _plain_diff})
 
 
 def _gradients(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Along each axis by itself."""
+    """Return the gradients along each axis."""
     ndim = np.ndim(plain(f))
     axes = range(ndim) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     one = isinstance(axis, int) or len(axes) == 1
@@ -336,7 +336,7 @@ def _gradients(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> 
 
 
 def _along(f: Any, *spacing: Any, axis: int, edge_order: int) -> Any:
-    """np.gradient along one axis."""
+    """Return np.gradient along one axis."""
     named = {"axis": axis, "edge_order": edge_order}
     return call(np.gradient, np.gradient, (f, *spacing), named)
 

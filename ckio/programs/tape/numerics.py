@@ -1,7 +1,7 @@
-"""Rules by the names of arguments: sums, products and extremes along axes, and linear algebra.
+"""Rules of reductions along axes, of linear algebra, and of Fourier transforms.
 
-For example, of y = sum(x, axis=0) and x of shape (2, 3), the cotangent of y, of shape (3,), is that
-of each of the two rows of x: it is spread to shape (2, 3). Of y = a @ b, that of a is ybar @ b.T.
+For example, let y = sum(x, axis=0) for x of shape (2, 3). The cotangent of each row of x is that of
+y, so ybar is broadcast from shape (3,) to shape (2, 3). For y = a @ b, abar = ybar @ b.T.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ def _count(shape: tuple[int, ...], axis: Any) -> int:
 
 
 def _spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: Any) -> Any:
-    """Return the cotangent of a reduced array, for each entry that was reduced."""
+    """Broadcast the cotangent of a reduced array to the shape before the reduction."""
     g = np.asarray(g)
     if axis is not None and (keepdims is _NOTHING or not keepdims):
         g = np.expand_dims(g, _axes(shape, axis)) if shape else g
@@ -45,7 +45,7 @@ def _spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: Any) -> Any:
 
 
 def _all(what: str, **others: Any) -> None:
-    """Refuse a reduction of some entries only, or that begins with a value."""
+    """Refuse a reduction with `where`, or with `initial`."""
     if any(it is not _NOTHING and it is not True for it in others.values()):
         raise refused(what)
 
@@ -70,7 +70,7 @@ def _mean(
 
 
 def _varying(name: str, root: bool) -> Any:
-    """Return the rule of the variance, or of its square root, which has the derivative 0 at 0."""
+    """Return the rule of the variance, or of its square root, whose derivative at 0 is 0."""
 
     def rule(
         result: Any, a: Any, *, axis: Any = None, ddof: Any = 0, keepdims: Any = _NOTHING,
@@ -127,7 +127,7 @@ def _prod(
 
 
 def _others(a: Array) -> Array:
-    """Return for each entry of the last axis the product of all the others there."""
+    """Return for each entry the product of all other entries along the last axis."""
     before, after = np.ones_like(a), np.ones_like(a)
     np.cumprod(a[..., :-1], axis=-1, out=before[..., 1:])
     np.cumprod(a[..., :0:-1], axis=-1, out=after[..., -2::-1])
@@ -156,7 +156,7 @@ def _cumprod(result: Any, a: Any, *, axis: Any = None, **_: Any) -> Parts:
 
 
 def _running(result: Any, a: Any, *, axis: Any = 0, **_: Any) -> Parts:
-    """The derivative goes to the latest of equal entries so far."""
+    """Return the rule of a running extremum. Of equal entries, the last one has the derivative."""
     axis = 0 if axis is None else axis
 
     def pull(g: Any, a: Any, r: Any) -> Any:
@@ -223,7 +223,7 @@ def _turned(a: Any) -> Any:
 
 
 def _left(g: Any, b: Any, ndim: int) -> Any:
-    """The cotangent of a, of `ndim` dimensions, in a @ b."""
+    """Return the cotangent of a in a @ b, where a has `ndim` dimensions."""
     if b.ndim == 1:
         return np.asarray(g)[..., None] * b
     if ndim == 1:
@@ -232,7 +232,7 @@ def _left(g: Any, b: Any, ndim: int) -> Any:
 
 
 def _right(g: Any, a: Any, ndim: int) -> Any:
-    """The cotangent of b in a @ b."""
+    """Return the cotangent of b in a @ b, where b has `ndim` dimensions."""
     if a.ndim == 1:
         return g * a if ndim == 1 else a[:, None] * np.asarray(g)[..., None, :]
     if ndim == 1:
@@ -246,7 +246,7 @@ def _matmul(result: Any, a: Any, b: Any) -> Parts:
 
 
 def _letters(subscripts: str, shapes: list[tuple[int, ...]]) -> tuple[list[str], str]:
-    """Subscripts of each operand and of the result, written out, without dots and spaces."""
+    """Return the subscripts of each operand and of the result, without ellipses and spaces."""
     subscripts = subscripts.replace(" ", "")
     inputs, arrow, output = subscripts.partition("->")
     terms = inputs.split(",")
@@ -346,7 +346,7 @@ def _logdet(result: Any, a: Any) -> Parts:
 
 
 def _cholesky(result: Any, a: Any, *, upper: bool = False) -> Parts:
-    """By the lower triangle, which alone is read."""
+    """Return the rule of the lower triangle, because NumPy reads no other entries."""
     if upper or np.iscomplexobj(a):
         raise refused("np.linalg.cholesky with upper=True, or of a complex matrix,")
 
@@ -364,7 +364,7 @@ def _cholesky(result: Any, a: Any, *, upper: bool = False) -> Parts:
 
 
 def _cropped(g: Array, length: int, axis: int) -> Array:
-    """The first entries along an axis, or zeros behind them."""
+    """Return the first `length` entries along an axis, with zeros appended if there are fewer."""
     have = g.shape[axis]
     if have > length:
         return g[(slice(None),) * (axis % g.ndim) + (slice(length),)]
@@ -374,7 +374,10 @@ def _cropped(g: Array, length: int, axis: int) -> Array:
 
 
 def _transforms(transform: Any, default: Any) -> Any:
-    """Fft and ifft, along one axis or several, are symmetric matrices, behind zeros or a cut."""
+    """Return the rule of a Fourier transform along some axes.
+
+    A transform is a symmetric matrix, applied after zeros are appended or entries are removed.
+    """
 
     def rule(
         result: Any, a: Any, *, s: Any = None, axes: Any = default, axis: Any = None,

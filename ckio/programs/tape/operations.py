@@ -1,4 +1,4 @@
-"""Operations on traced values: done on the plain ones, then recorded on their tape."""
+"""Operations on traced values. They are performed on plain values and recorded on the tape."""
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,25 +15,25 @@ from ckio.programs.tape.ufuncs import CONSTANT, PULLS
 Operation = Callable[..., Any]
 
 NUMBERS = frozenset((int, float, complex, np.float64))
-"""Constants that need not be copied."""
+"""Types of constants that need not be copied."""
 
 _INDEX = (int, np.integer, slice, type(None), type(Ellipsis))
-"""Functions that return views."""
+"""Types of indices with which NumPy returns views."""
 
 _ATOMS = frozenset((int, float, bool, str, type(None)))
-"""Types of values that hold no others."""
+"""Types of values that contain no other values."""
 
 
-# Arguments: which of them are traced, and what they are without
+# Arguments, traced and plain
 
 
 def traced(value: Any) -> bool:
-    """Whether this is a traced value; its class says otherwise on purpose."""
+    """Return whether this is a traced value. `__class__` is that of the plain value instead."""
     return isinstance(value, Value)
 
 
 def plain(value: Any) -> Any:
-    """Return a value with plain values for traced ones, in lists, tuples and dicts too."""
+    """Return a value with traced values replaced by plain ones, also in lists, tuples and dicts."""
     if traced(value):
         return value.value
     if type(value) in (list, tuple):
@@ -46,7 +46,7 @@ def plain(value: Any) -> Any:
 
 
 def refuse(name: str, instead: str = "") -> NoReturn:
-    """Say that there is no rule."""
+    """Raise BadInput, because there is no rule for the derivative of `name`."""
     raise BadInput(
         f"{name} has no rule for derivatives; "
         + (instead or "wrap it by primitive(vjp=...), or give it stop_gradient(x)")
@@ -54,7 +54,7 @@ def refuse(name: str, instead: str = "") -> NoReturn:
 
 
 def leaves_of(tree: Any) -> Iterator[Any]:
-    """Return the traced values in arguments."""
+    """Yield the traced values in arguments."""
     if traced(tree):
         yield tree
     elif type(tree) in (list, tuple):
@@ -65,9 +65,10 @@ def leaves_of(tree: Any) -> Iterator[Any]:
 
 
 def _opened(it: Any, path: Path, leaves: list[tuple[Path, Any]], arrays: list[Array]) -> Any:
-    """Return a plain argument; traced values, with their paths, and arrays are put into the lists.
+    """Return an argument with plain values, and append traced values and arrays to the lists.
 
-    It is no closure, as the cycle in one would keep tapes alive until the next garbage collection.
+    This is not a closure, because a recursive closure is a reference cycle, which would keep tapes
+    alive until the next garbage collection.
     """
     kind = type(it)
     if kind in _ATOMS:
@@ -87,7 +88,7 @@ def _opened(it: Any, path: Path, leaves: list[tuple[Path, Any]], arrays: list[Ar
 
 
 def _settled(tape: Any, saved: Any, foreign: set[int]) -> Any:
-    """Return what a node saves, with copies of the arrays that anybody may write into."""
+    """Return the values that a node saves, with copies of arrays that the program may change."""
     if isinstance(saved, np.ndarray):
         return tape.safe(saved) if id(root(saved)) in foreign else saved
     if type(saved) in (list, tuple):
@@ -98,7 +99,7 @@ def _settled(tape: Any, saved: Any, foreign: set[int]) -> Any:
 
 
 def basic(index: Any) -> bool:
-    """Whether numpy makes a view by this index."""
+    """Return whether numpy returns a view for this index."""
     if type(index) is slice or type(index) is int:
         return True
     kinds = index if type(index) is tuple else (index,)
@@ -106,7 +107,7 @@ def basic(index: Any) -> bool:
 
 
 def viewing_index(index: Any) -> tuple[Any, ...]:
-    """Return an index that gives an array, of no dimensions perhaps, rather than a number."""
+    """Return an index that selects the same, but returns an array of shape () for a number."""
     if type(index) is slice:
         return index, ...
     index = index if type(index) is tuple else (index,)
@@ -114,7 +115,7 @@ def viewing_index(index: Any) -> tuple[Any, ...]:
 
 
 def fixed_index(tape: Any, index: Any) -> Any:
-    """Return an index that stays as it is."""
+    """Return an index that the program cannot change."""
     if isinstance(index, list):
         return np.array(index)
     if type(index) is tuple:
@@ -130,7 +131,7 @@ def as_array(value: Any) -> Any:
 def with_named_out(
     function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments of which `out`, if it is given, is given by name."""
+    """Return the arguments, with `out` as a keyword argument if it is given."""
     names = positional(function)
     position = names.index("out") if "out" in names else len(args)
     if len(args) <= position:
@@ -140,48 +141,50 @@ def with_named_out(
 
 
 def single(value: Any) -> Any:
-    """Return a value to be written; derivatives of traced ones in a list would be lost."""
+    """Return a value to write. Raise BadInput for a list of traced values."""
     if not traced(value) and any(True for _ in leaves_of(value)):
-        raise BadInput("a list of traced values would lose their derivatives: use np.stack")
+        raise BadInput("a list of traced values would lose their derivatives; use np.stack")
     return value
 
 
 def common_tape(values: Sequence[Any]) -> Any:
-    """Return the tape of these values, of which there is one."""
+    """Return the tape of these values. Raise BadInput if they are on different tapes."""
     tape = values[0].tape
     for it in values:
         if it.tape is not tape:
-            raise BadInput("values of two tapes meet; use stop_gradient(x) on those of one")
+            raise BadInput(
+                "an operation has values of two tapes; use stop_gradient(x) for those of one tape"
+            )
     return tape
 
 
 def target_of(out: Any) -> Any:
-    """Return what is written into, if it can hold derivatives."""
+    """Return the target of a write. Raise BadInput if it cannot have a derivative."""
     if not traced(out) or out.cell is None:
         raise BadInput(
-            "a plain array cannot take traced values: make it by np.zeros_like(u), or within a "
-            "@program, or write stop_gradient(x)"
+            "traced values cannot be written into a plain array; create the array by"
+            " np.zeros_like(u), or within a @program, or write stop_gradient(x)"
         )
     return out
 
 
 def differentiable(result: Any) -> bool:
-    """Whether a result can have a derivative."""
+    """Return whether a result can have a derivative."""
     if type(result) is np.ndarray:
         return result.dtype.kind in "fc"
     return isinstance(result, float | complex | np.inexact)
 
 
 def same(g: Any) -> Any:
-    """Return the cotangent: the pull of what leaves entries as they are."""
+    """Return the cotangent. This is the pull of an operation that copies entries."""
     return g
 
 
-# Ufuncs, and the operators of python that do the same
+# Ufuncs, and the equivalent operators of Python
 
 
 def unary(perform: Callable[..., Any], key: np.ufunc) -> Operation:
-    """Return a ufunc of one operand, or an operator that does the same, for a traced one."""
+    """Return a ufunc of one operand, or the equivalent operator, for a traced operand."""
     if key is np.sign:
         return _sign
     pull = None if key in CONSTANT else PULLS[key][0]
@@ -190,7 +193,7 @@ def unary(perform: Callable[..., Any], key: np.ufunc) -> Operation:
     take, save = pull.pull, pull.save
 
     def operation(x: Any) -> Any:
-        if x.cell is None:  # a number: the same in fewer steps
+        if x.cell is None:  # a shorter path for numbers
             value = x.held
             result = perform(value)
             if type(result) in FLOATS:
@@ -212,7 +215,7 @@ def _sign(x: Any) -> Any:
 
 
 def binary(perform: Callable[..., Any], key: np.ufunc) -> Operation:
-    """Return a ufunc of two operands, or such an operator, where one of them at least is traced."""
+    """Return a ufunc of two operands, or the equivalent operator, if one or both are traced."""
     if key in CONSTANT:
         return lambda x, y: constant(
             perform(plain(x), plain(y)), common_tape([it for it in (x, y) if traced(it)])
@@ -225,7 +228,7 @@ def binary(perform: Callable[..., Any], key: np.ufunc) -> Operation:
         chosen: Any
         into: Any
         if isinstance(x, Value):
-            if x.cell is None:  # numbers: the same in fewer steps
+            if x.cell is None:  # a shorter path for numbers
                 a, kind = x.held, type(y)
                 if kind in NUMBERS and save is not None:
                     result = perform(a, y)
@@ -264,7 +267,7 @@ def binary(perform: Callable[..., Any], key: np.ufunc) -> Operation:
 
 
 def operation(perform: Callable[..., Any], key: np.ufunc) -> Operation:
-    """Return a ufunc, or such an operator, of as many operands as it has."""
+    """Return a ufunc of one or two operands, or the equivalent operator, for traced operands."""
     return unary(perform, key) if key.nin == 1 else binary(perform, key)
 
 
@@ -274,7 +277,7 @@ OPERATIONS: dict[np.ufunc, Operation] = {
 
 
 def divided(x: Any, y: Any) -> Any:
-    """Return the quotient, of which the derivative is zero, and the remainder."""
+    """Return the quotient, whose derivative is zero, and the remainder."""
     first = x if traced(x) else y
     quotient = constant(divmod(plain(x), plain(y))[0], first.tape)
     return quotient, _modulo(x, y)
@@ -289,7 +292,7 @@ _modulo = binary(lambda a, b: divmod(a, b)[1], np.remainder)
 def call(
     perform: Callable[..., Any], key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Perform a function, whose derivative is by the rule known for `key`."""
+    """Perform a function, and record it with the rule of `key`. Raise BadInput without a rule."""
     out = kwargs.pop("out", None)
     if out is not None:
         out = out[0] if isinstance(out, tuple) else out
@@ -327,7 +330,7 @@ def call(
 
 
 def _several(tape: Any, key: Any, performed: NumpyCall, into: tuple[Any, ...]) -> Any:
-    """Return several results, each recorded by itself."""
+    """Return several results. Each is recorded as a separate operation."""
     if key not in SEVERAL:
         refuse(f"{name_of(key)} with several results")
     result, items = performed.result, []
@@ -341,7 +344,7 @@ def _several(tape: Any, key: Any, performed: NumpyCall, into: tuple[Any, ...]) -
 
 
 def _shared(result: Any, leaves: list[Any]) -> Any:
-    """Return results that lie in the memory of an operand; None if they do not."""
+    """Return results that are views of an operand's memory, or None if they are not."""
     if isinstance(result, list | tuple) and result:
         items = [_shared(item, leaves) for item in result]
         return None if any(it is None for it in items) else type(result)(items)
@@ -354,7 +357,7 @@ def _shared(result: Any, leaves: list[Any]) -> Any:
 
 
 def constant(result: Any, tape: Any) -> Any:
-    """Return a result without a derivative: float arrays can be written into, others are plain."""
+    """Return a result without a derivative. Float arrays are traced, for writes into them."""
     if type(result) is np.ndarray:
         if result.dtype.kind in "fc":
             return tape.result(result, None)
@@ -368,7 +371,7 @@ def constant(result: Any, tape: Any) -> Any:
 
 
 def getitem(x: Any, index: Any) -> Any:
-    """Return a part of an array: in the same memory where numpy has it there."""
+    """Return a part of an array. It is in the same memory if numpy returns a view."""
     cell = x.cell
     if cell is None:
         return call(operator.getitem, operator.getitem, (x, plain(index)), {})

@@ -1,7 +1,7 @@
 """`Traced` values, whose operations a tape records, and functions with their own adjoints.
 
-`build` makes arrays of traced numbers, `primitive` gives a function an adjoint that is written by
-hand, and `stop_gradient` removes a derivative.
+`build` makes arrays from traced numbers, `primitive` gives a function an adjoint of the user's, and
+`stop_gradient` removes a derivative.
 """
 
 import math
@@ -28,16 +28,16 @@ class Traced(Value):
 
     Attributes
     ----------
-    value : the plain number or array; an array is not to be written into
+    value : the plain number or array; an array must not be changed
     """
 
     __slots__ = ()
 
-    @property  # type: ignore[misc]  # so that isinstance goes the same way as without a tape
+    @property  # type: ignore[misc]  # so that isinstance returns the same as without a tape
     def __class__(self) -> Any:
         return type(self.held)
 
-    # What numpy asks for.
+    # Methods that numpy and Python call.
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method == "__call__" and not kwargs and ufunc is not np.power:
@@ -51,9 +51,9 @@ class Traced(Value):
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise BadInput(
-            "a traced value would lose its derivative as a plain array: use np.stack to build, "
-            "write into one made by np.zeros_like(u) or within a @program, "
-            "or say stop_gradient(x)"
+            "a traced value would lose its derivative as a plain array; build arrays by np.stack, "
+            "or write into an array that np.zeros_like(u) or a @program created, "
+            "or use stop_gradient(x)"
         )
 
     def __index__(self) -> NoReturn:
@@ -82,7 +82,7 @@ class Traced(Value):
         dispatch.setitem(self, index, value)
 
     def __iter__(self) -> Iterator[Any]:
-        iter(self.value)  # raises where the plain value cannot be iterated over
+        iter(self.value)  # raises if the plain value cannot be iterated over
         return (self[i] for i in range(len(self.value)))
 
     def __copy__(self) -> Any:
@@ -96,7 +96,7 @@ class Traced(Value):
 
     @property
     def real(self) -> Any:
-        """The real part, of an array in the same memory."""
+        """The real part. That of an array is in the same memory."""
         return dispatch.attribute(self, "real")
 
     @real.setter
@@ -105,7 +105,7 @@ class Traced(Value):
 
     @property
     def imag(self) -> Any:
-        """The imaginary part, of an array in the same memory."""
+        """The imaginary part. That of an array is in the same memory."""
         return dispatch.attribute(self, "imag")
 
     @imag.setter
@@ -130,8 +130,8 @@ class Traced(Value):
 
 
 def _loses(how: str, instead: str) -> BadInput:
-    return BadInput(f"{how} would lose the derivative of a traced value: {instead}, "
-                    "or say stop_gradient(x) if it is to have none")  # fmt: skip
+    return BadInput(f"{how} would lose the derivative of a traced value; {instead}, "
+                    "or use stop_gradient(x) if it must have none")  # fmt: skip
 
 
 def _losing(how: str, instead: str) -> Callable[..., NoReturn]:
@@ -188,10 +188,10 @@ Tape.kind = Traced
 
 
 def build(lift: Callable[[Any], Any], function: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """Call a function that builds an array of traced values, where NumPy would ask for plain ones.
+    """Call a function that may build an array from traced values, which NumPy itself cannot do.
 
-    It builds one of their values, and then they are written into it. Any other call is built as it
-    is.
+    The function builds an array of the plain values, and the traced values are then written into
+    it. Any other call is performed without a change.
     """
     place: tuple[Any, ...]
     if function is np.full and len(args) > 1 and type(args[1]) is Traced:
@@ -213,7 +213,7 @@ def build(lift: Callable[[Any], Any], function: Any, /, *args: Any, **kwargs: An
 
 
 def _parts(parts: Any, place: tuple[int, ...]) -> Iterator[tuple[Any, Traced]]:
-    """Each traced value, and where it comes to lie."""
+    """Yield the index in the array and the value of each traced part."""
     if type(parts) is Traced:
         yield place, parts
     elif isinstance(parts, list | tuple):
@@ -240,10 +240,11 @@ def primitive(*, vjp: Callable[..., Callable[..., Any]]) -> Callable[[F], F]:
 
     Parameters
     ----------
-    vjp : vjp(result, *args, **kwargs) -> pullback
-        `pullback(cotangent)` returns a tuple with one cotangent for each positional argument, or
-        None for an argument without a derivative. For a single argument it may return the cotangent
-        itself. If the function returns a tuple, `cotangent` is a tuple.
+    vjp : callable
+        `vjp(result, *args, **kwargs)` returns a function `pullback`. `pullback(cotangent)` returns
+        a tuple with one cotangent for each positional argument, or None for an argument without a
+        derivative. For a single argument it may return the cotangent itself. If the function
+        returns a tuple, `cotangent` is a tuple.
 
     Returns
     -------
@@ -281,8 +282,8 @@ def primitive(*, vjp: Callable[..., Callable[..., Any]]) -> Callable[[F], F]:
 
 def _nested(function: Any) -> str:
     return (
-        f"{function.__name__} takes traced values as positional arguments only, "
-        "not by keyword nor in lists, tuples and dicts"
+        f"{function.__name__} accepts traced values only as positional arguments, not as keyword "
+        "arguments and not in lists, tuples and dicts; pass each as a positional argument"
     )
 
 
@@ -322,7 +323,7 @@ def _call(function: Any, vjp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def _own(result: Any, values: list[Any]) -> Any:
-    """Return a result in memory of its own."""
+    """Return a result in memory of its own. Copy it if it shares memory with an argument."""
     if isinstance(result, np.ndarray) and any(
         isinstance(it, np.ndarray) and np.may_share_memory(result, it) for it in values
     ):
@@ -331,7 +332,7 @@ def _own(result: Any, values: list[Any]) -> Any:
 
 
 def _checked(name: str, bars: Any, values: list[Any], wanted: list[int]) -> tuple[Any, ...]:
-    """Return the wanted ones of the cotangents that a pullback returned."""
+    """Return the cotangents of the arguments `wanted`. Raise BadInput if one does not fit."""
     if len(values) == 1 and not isinstance(bars, tuple | list):
         bars = (bars,)
     if not isinstance(bars, tuple | list) or len(bars) != len(values):
@@ -342,7 +343,7 @@ def _checked(name: str, bars: Any, values: list[Any], wanted: list[int]) -> tupl
     for i in wanted:
         if bars[i] is not None and np.shape(bars[i]) != np.shape(values[i]):
             raise BadInput(
-                f"the pullback of {name} returned a cotangent of shape "
-                f"{np.shape(bars[i])} for argument {i}, of shape {np.shape(values[i])}"
+                f"the pullback of {name} returned a cotangent of shape {np.shape(bars[i])} for "
+                f"argument {i} of shape {np.shape(values[i])}; it must return the same shape"
             )
     return tuple(bars[i] for i in wanted)

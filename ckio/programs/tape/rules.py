@@ -1,9 +1,10 @@
-"""Rules of derivatives, by function of numpy, and those of functions that only move entries.
+"""Rules of derivatives by function of numpy, and the rules of functions that only move entries.
 
-A rule takes a call that was performed and returns (pull, saved): `pull(g, *saved)` gives one
-cotangent for each argument that has a derivative, from that of the result; it may have the shape
-that the argument has after broadcasting. `RULES` has a rule for each function: those of functions
-that move entries are here, and others are added by `numerics` and `equivalents`.
+A rule receives a call that was performed and returns (pull, saved). `pull(g, *saved)` returns a
+tuple with one cotangent for each argument that has a derivative, from the cotangent g of the
+result. A cotangent may have the shape that its argument has after broadcasting. `RULES` has a rule
+for each function. Functions that move entries are in this module, and `numerics` and `equivalents`
+add the others.
 """
 
 import inspect
@@ -23,7 +24,7 @@ Parts = dict[str, tuple[Any, ...]]
 
 
 class NumpyCall(NamedTuple):
-    """A function that was performed: its result, its arguments, which of them have derivatives."""
+    """A call of a function: its result, its arguments, and the paths to those with a derivative."""
 
     perform: Callable[..., Any]
     result: Any
@@ -41,11 +42,11 @@ Rule = Callable[[NumpyCall], Pulled]
 RULES: Final[dict[Any, Rule]] = {}
 
 SEVERAL: Final[dict[Any, tuple[Rule | None, ...]]] = {}
-"""Of functions with several results a rule for each; None where it is constant."""
+"""The rules of functions with several results, one for each; None if the result is constant."""
 
 
 def add(rules: dict[Any, Callable[..., Parts]], /) -> None:
-    """Add rules that take result and arguments, by name, and return {argument: (pull, *saved)}."""
+    """Add rules that return {argument: (pull, *saved)} from the result and the named arguments."""
     for function, rule in rules.items():
         RULES[function] = by_name(rule, name_of(function), positional(function))
 
@@ -55,7 +56,7 @@ def positional(function: Any) -> tuple[str, ...]:
     """Return the names of the arguments of a function that may be given by position."""
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # of a few that are not written in Python
+    except (TypeError, ValueError):  # a few functions in C have no signature
         return {"dot": ("a", "b", "out"), "concatenate": ("arrays", "axis", "out")}.get(
             getattr(function, "__name__", ""), ()
         )
@@ -64,7 +65,7 @@ def positional(function: Any) -> tuple[str, ...]:
 
 
 def by_name(rule: Callable[..., Parts], name: str, names: tuple[str, ...]) -> Rule:
-    """Return such a rule as one that takes a call; the names are of the function's arguments."""
+    """Return a rule with named arguments as a rule of calls; `names` are all its arguments."""
 
     def full(call: NumpyCall) -> Pulled:
         parts = rule(call.result, **dict(zip(names, call.args, strict=False)), **call.kwargs)
@@ -73,8 +74,8 @@ def by_name(rule: Callable[..., Parts], name: str, names: tuple[str, ...]) -> Ru
             argument = names[path[0]] if isinstance(path[0], int) else path[0]
             if argument not in parts or len(path) > 1:
                 raise BadInput(
-                    f"{name} has no rule for the derivative in {argument!r}: wrap it by "
-                    "primitive(vjp=...), or give it stop_gradient(x)"
+                    f"{name} has no rule for the derivative with respect to {argument!r}; wrap it "
+                    "by primitive(vjp=...), or give it stop_gradient(x)"
                 )
             wanted.append(parts[argument])
         return _each, tuple(wanted)
@@ -87,12 +88,12 @@ def _each(g: Any, *parts: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def refused(what: str) -> BadInput:
-    """Return the error for arguments that no rule is for."""
+    """Return the error for a call that has no rule."""
     return BadInput(f"{what} has no rule for derivatives; wrap it by primitive(vjp=...)")
 
 
 def name_of(function: Any) -> str:
-    """Return the name of a function, as people write it."""
+    """Return the usual name of a function, for example "np.linalg.solve"."""
     module = getattr(function, "__module__", "") or ""
     name = getattr(function, "__name__", str(function))
     return f"{module.replace('numpy', 'np')}.{name}" if module.startswith("numpy") else name
@@ -109,7 +110,7 @@ def at(path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def replaced(
     values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments with others at these paths."""
+    """Return the arguments with those at the given paths replaced."""
     return (
         tuple(_replaced(values, item, (i,)) for i, item in enumerate(args)),
         {key: _replaced(values, item, (key,)) for key, item in kwargs.items()},
@@ -124,8 +125,8 @@ def _replaced(values: dict[Path, Any], tree: Any, path: Path) -> Any:
     return tree
 
 
-# Functions that move entries: each entry of the result is one of an argument, or constant. Which
-# one is asked of the function itself, done to the numbers of the entries instead of them.
+# Functions that move entries: each entry of the result is an entry of an argument, or constant. To
+# find which one, the function is applied to the numbers of the entries instead of their values.
 
 _NAMES: Final = frozenset(
     [
@@ -158,7 +159,8 @@ def _gather(*positions: int) -> Rule:
         for path in call.paths:
             if path[0] not in positions and path[0] not in _NAMES:
                 raise refused(
-                    f"the derivative in argument {path[0]!r} of a function that moves entries"
+                    f"the derivative with respect to argument {path[0]!r} of a function that moves"
+                    " entries"
                 )
         args, kwargs = call.args, call.kwargs
         named = {key: it for key, it in kwargs.items() if key not in ("dtype", "constant_values")}
@@ -178,7 +180,10 @@ def _gather(*positions: int) -> Rule:
 
 
 def _scatter(g: Any, perform: Any, shapes: Any, dtypes: dict[Path, Any], template: Any) -> Any:
-    """Add the cotangent of each entry where it came from; of each path in `dtypes`, the sums."""
+    """Return the cotangent of the argument at each path in `dtypes`.
+
+    The cotangent of each entry of the result is added to that of the entry from which it came.
+    """
     numbers: dict[Path, Any] = {}
     spans: dict[Path, slice] = {}
     count = 1
@@ -207,7 +212,7 @@ def _paths(tree: Any, path: Path) -> list[Path]:
     """Return the paths of all arrays and numbers in an argument."""
     if type(tree) not in (list, tuple):
         return [path]
-    return [found for n, item in enumerate(tree) for found in _paths(item, (*path, n))]
+    return [inner for n, item in enumerate(tree) for inner in _paths(item, (*path, n))]
 
 
 def _sort(call: NumpyCall) -> Pulled:
@@ -238,12 +243,12 @@ RULES.update({np.append: _gather(0, 1), np.insert: _gather(0, 2), np.sort: _sort
 RULES.update({np.compress: _gather(1), np.extract: _gather(1)})
 
 
-# Of some the way back is as short as the way there, and takes a part of the time of `_gather`.
+# Functions whose pull can be written directly, which is faster than `_gather`.
 
 
 def _roll(call: NumpyCall) -> Pulled:
     if any(path not in ((0,), ("a",)) for path in call.paths):
-        raise refused("np.roll by a shift that has a derivative")
+        raise refused("np.roll with a shift that has a derivative")
 
     def rolled(a: Any, shift: Any, axis: Any = None) -> Pulled:
         axes = axis if axis is None or np.ndim(axis) else (axis,) * np.size(shift)
@@ -267,7 +272,7 @@ def _chosen(g: Any, condition: Any, wanted: list[int]) -> Any:
 
 
 def _joined(function: Callable[..., Any]) -> Rule:
-    """Return the rule of a function that puts arrays behind each other along an axis."""
+    """Return the rule of a function that joins arrays along an axis."""
     name, general = function.__name__, RULES[function]
 
     def rule(call: NumpyCall) -> Pulled:

@@ -1,4 +1,4 @@
-"""The tape: operations as they were done to which memory, and the way back along them."""
+"""The tape: the operations in the order in which they were performed, and the reverse over them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
@@ -23,19 +23,22 @@ from ckio.programs.tape.cells import (
 )
 
 Pull = Callable[..., Any]
-"""From the cotangent of a result, and what was saved, to that of the operand, or of several."""
+"""A function of the cotangent of a result and of saved values.
+
+It returns the cotangent of the operand, or a tuple of those of several operands.
+"""
 
 
 class Value:
-    """A plain number or array on a tape, its memory, and where its cotangent is gathered.
+    """A plain number or array on a tape, with its memory and the slot of its cotangent.
 
-    The operations are those of `operators.Traced`.
+    `operators.Traced` adds the operations.
 
     Attributes
     ----------
-    held : the plain value, which may be out of date: see `value`
-    cell : its memory; None of numbers
-    seen : the memory that `held` lies in
+    held : the plain value; if the memory has moved since, it is out of date, but `value` is not
+    cell : the memory; None for numbers
+    seen : the memory that contains `held`
     """
 
     __slots__ = ("_lies", "_place", "cell", "held", "seen", "tape")
@@ -65,7 +68,7 @@ class Value:
 
     @property
     def lies(self) -> MemoryView:
-        """The view that the array is of its memory: found out when it is asked for."""
+        """The array as a view of its memory. It is computed when it is first needed."""
         if self._lies is None:
             cell, seen = self.cell, self.seen
             assert cell is not None
@@ -74,31 +77,32 @@ class Value:
 
     @property
     def place(self) -> Any:
-        """The slot of its cotangent; None if it has none."""
+        """The slot of its cotangent, or None if it has no derivative."""
         if self._place is None and self.cell is not None and self.cell.slot is not None:
             self._place = ViewSlot(self.cell.slot, self.lies)
         return self._place
 
 
 class _Spent(list[Any]):
-    """The nodes of a tape that was walked back."""
+    """The nodes of a tape that was reversed. No node can be added."""
 
     def append(self, node: Any, /) -> None:
-        raise BadInput("this tape was walked back already; values of it cannot be used further")
+        raise BadInput("this tape was reversed already; use new values on a new tape")
 
 
 class Tape:
-    """Operations on floats and arrays as they are done, for one walk back.
+    """A record of operations on floats and arrays, which can be reversed once.
 
-    A cotangent has the shape and dtype of its value. Of complex z it is such that a real functional
-    changes by Re(sum(cotangent * dz)), as in JAX; nothing is conjugated on the way.
+    A cotangent has the shape and dtype of its value. The cotangent of a complex number z is defined
+    as in JAX: a real functional changes by Re(sum(cotangent * dz)). No number is conjugated.
 
     Attributes
     ----------
     kind : type
-        The class of the values on it: `Traced`, which the module `operators` defines, above.
+        The class of the values on the tape. It is `Traced`, which the higher module `operators`
+        sets.
     nbytes : int
-        Bytes of the arrays that they keep alive, each once.
+        Bytes of all arrays that the operations keep alive. Each array counts once.
     """
 
     kind: ClassVar[type[Value]] = Value
@@ -115,15 +119,21 @@ class Tape:
 
     @property
     def nodes(self) -> int:
-        """Operations that have a derivative, and are not walked back yet."""
+        """The number of operations that have a derivative and are not reversed yet."""
         return len(self._nodes)
 
     def input(self, value: Any, /) -> Value:
-        """A number or an array with a derivative; an array is never written into, but copied."""
+        """Return a number or an array as an input of the tape, with a derivative.
+
+        The given array is never changed, because a write to the input copies it first. Raises
+        BadInput for a value without a derivative.
+        """
         slot = self.slot()
         if isinstance(value, np.ndarray):
             if value.dtype.kind not in "fc":
-                raise BadInput(f"an array of {value.dtype} has no derivative; give it as it is")
+                raise BadInput(
+                    f"an array of {value.dtype} has no derivative; use it without Tape.input"
+                )
             memory = _memory_of(value)
             self._kept[id(root(value))] = root(value)
             return self.kind(self, value, None, Cell(memory, slot, value), view_in(memory, value))
@@ -134,22 +144,25 @@ class Tape:
         return self.number(value, slot)
 
     def view(self, owner: Value, array: Array, /) -> Value:
-        """Another array in the memory of this one, as it was given to `input` or `lift`."""
+        """Return another array in the memory of an input or a lifted array as a traced value."""
         cell = owner.cell
         origin = None if cell is None else cell.origin
         memory = None if origin is None else _memory_of(origin)
         if cell is None or memory is None or not inside(memory, array):
-            raise BadInput("this array does not lie in the memory that was given to Tape.input")
+            raise BadInput(
+                "this array is not in the memory that was given to Tape.input; give a view of it"
+            )
         traced = self.kind(self, array, None, cell, view_in(memory, array))
         if cell.memory is not memory and root(cell.memory) is not root(memory):
             traced.seen = None
         return traced
 
     def lift(self, value: Any, /) -> Any:
-        """Return a value with float arrays as constants of this tape, which can be written into.
+        """Return a value whose float arrays are constants of this tape.
 
-        In tuples, lists and dicts too, of which it makes others where they change; integers,
-        numbers and what is known to the tape stay as they are.
+        Traced values can be written into such an array. Arrays in tuples, lists and dicts are
+        replaced, too, and the structure is copied if one is. Integers, numbers and values on the
+        tape do not change.
         """
         kind = type(value)
         if kind is np.ndarray:
@@ -168,26 +181,31 @@ class Tape:
     def backward(
         self, seeds: Iterable[tuple[Any, ...]], inputs: Sequence[Value], /
     ) -> list[Array | None]:
-        """Cotangents of the inputs from those of results; the tape is spent by it.
+        """Return the cotangents of the inputs from the cotangents of results.
+
+        A tape can be reversed once.
 
         Parameters
         ----------
         seeds : of (traced, cotangent) or (traced, cotangent, memory)
-            The cotangent in the shape of the traced, or of all that was given to `input`; with
-            `memory`, a plain array over the memory of the traced, in the shape of that array.
-        inputs : what `input` returned
+            A traced value and its cotangent, which has the shape of the value or of the whole array
+            that was given to `input`. `memory` is a plain array over the memory of the traced
+            value, whose shape the cotangent then has.
+        inputs : of values
+            Values that `input` returned.
 
         Returns
         -------
-        list of arrays, or None where nothing depends on the input
+        list
+            An array for each input, or None if no result depends on it.
 
         Raises
         ------
         BadInput
-            Where a cotangent has another shape, or the tape was walked before.
+            A cotangent has another shape, or the tape was reversed before.
         """
         if isinstance(self._nodes, _Spent):
-            raise BadInput("this tape was walked back already, and is spent; make another")
+            raise BadInput("this tape was reversed already; make a new tape")
         adjoint = Cotangents()
         for seed in seeds:
             _sow(adjoint, *seed)
@@ -203,21 +221,24 @@ class Tape:
             for it in inputs
         ]
 
-    # The rest is for the modules of the tape.
+    # Methods for the other modules of this package
 
     def slot(self) -> int:
-        """A new place for cotangents."""
+        """Return the number of a new slot for a cotangent."""
         self.slots += 1
         return self.slots
 
     def number(self, value: Any, slot: int) -> Value:
-        """A traced number."""
+        """Return a number with this slot as a traced value."""
         if type(value) in FLOATS:
             return self.kind(self, value, slot)
         return self.kind(self, value, ViewSlot(slot, whole((), np.asarray(value).dtype)))
 
     def result(self, value: Array, slot: int | None) -> Value:
-        """A new array, with memory of its own; the slot is None if it has no derivative."""
+        """Return a new array with memory of its own as a traced value.
+
+        The slot is None if it has no derivative.
+        """
         if value.flags.c_contiguous and value.flags.writeable:
             return self.kind(self, value, None, Cell(value, slot))
         memory = dense_of(value)
@@ -226,22 +247,22 @@ class Tape:
         return self.kind(self, value, None, Cell(memory, slot))
 
     def viewing(self, cell: Cell, array: Array) -> Value:
-        """An array that lies in the memory of this cell, as it is now."""
+        """Return an array in the current memory of a cell as a traced value."""
         return self.kind(self, array, None, cell)
 
     def record(self, out: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> None:
-        """One operation: where the cotangent of its result is, and where those it gives go."""
+        """Record an operation: the slot of its result, its pull, and the slots of its operands."""
         self.keep(saved)
         self._nodes.append((out, pull, saved, into))
 
     def number_noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
-        """A float that is the result of an operation on numbers, recorded."""
+        """Record an operation on numbers, and return its result, a float, as a traced value."""
         self.slots = slot = self.slots + 1
         self._nodes.append((slot, pull, saved, into))
         return self.kind(self, value, slot)
 
     def noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
-        """The result of an operation, recorded."""
+        """Record an operation, and return its result as a traced value."""
         self.slots = slot = self.slots + 1
         out: Any = slot
         kind = type(value)
@@ -262,7 +283,7 @@ class Tape:
         return traced
 
     def keep(self, saved: tuple[Any, ...] | list[Any]) -> None:
-        """See to it that none of these arrays is written into from now on, and count them."""
+        """Keep these arrays unchanged from now on, and count their bytes."""
         for item in saved:
             kind = type(item)
             if kind is np.ndarray:
@@ -276,7 +297,10 @@ class Tape:
                 self.keep(list(item.values()))
 
     def safe(self, value: Any) -> Any:
-        """A plain operand that may be saved: arrays are copied, once while they are unchanged."""
+        """Return a plain operand that a node may save.
+
+        An array is copied, because the program may change it. An unchanged array is copied once.
+        """
         if not isinstance(value, np.ndarray) or id(root(value)) in self._kept:
             return value
         known = self._copies.get(id(value))
@@ -287,12 +311,12 @@ class Tape:
         return copies[key][1]
 
     def own(self, cell: Cell) -> None:
-        """Before a write: memory that a node has saved is left to it, the cell gets a copy."""
+        """Prepare a write: if a node has saved the memory of the cell, the cell gets a copy."""
         if id(root(cell.memory)) in self._kept:
             cell.move()
 
     def written(self, traced: Value, index: Any = None, mask: Any = None, add: int = 0) -> Any:
-        """Return where the cotangent of values written into a traced array is found."""
+        """Return the part of a traced array that is written to, with the slot of its cotangent."""
         cell, view = traced.cell, traced.lies
         assert cell is not None
         first = cell.slot is None
@@ -311,12 +335,12 @@ class Tape:
             return self.result(value.copy(), None)
         traced = self.kind(self, value, None, cell, view_in(_memory_of(value), value))
         if root(cell.memory) is not owner:
-            traced.seen = None  # written into since: its value is that of the cell
+            traced.seen = None  # the cell was written into since, and has the current value
         return traced
 
 
 def _sow(adjoint: Cotangents, traced: Any, cotangent: Any, memory: Array | None = None) -> None:
-    """Begin with this cotangent."""
+    """Add the cotangent of a result."""
     if not isinstance(traced, Value) or traced.place is None:
         return
     cotangent, place = np.asarray(cotangent), traced.place
@@ -328,32 +352,39 @@ def _sow(adjoint: Cotangents, traced: Any, cotangent: Any, memory: Array | None 
         if memory is not None:
             if not inside(cell.memory, memory):
                 raise BadInput(
-                    "the array given with a cotangent is not in the memory of its traced"
+                    "the array given with a cotangent must be in the memory of its traced value"
                 )
             place, shape = ViewSlot(place.slot, view_in(cell.memory, memory)), memory.shape
         elif cotangent.shape != shape and cotangent.shape == all_of.shape:
             place, shape = ViewSlot(place.slot, view_in(_memory_of(all_of), all_of)), all_of.shape
     if cotangent.shape != shape:
-        raise BadInput(f"a cotangent of shape {cotangent.shape} for a value of shape {shape}")
+        raise BadInput(
+            f"a cotangent has shape {cotangent.shape}, its value has shape {shape}; give the"
+            " cotangent the shape of the value"
+        )
     adjoint.add(place, cotangent.copy() if shape else cotangent[()])
 
 
 def _memory_of(value: Array) -> Array:
-    """The memory of an array from outside: of its owner, or all between its first and last byte."""
+    """Return the memory of an array that was not computed on the tape, as one array.
+
+    It is the memory of its owner, or the array itself if that is contiguous.
+    """
     memory = dense_of(value)
     if memory is not None and memory.dtype == value.dtype:
         return memory
     if value.flags.c_contiguous:
         return value
     raise BadInput(
-        f"an array with strides {value.strides} has gaps in its memory; copy it, or give all of it"
+        f"an array with strides {value.strides} has gaps in its memory; give a copy, or the whole"
+        " array"
     )
 
 
 def _identical(copy: Array, value: Array) -> bool:
-    """Whether an array still is what its copy is, to the bit."""
+    """Return whether an array has the same bits as its copy."""
     if copy.shape != value.shape or copy.strides != value.strides:
         return False
     if value.dtype != np.float64 or not value.flags.c_contiguous:
         return copy.tobytes() == value.tobytes()
-    return bool((copy.view(np.int64) == value.view(np.int64)).all())  # in one pass
+    return bool((copy.view(np.int64) == value.view(np.int64)).all())  # faster than tobytes

@@ -1,14 +1,16 @@
-"""Derivatives of ufuncs, and of the operators that are the same.
+"""Derivatives of ufuncs, and of the equivalent operators.
 
-A rule has one pull for each operand: from the cotangent `g` of the result to that of the operand,
-by what its other parameters name: `x` and `y`, the operands, and `r`, the result. Nothing else is
-saved. What was broadcast is summed afterwards, what must be real is made real.
+A rule has one pull for each operand. It returns the cotangent of the operand from the cotangent `g`
+of the result. Its other parameters are the operands `x` and `y` and the result `r`. Only those that
+it names are saved. For example, the pulls of r = x * y are g * y and g * x. The tape then sums a
+cotangent over axes that were broadcast, and takes its real part for a real operand.
 
-At points where there is no derivative: abs, hypot and norms have 0 at 0; of equal operands
-maximum and minimum give half to each; sqrt is infinite at 0, as its derivative is.
+At points without a derivative, a value is defined: abs, hypot and norms have the derivative 0 at 0,
+and maximum and minimum of equal operands have 1/2 for each. The derivative of sqrt at 0 is
+infinite.
 """
 
-# ruff: noqa: PLW0108 - the names of the parameters of a lambda say what is saved
+# ruff: noqa: PLW0108 - the names of the parameters of a lambda define the saved values
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,7 +21,7 @@ Function = Callable[..., Any]
 
 
 class Pull(NamedTuple):
-    """A pull, how what it needs is saved, and the names of that."""
+    """A pull, a function that saves its values, and the names of these values."""
 
     pull: Function
     save: Callable[[Any, Any, Any], tuple[Any, ...]]
@@ -54,7 +56,7 @@ def _modulus(g: Any, x: Any) -> Any:
 
 
 def _share(g: Any, x: Any, y: Any, r: Any) -> Any:
-    """The part of the operand x in a result r that is the larger, or the smaller, of two."""
+    """Return the cotangent of x if the result r is the maximum or the minimum of x and y."""
     mine, other = np.equal(x, r), np.equal(y, r)
     part = np.where(mine & other, 0.5, np.where(mine | other, mine, np.nan))
     return np.where(part == 0, 0, g * part)
@@ -69,7 +71,7 @@ def _logadd(exp: Function) -> Function:
 
 
 def _sided(pull: Function) -> tuple[Function, Function]:
-    """Return this pull and that with the operands exchanged, for ufuncs that are symmetric."""
+    """Return the pulls of a symmetric ufunc: this one, and the one with exchanged operands."""
     if "y" in _names(pull):
         return pull, lambda g, y, x, r: pull(g, y, x, r)
     return pull, lambda g, y, r: pull(g, y, r)
@@ -152,7 +154,7 @@ CONSTANT = frozenset((
     np.isfinite, np.isinf, np.equal, np.not_equal, np.less, np.less_equal, np.greater,
     np.greater_equal, np.logical_and, np.logical_or, np.logical_not, np.logical_xor,
 ))  # fmt: skip
-"""Ufuncs without a derivative: constant but at jumps, or with truth values."""
+"""Ufuncs without a derivative: they are constant except at jumps, or return truth values."""
 
 
 _SAVES: dict[str, Callable[[Any, Any, Any], tuple[Any, ...]]] = {
@@ -166,11 +168,11 @@ _SAVES: dict[str, Callable[[Any, Any, Any], tuple[Any, ...]]] = {
     "xyr": lambda r, x, y: (x, y, r),
     "yxr": lambda r, x, y: (y, x, r),
 }
-"""Functions that save the operands and the result that these letters name, in this order."""
+"""Functions that return the operands and the result with these names, in this order."""
 
 
 def _both(left: Function, right: Function) -> Pull:
-    """Two pulls of one operation as one, which saves what they share once."""
+    """Return one pull for both operands, which saves shared values once."""
     one, two = _names(left), _names(right)
     names = "".join(name for name in "xyr" if name in one + two)
     first, second = [names.index(it) for it in one], [names.index(it) for it in two]
@@ -186,7 +188,7 @@ def _saving(pull: Function) -> Pull:
 
 
 PULLS: dict[np.ufunc, tuple[Pull | None, Pull | None, Pull | None]] = {}
-"""Of each ufunc the pull to its first operand, to its second, and to both at once."""
+"""The pulls of each ufunc: to its first operand, to its second, and to both together."""
 
 for _ufunc, _pulls in _PULLS.items():
     _saved = [_saving(pull) for pull in _pulls]

@@ -1,18 +1,18 @@
-"""Schedules and timelines as text: one action a line, under headers that say what it belongs to.
+"""Schedules and timelines as text: one action a line, after headers that describe them.
 
-    # ckio schedule 1               what this is, and the version of the form
-    # actions 3                     how many lines of actions there are; may be left out
+    # ckio schedule 1               the kind of text, and the version of the format
+    # actions 3                     the number of lines of actions; may be omitted
     # steps 1                       the chain: its steps, then seconds and bytes of each
     # advance 2.0
     # record per step               or, after this, a value for each step, in lines of any length;
-    #: 2.0 2.5                      of restart and adjoint one more, that of x_n and a_n
+    #: 2.0 2.5                      restart and adjoint have one more, that of x_n and a_n
     # ...
-    # handed t                      the kinds of checkpoints that go to memory without a copy
-    # variable zeta 8192            what states are made of, and what steps do to it, where single
+    # handed t                      the kinds of checkpoints that memory takes without a copy
+    # variable zeta 8192            the variables of a state, and what steps do to them, if single
     # ...                           variables are stored: see `text.reader`
-    # stored 0 x 5                  what lies on a level at the start: LEVEL KIND STEP [NAME]
-    # overlap write_behind=1,read_ahead=0     the policy that it is for, where there is one
-    # platform 90ee62d04d6b8ac6     the digest of a platform, and the whole of it as TOML
+    # stored 0 x 5                  a key stored on a level at the start: LEVEL KIND STEP [NAME]
+    # overlap write_behind=1,read_ahead=0     the policy of the schedule, if there is one
+    # platform 90ee62d04d6b8ac6     the digest of a platform, and the whole platform as TOML
     #| format = 1
     #| ...
     ## a comment
@@ -20,15 +20,17 @@
     write t 0 1                     write, read, discard: KIND STEP LEVEL [NAME]
     reverse 0 1
 
-A timeline is the same with `START STOP NBYTES` before each action; a comment in its second line,
-`## predicted` or `## measured`, says which it is. Its transfers follow, as many
-as `# transfers` says: `transfer START STOP NBYTES`, then an access. Floats come back to the last
-bit; a name of anything but letters, digits and `_.-~` is percent-encoded. Version 2 has values for
-each step, version 3 has overlap, version 4 has variables, version 5 has what is handed over; what
-does without them is still written as version 1.
+The text of a timeline has `START STOP NBYTES` before each action. A comment in its second line,
+`## predicted` or `## measured`, gives its origin. Its transfers come after the actions, and
+`# transfers` gives their number. A transfer is `transfer START STOP NBYTES`, then an access. Floats
+are read back to the last bit. In a name, all characters except letters, digits and `_.-~` are
+percent-encoded.
 
-Reading takes memory in proportion to the text, whatever numbers are in it: see the limits in
-`text.reader`.
+Version 2 adds values for each step, version 3 overlap, version 4 variables, and version 5 `handed`.
+A text has the oldest version that is sufficient.
+
+Reading takes memory in proportion to the length of the text, whatever numbers it contains: see the
+limits in `text.reader`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -59,7 +61,7 @@ from ckio.schedule.timeline import Timeline
 __all__ = ["VERSION", "Document", "dump", "dumps", "header_lines", "load", "loads"]
 
 _PER_LINE: Final = 10
-"""Values of single steps that are written on one line."""
+"""The number of values of single steps on one line."""
 
 
 def dumps(
@@ -71,7 +73,17 @@ def dumps(
     overlap: Overlap = NO_OVERLAP,
     origin: str = "",
 ) -> str:
-    """The text of a schedule or, if one is given, of its timeline; `loads` reads it back, equal."""
+    """Return the text of a schedule or, if one is given, of its timeline. `loads` reads it back,
+    equal.
+
+    >>> from ckio.actions import Record, Reverse
+    >>> chain = Chain(steps=1, advance=2.0, record=2.0, reverse=3.0, restart=8, tape=8, adjoint=8)
+    >>> text = dumps(Schedule(chain, [Record(0, 1), Reverse(0, 1)]))
+    >>> print(*text.splitlines()[-2:], sep="; ")
+    record 0 1; reverse 0 1
+    >>> loads(text).schedule.chain == chain
+    True
+    """
     file = StringIO()
     dump(file, schedule, platform, timeline, overlap=overlap, origin=origin)
     return file.getvalue()
@@ -89,16 +101,19 @@ def dump(
 ) -> None:
     """Write the text of a schedule, or of its timeline, line by line.
 
-    `overlap` is the policy of the timeline, or the one that the schedule was made for; `origin`
-    says whether the timeline is "predicted" or "measured". Raises BadInput if the timeline does not
-    begin as the schedule does.
+    `overlap` is the policy of the timeline or of the schedule. `origin` says whether the timeline
+    is "predicted" or "measured". Raises BadInput if the actions of the timeline are not the first
+    actions of the schedule.
     """
     if timeline is None:
         file.writelines(_headers("schedule", schedule, platform, overlap=overlap))
         file.writelines(_lines(schedule.actions))
         return
     if timeline.actions != schedule.actions[: len(timeline)]:
-        raise BadInput("the timeline is of other actions than those of the schedule")
+        raise BadInput(
+            "the timeline has other actions than those of the schedule; give the timeline of this"
+            " schedule"
+        )
     title, *headers = _headers("timeline", schedule, platform, timeline, overlap)
     file.writelines([title, *([f"## {origin}\n"] if origin else []), *headers])
     file.writelines(_timed(timeline))
@@ -108,14 +123,14 @@ def dump(
 def loads(text: str, /, *, source: str = "schedule") -> Document:
     """Read the text of a schedule or of a timeline.
 
-    `source` is named in errors, usually the file. Raises BadInput with the line, what was found
-    there and what is expected.
+    `source` is the name of the text in errors, usually that of a file. Raises BadInput with the
+    line, the text that was found there, and the text that is expected.
     """
     return load(StringIO(text), source=source)
 
 
 def load(lines: Iterable[str], /, *, source: str = "schedule") -> Document:
-    """Read a schedule or a timeline from its lines, an open file say; see `loads`."""
+    """Read a schedule or a timeline from its lines, for example from an open file; see `loads`."""
     return TextReader(iter(lines), source).document()
 
 
@@ -193,7 +208,7 @@ def _quoted(name: str) -> str:
 
 
 def _version(chain: Chain, *, moved: bool) -> int:
-    """The oldest that can say it; `moved` if there is overlap."""
+    """Return the oldest version that is sufficient; `moved` is true if there is overlap."""
     if chain.handed:
         return VERSION
     if chain.variables is not None:

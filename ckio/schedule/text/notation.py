@@ -1,14 +1,14 @@
-"""Schedules in the notation of H-Revolve (Herrmann & Pallez 2020, Tables 3 and 4), in and out.
+"""Read and write schedules in the notation of Herrmann & Pallez (2020), Tables 3 and 4 (H-Revolve).
 
     F_i, F_i->j      forward steps i to j, inclusive          Advance[i, j+1)
-    B_i              backward step i, and the forward step    Record[i, i+1), Reverse[i, i+1)
-                     in it that keeps what it needs
+    B_i              backward step i, with the forward step   Record[i, i+1), Reverse[i, i+1)
+                     that records its tape
     W^k_i, WM_i      write x_i to level k; to memory          Write(x_i, level k); level 0
     R^k_i, RM_i      read it                                  Read(x_i, ...)
     D^k_i, DM_i      discard it                               Discard(x_i, ...)
 
-WD_i, RD_i and DD_i are those of the disk, level 1. A chain of size l there has l forward and l + 1
-backward steps: n = l + 1 here, one more than the last B.
+WD_i, RD_i and DD_i are those of the disk, level 1. A chain of size l in the paper has l forward
+steps F_0 to F_{l-1} and l + 1 backward steps B_0 to B_l. Here such a chain has n = l + 1 steps.
 """
 
 import re
@@ -32,17 +32,23 @@ _PER_LINE: Final = 10
 
 
 def loads(text: str, chain: Chain, /, *, source: str = "schedule") -> Schedule:
-    """Read the list `[W^2_0, F_0->6, ...]` that follows `Sequence:`, or the only one there is.
+    """Read the list `[W^2_0, F_0->6, ...]` that follows `Sequence:`, or the first list without it.
 
-    What stands around it (a command, the makespan, comments after `#`) is passed over. A chain
-    without a length gets the one that the list implies. Raises BadInput with `source` and the line.
+    Other text (a command, the makespan, comments after `#`) is ignored. A chain without a length
+    gets the length that the list implies. Raises BadInput with `source` and the line.
+
+    >>> costs = Chain(steps=None, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
+    >>> print(*loads("Sequence: [W^0_0, F_0->1, B_2]", costs).actions)
+    Write(x_0, level 0) Advance[0, 2) Record[2, 3) Reverse[2, 3)
     """
     text = re.sub(r"#.*", lambda comment: " " * len(comment[0]), text)
     titled = re.search(r"Sequence:\s*\[", text)
     begin = titled.end() if titled else text.find("[") + 1
     end = text.find("]", begin)
     if not begin or end < 0:
-        raise BadInput(f"{source}: no list of operations `[W^0_0, F_0->6, ...]` is in it")
+        raise BadInput(
+            f"{source}: no list of operations; it must contain one, as in `[W^0_0, F_0->6, ...]`"
+        )
     actions: list[Action] = []
     for word in re.finditer(r"[^\s,]+", text[begin:end]):
         try:
@@ -63,8 +69,8 @@ def _operation(word: str) -> list[Action]:
     match = _OPERATION.fullmatch(word)
     if match is None:
         raise BadInput(
-            "no operation; they are F_i, F_i->j, B_i, and W, R, D as in W^k_i, WM_i, WD_i"
-            " (a compact list with `Revolve(...)` in it has to be expanded first)"
+            "this is not an operation; operations are F_i, F_i->j, B_i, and W, R, D as in W^k_i,"
+            " WM_i, WD_i (expand a compact list with `Revolve(...)` first)"
         )
     if match["first"]:
         return [Advance(int(match["first"]), int(match["last"] or match["first"]) + 1)]
@@ -76,13 +82,17 @@ def _operation(word: str) -> list[Action]:
 
 
 def dumps(schedule: Schedule, /, *, disk: bool = False) -> str:
-    """The schedule as `Sequence: [...]`, its levels by number or, if `disk`, as M and D.
+    """Return the schedule as `Sequence: [...]`, its levels by number or, with `disk`, as M and D.
 
-    Raises BadInput for what the notation cannot say: tapes and adjoints in storage, single
-    variables, more than one step recorded or reversed at once, a start with something stored.
+    Raises BadInput if the notation cannot express the schedule: if tapes or adjoints are stored, or
+    single variables; if more than one step is recorded or reversed by one action; or if checkpoints
+    are stored at the start.
     """
     if schedule.stored:
-        raise BadInput("the paper's notation cannot say what is stored at the start")
+        raise BadInput(
+            "the notation of Herrmann & Pallez (2020) cannot express that checkpoints are stored at"
+            " the start"
+        )
     words = list(_words(schedule, "MD" if disk else None))
     lines = (", ".join(words[i : i + _PER_LINE]) for i in range(0, len(words), _PER_LINE))
     return "Sequence: [" + ",\n".join(lines) + "]\n"
@@ -97,18 +107,20 @@ def _words(schedule: Schedule, places: str | None) -> Iterator[str]:
             case Record(begin, end) if end == begin + 1:
                 following = next(actions, (number, None))[1]
                 if following != Reverse(begin, end):
-                    raise _beyond(number, action, "there, `Reverse` of that step comes at once")
+                    raise _beyond(number, action, "`Reverse` of this step must come next")
                 yield f"B_{begin}"
             case Record() | Reverse():
-                raise _beyond(number, action, "there, B_i records one step and reverses it")
+                raise _beyond(number, action, "B_i records one step and reverses it")
             case Write(key, level) | Read(key, level) | Discard(key, level):
                 if key.kind is not Kind.RESTART or key.name:
-                    raise _beyond(number, action, "only whole restart data x_i are stored there")
+                    raise _beyond(number, action, "only whole restart data x_i can be stored")
                 if places is not None and level >= len(places):
-                    raise _beyond(number, action, "its two places are levels 0 and 1")
+                    raise _beyond(number, action, "M and D are levels 0 and 1")
                 place = f"^{level}" if places is None else places[level]
                 yield f"{type(action).__name__[0]}{place}_{key.step}"
 
 
 def _beyond(number: int, action: Action, rule: str) -> BadInput:
-    return BadInput(f"the paper's notation cannot say #{number} {action}: {rule}")
+    return BadInput(
+        f"the notation of Herrmann & Pallez (2020) cannot express #{number} {action}: {rule}"
+    )

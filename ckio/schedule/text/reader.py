@@ -1,20 +1,20 @@
-"""The reader of the text form: it knows which line it is at, and says what is wrong there.
+"""The reader of the text format: its errors name the line, and the text that is expected there.
 
-The headers of a chain with variables say what these are, and what steps do to them:
+The headers of a chain with variables describe these, and what the steps do to them:
 
     # variable zeta 8192                each variable, and its bytes
     # variable Q 8192
-    # seed zeta                         variables of x_n that the functional reads
-    # tape-of zeta                      variables that tapes are made of
+    # seed zeta                         the variables of x_n that the cost function reads
+    # tape-of zeta                      the variables that tapes contain
     # step 0 forward use: Q zeta out: zeta kill: zeta
-    # step 0 record use: zeta out: zeta kill: zeta    where it differs from forward
-    # step 0 reverse use: Q             where the adjoint step touches the state
+    # step 0 record use: zeta out: zeta kill: zeta    if it differs from forward
+    # step 0 reverse use: Q             if the adjoint step uses or overwrites the state
     # step 0 restored zeta
     # step 1 forward
-    # which 0*99 1                      for each step in order, which of these it is, and how often;
-                                        left out where all are the same one
+    # which 0*99 1                      for all steps in order, the number of a step above, and how
+                                        many times; omitted if all steps are equal
 
-Empty lists are left out, but for `forward`; lines of `which` follow each other.
+Empty lists of names are omitted, except for `forward`. Lines of `which` follow each other.
 """
 
 import math
@@ -35,7 +35,7 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline, TimelineRecorder
 
 VERSION: Final = 5
-"""The version of the form; a newer one is refused."""
+"""The version of the format. The reader refuses newer versions."""
 
 OPS: Final = {verb: op for op, verb in enumerate(VERBS)}
 LETTERS: Final = tuple(kind.value for kind in KINDS)
@@ -43,23 +43,25 @@ CODES: Final = {kind.value: code for kind, code in KIND_CODE.items()}
 TRANSFER: Final = "transfer"
 
 ORIGINS: Final = ("predicted", "measured")
-"""The words for a timeline that the comment in its second line may have."""
+"""The possible comments in the second line of a timeline."""
 
 STEPS: Final = 2**63
 LEVELS: Final = 2**15
-"""Steps and levels are below these, and so is every whole number in a text."""
+"""Steps and levels must be below these two numbers. All whole numbers must be below STEPS."""
 
 LINE: Final = 1 << 20
-"""Characters of a line at most: nothing that is written takes more, and a line is read at once."""
+"""The most characters of a line. The writer needs fewer, and a line is read into memory at one
+time.
+"""
 
 NAMES: Final = 1 << 12
-"""Variables at most: each costs a look at all actions."""
+"""Variables must be fewer than this, because each variable requires one pass over all actions."""
 
 VARIED: Final = 2_000_000
-"""Steps of a chain with variables at most: some 200 bytes are kept of each."""
+"""The most steps of a chain with variables, because about 200 bytes are needed for each."""
 
 VERSIONS: Final = 10_000_000
-"""Variables times steps at most: each variable has a version in each state, of some 60 bytes."""
+"""The most variables times steps: each variable has a version in each state, of about 60 bytes."""
 
 NO_OVERLAP: Final = Overlap()
 
@@ -90,13 +92,13 @@ FORMS: Final = {
     "overlap": "`# overlap write_behind=N,read_ahead=N[,horizon=SECONDS]`, N may be all",
     "handed": f"`# handed KIND ...`, each {_KINDS}",
 }
-"""The headers, and how each is written."""
+"""The headers, and the form of each."""
 _HEADERS: Final = ", ".join((*_COUNTS, *COSTS, *_VARIABLES, "stored", "overlap", "platform"))
 _ANY: Final = f"one of the headers {_HEADERS} after `# `, or a comment after `##`"
 
 
 class Headers:
-    """The headers of a text, read one by one."""
+    """The headers of variables in a text, read one by one."""
 
     def __init__(self) -> None:
         self._nbytes: dict[str, int] = {}
@@ -106,7 +108,7 @@ class Headers:
         self._runs: list[tuple[int, int]] = []
 
     def keep(self, header: str, words: Sequence[str]) -> None:
-        """Take one in; raises ValueError where it is not as `_VARIABLES` has it."""
+        """Read one header; raise ValueError if it does not have the form in `_VARIABLES`."""
         match header, words:
             case "variable", [name, nbytes] if (known := _unquoted(name)) not in self._nbytes:
                 self._nbytes[known] = _number(nbytes)
@@ -124,9 +126,9 @@ class Headers:
                 raise ValueError
 
     def variables(self, length: int) -> Variables | None:
-        """The variables of a chain of this length, or None where no header says any.
+        """Return the variables of a chain of this length, or None without headers of variables.
 
-        Raises BadInput where headers are missing, or contradict each other.
+        Raises BadInput if headers are missing, or if they contradict each other.
         """
         if not (self._nbytes or self._names or self._flows or self._restored or self._runs):
             return None
@@ -143,7 +145,7 @@ class Headers:
         if not self._runs and len(steps) > 1:
             raise BadInput(f"`# which` is missing: it says which of {len(steps)} each step is")
         if self._runs and total != length:
-            raise BadInput(f"`# which` says it of {total} steps; the chain has {length}")
+            raise BadInput(f"`# which` describes {total} steps; the chain has {length}")
         each = [step for number, count in self._runs for step in [steps[number]] * count]
         seed, tape = (self._names.get(header, ()) for header in ("seed", "tape-of"))
         return Variables(self._nbytes, each or steps[0], seed, tape)
@@ -184,7 +186,7 @@ def _number(word: str) -> int:
 
 
 def _unquoted(word: str) -> str:
-    if ":" in word or "*" in word:  # a set out of place; the writer encodes these
+    if ":" in word or "*" in word:  # the writer encodes these characters in names
         raise ValueError
     try:
         return check_line("name", unquote(word, errors="strict"))
@@ -204,15 +206,15 @@ class Document:
     Attributes
     ----------
     schedule : Schedule
-        The schedule; of a timeline, the part of it that is timed.
+        The schedule. For a timeline, only the part of the schedule that has times.
     platform : Platform or None
-        What it was made for, where that was written with it.
+        The platform of the schedule, if the text contains it.
     timeline : Timeline or None
-        None where the text is a schedule.
+        The timeline; None if the text is a schedule.
     overlap : Overlap
-        With which policy the timeline came about, or for which the schedule was made.
+        The policy of the timeline, or the policy for which the schedule was made.
     origin : str
-        "predicted" or "measured", as a timeline says it is; "" where it does not.
+        "predicted" or "measured", from the comment of a timeline; "" without this comment.
     """
 
     schedule: Schedule
@@ -223,14 +225,16 @@ class Document:
 
 
 def _name(words: list[str]) -> str:
-    """The name that ends a line, or "" where it has none."""
+    """Return the name at the end of a line, or "" if there is none."""
     if len(words) > 1:
         raise ValueError
     return check_line("name", unquote(words[0], errors="strict")) if words else ""
 
 
 def _row(words: list[str], names: dict[str, int]) -> Row:
-    """The row of one action; raises ValueError, KeyError or IndexError where it is none."""
+    """Return the row of one action; raise ValueError, KeyError or IndexError if the line is no
+    action.
+    """
     op = OPS[words[0]]
     if op < WRITE:
         begin, end = int(words[1]), int(words[2])
@@ -244,7 +248,7 @@ def _row(words: list[str], names: dict[str, int]) -> Row:
 
 
 def _quantity(word: str, text: str, /, *, least: int = 0) -> int | float:
-    """The number of a header, of seconds or counted; raises ValueError where it is none."""
+    """Return the number of a header, in seconds or whole; raise ValueError if it is not valid."""
     seconds = word in SECONDS
     value = float(text) if seconds else int(text)
     if not least <= value < (math.inf if seconds else STEPS):
@@ -260,7 +264,7 @@ def _keep_times(recorder: TimelineRecorder, words: list[str]) -> None:
 
 
 class TextReader:
-    """Reads one text, a line after the other, and knows which line it is at."""
+    """Reads one text line by line, and counts the lines for its errors."""
 
     def __init__(self, lines: Iterator[str], source: str) -> None:
         self.lines = lines
@@ -292,7 +296,8 @@ class TextReader:
             raise BadInput(f"{self.source}: not text (after line {self.number})") from None
         if len(names) > NAMES:
             raise BadInput(
-                f"{self.source}: {len(names) - 1} variables are named; a text may name {NAMES - 1}"
+                f"{self.source}: {len(names) - 1} variables are named; a text may name at most"
+                f" {NAMES - 1}"
             )
         self.check_announced("actions", len(actions))
         self.check_announced("transfers", len(self.moves))
@@ -324,7 +329,7 @@ class TextReader:
                 self.fail(line, f"`# ckio schedule {VERSION}` or `# ckio timeline {VERSION}`")
 
     def rows(self, names: dict[str, int]) -> Iterator[Row]:
-        """The rows of the actions; headers are kept as they are met."""
+        """Yield the rows of the actions, and keep the headers between them."""
         for line in self.lines:
             self.number += 1
             self.check_length(line)
@@ -358,7 +363,7 @@ class TextReader:
         self.moves.append(row)
 
     def form(self, words: list[str]) -> str:
-        """How a line of this verb is written."""
+        """Return the form of a line with this verb."""
         verb = next((word for word in words if word in OPS), None)
         prefix = "" if self.times is None else _TIMES
         if words[:1] == [TRANSFER]:
@@ -388,7 +393,7 @@ class TextReader:
                 self.fail(line, _ANY)
 
     def keep(self, words: list[str]) -> bool:
-        """Take in a header, or return False; raises where it is not as `FORMS` has it."""
+        """Read a header, or return False; raise an error if its form is not that in `FORMS`."""
         match words:
             case [header, *rest] if header in _VARIABLES:
                 self.variables.keep(header, rest)
@@ -414,7 +419,7 @@ class TextReader:
         return True
 
     def keep_origin(self, comment: str) -> None:
-        """The comment below the title of a timeline says whether it is predicted or measured."""
+        """Read the comment that says whether a timeline is predicted or measured."""
         if self.number == 2 and self.times is not None and comment in ORIGINS:
             self.origin = comment
 

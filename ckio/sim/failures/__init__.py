@@ -1,8 +1,9 @@
-"""Runs that fail: how long they take, with all that is done again, and how often to store.
+"""Runs that fail: their time with all repeated work, and the best interval of checkpoints.
 
-A `Failure` says what survives; `exponential` and `from_somewhere` say when. `recovering` has the
-plans of a run, a `Book` keeps them, `trajectory` is one run, and a `campaign` many. `compare` has
-them fail alike with one of the `intervals` after the other, and `best` is the best of these.
+A `Failure` describes which levels survive; `exponential` and `from_somewhere` give the times of
+failures. `recovering` makes the plans of a run, and a `Book` stores them. `trajectory` simulates
+one run, and `campaign` many runs. `compare` simulates runs with the same failures for several
+`intervals` between adjoint checkpoints, and `best` selects the best interval.
 """
 
 from ckio.sim.failures.kinds import (

@@ -1,4 +1,4 @@
-"""Ways to fail: when each comes, and which levels survive it."""
+"""Kinds of failures: their times, and the levels that survive them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from ckio.errors import BadInput
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """One way in which a run is interrupted.
+    """A kind of failure, by which a run is interrupted.
 
-    A process that is killed takes its memory with it and leaves the durable levels; a node that is
-    lost takes its own disk as well, and leaves what is shared.
+    For example, if a process is killed, its memory is lost but the durable levels survive. If a
+    node is lost, its local disk is lost, too, and only the shared levels survive.
 
     Attributes
     ----------
     survive : frozenset of int
-        The numbers of the levels whose checkpoints survive it.
+        The numbers of the levels whose checkpoints survive.
     mtbf : float
-        Seconds between two of them, on the average; infinite where only a trace has them.
+        Mean seconds between two such failures; infinite if they occur only in a trace.
     restart : float
-        Seconds until another process runs, before it reads anything.
+        Seconds until a new process runs, without reading checkpoints.
     """
 
     survive: frozenset[int]
@@ -43,20 +43,27 @@ class Failure:
 
 
 Moment = tuple[float, Failure]
-"""When something fails, in seconds from the start of a run, and how."""
+"""The time of a failure in seconds from the start of a run, and its kind."""
 
 
 def mtbf(failures: Iterable[Failure], /) -> float:
-    """Seconds between two failures of any of these kinds, on the average."""
+    """Return the mean seconds between two failures of any of these kinds.
+
+    It is the inverse of the sum of the rates. For example, with a mean time of 3 s and one of 6 s,
+    the rates 1/3 and 1/6 have the sum 1/2:
+
+    >>> mtbf([Failure(survive=frozenset(), mtbf=3), Failure(survive=frozenset(), mtbf=6)])
+    2.0
+    """
     rate = sum(1 / failure.mtbf for failure in failures)
     return 1 / rate if rate else inf
 
 
 def exponential(failures: Sequence[Failure], seed: Sequence[int], /) -> Iterator[Moment]:
-    """Failures that know nothing of each other, without end: each kind by its own mean time.
+    """Yield independent failures without end, with exponentially distributed times between them.
 
-    The same seed gives the same failures; where all mean times are longer by a factor, so is each
-    of its times.
+    Each kind has its own mean time. The same seed gives the same failures. If all mean times are
+    multiplied by a factor, all times are multiplied by it.
     """
     mean = mtbf(failures)
     if mean == inf:
@@ -71,7 +78,7 @@ def exponential(failures: Sequence[Failure], seed: Sequence[int], /) -> Iterator
 
 
 def checked(trace: Iterable[Moment], /) -> tuple[Moment, ...]:
-    """The moments of a trace; raises BadInput where they are not in order, or below 0."""
+    """Return the moments of a trace; raises BadInput if they are not in order, or below 0."""
     moments = tuple(trace)
     for at, _ in moments:
         check_cost("a failure at", at)
@@ -82,15 +89,17 @@ def checked(trace: Iterable[Moment], /) -> tuple[Moment, ...]:
 
 
 def from_somewhere(trace: Sequence[Moment], seed: Sequence[int], /) -> Iterator[Moment]:
-    """The failures that a run sees which starts at any moment of a trace.
+    """Yield the failures of a run that starts at a random time of a trace.
 
-    After its last failure the trace begins anew. Raises BadInput for a trace without a failure
-    after its start: nothing is known of its length.
+    After its last failure the trace begins again. Raises BadInput if the trace has no failure after
+    its start, because then its length is not known.
     """
     moments = checked(trace)
     length = moments[-1][0] if moments else 0.0
     if not length:
-        raise BadInput("a trace to start somewhere in needs a failure after its start")
+        raise BadInput(
+            "a trace in which runs start at random times needs a failure after its start; add one"
+        )
     return _repeated(moments, length, length * float(np.random.default_rng(seed).random()))
 
 
@@ -104,13 +113,18 @@ def _repeated(moments: Sequence[Moment], length: float, begin: float) -> Iterato
 
 
 _LONGEST = 80
-"""Characters of a time."""
+"""Maximum characters of a time."""
 
 
 def parse_trace(text: str, kinds: dict[str, Failure], seconds: Any, /) -> tuple[Moment, ...]:
-    """A trace from lines of a time and a kind; without a kind it is the first of these.
+    r"""Return the trace of a text with one failure per line: a time, then the name of its kind.
 
-    `seconds` reads a time; what follows a # is not read. Raises BadInput, which names the line.
+    Without a kind, it is the first of `kinds`. `seconds` converts the text of a time to seconds.
+    Text after a # is ignored. Raises BadInput with the number of the line.
+
+    >>> kill = Failure(survive=frozenset({1}))
+    >>> [at for at, _ in parse_trace("60 kill  # first\n90", {"kill": kill}, float)]
+    [60.0, 90.0]
     """
     moments = []
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,4 +1,4 @@
-"""The plans of a run that fails: the first one, and what is planned from what survives."""
+"""The plans of a run that fails: the first plan, and the plans from surviving checkpoints."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -21,15 +21,16 @@ Stored = tuple[frozenset[Key], ...]
 
 @dataclass(frozen=True, slots=True)
 class Plans:
-    """How a run is planned.
+    """The first schedule of a run, and a function that plans the rest after a failure.
 
     Attributes
     ----------
     first : Schedule
-        What the first process does.
+        The schedule of the first process.
     rest : function
-        The schedule for what is left, from the schedule that was killed and what survives on each
-        level. The same of both give the same, so that it is asked once for each.
+        Function that returns the schedule for the rest of the run. Its arguments are the schedule
+        of the killed process and the surviving keys on each level. It must be deterministic; it is
+        called once for each pair of arguments.
     """
 
     first: Schedule
@@ -37,7 +38,7 @@ class Plans:
 
     @property
     def adjoints(self) -> int:
-        """How often the first process stores its adjoint."""
+        """The number of adjoint checkpoints of the first schedule."""
         actions = self.first.actions
         return int(((actions.op == WRITE) & (actions.kind == KIND_CODE[Kind.ADJOINT])).sum())
 
@@ -52,11 +53,25 @@ def recovering(
     durable: Collection[int],
     tapes: bool = False,
 ) -> Plans:
-    """A schedule, without adjoints, that stores them on `level` every so many seconds of work.
+    """Return the plans of a run that stores its adjoint on a level at regular intervals.
 
-    It is to be planned for `planners.recover.aside` of the platform; `durable` are the numbers of
-    the levels whose keys survive the process. Raises as `with_adjoint_checkpoints` does; the plans
-    of the rest, as `recover`.
+    Parameters
+    ----------
+    schedule
+        A schedule without adjoint checkpoints. It must have been planned for the platform
+        `planners.recover.aside`, which leaves space for the adjoint checkpoints.
+    platform
+        The platform of the run.
+    level
+        The number of the level for adjoint checkpoints.
+    every
+        Seconds of work between two of them.
+    durable
+        The numbers of the levels whose keys survive the end of the process.
+    tapes
+        Whether plans of the rest may use stored tapes (see `recover`).
+
+    Raises the errors of `with_adjoint_checkpoints`; the function `rest` raises those of `recover`.
     """
     chain, survives = schedule.chain, frozenset(durable)
 
@@ -75,15 +90,16 @@ def recovering(
 
 
 class Timed:
-    """A schedule with the time at which each action is done, and what is stored after each.
+    """A schedule with the time of the end of each action, and the stored keys after each.
 
     Attributes
     ----------
     schedule : Schedule
     until : float64 array
-        Seconds from the first action to the end of each; its makespan is the last one.
+        Seconds from the first action to the end of each action; the last one is the makespan.
     verifying : float
-        Seconds to read all that is stored before the first action, as a process does that resumes.
+        Seconds to read all stored checkpoints before the first action, which a resumed process
+        does to verify them.
     """
 
     def __init__(self, schedule: Schedule, platform: Platform, /) -> None:
@@ -93,7 +109,8 @@ class Timed:
         starts = Actions.of(
             Write(key, number) for number, keys in enumerate(schedule.stored) for key in keys
         )
-        # What lies there at the start is written first of all: every stay begins with a Write.
+        # Keys that are stored at the start get a Write at the beginning, because the lifetime of
+        # every key begins with a Write.
         self._before = len(starts)
         self._levels = len(platform.levels)
         changes = (schedule.actions.op == WRITE) | (schedule.actions.op == DISCARD)
@@ -102,19 +119,22 @@ class Timed:
 
     @property
     def seconds(self) -> float:
-        """The makespan, to the last bit."""
+        """The makespan, bitwise as `makespan` computes it."""
         return float(self.until[-1]) if len(self.until) else 0.0
 
     def done(self, seconds: float, /) -> int:
-        """How many actions are complete after so many seconds of work."""
+        """Return the number of actions that are complete after `seconds` of work."""
         return int(np.searchsorted(self.until, seconds, side="right"))
 
     def changed(self, done: int, /) -> int:
-        """How often something was stored or discarded in so many actions."""
+        """Return the number of writes and discards in the first `done` actions."""
         return int(self._changes[done])
 
     def survivors(self, done: int, survive: frozenset[int], /) -> Stored:
-        """Return the keys on these levels after so many actions, without that of a part of one."""
+        """Return the keys on the levels in `survive` after the first `done` actions.
+
+        The key of an incomplete write is not among them.
+        """
         row = self._before + done
         rows = (self._stays.written < row) & (self._stays.discarded >= row)
         rows &= np.isin(self._stays.named.level, list(survive))
@@ -134,10 +154,10 @@ def _reading(chain: Chain, platform: Platform, stored: Sequence[frozenset[Key]])
 
 
 class Book:
-    """The plans of a run, each made once.
+    """The plans of a run; each is made only once.
 
-    What survives after an action is a function of the schedule and of how often anything was stored
-    or discarded until then; the plan of the rest is one of what was killed and of what survives.
+    The surviving keys depend only on the schedule and on the number of writes and discards before
+    the failure. The plan of the rest depends only on the killed schedule and the surviving keys.
     """
 
     def __init__(self, plans: Plans, platform: Platform, /) -> None:
@@ -148,15 +168,16 @@ class Book:
         self._timed: dict[Schedule, Timed] = {}
 
     def __len__(self) -> int:
-        """How many plans of a rest were made."""
+        """Return the number of plans that were made after failures."""
         return len(self._known)
 
     def after(
         self, plan: Timed, done: int, survive: frozenset[int], /, *, begun: Timed | None = None
     ) -> Timed:
-        """The plan of a process that goes on after so many actions of one.
+        """Return the plan of the next process, after a failure of `plan` with `done` actions.
 
-        Where that one was never `begun`, what was killed is the one that was begun last.
+        If the process of `plan` failed before its first action, the killed schedule is that of the
+        last process that had begun: `begun`.
         """
         killed = begun or plan
         where = killed, plan, plan.changed(done), survive
@@ -168,7 +189,7 @@ class Book:
         if (known := self._known.get((killed, survivors))) is None:
             schedule = self._rest(killed.schedule, survivors)
             if (known := self._timed.get(schedule)) is None:
-                # Equal ones are one: what comes after them is asked once.
+                # Equal schedules share one `Timed`, so that later plans are made only once.
                 known = self._timed[schedule] = Timed(schedule, self._platform)
             self._known[killed, survivors] = known
         return known

@@ -1,8 +1,8 @@
-"""Runs that fail at given moments: one, many at random, and many for each of several intervals.
+"""Runs that fail at given times: a single run, many runs, and many runs for several intervals.
 
 A run works until it fails, restarts, and continues. It is a process of simpy, which another process
-interrupts. Between two failures nothing is simulated: the sums of the costs say which action is
-done.
+interrupts. The actions between two failures are not simulated one by one, because the cumulative
+sums of the costs give the number of completed actions.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -20,26 +20,29 @@ from ckio.sim.failures.kinds import Failure, Moment
 from ckio.sim.failures.plans import Book, Plans
 
 MOST: Final = 10_000
-"""Failures after which a run is given up: it would hardly come to its end."""
+"""Number of failures after which the simulation of a run is stopped with an error."""
 
 _Process = Generator[simpy.Event, Any, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One process of a run; all seconds are from the start of the run.
+    """One process of a run; all times are in seconds from the start of the run.
 
     Attributes
     ----------
     schedule : Schedule
-        What was planned for it.
-    begin, work, end : float
-        When the process before it failed; when it began its first action, had it come so far; when
-        it failed itself or was done.
+        The plan of this process.
+    begin : float
+        The time at which the process before it failed.
+    work : float
+        The time of its first action; later than `end` if it failed before.
+    end : float
+        The time at which it failed or was done.
     done : int
-        Actions that were complete then.
+        Number of complete actions at `end`.
     failure : Failure or None
-        What ended it; None where it came to the end of the run.
+        The failure that ended it; None if it reached the end of the run.
     """
 
     schedule: Schedule
@@ -72,27 +75,28 @@ class Trajectory:
 
     @property
     def failures(self) -> int:
-        """How often it failed."""
+        """The number of failures."""
         return len(self.lives) - 1
 
     @property
     def restarting(self) -> float:
-        """Seconds in which no process worked: until one ran again, and read what survived."""
+        """Seconds of restarts: until a process ran again and had verified all checkpoints."""
         return sum(min(life.work, life.end) - life.begin for life in self.lives)
 
     @property
     def redone(self) -> float:
-        """Seconds of work beyond the first plan; what is planned anew may also take less."""
+        """Seconds of work in addition to the first plan; negative if the new plans are shorter."""
         return self.makespan - self.restarting - self.planned
 
 
 def trajectory(book: Book, moments: Iterable[Moment], /) -> Trajectory:
-    """The run of these plans that fails at these moments, which may go on for ever.
+    """Simulate a run with these plans that fails at these moments (which may be endless).
 
-    A failure while a process starts again ends that one too, which has no plan then: what was
-    killed is what was at work before it. One at the very end comes too late. Raises BadInput for a
-    run that fails again and again and is not done, for moments that are not in order, and what a
-    plan raises.
+    A failure during a restart ends the new process, too; then the killed schedule is that of the
+    last process that had begun its work. A failure exactly at the end of the run has no effect.
+
+    Raises BadInput if the run is not done after 10,000 failures, or if the moments are not in
+    order; raises the errors of the plans.
     """
     environment = simpy.Environment(0.0)
     lives: list[Life] = []
@@ -103,7 +107,7 @@ def trajectory(book: Book, moments: Iterable[Moment], /) -> Trajectory:
 
 
 def _run(environment: simpy.Environment, book: Book, lives: list[Life]) -> _Process:
-    """One process after the other, until one comes to the end of its plan."""
+    """Simulate one process after the other, until one reaches the end of its plan."""
     plan = begun = book.first
     starting = 0.0
     while True:
@@ -125,8 +129,9 @@ def _run(environment: simpy.Environment, book: Book, lives: list[Life]) -> _Proc
             return
         if len(lives) > MOST:
             raise BadInput(
-                f"after {MOST} failures, {end:.3g} s, the run is not done: what is between two of"
-                " them does not suffice to restart and come further"
+                f"after {MOST} failures, {end:.3g} s, the run is not done: the time between two"
+                " failures does not suffice for a restart and further work; store the adjoint more"
+                " often, or use levels that survive the failures"
             )
         if at_work:
             begun = plan
@@ -152,7 +157,7 @@ def _failing(
 QUANTILES: Final = (0.1, 0.5, 0.9, 0.99)
 
 Moments = Callable[[int], Iterable[Moment]]
-"""The failures of a run, by its number: the same for all plans that are compared."""
+"""Function that returns the failures of a run, given its number; equal for all compared plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +176,18 @@ class Mean:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The outcomes of many runs of the same plans: one value for each run.
+    """The outcomes of many runs of the same plans, with one value for each run.
 
     Attributes
     ----------
     makespan, restarting, redone : float64 arrays
-        Seconds, as `Trajectory` has them.
+        Seconds, as in `Trajectory`.
     failures : int64 array
-        How often each failed.
+        The number of failures of each run.
     planned : float
-        Seconds of the first plan, without a failure.
+        Seconds of the first plan without failures.
     plans : int
-        How many plans of a rest were made for them.
+        Number of plans that were made after failures, for all runs together.
     """
 
     makespan: NDArray[np.float64]
@@ -199,25 +204,28 @@ class Outcomes:
 
     @property
     def share_redone(self) -> float:
-        """Which part of all the time is work beyond the first plan."""
+        """The fraction of all time that is work in addition to the first plan."""
         total = float(self.makespan.sum())
         return float(self.redone.sum()) / total if total else 0.0
 
     def quantiles(self) -> tuple[float, ...]:
-        """The makespans below which `QUANTILES` of the runs remain, as far as there were runs."""
+        """Return the quantiles of the makespan for the probabilities in `QUANTILES`."""
         return tuple(map(float, np.quantile(self.makespan, QUANTILES)))
 
     def less_than(self, other: "Outcomes", /) -> Mean:
-        """By how much the mean is less than another's: from run to run, as both failed alike."""
+        """Return the mean difference of the other makespan and this one.
+
+        The difference is computed run by run, because both had the same failures.
+        """
         return Mean.of(other.makespan - self.makespan)
 
 
 def campaign(
     book: Book, moments: Moments, runs: int, /, *, watch: Callable[[int], object] | None = None
 ) -> Outcomes:
-    """So many runs, each with its own failures; `watch` is called with 1 after each.
+    """Simulate `runs` runs, each with its own failures; `watch` is called with 1 after each.
 
-    Raises as `trajectory` does, and BadInput for less than one run.
+    Raises the errors of `trajectory`, and BadInput for less than one run.
     """
     if runs < 1:
         raise BadInput(f"{runs} runs; there must be one at least")
@@ -235,16 +243,16 @@ def campaign(
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One interval between adjoint checkpoints, and what came of it.
+    """One interval between adjoint checkpoints, with its outcomes.
 
     Attributes
     ----------
     every : float
-        Seconds of work; at least so many.
+        The interval: minimum seconds of work between two adjoint checkpoints.
     adjoints : int
-        How often the first plan stores its adjoint.
+        The number of adjoint checkpoints of the first plan.
     outcomes : Outcomes
-        Of all runs, which failed as those with other intervals did.
+        The outcomes of all runs; their failures are the same for all intervals.
     """
 
     every: float
@@ -253,7 +261,13 @@ class Tried:
 
 
 def intervals(middle: float, /, *, ratio: float = 2.0, each_side: int = 2) -> tuple[float, ...]:
-    """Intervals to try, ascending: one in the middle, so many on each side, a factor apart."""
+    """Return intervals to try, ascending: `middle`, and `each_side` more on each side of it.
+
+    `ratio` is the factor from one interval to the next.
+
+    >>> intervals(60.0)
+    (15.0, 30.0, 60.0, 120.0, 240.0)
+    """
     return tuple(middle * ratio**power for power in range(-each_side, each_side + 1))
 
 
@@ -266,9 +280,9 @@ def compare(
     *,
     watch: Callable[[int], object] | None = None,
 ) -> tuple[Tried, ...]:
-    """Return the outcomes for each interval, ascending: all see the failures of `moments`.
+    """Return the outcomes for each interval in `plans`, ascending, all with the same failures.
 
-    `watch` is called with 1 after each run. Raises as `campaign` does.
+    `watch` is called with 1 after each run. Raises the errors of `campaign`.
     """
     return tuple(
         Tried(
@@ -281,5 +295,5 @@ def compare(
 
 
 def best(tried: Iterable[Tried], /) -> Tried:
-    """The one with the least mean makespan; of equal ones, that of the longest interval."""
+    """Return the smallest mean makespan; of equal ones, that of the longest interval."""
     return min(tried, key=lambda one: (one.outcomes.expected.seconds, -one.every))

@@ -1,4 +1,4 @@
-"""Many ranks: how many, what they share, how their steps differ, and when they wait."""
+"""Many ranks: their number, shared channels, differences of their speed, and barriers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,19 +16,20 @@ from ckio.platform import size
 from ckio.platform.profile import FAR, Carried, Spread
 
 _MOST_RANKS: Final = 10_000_000
-"""Each takes some bytes in a few columns, also where all are alike."""
+"""Maximum number of ranks; each needs some bytes in a few arrays, even if all are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A channel that all ranks use together.
+    """A channel that all ranks share.
 
     Attributes
     ----------
     bandwidth : float
-        Bytes per second, as they are stored, of all ranks' reads and writes together.
+        Stored bytes per second of the reads and writes of all ranks together.
     collective : bool
-        Whether a write begins only when all ranks have come to it; reads begin at any time.
+        Whether writes are collective, so that a write begins only when all ranks have reached it.
+        Reads begin at any time.
     """
 
     bandwidth: float
@@ -45,12 +46,12 @@ class Shared:
 
     @staticmethod
     def parse(text: str, /) -> tuple[str, "Shared"]:
-        """The name of a channel and how it is shared, from words.
+        """Return the name of a channel and its sharing from a text.
+
+        The text is CHANNEL=BYTES_PER_SECOND[,collective]; any other text raises BadInput.
 
         >>> Shared.parse("archive=100GB,collective")
         ('archive', Shared(bandwidth=100000000000.0, collective=True))
-
-        Raises BadInput.
         """
         name, _, rest = text.partition("=")
         amount, *words = rest.split(",")
@@ -61,36 +62,36 @@ class Shared:
 
 
 class Barrier(Enum):
-    """When all ranks wait for the slowest."""
+    """The points at which all ranks wait for the slowest one."""
 
     NONE = "none"
-    """Only where a collective write begins."""
+    """No barriers; ranks wait only at the begin of a collective write."""
     STEP = "step"
-    """After every step that is computed, forward or back."""
+    """A barrier after every computed step, forward or adjoint."""
     STRETCH = "stretch"
-    """Before every transfer on a shared channel, and at the end."""
+    """A barrier before every transfer on a shared channel, and at the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks(Carried):
-    """So many ranks, each with one and the same schedule and with levels of its own.
+    """The ranks of a parallel run; all have the same schedule, and each has its own levels.
 
     Attributes
     ----------
     count : int
-        How many.
+        Number of ranks.
     shared : mapping of str to Shared
-        By name, the channels that all ranks use together; a level that says nothing else has a
-        channel of its own name.
+        The channels that all ranks share, by name. The default channel of a level has the name of
+        the level.
     spread : Lognormal or Quantiles, optional
-        Of the factor of each rank: on all its seconds of computing, the same for the whole run.
+        Distribution of a factor for each rank, on all its seconds of computation in the run.
     jitter : Lognormal or Quantiles, optional
-        Of the factor of each step that a rank computes: one more draw for every step, also for
-        one that it computed before. The factors of rank and step are multiplied.
+        Distribution of a factor for each step that a rank computes. A step that is computed again
+        gets another factor. The factors of rank and step are multiplied.
     barrier : Barrier
-        When all ranks wait for the slowest.
+        The points at which all ranks wait for the slowest one.
     seed : int
-        Which factors are drawn. Those of a rank do not depend on how many others there are.
+        Seed of the random factors. The factors of a rank do not depend on the number of ranks.
     """
 
     count: int
@@ -112,13 +113,13 @@ class Ranks(Carried):
         object.__setattr__(self, "shared", MappingProxyType(dict(self.shared)))
 
     def factors(self) -> NDArray[np.float64]:
-        """The factor of every rank."""
+        """Return the factor of each rank."""
         if self.spread is None:
             return np.ones(self.count)
         return self.spread.draw(np.random.default_rng((self.seed, 0)), self.count)
 
     def draws(self, rank: int, steps: int, /) -> NDArray[np.float64] | None:
-        """The factors of the steps that a rank computes, in this order; None without jitter."""
+        """Return factors for the steps that a rank computes, in order; None without jitter."""
         if self.jitter is None:
             return None
         return self.jitter.draw(np.random.default_rng((self.seed, 1 + rank)), steps)

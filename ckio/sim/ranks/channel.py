@@ -1,10 +1,14 @@
-"""A channel that serves all its clients at once, and a gate that opens when all have come.
+"""A channel with bandwidth sharing, and a gate at which all ranks wait for each other.
 
-The bandwidth is shared out by max-min fairness: each client gets what its lane allows, or an equal
-share of what the others leave. All clients of a lane move bytes at one speed, so it is enough to
-know how many bytes the lane has moved for each since it was last idle, its *progress*: who joins at
-progress p with b bytes to move is done at progress p + b. A heap by that number says who is next,
-and nothing has to be done for the others when a client comes or goes.
+The bandwidth is shared by max-min fairness: each client gets the speed of its lane, or an equal
+share of the bandwidth that slower clients leave. All clients of a lane have the same speed.
+Therefore it is enough to know the bytes that the lane has transferred for each client since it was
+last idle, called its *progress*. A client that joins at progress p with b bytes is done at progress
+p + b. A heap of these numbers gives the next client that is done, and no other client needs an
+update when one joins or leaves.
+
+For example, on a channel of 10 bytes/s with one client whose lane allows 2 bytes/s and two clients
+whose lane allows 100 bytes/s, the speeds are 2, 4 and 4 bytes/s.
 """
 
 from collections.abc import Iterable
@@ -15,14 +19,14 @@ import simpy
 
 
 class Channel:
-    """Bandwidth that clients share; a client may stand for many that do the same.
+    """A channel whose bandwidth is shared by its clients.
 
     Attributes
     ----------
     busy : float
-        Seconds for which at least one transfer was under way.
+        Seconds with at least one transfer.
     most : int
-        The most clients at one time.
+        Maximum number of clients at the same time.
     """
 
     def __init__(
@@ -33,14 +37,17 @@ class Channel:
         self._environment, self._bandwidth = environment, bandwidth
         self._lanes = [_Lane(speed) for speed in speeds]
         self._slowest_first = sorted(self._lanes, key=lambda lane: lane.most)
-        self._settled = 0.0  # until when progress is known
-        self._next: tuple[float, _Lane] | None = None  # when a client of a lane is done
+        self._settled = 0.0  # the time for which progress is known
+        self._next: tuple[float, _Lane] | None = None  # time and lane of the next client done
         self._alarm = inf
 
     def transfer(
         self, lane: int, nbytes: float, clients: int, /, done: simpy.Event | None = None
     ) -> simpy.Event:
-        """Let clients move so many bytes each; the event, `done` if given, says when all are."""
+        """Begin a transfer of `nbytes` for each of `clients` equal clients.
+
+        Return the event of its end, which is `done` if given.
+        """
         done = simpy.Event(self._environment) if done is None else done
         self._settle()
         self._lanes[lane].join(nbytes, clients, done)
@@ -50,7 +57,7 @@ class Channel:
         return done
 
     def _settle(self) -> None:
-        """Take the progress of all lanes to now."""
+        """Update the progress of all lanes to the current time."""
         now = self._environment.now
         elapsed, self._settled = now - self._settled, now
         if elapsed and self._next is not None:
@@ -59,7 +66,7 @@ class Channel:
                 lane.progress += lane.speed * elapsed
 
     def _share(self) -> None:
-        """Share the bandwidth out anew, and see who is done next."""
+        """Compute the speeds of all lanes, and the time of the next client that is done."""
         left, clients = self._bandwidth, self._clients
         self._next = None
         for lane in self._slowest_first:
@@ -79,26 +86,26 @@ class Channel:
         alarm.callbacks.append(self._ring)
 
     def _ring(self, alarm: simpy.Event) -> None:
-        """Somebody is done, unless others came since the alarm was set and all is later.
+        """Finish clients that are done now, or set a new alarm if others have slowed them down.
 
-        It is always at exactly the time that was reckoned, from wherever the alarm was set: then
-        clients that are alike find the same to the last bit, together and one by one.
+        The end is always exactly at the computed time, independently of when the alarm was set.
+        Therefore equal clients have bitwise equal times, simulated together or one by one.
         """
         if alarm.value != self._alarm or self._next is None:
-            return  # another was set for an earlier time
+            return  # another alarm was set for an earlier time
         self._alarm = inf
         end, lane = self._next
         if end > self._environment.now:
             self._set_alarm(end)
             return
         self._settle()
-        lane.progress = lane.first  # not a rounding error less
+        lane.progress = lane.first  # without a rounding error
         self._clients -= lane.release()
         self._share()
 
 
 def _delay(now: float, at: float) -> float:
-    """The seconds that lead from now to this time, or to the last before it that can be met."""
+    """Return the largest delay for which `now + delay`, rounded, is not after `at`."""
     delay = max(0.0, at - now)
     while delay and now + delay > at:
         delay = nextafter(delay, 0.0)
@@ -106,7 +113,7 @@ def _delay(now: float, at: float) -> float:
 
 
 class _Lane:
-    """The clients of a channel that are equally fast alone."""
+    """The clients of a channel that have the same speed alone."""
 
     __slots__ = ("_joined", "_queue", "clients", "most", "progress", "speed")
 
@@ -122,13 +129,13 @@ class _Lane:
 
     def join(self, nbytes: float, clients: int, done: simpy.Event) -> None:
         if not self.clients:
-            self.progress = 0.0  # so that rounding errors do not add up for ever
+            self.progress = 0.0  # so that rounding errors do not accumulate
         self.clients += clients
         self._joined += 1
         heappush(self._queue, (self.progress + nbytes, self._joined, clients, done))
 
     def release(self) -> int:
-        """Let all go that are done: how many."""
+        """Remove all clients that are done; return their number."""
         before = self.clients
         while self._queue and self._queue[0][0] <= self.progress:
             _, _, clients, done = heappop(self._queue)
@@ -138,14 +145,14 @@ class _Lane:
 
 
 class Gate:
-    """It opens when all have come, and closes behind them."""
+    """A gate that opens when all clients have arrived, and then closes again."""
 
     def __init__(self, environment: simpy.Environment, count: int, /) -> None:
         self._environment, self._count, self._missing = environment, count, count
         self._opened = simpy.Event(environment)
 
     def enter(self, clients: int, /) -> simpy.Event:
-        """Come with so many; the event says when the last is here."""
+        """Let `clients` arrive; return an event that occurs when the last one has arrived."""
         opened = self._opened
         self._missing -= clients
         if not self._missing:

@@ -1,11 +1,11 @@
-"""Simulate many ranks with one schedule: when each is done, and what it waited for.
+"""Simulate many ranks with one schedule: the end of each rank, and the times of waiting.
 
-A group of ranks that are alike is a process of simpy: equal clients that begin together end
-together. Without overlap a group has its private stretches, each of which is one timeout, and
-between them its turns on shared channels. With overlap it has a program and channels of its own, by
-the rules of `ckio.overlap`; its transfers on a channel that all share take their part of the
-bandwidth there, all others the level's price. What a program does between two far accesses is one
-timeout for as long as no channel could begin anything: a stride.
+A group of equal ranks is one process of simpy, because equal clients that begin together end
+together. Without overlap, each private stretch of a group is one timeout, and between stretches the
+group uses shared channels. With overlap, the group has its own program and channels, by the rules
+of `ckio.overlap`. Its transfers on a shared channel get their part of the bandwidth; all other
+transfers take the seconds of the level's cost. The work of a program between two far accesses is
+one timeout as long as no channel could begin a transfer meanwhile; this is called a stride.
 """
 
 from bisect import bisect_right
@@ -42,10 +42,10 @@ from ckio.sim.ranks.stretches import (
 Watch: TypeAlias = Callable[[int], object]
 
 _OFTEN = 1 << 14
-"""Transfers between two calls of `watch`."""
+"""Number of transfers between two calls of `watch`."""
 
 ROUNDING: Final = 1e-12
-"""The exactness of a difference between two times, as a part of the later one."""
+"""Rounding error of a difference between two times, relative to the later one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,15 +55,15 @@ class ChannelUse:
     Attributes
     ----------
     bandwidth : float
-        Bytes per second that it has.
+        Its bandwidth in bytes per second.
     nbytes : float
-        Bytes that were moved, as they are stored.
+        Stored bytes that were transferred.
     busy : float
-        Seconds for which at least one transfer moved bytes.
+        Seconds with at least one transfer.
     most : int
-        The most ranks that moved bytes at one time.
+        Maximum number of ranks that transferred bytes at the same time.
     slowed : float64 array
-        For each rank, seconds that its transfers took beyond the level's own price.
+        For each rank, the additional seconds of its transfers compared with the level's own cost.
     """
 
     bandwidth: float
@@ -74,29 +74,28 @@ class ChannelUse:
 
     @property
     def achieved(self) -> float:
-        """Return bytes per second while it was busy; 0 if it never was.
+        """Bytes per second while the channel was busy; 0 if it was never busy.
 
-        Times are rounded, so that a transfer of much less than their last digit may seem to take
-        less than its bandwidth allows.
+        It is limited to the bandwidth, because a very short transfer may seem faster by rounding.
         """
         return min(self.bandwidth, self.nbytes / self.busy) if self.busy else 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class RanksOutcome:
-    """When every rank is done, and what it waited for.
+    """The end of every rank, and the times of waiting.
 
     Attributes
     ----------
     finish : float64 array
         For each rank, seconds to the end of its schedule.
     waited : float64 array
-        For each rank, seconds for which it waited until others came: at barriers, and where
-        collective writes begin.
+        For each rank, seconds of waiting for other ranks: at barriers, and before collective
+        writes.
     channels : mapping of str to ChannelUse
-        By name, the shared channels.
+        The shared channels, by name.
     groups : int
-        How many different ranks there were to simulate.
+        Number of groups of equal ranks that were simulated.
     """
 
     finish: Seconds
@@ -106,12 +105,12 @@ class RanksOutcome:
 
     @property
     def makespan(self) -> float:
-        """Seconds until all are done."""
+        """Seconds until all ranks are done."""
         return float(self.finish.max())
 
     @property
     def slowest(self) -> int:
-        """The rank that is done last; of several, the first."""
+        """The rank that ends last; of several such ranks, the first."""
         return int(self.finish.argmax())
 
 
@@ -125,24 +124,34 @@ def simulate_ranks(
     one_by_one: bool = False,
     watch: Watch | None = None,
 ) -> RanksOutcome:
-    """Return when each of many ranks is done with a legal schedule.
+    """Simulate many ranks that perform the same legal schedule, each on its own levels.
 
-    Every rank pays the platform's prices. On a shared channel it also has to share: first its
-    latency passes, then it moves its bytes at the speed of the level's own price (without limit,
-    where that has no part for each byte) or at its share of the bandwidth, whichever is less.
-    Discards move nothing and are not shared. One rank without `spread` and `jitter`, on channels as
-    fast as its levels, takes `makespan`, but for rounding: sums are taken stretch by stretch.
+    Each action of a rank takes the seconds of the platform's costs. On a shared channel a transfer
+    first takes its latency. Then it transfers its bytes at the smaller of two speeds: that of the
+    level's own cost (infinite, if the cost has no part per byte), and its share of the channel's
+    bandwidth. Discards transfer nothing and are not shared. For one rank without `spread` and
+    `jitter`, on channels as fast as its levels, the result is `makespan` except for rounding errors
+    (sums are computed stretch by stretch).
 
-    With `overlap` each rank's transfers go on behind its program, by the rules of `ckio.overlap`,
-    and a rank is done when they are too. Transfers of one rank on one channel take turns, whatever
-    other ranks do there. What a level's profile says of transfers beside the computation holds.
-    What it says of bytes that wait (`dirty`) is left out, with overlap and without.
+    With `overlap`, the transfers of a rank are concurrent with its program, by the rules of
+    `ckio.overlap`, and the rank is done when its program and its transfers are done. The transfers
+    of one rank on one channel are executed one after the other, independently of other ranks. The
+    costs of concurrent transfers in a level's profile are used; its limit for cached writes
+    (`dirty`) is ignored, with and without overlap.
 
-    `one_by_one` simulates ranks that are alike each by itself, which takes longer and finds the
-    same. `watch` is called now and then with how many more transfers are done, of all ranks.
+    Parameters
+    ----------
+    schedule, platform, ranks, overlap
+        The schedule, the platform with all costs, the ranks, and the concurrent transfers.
+    one_by_one
+        Whether equal ranks are simulated separately. This takes longer, and the result is the same.
+    watch
+        Function that is called from time to time with the number of further transfers, of all
+        ranks.
 
-    Raises IllegalAction as `validate` does, BadInput as `fold` does, and for collective writes and
-    for barriers with overlap.
+    Raises IllegalAction if the schedule breaks a rule of `Machine`. Raises BadInput if a shared
+    channel is not on the platform, for more than 1e200 seconds, and, with overlap, for collective
+    writes and for barriers.
     """
     validate(schedule, platform)
     if overlap:
@@ -171,23 +180,23 @@ def simulate_ranks(
 
 
 class SharedRun:
-    """All groups of ranks, from their start to the end of the last, and what they share.
+    """The simulation of all groups of ranks, with their shared channels.
 
     Attributes
     ----------
     environment : simpy.Environment
     channels : list of Channel
-        The shared ones, in their order.
+        The shared channels, in their order.
     gate : Gate
-        It opens when all ranks have come.
+        The gate for collective writes, which opens when all ranks have arrived.
     finish : float64 array
-        For each group, when it is done.
+        For each group, the time of its end in seconds.
     waited : float64 array
-        For each group, seconds at the gate.
+        For each group, seconds of waiting at the gate.
     slowed : float64 array, groups by channels
-        Seconds beyond those that the transfers would have taken alone.
+        Additional seconds of transfers, compared with transfers alone.
     nbytes : list of float
-        Bytes moved on each shared channel.
+        Bytes transferred on each shared channel.
     """
 
     def __init__(
@@ -205,13 +214,13 @@ class SharedRun:
         self._watch, self._unheard = watch, 0
 
     def hear(self, clients: int, /) -> None:
-        """Note that so many ranks have made a transfer."""
+        """Count a transfer of `clients` ranks, and call `watch` from time to time."""
         self._unheard += clients
         if self._unheard >= _OFTEN:
             self._tell()
 
     def complete(self) -> None:
-        """Let all groups come to their ends."""
+        """Simulate all groups to their ends."""
         self.environment.run()
         self._tell()
 
@@ -222,7 +231,7 @@ class SharedRun:
 
 
 def synchronous(folded: Folded, ranks: Ranks, groups: Groups, watch: Watch | None, /) -> SharedRun:
-    """Return what all groups did, each of which waits for its transfers."""
+    """Simulate all groups without overlap: each program waits for its transfers."""
     run = SharedRun(ranks, groups, folded.transfers.speeds, watch)
     moved = map(folded.transfers.moved, range(len(run.channels)))
     run.nbytes = [ranks.count * nbytes for nbytes in moved]
@@ -240,10 +249,10 @@ def _waiting(
     clients: int,
     stretches: Seconds,
 ) -> Process:
-    """One group: a stretch, a transfer, a stretch, and a stretch in the end."""
+    """Simulate one group: stretches and transfers alternate, and the last is a stretch."""
     environment, gate, channels = run.environment, run.gate, run.channels
     waited, slowed = 0.0, [0.0] * len(channels)
-    private = iter(stretches.data)  # of a memory view: plain numbers, eight bytes each
+    private = iter(stretches.data)  # a memory view yields Python numbers and needs little memory
     for channel, speed, nbytes, latency, alone, collective in rows:
         yield environment.timeout(next(private))
         if collective:
@@ -265,15 +274,15 @@ def _waiting(
 class RankCosts(RowCosts):
     """The costs of all ranks: the seconds of each action, and the lanes of shared channels.
 
-    Raises BadInput for what ranks do not have with overlap: collective writes, and barriers.
+    Raises BadInput for collective writes and for barriers, which are not possible with overlap.
 
     Attributes
     ----------
     schedule, platform, ranks
     nbytes : int64
-        Bytes that each access takes time for.
+        Bytes of each access on which its time depends.
     is_shared : bool
-        Whether it is a transfer on a shared channel.
+        Whether an action is a transfer on a shared channel.
     lanes : Lanes
     """
 
@@ -281,11 +290,13 @@ class RankCosts(RowCosts):
         for name, shared in ranks.shared.items():
             if shared.collective:
                 raise BadInput(
-                    f"ranks: writes to {name!r} are collective, and go on behind no program; say"
-                    " no overlap"
+                    f"ranks: writes to {name!r} are collective; a collective write cannot be"
+                    " concurrent with the program: simulate without overlap"
                 )
         if ranks.barrier is not Barrier.NONE:
-            raise BadInput("ranks: there are no barriers where transfers overlap; say no overlap")
+            raise BadInput(
+                "ranks: barriers cannot be simulated with overlap; choose no barrier or no overlap"
+            )
         super().__init__(schedule, platform)
         self.schedule, self.platform, self.ranks = schedule, platform, ranks
         self.nbytes = moved_of(schedule, platform).data
@@ -296,7 +307,7 @@ class RankCosts(RowCosts):
 def concurrent(
     costs: RankCosts, overlap: Overlap, groups: Groups, watch: Watch | None, /
 ) -> SharedRun:
-    """Return what all groups did, whose transfers are concurrent with their programs."""
+    """Simulate all groups with overlap: transfers are concurrent with the programs."""
     run = SharedRun(costs.ranks, groups, costs.lanes.speeds, watch)
     columns = TransferColumns(costs.schedule, costs.platform)
 
@@ -317,7 +328,7 @@ def concurrent(
 
 
 class _Concurrent(Rank):
-    """One rank, or a group of those that are alike."""
+    """One rank, or a group of equal ranks."""
 
     costs: RankCosts
 
@@ -327,21 +338,21 @@ class _Concurrent(Rank):
         super().__init__(run.environment, traffic, costs)
         self.run, self.clients = run, clients
         self.nbytes, self.slowed = ([0.0] * len(run.channels) for _ in range(2))
-        self._clock = np.concatenate(([0.0], np.cumsum(seconds))).data  # by row, of near ones
-        self._moving: dict[int, tuple[LanePrice, int, float]] = {}  # by channel, since when
+        self._clock = np.concatenate(([0.0], np.cumsum(seconds))).data  # of near actions, by row
+        self._moving: dict[int, tuple[LanePrice, int, float]] = {}  # by channel, with begin
         self._strides = False
-        self._limit = 0  # the row that this stride goes up to
-        self._shift = 0.0  # between its clock and the environment's
+        self._limit = 0  # the row at which this stride ends
+        self._shift = 0.0  # between the clock of near actions and the environment's clock
 
     def accessed(self, row: int, start: float, /) -> None:
-        """Count a transfer on a shared channel."""
+        """Count the transfer if it is on a shared channel."""
         if self.costs.is_shared[row]:
             self.run.hear(self.clients)
 
     # Near actions
 
     def pass_near(self, stop: int, /) -> Process:
-        """All near actions up to a row, in strides."""
+        """Perform all near actions up to a row, in strides."""
         traffic = self.traffic
         while (first := traffic.row) < stop:
             self._limit = traffic.undisturbed(stop, ())
@@ -352,9 +363,9 @@ class _Concurrent(Rank):
             yield from self._stride(first)
 
     def _stride(self, first: int) -> Process:
-        """Perform as many of them, up to the limit, as disturb no channel."""
+        """Perform near actions up to the limit, or until one affects a channel."""
         traffic, clock = self.traffic, self._clock
-        if clock[self._limit] == clock[first]:  # no time passes, so no channel begins
+        if clock[self._limit] == clock[first]:  # no time passes, so that no channel begins
             traffic.be_at(self._limit, begun=False)
             return
         self._shift = self.environment.now - clock[first]
@@ -371,12 +382,12 @@ class _Concurrent(Rank):
                     yield TimedEvent(self.environment).ring(PROGRAM, seconds)
                     seconds, self.lost = self.lost, 0.0
             except simpy.Interrupt:
-                interrupted = True  # a transfer has begun: the stride is shorter
+                interrupted = True  # a transfer has begun, so that the stride becomes shorter
         self._strides = self.works = False
         traffic.be_at(self._limit, begun=False)
 
     def _look(self, clock: float) -> None:
-        """Find the row that the program is at."""
+        """Set the current row of the program from the clock."""
         row = self.traffic.row
         now = bisect_right(self._clock, clock, row, self._limit) - 1
         self.traffic.be_at(max(row, now), begun=True)
@@ -387,7 +398,7 @@ class _Concurrent(Rank):
     # Transfers
 
     def begin_meanwhile(self) -> None:
-        """Let channels begin; the stride may then end sooner."""
+        """Begin transfers; after this the stride may end sooner."""
         if self._strides:
             self._look(self.environment.now - self._shift)
         self.begin_all()
@@ -395,12 +406,12 @@ class _Concurrent(Rank):
             self.performing.interrupt()
 
     def hinder(self, seconds: float, /) -> None:
-        """Delay the stride, and all that comes after it."""
+        """Delay the stride and everything after it."""
         super().hinder(seconds)
         self._shift += seconds
 
     def carry(self, number: int, transfer: Transfer, /) -> None:
-        """Occupy the channel: on a shared one, for its latency and then its bytes."""
+        """Occupy the channel; on a shared channel, for the latency and then for the bytes."""
         row, costs = transfer.row, self.costs
         if not costs.is_shared[row]:
             self.occupy(number, (costs.seconds if transfer.direct else costs.concurrent)[row])
@@ -418,7 +429,7 @@ class _Concurrent(Rank):
         latency.callbacks.append(move)
 
     def end(self, number: int, /) -> None:
-        """Note how much longer a shared transfer took than alone."""
+        """Record the additional seconds of a shared transfer, compared with a transfer alone."""
         if (moving := self._moving.pop(number, None)) is not None:
             lane, nbytes, begun = moving
             now = self.environment.now

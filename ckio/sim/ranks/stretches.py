@@ -1,7 +1,8 @@
-"""The work of each rank by itself, its shared transfers, and which ranks are alike.
+"""The private work of each rank, its shared transfers, and groups of equal ranks.
 
-Without overlap a schedule is folded into stretches of its own and transfers between them; with
-overlap each action is a stretch. Ranks that do the same at the same time are one group.
+A stretch is private work of a rank between two transfers on shared channels. Without overlap a
+schedule is folded into stretches and the transfers between them; with overlap each action is a
+stretch. Ranks that do the same at the same time form one group.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,23 +25,24 @@ Row: TypeAlias = tuple[int, int, float, float, float, bool]
 Seconds = NDArray[np.float64]
 
 _MOST_STEPS: Final = 20_000_000
-"""Steps of all actions, each of which takes some 50 bytes here."""
+"""Maximum number of steps of all actions; each needs about 50 bytes here."""
 
 _MOST_SECONDS: Final = 1e200
-"""So that no sum is infinite, whatever factors are drawn and however many ranks there are."""
+"""Maximum seconds, so that no sum is infinite with any factors and any number of ranks."""
 
 _NOTHING: Final = Profile()
 
 
 @dataclass(frozen=True, slots=True)
 class LanePrice:
-    """How transfers of one sort share a channel: at which speed if alone, and at which price.
+    """The speed and cost of one sort of transfers on a shared channel.
 
     Attributes
     ----------
     channel, speed : int
-        Indices into `Lanes.speeds`, and into its item.
+        The speed of such a transfer alone is `Lanes.speeds[channel][speed]`.
     price : Affine
+        The cost of the level, in seconds.
     ratio : float
         Stored bytes per byte.
     """
@@ -57,11 +59,11 @@ class Lanes:
     Attributes
     ----------
     speeds : list of lists of float
-        For each shared channel: the speeds of one client alone, in stored bytes per second;
-        infinite where a price has no part for each byte.
+        For each shared channel, the different speeds of a single client, in stored bytes per
+        second. A speed is infinite if the cost of the level has no part per byte.
     of : dict
-        The lane by the level's number, the code of the action, and whether the program waits; where
-        nothing overlaps it always does.
+        The LanePrice for the level's number, the code of the action, and whether the program waits
+        for the transfer. Without overlap it always waits.
     """
 
     def __init__(self, platform: Platform, ranks: Ranks, /, *, overlap: bool = False) -> None:
@@ -88,22 +90,22 @@ class Lanes:
 
 @dataclass(frozen=True, eq=False)
 class SharedTransfers:
-    """The transfers on shared channels in their order, of one rank.
+    """The transfers of one rank on shared channels, in their order.
 
-    Each takes its latency, then it moves its bytes, at most at its speed.
+    A transfer first takes its latency; then it transfers its bytes, at most at its speed.
 
     Attributes
     ----------
     channel, speed : int64 arrays
-        Where it takes place, as an index into `speeds`, and how fast, as one into its item.
+        The speed of a transfer alone is `speeds[channel][speed]`.
     nbytes : float64 array
-        Bytes to be moved, as they are stored: payload times the ratio of the level.
+        Stored bytes to transfer: payload times the ratio of the level.
     latency, alone : float64 arrays
-        Seconds before the first byte, and then to the last, by the level's own price.
+        Seconds before the first byte, and from then to the last byte, by the level's own cost.
     collective : bool array
-        Whether it begins only when all ranks have come.
+        Whether the transfer begins only when all ranks have reached it.
     speeds : list of lists of float
-        As `Lanes` has them.
+        As in `Lanes`.
     """
 
     channel: NDArray[np.int64]
@@ -118,27 +120,27 @@ class SharedTransfers:
         return len(self.channel)
 
     def rows(self) -> list[Row]:
-        """Each transfer in plain numbers: channel, speed, nbytes, latency, alone, collective."""
+        """Return each transfer as a tuple: channel, speed, nbytes, latency, alone, collective."""
         columns = (self.channel, self.speed, self.nbytes, self.latency, self.alone, self.collective)
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def moved(self, channel: int, /) -> float:
-        """Bytes that one rank moves there."""
+        """Return the bytes that one rank transfers on a channel."""
         return float(self.nbytes[self.channel == channel].sum())
 
 
 @dataclass(frozen=True, eq=False)
 class Stretches:
-    """The work of one rank by itself.
+    """The private work of one rank.
 
     Attributes
     ----------
     private : float64 array, one item for each stretch
-        Seconds that do not depend on the rank.
+        Seconds of all work except the computed steps; they are the same for all ranks.
     steps : float64 array
-        Seconds of each step that is computed, in this order.
+        Seconds of each computed step, in their order.
     stretch : int64 array
-        In which stretch it is computed.
+        The stretch of each of these steps.
     """
 
     private: NDArray[np.float64]
@@ -146,16 +148,16 @@ class Stretches:
     stretch: NDArray[np.int64]
 
     def computing(self, steps: NDArray[np.float64], /) -> NDArray[np.float64]:
-        """The sum of each stretch, added from left to right, of seconds given for each step."""
+        """Return the sum of `steps` (seconds of each step) in each stretch, from left to right."""
         return _sums(self.stretch, steps, len(self.private))
 
 
 @dataclass(frozen=True, eq=False)
 class Folded(Stretches):
-    """Between m shared transfers, and around them, there are m + 1 private stretches.
+    """The m shared transfers of a rank, and its m + 1 private stretches between and around them.
 
-    Private are levels of its own, discards, and the latency of the transfer that follows, unless
-    it is collective.
+    Private work includes the accesses to the rank's own levels, discards, and the latency of the
+    next shared transfer unless that is collective.
 
     Attributes
     ----------
@@ -166,9 +168,10 @@ class Folded(Stretches):
 
 
 def by_rows(schedule: Schedule, platform: Platform, /) -> Stretches:
-    """With overlap each action is a stretch of its own, and far ones none: they have transfers.
+    """Return the stretches with overlap: each action is a stretch; far accesses take no time here.
 
-    Raises BadInput for more than 1e200 seconds.
+    The times of far accesses are those of their transfers. Raises BadInput for more than 1e200
+    seconds.
     """
     actions, seconds = schedule.actions, _seconds(schedule, platform)
     memory = memory_level(platform)
@@ -192,9 +195,9 @@ def _seconds(schedule: Schedule, platform: Platform) -> NDArray[np.float64]:
 
 
 def is_shared(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> NDArray[np.bool_]:
-    """Which actions are transfers on a shared channel: its writes and reads.
+    """Return, for each action, whether it is a write or read on a shared channel.
 
-    Raises BadInput where the platform has no channel of such a name.
+    Raises BadInput if the platform has no channel with the name of a shared one.
     """
     names = {level.channel for level in platform.levels}
     for name in ranks.shared:
@@ -209,7 +212,7 @@ def is_shared(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> NDArra
 
 
 def fold(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> Folded:
-    """The stretches and the shared transfers of a legal schedule.
+    """Return the stretches and the shared transfers of a legal schedule, without overlap.
 
     Raises BadInput as `is_shared` does, and for more than 1e200 seconds.
     """
@@ -221,7 +224,7 @@ def fold(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> Folded:
     seconds[rows] = np.where(transfers.collective, 0.0, transfers.latency)
     stretch: NDArray[np.int64] = (
         np.cumsum(rows) - rows
-    )  # how many shared transfers are before each action
+    )  # the number of shared transfers before each action
     return Folded(
         transfers=transfers,
         private=_sums(stretch, seconds, len(transfers) + 1),
@@ -233,14 +236,14 @@ def fold(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> Folded:
 def _sums(
     where: NDArray[np.int64], seconds: NDArray[np.float64], count: int
 ) -> NDArray[np.float64]:
-    """The seconds added up by where they belong, in their order."""
+    """Return the sums of `seconds` for each of `count` stretches; `where` gives the stretches."""
     return np.bincount(where, seconds, count).astype(np.float64, copy=False)
 
 
 def _transfers(
     schedule: Schedule, platform: Platform, ranks: Ranks, rows: NDArray[np.bool_]
 ) -> SharedTransfers:
-    """The shared transfers, a level and a direction at a time."""
+    """Return the shared transfers; the arrays are filled for one level and direction at a time."""
     actions = schedule.actions.take(rows)
     payload = moved_of(schedule, platform)[rows]
     channel, speed = np.zeros((2, len(actions)), np.int64)
@@ -265,11 +268,11 @@ def _transfers(
 
 
 def _steps(schedule: Schedule, actions: Actions) -> NDArray[np.float64]:
-    """Seconds of each step of these advances, records and reversals."""
+    """Return the seconds of each step of these advances, records and reversals."""
     length = actions.end - actions.begin
     if (total := int(length.sum(dtype=np.float64))) > _MOST_STEPS:
         raise BadInput(
-            f"ranks: the actions make {total} steps, each of which is kept; {_MOST_STEPS} at most"
+            f"ranks: the actions have {total} steps; at most {_MOST_STEPS} can be simulated"
         )
     first = np.cumsum(length) - length
     op = np.repeat(actions.op, length)
@@ -282,16 +285,16 @@ def _steps(schedule: Schedule, actions: Actions) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """The ranks in groups.
+    """The groups of equal ranks.
 
     Attributes
     ----------
     of_rank : int64 array
         The group of each rank.
     clients : int64 array
-        How many ranks each group has.
+        The number of ranks of each group.
     stretches : iterable of float64 arrays
-        For each group in turn, the seconds of its private stretches; it can be walked once.
+        For each group, the seconds of its private stretches; it can be iterated only once.
     waited : float64 array
         Seconds for which each rank waits at the barriers.
     """
@@ -303,10 +306,10 @@ class Groups:
 
 
 def divide(folded: Stretches, ranks: Ranks, /, *, one_by_one: bool = False) -> Groups:
-    """Put ranks that are alike into one group; `one_by_one` leaves each in a group of its own.
+    """Put equal ranks into one group; with `one_by_one`, put each rank into its own group.
 
-    Where all wait for the slowest they are one group, which computes as long as the slowest: from
-    each barrier to the next they do the same, and what they share serves them alike.
+    With barriers all ranks are one group, which computes as long as the slowest rank, because from
+    one barrier to the next all ranks do the same at the same time.
     """
     factors, waited = ranks.factors(), np.zeros(ranks.count)
     alike = np.arange(ranks.count)
@@ -327,7 +330,7 @@ def divide(folded: Stretches, ranks: Ranks, /, *, one_by_one: bool = False) -> G
 
 
 def _abreast(folded: Stretches, ranks: Ranks, factors: Seconds) -> tuple[Seconds, Seconds]:
-    """The stretches of ranks that wait for each other, and how long each waits."""
+    """Return the stretches of ranks that wait for each other, and the seconds that each waits."""
     if ranks.jitter is None:
         computing = folded.computing(folded.steps)
         most = factors.max()
@@ -343,7 +346,7 @@ def _abreast(folded: Stretches, ranks: Ranks, factors: Seconds) -> tuple[Seconds
 
 
 def _computed(folded: Stretches, ranks: Ranks, factors: Seconds) -> Iterator[Seconds]:
-    """For each rank in turn, what every step takes it."""
+    """Yield, for each rank, the seconds of every step."""
     for rank, factor in enumerate(factors.tolist()):
         draws = ranks.draws(rank, len(folded.steps))
         yield factor * folded.steps if draws is None else factor * (draws * folded.steps)

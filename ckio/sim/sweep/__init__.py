@@ -1,7 +1,8 @@
-"""One question, asked of many machines, chains and planners that differ by design.
+"""Sweeps: plan and predict many combinations of machines, chains and planners.
 
-`parse` reads what varies, `points` spans all combinations, `sweep` plans and prices each on every
-core, `front` says which are the best, and `sentence` what one axis changes.
+`parse` reads an axis, that is, a quantity with its values. `points` yields all combinations of the
+values. `sweep` plans each of them and computes its costs, on all cores. `front` selects the best
+combinations, and `sentence` describes the effect of one axis.
 """
 
 from ckio.sim.sweep.axes import Axis, Point, Value, front, parse, points, sentence

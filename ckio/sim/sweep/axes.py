@@ -1,4 +1,4 @@
-"""Axes of a sweep: what varies, in words; the points that they span; and what comes of it."""
+"""Axes of a sweep: quantities with their values, all combinations, and a summary of results."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from ckio.sim.ranks import Ranks
 from ckio.sim.sweep.questions import Answer, Question
 
 Value: TypeAlias = int | float | str | None
-"""A number, a word, or None for what has no end: a capacity, or a time without failures."""
+"""A number, a word, or None for infinity: an unlimited capacity, or no failures."""
 
 NEVER_FILLS: Final = "unlimited"
 NEVER_FAILS: Final = "never"
@@ -33,10 +33,10 @@ def _room(text: str) -> int | None:
 
 
 def _rate(text: str) -> int:
-    """Bytes per second, above 0."""
+    """Return bytes per second; raises BadInput for 0."""
     rate = size(text.removesuffix("/s"))
     if not rate:
-        raise BadInput("a bandwidth is above 0")
+        raise BadInput("a bandwidth must be above 0")
     return rate
 
 
@@ -51,7 +51,7 @@ def _seconds(text: str) -> float:
 
 
 def _mean_time(text: str) -> float | None:
-    """Seconds between failures, above 0, with a unit if it has one."""
+    """Return the seconds between failures; None for "never". The text may have a unit."""
     if text == NEVER_FAILS:
         return None
     unit = _UNITS.get(text[-1:], 0)
@@ -60,12 +60,12 @@ def _mean_time(text: str) -> float | None:
     except BadInput:
         raise BadInput(f"{text!r} is not a time, such as 90, 30m, 6h, 1d, or never") from None
     if not seconds:
-        raise BadInput("failures come after a time above 0")
+        raise BadInput("the mean time between failures must be above 0")
     return seconds
 
 
 def whole(text: str, /, *, least: int = 1) -> int:
-    """A whole number, of at least 1 where nothing else is said; raises BadInput."""
+    """Return a whole number of at least `least`; raises BadInput for any other text."""
     if not (text.isascii() and text.isdigit() and int(text[:19]) >= least):
         raise BadInput(f"{text!r} is not a whole number of at least {least}")
     return int(text)
@@ -76,7 +76,7 @@ def _slots(text: str) -> int:
 
 
 def presence(text: str, /) -> str:
-    """Whether a level is there; raises BadInput."""
+    """Return "on" or "off", for a level that is used or left out; raises BadInput."""
     if text not in ("on", "off"):
         raise BadInput(f"{text!r} is neither on nor off")
     return text
@@ -99,7 +99,7 @@ GLOBAL: Final[Mapping[str, Read]] = {
     **dict.fromkeys(SECONDS, _seconds),
     **dict.fromkeys(SIZES, _bytes),
 }
-"""Knobs that are named alone, and how their values are read."""
+"""Quantities with a name of their own, and the functions that read their values."""
 
 OF_LEVEL: Final[Mapping[str, Read]] = {
     "capacity": _room,
@@ -108,35 +108,35 @@ OF_LEVEL: Final[Mapping[str, Read]] = {
     **{f"{access}latency": _seconds for access in ("", "write.", "read.")},
     **{f"{access}bandwidth": _rate for access in ("", "write.", "read.")},
 }
-"""Knobs of a level, named after it and a dot."""
+"""Quantities of a level, which are written as LEVEL.NAME, and the functions that read values."""
 
 
 _MOST_VALUES: Final = 10_000
-"""On one axis."""
+"""Maximum number of values of one axis."""
 _MOST_POINTS: Final = 100_000
-"""Of all axes together."""
+"""Maximum number of combinations of all axes."""
 
 _PRESENCE: Final = "presence"
 _WORDS: Final = ("planner", "overlap", _PRESENCE)
-"""Knobs whose values are words, which have no order."""
+"""Quantities whose values are words, which have no order."""
 _FLOATS: Final = (*SECONDS, "ratio", "latency", "mtbf")
-"""What is not counted in whole numbers."""
+"""Quantities that are not whole numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One thing that varies, and the values that it takes.
+    """One quantity that varies, and its values.
 
     Attributes
     ----------
     name : str
-        As it is written, such as `ram.capacity`.
+        The name as the user wrote it, for example `ram.capacity`.
     values : tuple of Value
-        Bytes, bytes per second, seconds, numbers, words or None; never two equal ones.
+        Bytes, bytes per second, seconds, numbers, words or None; all are different.
     knob : str
-        What it is, without the level's name; `presence` where the name is a level's.
+        The quantity without the name of the level; `presence` if `name` is the name of a level.
     level : str or None
-        The level that it is of.
+        The level to which the quantity belongs, if any.
     """
 
     name: str
@@ -146,22 +146,22 @@ class Axis:
 
     @property
     def endless(self) -> str:
-        """The name of its value None."""
+        """The text for its value None."""
         return NEVER_FAILS if self.knob == "mtbf" else NEVER_FILLS
 
     @property
     def is_ordered(self) -> bool:
-        """True if its values are numbers."""
+        """Whether its values are numbers."""
         return self.knob not in _WORDS
 
     @property
     def is_presence(self) -> bool:
-        """True if it leaves a level out."""
+        """Whether the quantity is the presence of a level."""
         return self.knob == _PRESENCE
 
     @property
     def touches(self) -> frozenset[str]:
-        """The things that it sets; no two axes may set the same."""
+        """The attributes that it sets; two axes must not set the same attribute."""
         access, _, what = self.knob.rpartition(".")
         if what in ("latency", "bandwidth"):
             words = {f"{each}.{what}" for each in ([access] if access else ["write", "read"])}
@@ -171,14 +171,18 @@ class Axis:
 
 
 def parse(text: str, platform: Platform, /) -> Axis:
-    """An axis from `NAME=VALUES`.
+    """Return the axis of a text `NAME=VALUES`.
 
-    NAME is planner, overlap, ranks, mtbf, steps, working_memory, a cost or size of the chain, LEVEL
-    for its presence (on, off), or LEVEL.capacity, .slots (of restart data), .ratio (stored bytes
-    per byte), .bandwidth, .latency, .write.bandwidth and so on. VALUES are separated by commas;
-    each is one value, or LOW:HIGH:COUNT for COUNT numbers that grow by equal factors. In a policy
-    for overlap a / stands for the comma; runs that do not fail have the mtbf `never`. Raises
-    BadInput, which names the axis and the rule.
+    NAME is planner, overlap, ranks, mtbf, steps, working_memory, or a cost or size of the chain; or
+    the name of a level for its presence (on, off); or LEVEL.capacity, .slots (for restart data),
+    .ratio (stored bytes per byte), .bandwidth, .latency, .write.bandwidth and so on.
+
+    VALUES are separated by commas. Each is one value, or LOW:HIGH:COUNT for COUNT numbers with
+    equal ratios. In a policy for overlap, write / instead of the comma. For runs without failures,
+    the mtbf is `never`. Raises BadInput with the name of the axis and the rule.
+
+    >>> parse("steps=10:1000:3", Platform(())).values
+    (10, 100, 1000)
     """
     name, equals, values = text.partition("=")
     if not equals or not name or not values:
@@ -191,7 +195,7 @@ def parse(text: str, platform: Platform, /) -> Axis:
     if len(set(chosen)) < len(chosen):
         raise BadInput(f"axis {name}: {_twice(chosen)} is given twice")
     if len(chosen) > _MOST_VALUES:
-        raise BadInput(f"axis {name}: {len(chosen)} values; {_MOST_VALUES} are the most")
+        raise BadInput(f"axis {name}: {len(chosen)} values; the maximum is {_MOST_VALUES}")
     return Axis(name, tuple(chosen), knob, level)
 
 
@@ -200,7 +204,7 @@ def _twice(chosen: Sequence[Value]) -> Value:
 
 
 def _meant(name: str, values: str, platform: Platform) -> tuple[str, str | None, Read]:
-    """The knob, its level, and how values are read."""
+    """Return the quantity, its level, and the function that reads its values."""
     levels = [level.name for level in platform.levels]
     if name in levels and (name not in GLOBAL or {"on", "off"}.issuperset(values.split(","))):
         return _PRESENCE, name, presence
@@ -219,7 +223,7 @@ def _meant(name: str, values: str, platform: Platform) -> tuple[str, str | None,
 
 
 def _values(part: str, knob: str, read: Read) -> list[Value]:
-    """One value, or those of a range."""
+    """Return the values of a part of VALUES: one value, or those of a range."""
     if ":" not in part or knob in _WORDS:
         if not part:
             raise BadInput("a value is missing between two commas")
@@ -229,9 +233,9 @@ def _values(part: str, knob: str, read: Read) -> list[Value]:
         raise BadInput(f"{part!r} is not LOW:HIGH:COUNT")
     low, high, count = read(bounds[0]), read(bounds[1]), whole(bounds[2])
     if not isinstance(low, int | float) or not isinstance(high, int | float) or not 0 < low < high:
-        raise BadInput(f"{part!r}: a range goes from a number above 0 to a larger one")
+        raise BadInput(f"{part!r}: a range must go from a number above 0 to a larger one")
     if not 2 <= count <= _MOST_VALUES:
-        raise BadInput(f"{part!r}: a range has 2 to {_MOST_VALUES} values")
+        raise BadInput(f"{part!r}: a range must have 2 to {_MOST_VALUES} values")
     between = [low * (high / low) ** (at / (count - 1)) for at in range(1, count - 1)]
     numbers = [low, *between, high]
     return [*numbers] if knob.endswith(_FLOATS) else [*dict.fromkeys(map(round, numbers))]
@@ -239,7 +243,7 @@ def _values(part: str, knob: str, read: Read) -> list[Value]:
 
 @dataclass(frozen=True)
 class Point:
-    """Where on each axis, and the question there; or why none can be asked."""
+    """A combination: one value of each axis, and its question, or the reason why it is invalid."""
 
     values: tuple[Value, ...]
     question: Question | str
@@ -248,13 +252,15 @@ class Point:
 def points(
     axes: Sequence[Axis], base: Question, planners: Mapping[str, Planner], /
 ) -> Iterator[Point]:
-    """The product of all axes, the last one fastest; `planners` has every name that is asked for.
+    """Yield all combinations of the values of all axes; the last axis varies fastest.
 
-    Raises BadInput for axes that set the same, a value that is wrong by itself, and too many
-    points. What does not go together with the others is a point with the reason.
+    `base` has all other quantities, and `planners` has every planner that occurs. Raises BadInput
+    if two axes set the same attribute, if a value is invalid by itself, or if there are too many
+    combinations. A combination that is invalid although its values are valid has a reason instead
+    of a question.
     """
     _check(axes, base, planners)
-    # The chain first, as slots are of its checkpoints, and levels are left out last of all.
+    # The chain is changed first, because the size of slots depends on it. Levels are left out last.
     order = sorted(range(len(axes)), key=lambda at: _turn(axes[at]))
     for values in product(*(axis.values for axis in axes)):
         question: Question | str = base
@@ -281,13 +287,15 @@ def _check(axes: Sequence[Axis], base: Question, planners: Mapping[str, Planner]
             except BadInput as error:
                 raise BadInput(f"axis {axis.name}: {error}") from None
     if (count := math.prod(len(axis.values) for axis in axes)) > _MOST_POINTS:
-        raise BadInput(f"{count} points are spanned; {_MOST_POINTS} are the most")
+        raise BadInput(
+            f"{count} combinations of values; the maximum is {_MOST_POINTS}: give fewer values"
+        )
 
 
 def changed(
     question: Question, axis: Axis, value: Value, planners: Mapping[str, Planner], /
 ) -> Question:
-    """The question with one value of an axis; raises BadInput where it does not fit."""
+    """Return the question with one value of an axis; raises BadInput if it is not valid there."""
     if axis.level is not None:
         return replace(question, platform=_with_level(question, axis.level, axis.knob, value))
     new: dict[str, Any]
@@ -315,7 +323,7 @@ def _overlap(text: str) -> Policy:
 
 
 def _with_level(question: Question, name: str, knob: str, value: Value) -> Platform:
-    """The platform with a level that differs in one thing, or is left out."""
+    """Return the platform with one changed quantity of a level, or without this level."""
     platform = question.platform
     number = platform.number(name)
     levels = [*platform.levels]
@@ -329,7 +337,7 @@ def _with_level(question: Question, name: str, knob: str, value: Value) -> Platf
 
 
 def _new(level: Level, knob: str, value: Value, chain: Chain) -> dict[str, Any]:
-    """Return the attributes of a level that change with one thing."""
+    """Return the new attributes of a level for a value of one quantity."""
     access, _, what = knob.rpartition(".")
     prices = {each: getattr(level, each) for each in ([access] if access else ["write", "read"])}
     match what, value:
@@ -344,16 +352,17 @@ def _new(level: Level, knob: str, value: Value, chain: Chain) -> dict[str, Any]:
 
 
 Words: TypeAlias = Callable[[Axis, Value], str]
-"""A value as a person writes it."""
+"""Function that returns a value as text for people."""
 
 _NOTHING: Final = 5e-4
-"""The part of a makespan below which a sentence says that nothing is gained: 0.0 %, printed."""
+"""Relative gain of makespan below which there is no difference: it would be printed as 0.0 %."""
 
 
 def front(answers: Sequence[Answer], /) -> list[bool]:
-    """Whether no other answer has both less memory and less makespan, one of them really less.
+    """Return, for each answer, whether it is on the Pareto front of memory and makespan.
 
-    What has no plan, or no known memory, is not on it.
+    An answer is on the front if no other answer is better in one of the two and at least as good in
+    the other. Answers without a plan, or without a known memory, are not on the front.
     """
     known = [
         (answer.memory, answer.makespan, place)
@@ -370,7 +379,7 @@ def front(answers: Sequence[Answer], /) -> list[bool]:
 
 
 def sentence(axis: Axis, answers: Sequence[Answer], words: Words, /) -> str:
-    """Say what one axis changes; `answers` are those of its values, in their order."""
+    """Describe the effect of one axis; `answers` are those of its values, in the same order."""
     pairs = zip(axis.values, answers, strict=True)
     planned = [(value, answer.makespan) for value, answer in pairs if not answer.reason]
     if not planned:
@@ -384,7 +393,7 @@ def sentence(axis: Axis, answers: Sequence[Answer], words: Words, /) -> str:
 
 
 def _of_words(axis: Axis, planned: Sequence[tuple[Value, float]], words: Words) -> str:
-    """The best of several, and the next."""
+    """Return a sentence with the best value and the second best."""
     (first, least), (second, more) = sorted(planned, key=lambda pair: pair[1])[:2]
     names = words(axis, first), words(axis, second)
     gain = _gain(more, least)
@@ -399,7 +408,7 @@ def _of_words(axis: Axis, planned: Sequence[tuple[Value, float]], words: Words) 
 
 
 def _of_numbers(axis: Axis, ordered: Sequence[tuple[Value, float]], words: Words) -> str:
-    """The step that changes most, and from where on nothing changes for the better."""
+    """Return a sentence with the largest change, and the value after which nothing is gained."""
     steps = list(pairwise(ordered))
     (low, before), (high, after) = max(steps, key=lambda step: abs(_gain(step[0][1], step[1][1])))
     gain = _gain(before, after)
@@ -417,5 +426,5 @@ def _of_numbers(axis: Axis, ordered: Sequence[tuple[Value, float]], words: Words
 
 
 def _gain(before: float, after: float) -> float:
-    """How much less the second is, as a part of the first."""
+    """Return the relative gain from the first makespan to the second."""
     return 1 - after / before if before else 0.0

@@ -1,6 +1,6 @@
 """Questions of a sweep and their answers: a plan for a chain on a platform, and its costs.
 
-Each plan is made once, on every core.
+Equal plans are made only once; different plans are made in parallel on all cores.
 """
 
 import math
@@ -34,38 +34,38 @@ from ckio.sim.ranks import Ranks
 from ckio.sim.ranks.sharing import simulate_ranks
 
 Expect: TypeAlias = "Callable[[Question], tuple[Schedule, Mean]]"
-"""What comes of a run that fails: the schedule of its first process, and its mean makespan."""
+"""Function that returns the first schedule of a run that fails, and its mean makespan."""
 
 _MOST_STEPS: Final = 2**31 - 1
-"""The schedule of more would take some 100 GB."""
+"""Maximum number of steps; a schedule of more steps would need more than about 100 GB."""
 
 _TOO_MANY: Final = "{} steps take more memory than there is"
 
 
 @dataclass(frozen=True)
 class Question:
-    """A chain, a platform and a planner, and how the plan is to be carried out.
+    """A chain, a platform and a planner, and the conditions of the run.
 
     Attributes
     ----------
     planner : str
-        Its name; several questions that differ in nothing else are planned once.
+        The name of the planner.
     call : Planner
-        With its own options.
+        The planner with its options.
     chain : Chain
     platform : Platform
     memory : str
-        The level whose bytes are the memory of the answer; where it is left out, that is 0.
+        The name of the level whose bytes are the memory of the answer. If the platform does not
+        have it, the memory is 0.
     overlap : Overlap, "auto" or None
-        What I/O overlaps with computation; None: nothing, but for the planner named `overlapped`,
-        which is `auto` with overlap "auto".
+        The overlap of I/O with computation. None means no overlap, except for the planner named
+        `overlapped`, which is `auto` with overlap "auto".
     ranks : Ranks or None
-        So many ranks carry it out together; None is one, alone.
+        The ranks that perform the plan together; None for a single process.
     mtbf : float
-        Seconds between two failures of the process, on the average, one over their rate; infinite
-        where none is thought of.
+        Mean seconds between two failures of the process; infinite without failures.
     expect : Expect or None
-        Who knows what comes of a run that fails; needed where it does.
+        Function that simulates a run with failures; it is needed if `mtbf` is finite.
     """
 
     planner: str
@@ -85,15 +85,16 @@ class Question:
 
     @property
     def decides(self) -> bool:
-        """Whether the plan says what overlaps."""
+        """Whether the planner itself decides the overlap."""
         return self.overlap == AUTO or self.planner == "overlapped"
 
     def seen(self) -> "Question":
-        """Return the question as the planner sees it: equal where the same plan is the answer.
+        """Return the part of the question that the planner uses; equal parts have equal plans.
 
-        Our own planners ask only how many checkpoints a level holds together, and how many steps'
-        tape the working memory. Those of others, and what decides what overlaps, may ask for bytes.
-        A run that fails is planned for its failures, again and again.
+        ckio's own planners use only the number of checkpoints that fit a level, and the number of
+        steps whose tape fits the working memory. Therefore capacities are rounded down to these
+        numbers. Other planners, and planners that decide the overlap, may use the exact bytes; then
+        nothing is rounded. A question with failures is returned unchanged.
         """
         if self.fails:
             return self
@@ -110,7 +111,10 @@ class Question:
 
 
 def _rounded(level: Level, chain: Chain) -> Level:
-    """A level with as many bytes as checkpoints can take of it, and no more than all of them."""
+    """Return a level whose capacity is rounded down to the bytes that checkpoints can occupy.
+
+    It is also limited to the bytes of all checkpoints together.
+    """
     sizes = [level.stored(chain.largest(size)) for size in ("restart", "tape")]
     unit = math.gcd(*sizes)
     if level.capacity is None or not unit:
@@ -121,7 +125,7 @@ def _rounded(level: Level, chain: Chain) -> Level:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The use of one level by a schedule: bytes as they are stored, of all its accesses."""
+    """The use of one level by a schedule, in stored bytes: all writes, all reads, and the peak."""
 
     written: int = 0
     read: int = 0
@@ -135,18 +139,19 @@ class Answer:
     Attributes
     ----------
     makespan : float
-        Seconds; of many ranks, until the slowest is done; of runs that fail, their mean.
+        Seconds. With many ranks, until the slowest one is done; with failures, the mean.
     forward, actions : int
-        Forward steps, advanced and recorded, and actions; where runs fail, of the first plan.
+        Number of forward steps (advanced and recorded), and of actions. With failures, those of the
+        first plan.
     memory : int or None
-        The most bytes of checkpoints at one time on the level that is the question's memory. With
-        overlap, where what is on its way shares this level, all of its capacity; None without one.
+        Peak bytes of checkpoints on the level `Question.memory`. With overlap, if staged
+        checkpoints share this level, its capacity; None if it has no capacity.
     levels : mapping of str to Use
-        By name; those that are left out are not here.
+        The use of each level of the platform, by name.
     reason : str
-        Why there is no plan; then all numbers are 0.
+        The reason why there is no plan; then all numbers are 0. Empty if there is one.
     error : float
-        The standard error of the makespan, in seconds, where it is a mean.
+        The standard error of the makespan in seconds, if the makespan is a mean.
     """
 
     makespan: float = 0.0
@@ -159,7 +164,7 @@ class Answer:
 
 
 def answers(questions: Sequence[Question], /) -> Iterator[Answer]:
-    """The answers to questions for which the same plan is `seen`; it is made once."""
+    """Yield the answers to questions with equal `seen()`; their plan is made only once."""
     first = questions[0]
     if first.fails:
         yield from map(_expected, questions)
@@ -175,14 +180,14 @@ def answers(questions: Sequence[Question], /) -> Iterator[Answer]:
 
 
 def _refusal(question: Question) -> str:
-    """Why a question has no plan, in the words that go with its own numbers."""
+    """Return the reason why a question has no plan, with the numbers of this question."""
     planned = _planned(question)
     assert isinstance(planned, str), f"{question} has a plan, and one like it has none"
     return planned
 
 
 def _planned(question: Question) -> tuple[Schedule, Overlap] | str:
-    """The schedule and the policy that it is made for; or why there is none."""
+    """Return the schedule and its overlap policy, or the reason why there is no schedule."""
     steps = _TOO_MANY.format(question.chain.length)
     if question.chain.length > _MOST_STEPS:
         return steps
@@ -214,7 +219,7 @@ def _answer(question: Question, schedule: Schedule, own: Overlap) -> Answer:
 
 def _expected(question: Question) -> Answer:
     """Return the answer for a run that fails."""
-    assert question.expect is not None, "nobody is there who knows what comes of it"
+    assert question.expect is not None, "a question with failures needs `expect`"
     if question.ranks is not None or question.overlap:
         return Answer(reason="mtbf: a run that fails is simulated alone, and without overlap")
     try:
@@ -229,7 +234,7 @@ def _expected(question: Question) -> Answer:
 
 def _answer_of(question: Question, schedule: Schedule, mean: Mean, overlap: Overlap) -> Answer:
     if not math.isfinite(mean.seconds):
-        return Answer(reason="it takes more seconds than a number holds")
+        return Answer(reason="its seconds are too many for a floating-point number")
     levels = {
         level.name: _use(schedule, level, number)
         for number, level in enumerate(question.platform.levels)
@@ -245,7 +250,7 @@ def _answer_of(question: Question, schedule: Schedule, mean: Mean, overlap: Over
 
 
 def _seconds(question: Question, schedule: Schedule, overlap: Overlap) -> float:
-    """The makespan; it is simulated where costs alone do not say it."""
+    """Return the makespan; it is simulated if there are ranks or overlap."""
     platform, ranks = question.platform, question.ranks
     if ranks is not None:
         return simulate_ranks(schedule, platform, ranks, overlap=overlap).makespan
@@ -277,7 +282,7 @@ def _memory(question: Question, levels: Mapping[str, Use], overlap: Overlap) -> 
 Watch = Callable[[int], object]
 
 _QUICK: Final = 1.0
-"""Seconds of work that are done here before other processes are started, which take as long."""
+"""Seconds of work in this process before others are started; starting them takes as long."""
 
 
 def sweep(
@@ -288,12 +293,13 @@ def sweep(
     watch: Watch | None = None,
     alone: float = _QUICK,
 ) -> list[Answer]:
-    """The answers, in the order of the questions.
+    """Return the answers to all questions, in their order.
 
-    Questions for which a planner sees the same are planned once. What takes more than `alone`
-    seconds is shared out among so many processes (one for each core if not given), which end with
-    this call, however it ends. `watch` is called with how many more are answered. What a planner
-    raises beside BadInput is raised here. Raises RunFailed where a process is killed.
+    Questions with equal `seen()` are planned only once. After `alone` seconds the remaining
+    questions are distributed to `processes` processes (by default one for each core). These
+    processes end with this call, also after an error. `watch` is called with the number of further
+    answers. Raises RunFailed if a process is killed; an error of a planner other than BadInput is
+    raised here.
     """
     todo = _alike(questions)
     results: dict[int, Answer] = {}
@@ -314,7 +320,7 @@ def sweep(
 
 
 def _alike(questions: Sequence[Question]) -> list[list[int]]:
-    """The places of the questions, those together for which a planner sees the same."""
+    """Return the indices of the questions in groups with equal `seen()`."""
     groups: dict[Question, list[int]] = {}
     for place, question in enumerate(questions):
         groups.setdefault(question.seen(), []).append(place)
@@ -327,7 +333,7 @@ def _share(
     workers: int,
     take: Callable[[Sequence[int], Sequence[Answer]], None],
 ) -> None:
-    """Have other processes answer; each gets its next group as soon as it has answered one."""
+    """Let other processes answer; each gets its next group as soon as it has answered one."""
     coming, waiting = count(), {}
     with _pool(workers) as pool:
 
@@ -336,7 +342,7 @@ def _share(
                 asked = [questions[place] for place in todo[at]]
                 waiting[pool.submit(_answers, asked)] = todo[at]
 
-        # A group more than there are workers, so that none has to wait for the next.
+        # One more group than there are workers, so that no worker waits for its next group.
         for _ in range(workers + 1):
             submit()
         while waiting:
@@ -351,9 +357,9 @@ def _first(waiting: dict[Future[list[Answer]], list[int]]) -> set[Future[list[An
 
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that are gone in the end: after an error, at once."""
+    """Provide a pool of processes that end with this context; after an error, immediately."""
     others = set(multiprocessing.active_children())
-    # Not forked: there may be threads here, which a fork would leave behind with their locks.
+    # Not forked, because a fork has copies of the locks of other threads but not the threads.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
     try:
         yield pool
@@ -363,7 +369,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
             process.terminate()
         if isinstance(error, BrokenProcessPool):
             raise RunFailed(
-                "a process that was planning ended early; if memory ran out, take fewer processes"
+                "a process that was planning ended early; if memory ran out, use fewer processes"
             ) from None
         raise
     finally:
@@ -371,14 +377,14 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin() -> None:
-    """In a new process: what to do when it is to stop is decided by the one that started it."""
+    """Initialise a new process: its parent handles interrupts and ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_follow, daemon=True).start()
 
 
 def _follow() -> None:
-    """Do not outlive the process that waits for the answers."""
+    """End this process when its parent ends."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
