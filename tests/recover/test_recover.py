@@ -247,7 +247,7 @@ def test_steps_of_a_long_chain_may_differ() -> None:
 def test_what_cannot_be_recovered_is_said() -> None:
     with pytest.raises(NoSchedule, match="two adjoints take 6 bytes of level ram"):
         recover(CHAIN, PLATFORM, [], level=0, every=1)
-    with pytest.raises(NoSchedule, match="needs a level with room for one checkpoint"):
+    with pytest.raises(NoSchedule, match="needs a level with space for one checkpoint"):
         recover(CHAIN, Platform((replace(DISK, capacity=6),)), [], level=0, every=1)
     for survivors, said in (
         ([{x(10)}], "beyond the chain"),
