@@ -80,7 +80,7 @@ def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
 
 def room_for_one(chain: Chain, /) -> str:
     """Return the least that every planner of restart checkpoints needs, as words for messages."""
-    return f"a level with space for one checkpoint of {chain.restart} bytes"
+    return f"a level that can store one checkpoint of {chain.restart} bytes"
 
 
 def candidates(platform: Platform, on: str | None, /) -> tuple[Level, ...]:

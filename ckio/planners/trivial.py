@@ -115,7 +115,7 @@ def recompute_all(chain: Chain, platform: Platform, /, *, on: str | None = None)
             levels,
             lambda level: level.slots(nbytes, 1) == 1,
             planner="recompute-all",
-            needs=f"a level with space for x_0, which has {nbytes} bytes",
+            needs=f"a level that can store x_0, which has {nbytes} bytes",
         )
         _replay_from_the_start(draft, last, level=platform.number(level.name))
     else:

@@ -432,7 +432,7 @@ def test_what_cannot_be() -> None:
         checkpointed_loop(step, x0, 3, params="w")
     with pytest.raises(BadInput, match=r"no planner is named 'revolver'; did you mean revolve"):
         checkpointed_loop(step, x0, 3, planner="revolver")
-    with pytest.raises(NoSchedule, match="a level with space for one checkpoint"):
+    with pytest.raises(NoSchedule, match="a level that can store one checkpoint"):
         checkpointed_loop(step, x0, 3, platform=Platform((Level(name="ram", capacity=10),)))
     # Where nothing else requires a gradient, too.
     for x in (x0, x0.detach()):

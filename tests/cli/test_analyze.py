@@ -304,10 +304,10 @@ def test_less_to_store_is_more_checkpoints_and_whole_states_may_not_fit(place: P
     platform("ocean.py grid=8", costs(7 * field + 8, 7 * field + 8), 3_000, place)
     whole, needed, _ = answer(*words, at=place)["plan"]["rows"]
     assert (whole["makespan"], needed["refused"]) == (None, None)
-    assert "room for one checkpoint of 4544 bytes" in whole["refused"]
+    assert "store one checkpoint of 4544 bytes" in whole["refused"]
     assert "whole states: no schedule: " in ckio(*words, at=place).stdout
     platform("ocean.py grid=8", costs(1, 2 * field), 2_000, place)
-    assert "room for one checkpoint of 2600 bytes" in complaint(*words, at=place)
+    assert "store one checkpoint of 2600 bytes" in complaint(*words, at=place)
 
 
 def test_a_model_of_another_kind_can_speak_for_itself(place: Path) -> None:

@@ -167,7 +167,7 @@ def test_without_matplotlib_a_picture_is_refused_before_anything_is_planned(
 def test_what_has_no_schedule_is_a_row_with_the_reason(node: Path) -> None:
     axes = ("--steps", 9, "--vary", "ram.capacity=0,80", "--vary", "nvme=off,on")
     refused, *planned = table(node, *axes)
-    assert "needs a level with space for one checkpoint" in refused["reason"]
+    assert "needs a level that can store one checkpoint" in refused["reason"]
     assert (refused["makespan"], refused["pareto"], refused["ram.peak"]) == ("", "", "")
     assert all(row["makespan"] and not row["reason"] for row in planned)
     found = answer(sweep, node, *axes)

@@ -395,7 +395,7 @@ def test_what_a_rule_cannot_go_on_from_is_refused() -> None:
         RULE.finish(9, [{x(0), Key(Kind.TAPE, 3)}])
     with pytest.raises(BadInput, match="after the end of the chain"):
         RULE.finish(9, [{x(0), x(10)}])
-    with pytest.raises(NoSchedule, match="a level with space for one checkpoint"):
+    with pytest.raises(NoSchedule, match="a level that can store one checkpoint"):
         Bisection(chain(1), platform((0, 1, 1))).follow(0, ())
     with pytest.raises(NoSchedule, match="the working memory has 0"):
         Bisection(chain(1), platform((4, 1, 1), tapes=0)).follow(0, ())

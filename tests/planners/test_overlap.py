@@ -401,7 +401,7 @@ def test_scaling_all_costs_does_not_change_the_plan() -> None:
 
 
 def test_no_room_for_a_checkpoint_leaves_no_schedule() -> None:
-    with pytest.raises(NoSchedule, match="needs a level with space"):
+    with pytest.raises(NoSchedule, match="needs a level that can store"):
         overlapped(chain(7), machine(0, (0, 1.0, 1.0)))
 
 

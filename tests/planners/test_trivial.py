@@ -56,7 +56,7 @@ def test_recompute_all_needs_room_for_x_0_only_where_sizes_differ() -> None:
     ram = level("ram", 0, 0, 0, spare=4)
     schedule = recompute_all(differing, Platform((ram,)))
     assert schedule.actions == recompute_all(chain(3), Platform((ram,))).actions
-    with pytest.raises(NoSchedule, match="needs a level with space for x_0, which has 4 bytes"):
+    with pytest.raises(NoSchedule, match="needs a level that can store x_0, which has 4 bytes"):
         recompute_all(differing, Platform((replace(ram, capacity=3),)))
 
 
