@@ -135,7 +135,7 @@ def calibrate(
         progress(name, total)
         paces[name] = pacer.paces()
         for level in far:
-            progress(f"{level} beside {name}", total)
+            progress(f"{level} concurrently with {name}", total)
             if own.fits(capacities.get(level)):
                 slots = own.slots(capacities.get(level))
                 samples += Beside(level, backends[level], own, slots).samples()

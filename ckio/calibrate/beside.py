@@ -162,13 +162,13 @@ class Beside:
 def _with_tapes(steps: int) -> list[Action]:
     """Return actions that write the tape of every step but the last, and read them in reverse."""
     tapes = [Key(Kind.TAPE, step) for step in range(steps)]
-    there, back = list[Action](), list[Action]()
+    forward, backward = list[Action](), list[Action]()
     for step, tape in enumerate(tapes):
         last = step == steps - 1
-        there += [Record(step, step + 1)] if last else [Record(step, step + 1), Write(tape, 1)]
+        forward += [Record(step, step + 1)] if last else [Record(step, step + 1), Write(tape, 1)]
         reverse = Reverse(step, step + 1)
-        back[:0] = [reverse] if last else [Read(tape, 1), Discard(tape, 1), reverse]
-    return [*there, *back]
+        backward[:0] = [reverse] if last else [Read(tape, 1), Discard(tape, 1), reverse]
+    return [*forward, *backward]
 
 
 def _pairs(taken: Sequence[Taken]) -> Iterator[tuple[Timeline, Timeline]]:
