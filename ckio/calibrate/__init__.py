@@ -1,10 +1,11 @@
-"""Measure what levels and models cost on this machine, through the code that runs schedules.
+"""Measure the costs of levels and models on this machine, with the code that runs schedules.
 
-Every figure comes from the timeline of a probe schedule, performed by `run`: the same dump, copy,
-checksum and commit as in a real run, between steps of a model, on slots that a first pass has
-warmed. What an action takes is counted from the end of the one before it: what it costs to come
-from one to the next is part of it. The steps of a model are measured now and then between the
-levels: a machine that is fast in one second is slow in another, and a run has both.
+All times come from the timelines of probe schedules, which `run` performs. They contain the same
+dump, copy, checksum and commit as a real run, between steps of a model, on slots to which a first
+pass has written. The time of an action is measured from the end of the action before, so that the
+time between two actions is included. The steps of a model are measured several times, between the
+measurements of levels, because the speed of a machine varies from second to second, and a run sees
+all of these speeds.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,13 +42,13 @@ from ckio.platform.profile import ACCESSES, Profile
 __all__ = ["MARGIN", "SIZES", "Sample", "calibrate", "fit", "measure_model"]
 
 SIZES: Final = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
-"""Bytes of the checkpoints that are tried where no model says better."""
+"""Sizes of the measured checkpoints in bytes, if there is no model."""
 
 BURSTS: Final = 12
-"""Pauses between bursts of measurements are this part of the time that they are spread over."""
+"""A pause between two bursts of measurements is the whole time divided by this number."""
 
 Progress = Callable[[str, int], None]
-"""Told what is measured next, and how many measurements there are in all."""
+"""Function called with the next measurement as text, and with the number of all measurements."""
 
 
 def calibrate(
@@ -62,28 +63,33 @@ def calibrate(
     progress: Progress = lambda _what, _total: None,
     clock: Clock | None = None,
 ) -> Platform:
-    """Measure open, empty levels, and models, and return the platform that they make.
+    """Measure open, empty levels and models, and return the resulting platform.
 
     Parameters
     ----------
     backends
-        The levels by name, nearest first.
+        The levels by name, fastest first.
     sizes
-        Bytes of the checkpoints to try; by default around those of the models, or `SIZES`.
+        Sizes of the checkpoints to measure, in bytes; by default sizes around those of the models,
+        or `SIZES`.
     repeats
-        Passes over the slots after the one that warms them; one of them at least, and then as many
+        Maximum number of passes over the slots after the first pass. At least one is made, and more
         as a few seconds allow.
     seconds
-        How long to go on measuring, in short bursts with pauses between them, so that a slow drift
-        of the machine is seen; 0 for one burst.
+        Duration of the measurement, in short bursts with pauses between them, so that slow changes
+        of the machine's speed are included; 0 for a single burst.
     capacities
-        Bytes that a level may hold, where it is limited.
+        Capacities of levels in bytes, by name; None means no limit.
     models
-        Makers of fresh models by identity; their costs and sizes become `Platform.models`.
+        Functions that return fresh models, by the identity of the model. The costs and sizes of the
+        models become `Platform.models`.
     progress
-        Told before each measurement what it is, and how many there are in all.
+        Function that is called before each measurement, with its name and the number of all
+        measurements.
     clock
-        What measures; the wall clock by default.
+        The clock for all times; by default the clock of the machine.
+
+    Raises BadInput if a level cannot store a checkpoint of any of the sizes.
     """
     capacities, models, timer = capacities or {}, models or {}, clock or WallClock()
     end = timer.now() + seconds
@@ -102,7 +108,7 @@ def calibrate(
         for capacity in [capacities.get(name)]
         for each in _fitting(name, capacity, tries + made_up)
     ]
-    # Plain memory is not accessed in the background, and one clock is not for many threads.
+    # Plain memory is not accessed in the background; and a given clock may not be for many threads.
     far = [name for name, it in backends.items() if clock is None and not isinstance(it, Ram)]
     total = len(probes) + len(models) * (1 + len(far))
     pacers = {
@@ -129,7 +135,7 @@ def calibrate(
         progress(name, total)
         paces[name] = pacer.paces()
         for level in far:
-            progress(f"{level} beside {name}", total)
+            progress(f"{level} concurrently with {name}", total)
             if own.fits(capacities.get(level)):
                 slots = own.slots(capacities.get(level))
                 samples += Beside(level, backends[level], own, slots).samples()
@@ -144,7 +150,7 @@ def calibrate(
 def _platform(
     levels: Sequence[Level], paces: Mapping[str, Paces], samples: Sequence[Sample]
 ) -> Platform:
-    """Return the platform of the levels and the models together."""
+    """Return the platform with these levels and models."""
     chains = {name: each.chain for name, each in paces.items()}
     overheads = [sample.seconds for sample in samples if sample.access == "overhead"]
     return Platform(
@@ -158,7 +164,7 @@ def _platform(
 
 
 def _copies(backends: Mapping[str, Backend], samples: Sequence[Sample]) -> tuple[Affine, Affine]:
-    """Return the prices to copy a checkpoint to memory and from it, as on the first such level."""
+    """Return the costs of a copy to memory and from memory, measured on the first memory level."""
     near = [name for name, backend in backends.items() if isinstance(backend, Ram)][:1]
     moved = [[s for s in samples if s.level in near and s.access == it] for it in ("write", "read")]
     write, read = (fit(accesses) if accesses else Affine() for accesses in moved)
@@ -166,17 +172,18 @@ def _copies(backends: Mapping[str, Backend], samples: Sequence[Sample]) -> tuple
 
 
 def _fitting(level: str, capacity: int | None, tries: Sequence[Try]) -> list[Try]:
-    """Return those that a level can hold; raises BadInput where it holds none."""
+    """Return the checkpoints that fit a level; raises BadInput if none fits."""
     fitting = [each for each in tries if each.fits(capacity)]
     if not fitting:
         raise BadInput(
-            f"level {level!r}: its capacity of {capacity} bytes holds none of the sizes to try"
+            f"level {level!r}: its capacity of {capacity} bytes holds none of the sizes to try;"
+            " give a larger capacity or smaller sizes"
         )
     return fitting
 
 
 def _sizes(own: Sequence[int]) -> set[int]:
-    """Return sizes around those of the models, but none that is a burden and theirs are not."""
+    """Return sizes around those of the models, but none larger than both theirs and 256 MiB."""
     if not own:
         return set(SIZES)
     around = {max(1, nbytes * scale // 4) for nbytes in own for scale in (1, 2, 8)}
@@ -189,7 +196,7 @@ def _ratios(
     models: Mapping[str, MakeModel],
     steps: Mapping[str, int],
 ) -> dict[str, float]:
-    """Return stored bytes per byte to plan with on each level: of models, where there are any."""
+    """Return the ratio for plans on each level, from the checkpoints of models if there are any."""
     worst = {}
     for name in backends:
         written = [s for s in samples if s.level == name and s.access == "write"]
@@ -228,9 +235,9 @@ def _level(
 
 
 def _drained(here: Sequence[Sample], write: Affine | None) -> float | None:
-    """Return the bytes that reach the device in a second, by the largest checkpoint that was tried.
+    """Return the bytes per second that reach the device, from the largest measured checkpoint.
 
-    None where they do as fast as they are written: then none ever waits.
+    Return None if they reach the device as fast as they are written; then no write ever waits.
     """
     accesses = [sample for sample in here if sample.access == "drained" and sample.nbytes]
     if not accesses or write is None:
@@ -240,7 +247,10 @@ def _drained(here: Sequence[Sample], write: Affine | None) -> float | None:
 
 
 def _law(here: Sequence[Sample], access: str, like: Affine | None) -> Affine | None:
-    """Return a price that was measured beside the computation; of one size alone, like another."""
+    """Return the cost of a concurrent access; None if it was not measured.
+
+    If only one size was measured, it is the cost `like`, scaled to agree at this size.
+    """
     accesses = [sample for sample in here if sample.access == access]
     sizes = {sample.nbytes for sample in accesses}
     if len(sizes) != 1 or like is None or not (one := like(*sizes)):
@@ -254,7 +264,7 @@ def _profile(
     cost: Callable[[str], Affine | None],
     copies: tuple[Affine, Affine],
 ) -> Profile:
-    """Return what is known of a level beside its prices."""
+    """Return the measurements of a level in addition to its costs."""
     spreads = {
         access: spread_of([sample for sample in here if sample.access == access])
         for access in ACCESSES

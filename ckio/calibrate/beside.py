@@ -1,16 +1,17 @@
-"""Measure what a level and the computation cost each other where both go on at the same time.
+"""Measure how concurrent transfers and computation slow each other down.
 
-The probe is two short adjoint computations, one with all its restart data on the level, the other
-with all its tapes: performed in turn without overlap, in the background, and so that the
-program waits for each write. Passes are compared action by action. In the background, what an
-action computes takes longer by
+The probe consists of two short adjoint computations: one stores all its restart data on the level,
+the other all its tapes. Each is performed without overlap, with transfers in the background, and
+such that the program waits for each write. Their times are compared action by action. With
+transfers in the background, the computation of an action takes longer by
 
     overhead + sum over writes, reads, discards: share * (latency + per_byte * bytes)
 
-in the least squares of all such actions and passes, where share is how much of a transfer falls
-into it. So each access has its loss, whether one transfer is beside a step or many. What the
-program does itself for a write or a read, and what it takes beyond a write without overlap to wait
-for one, is seen directly.
+where share is the fraction of a transfer that is concurrent with the action. The coefficients are a
+least-squares fit to all such actions of all passes. Therefore each kind of access gets its own
+loss, also if several transfers are concurrent with one step. Two other quantities are measured
+directly: the program's own part of a write or read, and the additional time of waiting for a write
+compared with a write without overlap.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,33 +41,33 @@ _ALONE: Final = Overlap()
 _WAITING: Final = Overlap(0, 1)
 
 _TICK: Final = 1e-9
-"""Seconds: no transfer takes less."""
+"""Minimum seconds of a transfer."""
 _PASSES: Final = 40
-"""Of each policy, the most."""
+"""Maximum number of passes with each policy."""
 _PER_SLOT: Final = 4
-"""Steps for each checkpoint that is held: so that most of them are written on the way back, too."""
+"""Steps per slot: with so many steps, most slots are also written in the reverse sweep."""
 
 _MOVED: Final = {"write": WRITE, "read": READ}
 _KINDS: Final = (Kind.RESTART, Kind.TAPE)
 
 Taken = Mapping[Overlap, list[Timeline]]
-"""Passes of each policy, in turn."""
+"""The passes of each policy."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """A level behind memory, with the checkpoints of one model.
+    """A probe of concurrent transfers between memory and one level, with one model's checkpoints.
 
     Attributes
     ----------
     level : str
-        Its name.
+        The name of the level.
     backend : Backend
-        Open and empty.
+        The open and empty level.
     tried : Try
         The model.
     slots : int
-        The most checkpoints that the level holds.
+        Maximum number of checkpoints on the level.
     """
 
     level: str
@@ -75,7 +76,7 @@ class Beside:
     slots: int
 
     def samples(self) -> Iterator[Sample]:
-        """Measure what transfers take beside the computation, and what it loses by each."""
+        """Measure the seconds of concurrent transfers, and the loss of the computation by each."""
         given = sizes_of(self.tried.make())
         sizes = {Kind.RESTART: given["restart"], Kind.TAPE: given["tape"]}
         taken = self._taken(list(self._schedules()))
@@ -85,7 +86,7 @@ class Beside:
             for overlap in (self._behind, _ALONE)
         )
         yield self._sample("overhead", 0, overhead)
-        if len(mine := own(behind, DISCARD)):  # it has no other price for what the program does
+        if len(mine := own(behind, DISCARD)):  # the program's own part has no cost of its own
             yield self._sample("discard_hinders", 0, losses[DISCARD](0) + typical(mine))
         for (access, op), kind in product(_MOVED.items(), _KINDS):
             transfers = [_of(timeline.transfers, op, kind) for timeline in behind]
@@ -97,7 +98,7 @@ class Beside:
             yield self._sample(f"{access}_beside", nbytes, *beside)
             if len(mine := own(behind, op, kind)):
                 yield self._sample(f"{access}_own", nbytes, *mine)
-            if kind is Kind.TAPE:  # what else is known of a level is from restart data
+            if kind is Kind.TAPE:  # `Probe` measures only restart data
                 yield self._alone(access, op, kind, nbytes, alone)
         waits, writes = (own(taken[0][overlap], WRITE) for overlap in (_WAITING, _ALONE))
         if len(waits):
@@ -106,12 +107,12 @@ class Beside:
 
     @property
     def _behind(self) -> Overlap:
-        """Return the policy with as much on its way as is no burden on a machine."""
+        """Return the policy with as many concurrent transfers as `MOST_BYTES` of memory allow."""
         most = max(1, MOST_BYTES // (2 * max(1, self.tried.nbytes)))
         return Overlap(most, most)
 
     def _schedules(self) -> Iterator[tuple[Schedule, Sequence[Overlap]]]:
-        """Give schedules and their policies; tapes if they take no more than restart data may."""
+        """Yield schedules with their policies; one with tapes if they fit the level."""
         sizes = sizes_of(self.tried.make())
         chain = Chain(steps=self.tried.steps, advance=1, record=1, reverse=1, **sizes)
         slots = min(self.slots, max(1, chain.length // _PER_SLOT))
@@ -125,7 +126,7 @@ class Beside:
         return Platform((memory, Level(name=self.level, capacity=capacity, backend="far")))
 
     def _taken(self, schedules: Sequence[tuple[Schedule, Sequence[Overlap]]]) -> list[Taken]:
-        """Perform as many passes of each schedule as there is time for."""
+        """Perform as many passes of each schedule as the time budget allows."""
         taken: list[Taken] = [{overlap: [] for overlap in policies} for _, policies in schedules]
         passes, spent = 0, 0.0
         while not passes or (passes < _PASSES and spent < BUDGET):
@@ -141,7 +142,7 @@ class Beside:
     def _alone(
         self, access: str, op: int, kind: Kind, nbytes: int, alone: Sequence[Timeline]
     ) -> Sample:
-        """Measure what an access takes without overlap."""
+        """Return the seconds of an access without overlap."""
         stored = max(int(_of(timeline, op, kind).nbytes.max(initial=0)) for timeline in alone)
         sample = self._sample(access, nbytes, *own(alone, op, kind))
         return replace(sample, ratio=stored / nbytes)
@@ -159,19 +160,19 @@ class Beside:
 
 
 def _with_tapes(steps: int) -> list[Action]:
-    """Write the tape of every step but the last, and read it on the way back."""
+    """Return actions that write the tape of every step but the last, and read them in reverse."""
     tapes = [Key(Kind.TAPE, step) for step in range(steps)]
-    there, back = list[Action](), list[Action]()
+    forward, backward = list[Action](), list[Action]()
     for step, tape in enumerate(tapes):
         last = step == steps - 1
-        there += [Record(step, step + 1)] if last else [Record(step, step + 1), Write(tape, 1)]
+        forward += [Record(step, step + 1)] if last else [Record(step, step + 1), Write(tape, 1)]
         reverse = Reverse(step, step + 1)
-        back[:0] = [reverse] if last else [Read(tape, 1), Discard(tape, 1), reverse]
-    return [*there, *back]
+        backward[:0] = [reverse] if last else [Read(tape, 1), Discard(tape, 1), reverse]
+    return [*forward, *backward]
 
 
 def _pairs(taken: Sequence[Taken]) -> Iterator[tuple[Timeline, Timeline]]:
-    """Pair each pass with transfers in the background with the one without of the same moment."""
+    """Yield each pass with overlap together with the pass without overlap of the same time."""
     for passes in taken:
         for overlap, timelines in passes.items():
             if overlap != _ALONE:
@@ -181,10 +182,20 @@ def _pairs(taken: Sequence[Taken]) -> Iterator[tuple[Timeline, Timeline]]:
 def lost(
     pairs: Sequence[tuple[Timeline, Timeline]], sizes: Mapping[Kind, int], /
 ) -> tuple[float, Mapping[int, Affine]]:
-    """Return what every action that computes loses, and what by each access beside it.
+    """Return the seconds that an action loses with overlap, and the loss by each kind of access.
 
-    Of passes with transfers in the background, each with one of the same schedule without; and
-    with the bytes of each kind of checkpoint.
+    Parameters
+    ----------
+    pairs
+        Passes with transfers in the background, each with a pass of the same schedule without
+        overlap.
+    sizes
+        The bytes of each kind of checkpoint.
+
+    Returns
+    -------
+    The overhead of every computing action in seconds, and for each operation the seconds that one
+    concurrent access costs the computation, as a function of its bytes.
     """
     from scipy.optimize import nnls
 
@@ -210,7 +221,7 @@ def lost(
 
 
 def own(timelines: Sequence[Timeline], op: int, kind: Kind | None = None, /) -> Floats:
-    """Return the program's seconds for each later access, but for reads that it waited for."""
+    """Return the program's seconds for each access, except the first and reads that had to wait."""
     seconds = [np.zeros(0)]
     for timeline in timelines:
         chosen = _among(timeline.actions, op, kind)
@@ -223,7 +234,7 @@ def own(timelines: Sequence[Timeline], op: int, kind: Kind | None = None, /) -> 
 
 
 def _parts(timeline: Timeline, moved: Timeline) -> Floats:
-    """Return a row for each action: the part of each transfer that falls into it."""
+    """Return, for each action (row) and transfer (column), the fraction of it during the action."""
     length = np.maximum(moved.stop - moved.start, _TICK)
     done = np.clip((timeline.stop[:, None] - moved.start) / length, 0.0, 1.0)
     parts: Floats = np.diff(done, axis=0, prepend=0.0)
@@ -231,7 +242,7 @@ def _parts(timeline: Timeline, moved: Timeline) -> Floats:
 
 
 def _of(timeline: Timeline, op: int, kind: Kind | None = None) -> Timeline:
-    """Select the actions of one access, to one kind of checkpoint or to any."""
+    """Return the timeline of one kind of access, to one kind of checkpoint or to all kinds."""
     chosen = _among(timeline.actions, op, kind)
     return Timeline(
         timeline.actions.take(chosen),

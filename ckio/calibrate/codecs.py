@@ -1,8 +1,8 @@
-"""The codec that a level should have, if any: measured with a model's own checkpoints, and decided.
+"""Choose a codec for a level, or none, by measurements with a model's own checkpoints.
 
-`decide` tries codecs on a level. It takes the last checkpoints that a probe reaches, because a
-model often starts from rest or from something smooth, and its first states shrink as no later ones
-do; `choose` then decides by the measured numbers alone.
+`decide` measures codecs on a level. It uses the last checkpoints that a probe reaches, because a
+model often starts from rest or from a smooth state, and its first states compress better than all
+later ones. `choose` then decides by the measured numbers alone.
 """
 
 import math
@@ -37,26 +37,26 @@ from ckio.platform.clock import Clock
 from ckio.platform.readable import seconds_text
 
 SHRINKS: Final = 0.95
-"""Stored bytes per byte above which nothing is saved, neither of a sample nor of a checkpoint."""
+"""Compression counts only if the ratio of stored bytes to bytes is at most this."""
 
 MORE: Final = 1.25
-"""Times the slots that a level has anyway: less is not worth being slower."""
+"""A slower codec must give at least this many times the slots without a codec."""
 
 Pays = Literal["time", "capacity", "nothing"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """The cost of a checkpoint on a level, as it is or through a codec.
+    """The measured cost of a checkpoint on a level, with a codec or without.
 
     Attributes
     ----------
     codec : str
-        The codec's name; empty where checkpoints are stored as they are.
+        The name of the codec; empty for no codec.
     write, read : float
-        Seconds of one checkpoint.
+        Seconds for one checkpoint.
     ratio : float
-        Bytes that reach the level per byte of a checkpoint, the worst of those measured.
+        Stored bytes per byte of a checkpoint, the worst of the measured values.
     """
 
     codec: str = ""
@@ -72,16 +72,16 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A codec for a level, or none.
+    """The decision for a codec on a level, or for none.
 
     Attributes
     ----------
     codec : str
-        Its name; empty where checkpoints are better stored as they are.
+        The name of the codec; empty if checkpoints should be stored without compression.
     pays : str
-        What compression pays in there: "time", only "capacity", or "nothing".
+        The gain by compression on this level: "time", only "capacity", or "nothing".
     sentence : str
-        Why, with the numbers.
+        The reason, with the numbers.
     """
 
     codec: str
@@ -90,7 +90,7 @@ class Decision:
 
 
 def decline(ratio: float, /) -> Decision:
-    """Return the decision for a sample that shrinks to no less than `ratio`: no more is tried."""
+    """Return the decision for no codec because a sample has the compression ratio `ratio`."""
     return Decision(
         "", "nothing", f"no codec: a sample of the checkpoints shrinks only to {ratio:.0%}"
     )
@@ -105,25 +105,27 @@ def choose(
     capacity: int | None,
     step: float = math.inf,
 ) -> Decision:
-    """Return what compression is good for on a level, and the codec that is best there.
+    """Return the best codec for a level, or none, and the kind of gain.
 
-    It pays in time where writing and reading a checkpoint take less with a codec: then the fastest
-    is taken. Else, where the level has a capacity, it may pay in slots, if it makes a quarter more
-    of them, and the steps of the model take long enough for them to be a gain: then the codec is
-    taken whose slots cost least, in seconds for each slot more.
+    If writing and reading a checkpoint takes less time with a codec, compression pays in time, and
+    the fastest codec is chosen. Otherwise, if the level has a capacity, compression may pay in
+    capacity: a codec must give at least a quarter more slots, and the steps of the model must be
+    slow enough for a gain (see `break_even`). Then the codec with the fewest additional seconds per
+    additional slot is chosen.
 
     Parameters
     ----------
     plain
-        The level without a codec.
+        The measurement without a codec.
     trials
-        The level with each codec; lossless ones, for nothing is made lossy without being asked.
+        The measurement with each codec. All must be lossless, because lossy compression must be
+        requested by the user.
     nbytes
         Bytes of a checkpoint, before compression.
     capacity
-        Bytes that the level may hold; None never fills.
+        Capacity of the level in bytes; None means no limit.
     step
-        Seconds of a forward step of the model, where they are known.
+        Seconds of a forward step of the model; infinite if unknown.
     """
     shrinking = [trial for trial in trials if trial.ratio <= SHRINKS]
     if not shrinking:
@@ -173,7 +175,7 @@ def _time(trial: Trial, plain: Trial, slots: Mapping[str, int]) -> Decision:
 def _savings(
     trial: Trial, plain: Trial, slots: Mapping[str, int], capacity: int | None
 ) -> Decision:
-    """Say what could be saved where nothing is short of it."""
+    """Return the decision for no codec, with the saving that a codec would give."""
     price = _price(trial, plain)
     if capacity is None:
         would = f"{trial.codec} would store {trial.ratio:.0%} of the bytes for {price}"
@@ -188,10 +190,15 @@ def _slots(trial: Trial, nbytes: int, capacity: int | None) -> int:
 
 
 def break_even(trial: Trial, plain: Trial, slots: Mapping[str, int]) -> float:
-    """Return seconds of a forward step from which the slots save more than the codec costs.
+    """Return the seconds of a forward step above which the new slots save more than a codec costs.
 
-    With a share s of the slots new, a checkpoint saves about s steps: a rule of thumb, found by
-    planning chains of hundreds of steps with and without.
+    If a fraction s of the slots is new, a checkpoint saves about s steps. This rule of thumb comes
+    from plans for chains of hundreds of steps with and without the new slots. For example, with 20
+    slots instead of 10 (s = 1/2) and 1 s more per checkpoint, it is 2 s:
+
+    >>> slow, plain = Trial(codec="zstd", write=2, read=1), Trial(write=1, read=1)
+    >>> break_even(slow, plain, {"": 10, "zstd": 20})
+    2.0
     """
     new = 1.0 - slots[""] / slots[trial.codec]
     return (trial.seconds - plain.seconds) / new
@@ -214,9 +221,10 @@ def _price(trial: Trial, plain: Trial) -> str:
 
 
 class Still:
-    """A model that stays as it was at one checkpoint, so that a probe of a level takes no steps.
+    """A model that always has the same checkpoint, so that a probe of a level computes no steps.
 
-    It may be `estimated`: planned for more bytes, as the part of another rank has.
+    With `estimated`, the plan may have more bytes than the checkpoint, for example those of the
+    rank with the largest part.
     """
 
     def __init__(self, checkpoint: Checkpoint, *, estimated: bool = False) -> None:
@@ -229,7 +237,7 @@ class Still:
 
     def advance(self, begin: int, end: int, /) -> int:
         del begin
-        for view in self._data:  # all of it, so that the caches are as after a step
+        for view in self._data:  # read all data, so that the caches are as after a step
             xxhash.xxh3_64_intdigest(view)
         return end
 
@@ -249,7 +257,7 @@ class Still:
 
 
 _SAMPLE: Final = 1 << 20
-"""Bytes of a field that are enough to see whether it shrinks."""
+"""Bytes of a field that suffice to estimate its compression."""
 
 
 def decide(
@@ -265,34 +273,35 @@ def decide(
     clock: Clock | None = None,
     ranks: RankGroup = ALONE,
 ) -> Decision:
-    """Try codecs on an open, empty level with a model's checkpoints, and say which it should have.
+    """Measure codecs on an open, empty level with a model's checkpoints, and choose the best.
 
-    A sample of a checkpoint is compressed first, as fast as it goes: where that finds noise,
-    nothing else is tried. The model takes no step meanwhile: to choose takes little longer than
-    writing and reading some slots with each codec. Nothing is left on the level.
+    First a sample of a checkpoint is compressed quickly; if it does not shrink, no codec is
+    measured. The model computes no steps, so that the choice takes little longer than writing and
+    reading some slots with each codec. Afterwards the level is empty again.
 
     Parameters
     ----------
     level
-        Its name.
+        The name of the level.
     backend
-        The level as it is, without a codec.
+        The level without a codec.
     codecs
-        What to choose from, by the names that a platform file gives them.
+        The codecs to choose from, by their names in a platform file.
     late
-        Checkpoints of the model that are like the most: restart data first, then any others.
+        Typical checkpoints of the model: restart data first, then any others.
     step
-        Seconds of a forward step of the model, where they are known.
+        Seconds of a forward step of the model; infinite if unknown.
     capacity, repeats, clock
-        As `calibrate` takes them, for this level.
+        As in `calibrate`, for this level.
     ranks
-        The ranks that decide together, each by its part of the checkpoints: what shrinks least on
-        one of them counts. Their level is one on which all take what the slowest takes.
+        The ranks that decide together, each with its part of the checkpoints. The worst compression
+        of all ranks counts. Their level must be one on which every access takes the time of the
+        slowest rank.
 
     Raises
     ------
     BadInput
-        A codec is lossy, or the level cannot hold a checkpoint as it is.
+        A codec is lossy, or the level cannot store a checkpoint without compression.
     """
     if lossy := [name for name, codec in codecs.items() if not codec.lossless]:
         raise BadInput(f"level {level!r}: codec {lossy[0]!r} is lossy; it is used only if named")
@@ -315,7 +324,7 @@ def decide(
         probe = Probe(level, through[codec], own, own.slots(capacity), repeats, clock)
         samples = {sample.access: sample for sample in probe.samples()}
         write, read = samples["write"], samples["read"]
-        # What is stored is that of the rank with the most; of its own bytes, the others have less.
+        # `write.ratio` is the ratio of the stored bytes to the bytes of the rank with the most.
         ratio = max(write.ratio, min(ranks.gather(ratios[codec])))
         return Trial(codec=codec, write=write.seconds, read=read.seconds, ratio=ratio)
 
@@ -325,7 +334,7 @@ def decide(
 
 
 def _compressibility(checkpoint: Checkpoint) -> float:
-    """Return the bytes stored per byte of a piece of every field, quickly compressed."""
+    """Return the stored bytes per byte of a sample of every field, with a fast codec."""
     key, layout, data = checkpoint
     fields, pieces = _sample(layout, data)
     nbytes = sum(map(len, pieces))
@@ -337,7 +346,7 @@ def _compressibility(checkpoint: Checkpoint) -> float:
 
 
 def _sample(layout: Layout, data: Buffers) -> tuple[Layout, Buffers]:
-    """Return the middle of each field, whole numbers, one behind the other."""
+    """Return a sample from the middle of each field, in whole elements."""
     fields, pieces = [], []
     for field, view in zip(layout, data, strict=True):
         if not view.nbytes:

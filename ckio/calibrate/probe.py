@@ -1,6 +1,6 @@
-"""Probes: short runs that measure the steps of a model, and a level with a model's checkpoints.
+"""Probes: short runs that measure the steps of a model, or a level with a model's checkpoints.
 
-Both go through the code that runs schedules. `Pacer` measures steps with few checkpoints in memory;
+Both use the code that runs schedules. `Pacer` measures steps, with few checkpoints in memory.
 `Probe` fills the slots of one level with the checkpoints of one model, and reads them back.
 """
 
@@ -48,13 +48,13 @@ Checkpoint: TypeAlias = tuple[Key, Layout, Buffers]
 _OPS: Final = {"advance": ADVANCE, "record": RECORD, "reverse": REVERSE}
 
 STEPS: Final = 24
-"""Steps of a probe, the most."""
+"""Maximum number of steps of a probe."""
 _ENOUGH: Final = 6
-"""Steps of a probe of a slow model: fewer have next to no checkpoints."""
+"""Number of steps of a probe of a slow model; with fewer there would be almost no checkpoints."""
 BUDGET: Final = 5.0
-"""Seconds: what has taken this long is not measured once more."""
+"""A measurement that has taken this many seconds is not repeated."""
 MOST_BYTES: Final = 256 << 20
-"""Of the checkpoints of a probe together: what is no burden on a machine."""
+"""Maximum bytes of all checkpoints of a probe, which every machine can spare."""
 
 
 def measure_model(
@@ -65,7 +65,19 @@ def measure_model(
     clock: Clock | None = None,
     steps: int | None = None,
 ) -> Chain:
-    """Return a model's seconds per step and bytes per checkpoint, as a chain without a length."""
+    """Return a model's seconds per step and bytes per checkpoint, as a chain without a length.
+
+    Parameters
+    ----------
+    make
+        Function that returns a fresh model.
+    repeats
+        Number of probes; fewer if the probes are slow.
+    clock
+        The clock for all times; by default the clock of the machine.
+    steps
+        Number of steps of a probe; by default the result of `reach`.
+    """
     return Pacer(make, repeats=repeats, clock=clock, steps=steps).paces().chain
 
 
@@ -76,11 +88,11 @@ class Paces:
     Attributes
     ----------
     chain : Chain
-        In the mean, without a length.
+        The mean times, as a chain without a length.
     spreads : mapping of str to Quantiles
-        The factor of a single step, by advance, record and reverse.
+        The distribution of the factor of a single step, by advance, record and reverse.
     drift : Quantiles or None
-        The factor of a whole run, where there were enough of them.
+        The distribution of the factor of a whole run, if there were enough runs.
     """
 
     chain: Chain
@@ -89,21 +101,22 @@ class Paces:
 
 
 class Pacer:
-    """Measures what a model's steps take, in the mean and in all, with fresh models.
+    """Measures the times of a model's steps with several probes, each with a fresh model.
 
-    Each probe is a short adjoint computation with few checkpoints in memory. A processor is slower
-    in one second than in the next, so that probes at once say little: call `again` now and then.
+    Each probe is a short adjoint computation with few checkpoints in memory. The speed of a
+    processor varies from second to second, so that probes right after each other are not
+    representative. Therefore call `again` from time to time.
 
     Parameters
     ----------
     make
-        Makes a fresh model.
+        Function that returns a fresh model.
     repeats
-        Probes, the least; but for what has taken a few seconds, one will do.
+        Minimum number of probes; fewer if they take more than a few seconds.
     clock
-        What measures; the wall clock by default.
+        The clock for all times; by default the clock of the machine.
     steps
-        Of a probe; by default what `reach` finds.
+        Number of steps of a probe; by default the result of `reach`.
     """
 
     def __init__(
@@ -127,7 +140,10 @@ class Pacer:
         self._timelines: list[Timeline] = []
 
     def again(self, *, always: bool = False) -> bool:
-        """Probe once, unless that has taken some seconds already; return whether it did."""
+        """Make a probe unless all probes have taken `BUDGET` seconds; return whether it was made.
+
+        With `always`, the probe is made in any case.
+        """
         if not always and sum(timeline.makespan for timeline in self._timelines) >= BUDGET:
             return False
         level = Ram(capacity=self._capacity)
@@ -137,12 +153,12 @@ class Pacer:
         return True
 
     def paces(self) -> Paces:
-        """Return what all probes measured, after those that are still lacking."""
+        """Return the times of all probes; missing probes are made before."""
         while len(self._timelines) < self._repeats and self.again():
             pass
         taken = {name: _per_step(self._timelines, op) for name, op in _OPS.items()}
         means = {name: typical(*each) for name, each in taken.items() if len(each[0])}
-        # A program of one step never advances; then recording is the nearest that is known.
+        # A program of one step never advances; then the time of recording is used.
         means = {"advance": means["record"], **means}
         spreads = {name: quantiles([seconds]) for name, (seconds, _) in taken.items()}
         means["record"] = _not_cheaper(means["record"], means["advance"], spreads["record"])
@@ -155,9 +171,10 @@ class Pacer:
 
 
 def _not_cheaper(record: float, advance: float, spread: Quantiles | None) -> float:
-    """Return the seconds to record a step, which takes what advancing does and more.
+    """Return the seconds to record a step, which should not be less than those to advance it.
 
-    If it was measured below that by no more than it varies, the difference is noise.
+    If the measured time is smaller by less than its variation, the difference is noise, and the
+    time of an advance is returned.
 
     >>> _not_cheaper(0.98, 1.0, Quantiles((0.9, 1.0, 1.1)))
     1.0
@@ -170,10 +187,10 @@ def _not_cheaper(record: float, advance: float, spread: Quantiles | None) -> flo
 
 
 def _few_checkpoints(chain: Chain) -> Schedule:
-    """Record and reverse each step once, with the checkpoints of a few states in memory.
+    """Return a schedule that records and reverses each step once, with few states in memory.
 
-    Tapes are stored, too, where the model records them in their slots: memory that was not used
-    just before is slower than that of a tape register.
+    Tapes are stored, too, if the model records them in the memory of their slots, because memory
+    that was not used just before is slower.
     """
     if Kind.TAPE in chain.handed and chain.length > 1:
         most = MOST_BYTES // max(1, chain.restart + chain.tape)
@@ -186,9 +203,9 @@ def _few_checkpoints(chain: Chain) -> Schedule:
 
 
 def _per_step(timelines: Sequence[Timeline], op: int) -> tuple[Floats, Floats]:
-    """Return the seconds per step of one action, and its steps, without the first of a fresh model.
+    """Return the seconds per step and the number of steps of each action with this operation.
 
-    Empty, where there is none.
+    The first such action of each fresh model is omitted. The arrays are empty if there is none.
     """
     seconds, steps = [], []
     for timeline in timelines:
@@ -201,7 +218,7 @@ def _per_step(timelines: Sequence[Timeline], op: int) -> tuple[Floats, Floats]:
 
 
 def pace(make: MakeModel, steps: int, /, *, clock: Clock | None = None) -> float:
-    """Return the seconds of a forward step, roughly: of the later ones of so many."""
+    """Return a rough time of a forward step in seconds: the mean of the second half of `steps`."""
     model, clock, warm = make(), clock or WallClock(), steps // 2
     if warm:
         model.advance(0, warm)
@@ -211,9 +228,9 @@ def pace(make: MakeModel, steps: int, /, *, clock: Clock | None = None) -> float
 
 
 def reach(make: MakeModel, /, *, clock: Clock | None = None) -> int:
-    """Return the steps of a model that a probe takes: fewer where it finishes early, or is slow.
+    """Return the number of steps for a probe: `STEPS`, or fewer if the model ends early or is slow.
 
-    Raises BadInput for a model that has no step.
+    Raises BadInput for a model without any step.
     """
     model, clock = make(), clock or WallClock()
     start = clock.now()
@@ -229,7 +246,7 @@ def reach(make: MakeModel, /, *, clock: Clock | None = None) -> int:
 
 
 class Copying:
-    """A model that hands nothing over: what levels are measured with are copies."""
+    """A model whose checkpoints are always copied, for the measurement of levels."""
 
     def __init__(self, model: Model) -> None:
         self.advance, self.record, self.reverse = model.advance, model.record, model.reverse
@@ -240,7 +257,7 @@ class Copying:
 
 
 def copying(make: MakeModel, /) -> Model:
-    """Return a fresh model, whose checkpoints are all copied."""
+    """Return a fresh model that passes no checkpoint without a copy."""
     model = make()
     return Copying(model) if isinstance(model, Handing) else model
 
@@ -248,12 +265,24 @@ def copying(make: MakeModel, /) -> Model:
 _NOISE_BYTES: Final = 16 << 20
 
 _PASS_BYTES: Final = 32 << 20
-"""Of all slots together: what leaves the caches, as a real run does."""
+"""Minimum bytes of all slots together, so that they do not fit the caches, as in a real run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """The checkpoints of a model, which takes so many steps, to try a level with."""
+    """A model for the measurement of a level.
+
+    Attributes
+    ----------
+    make : function
+        Function that returns a fresh model.
+    nbytes : int
+        Bytes of its checkpoints.
+    steps : int
+        Number of steps of a probe.
+    own : bool
+        Whether it is the user's model, not an artificial one.
+    """
 
     make: MakeModel
     nbytes: int
@@ -261,11 +290,11 @@ class Try:
     own: bool
 
     def fits(self, capacity: int | None) -> bool:
-        """Whether a level can hold one."""
+        """Return whether a checkpoint fits a level with this capacity."""
         return capacity is None or self.nbytes <= capacity
 
     def slots(self, capacity: int | None) -> int:
-        """Return how many slots leave the caches, but are not more than anybody can spare."""
+        """Return the number of slots for a probe: too many for the caches, but at most 256 MiB."""
         each = max(1, self.nbytes)
         most = MOST_BYTES if capacity is None else min(MOST_BYTES, capacity)
         return max(1, min(self.steps, max(4, _PASS_BYTES // each), most // each))
@@ -273,7 +302,7 @@ class Try:
 
 @dataclass(frozen=True)
 class Probe:
-    """One level probed with the checkpoints of one model, which it fills its slots with."""
+    """A probe of one level with the checkpoints of one model."""
 
     level: str
     backend: Backend
@@ -283,7 +312,7 @@ class Probe:
     clock: Clock | None
 
     def samples(self) -> Iterator[Sample]:
-        """Measure every access: the first to each slot, and after that pass the others."""
+        """Measure every kind of access: in a first pass the first writes, then all others."""
         there, back = self._there(), self._back()
         first = self._run(there + back)
         yield self._sample("first", [first], WRITE)
@@ -302,7 +331,7 @@ class Probe:
             yield self._sample("read_cold", [cold], READ)
 
     def _drain(self, evict: Callable[[], object]) -> Sample:
-        """Measure how long it takes until all that was written is on the device."""
+        """Measure the time until all written bytes are on the device."""
         clock = self.clock or WallClock()
         start = clock.now()
         evict()
@@ -312,11 +341,11 @@ class Probe:
 
     @property
     def _steps(self) -> range:
-        """Return the last ones, one for each slot."""
+        """The last steps, one for each slot."""
         return range(self.tried.steps - self.slots, self.tried.steps)
 
     def _there(self) -> list[Action]:
-        """Advance to these steps, and fill the slots."""
+        """Return the actions that advance to these steps and fill the slots."""
         first = self._steps.start
         actions: list[Action] = [Advance(0, first)] if first else []
         for step in self._steps:
@@ -324,7 +353,7 @@ class Probe:
         return actions
 
     def _back(self) -> list[Action]:
-        """Reverse these steps: after each of them the next checkpoint is read and discarded."""
+        """Return the actions that reverse these steps, each after reading a checkpoint."""
         return [
             action
             for step in reversed(self._steps)
@@ -372,11 +401,11 @@ def x(step: int) -> Key:
 
 
 class Noise:
-    """A model that is nothing but a checkpoint of a given size: four arrays of noise."""
+    """An artificial model with checkpoints of a given size: four arrays of noise."""
 
     def __init__(self, nbytes: int) -> None:
         random, quarter = np.random.default_rng(nbytes), nbytes // 32 * 8
-        # Repeated at a distance that no codec looks back to: large noise takes long to make.
+        # The noise repeats after 16 MiB, to save time. No codec looks back as far as that.
         noise = random.integers(0, 256, min(nbytes, _NOISE_BYTES), np.uint8)
         parts = np.split(np.resize(noise, nbytes), [quarter, 2 * quarter, 3 * quarter])
         self._arrays = [part for part in parts if part.size]
@@ -388,7 +417,7 @@ class Noise:
         )
 
     def advance(self, begin: int, end: int, /) -> int:
-        for array in self._arrays:  # all of it, so that the caches are as after a step
+        for array in self._arrays:  # change all data, so that the caches are as after a step
             np.add(array, np.uint8(end - begin), out=array)
         return end
 
@@ -408,9 +437,9 @@ class Noise:
 
 
 def late_checkpoints(make: MakeModel, steps: int, /) -> Iterator[Checkpoint]:
-    """Return restart data and then, where the model has one, a tape: of the last of so many steps.
+    """Yield the restart data of the last of `steps` steps, and its tape if the model has one.
 
-    Each is valid until the next is asked for.
+    Each checkpoint is valid until the next one is requested.
     """
     model, last = make(), steps - 1
     if last:
@@ -422,7 +451,7 @@ def late_checkpoints(make: MakeModel, steps: int, /) -> Iterator[Checkpoint]:
 
 
 def kept(checkpoints: Iterable[Checkpoint], /) -> list[Checkpoint]:
-    """Return copies, which stay valid."""
+    """Return copies of checkpoints, which stay valid."""
     return [
         (key, layout, [memoryview(bytearray(view)) for view in data])
         for key, layout, data in checkpoints
@@ -432,12 +461,12 @@ def kept(checkpoints: Iterable[Checkpoint], /) -> list[Checkpoint]:
 def worst_ratios(
     backends: Mapping[str, Backend], checkpoints: Iterable[Checkpoint], /
 ) -> dict[str, float]:
-    """Return the bytes that reach each level per byte of a checkpoint, the worst of them."""
+    """Return, for each level, the largest ratio of stored bytes to bytes of a checkpoint."""
     worst = dict.fromkeys(backends, 0.0)
     for key, layout, data in checkpoints:
         nbytes = sum(map(len, data))
         for name, backend in backends.items():
-            with suppress(LevelFull):  # a tape may be more than the level can ever hold
+            with suppress(LevelFull):  # a tape may be larger than the whole level
                 stored = backend.write(key, layout, data)
                 backend.discard(key)
                 worst[name] = max(worst[name], stored / nbytes if nbytes else 1.0)

@@ -1,7 +1,7 @@
-"""From many measurements of an access to one figure, and from figures to a price.
+"""From many measurements of an access to one number, and from such numbers to a cost function.
 
-The limits of the operating system that explain a price are read here as well: how much may wait to
-be written, and memory that has to be used once before it is as quick as it will be.
+This module also reads the operating system's limit for cached writes, and uses memory once, because
+the first use of memory is slow.
 """
 
 from collections.abc import Sequence
@@ -20,38 +20,38 @@ from ckio.schedule.timeline import Timeline
 Floats = NDArray[np.float64]
 
 MARGIN: Final = 1.1
-"""How much worse than measured a checkpoint may compress before its level counts as full."""
+"""Factor on a measured compression ratio for plans, because checkpoints may compress worse."""
 
 _STALL: Final = 16.0
-"""Times the median: no measurement counts for more."""
+"""A measurement larger than this multiple of the median is replaced by this multiple."""
 _TICK: Final = 1e-9
-"""Seconds: nothing that happens takes less."""
+"""Minimum seconds of any measurement."""
 _FEW: Final = 5
-"""Fewer measurements say nothing of how they vary."""
+"""Minimum number of measurements for a distribution."""
 _POINTS: Final = 21
-"""Of a distribution: every 5 %."""
+"""Number of quantiles of a distribution: one for every 5 %."""
 _OWN_WEIGHT: Final = 100.0
-"""Of a model's own checkpoints in a fit, where those made up weigh 1."""
+"""Weight of a model's own checkpoints in a fit; artificial checkpoints have weight 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One access to one level at one size.
+    """The measurements of one kind of access to one level at one size.
 
     Attributes
     ----------
     level, access : str
-        Where, and what: the name of a price of `Level` or of `Profile`.
+        The name of the level, and the name of a cost of `Level` or of `Profile`.
     nbytes : int
         Bytes of the checkpoint, before compression.
     seconds : float
-        What it takes; see `typical`.
+        The mean seconds of an access; see `typical`.
     ratio : float
-        Bytes that reached the level per byte of the checkpoint.
+        Stored bytes per byte of the checkpoint.
     model : bool
-        Whether it was a model's own checkpoint, and not made up.
+        Whether it was a model's own checkpoint, not an artificial one.
     each : tuple of float
-        What every single one took, in seconds.
+        The seconds of every single access.
     """
 
     level: str
@@ -64,46 +64,50 @@ class Sample:
 
 
 def took(timeline: Timeline, /) -> Floats:
-    """Return the seconds of each action, from the end of the one before it."""
+    """Return the seconds of each action, from the end of the action before."""
     seconds: Floats = np.diff(timeline.stop, prepend=0.0)
     return seconds
 
 
 def seconds_of(timeline: Timeline, op: int) -> Floats:
-    """Return the seconds of each action of a sort, from the end of the one before it."""
+    """Return the seconds of each action with this operation, from the end of the one before."""
     chosen: Floats = took(timeline)[timeline.actions.op == op]
     return chosen
 
 
 def later(seconds: Floats, /) -> Floats:
-    """Return all but the first of a pass, if there are more: it has what is slow but once."""
+    """Return all times of a pass except the first, which is slower; a single time is returned."""
     return seconds[1:] if len(seconds) > 1 else seconds
 
 
 def typical(seconds: Floats, weights: Floats | None = None, /) -> float:
-    """Return the mean in seconds, in which nothing counts for more than 16 times the median.
+    """Return the mean in seconds, in which a value counts as at most 16 times the median.
 
-    A run adds up its slow moments too, so that the median would promise too little; but one long
-    stall is not what an action takes.
+    The median would be too small, because the time of a run also contains its slow accesses. The
+    limit prevents a single long interruption from dominating the mean. For example, the median of
+    1, 1 and 100 s is 1 s, so that the third value counts as 16 s:
+
+    >>> typical(np.array([1.0, 1.0, 100.0]))
+    6.0
     """
     most = _STALL * np.median(seconds)
     return max(float(np.average(np.minimum(seconds, most), weights=weights)), _TICK)
 
 
 def spread_of(samples: Sequence[Sample], /) -> Quantiles | None:
-    """Return how single accesses vary around their mean: those of models, where there are any.
+    """Return the distribution of single accesses relative to their mean; None if there are too few.
 
-    None where there are too few.
+    Accesses with a model's own checkpoints are used if there are any, otherwise all.
     """
     chosen = [sample for sample in samples if sample.model] or samples
     return quantiles([np.array(sample.each) for sample in chosen])
 
 
 def quantiles(groups: Sequence[Floats], /) -> Quantiles | None:
-    """Return factors on the mean of their group, at equal distances, without the last of each end.
+    """Return the distribution of times, as factors on the mean of their group.
 
-    Their mean is 1, as times drawn from them have it. None for less than a handful, and for what
-    takes no time.
+    The probabilities of the quantiles are at equal distances, without 0 and 1. The mean of factors
+    drawn from the distribution is 1. Return None for fewer than five times, or if all are 0.
     """
     factors = [
         np.minimum(each, _STALL * np.median(each)) / typical(each) for each in groups if len(each)
@@ -118,16 +122,22 @@ def quantiles(groups: Sequence[Floats], /) -> Quantiles | None:
 
 
 def fit(samples: Sequence[Sample], /) -> Affine:
-    """Return latency and seconds per byte, both >= 0, with the least relative error.
+    """Return latency and seconds per byte, both >= 0, that minimise the squared relative errors.
 
-    A model's own checkpoints weigh most: where a platform is for a model, its sizes come out right.
+    A model's own checkpoints have a large weight, so that the cost is accurate for their sizes. For
+    example, two exact measurements of 1 s + 2 s per byte:
+
+    >>> one, ten = (Sample("l", "write", n, 1.0 + 2.0 * n, 1.0, False) for n in (1, 10))
+    >>> cost = fit([one, ten])
+    >>> round(cost.latency, 6), round(cost.per_byte, 6)
+    (1.0, 2.0)
     """
     from scipy.optimize import nnls
 
     seconds = np.array([max(sample.seconds, _TICK) for sample in samples])
     weight = np.array([_OWN_WEIGHT if sample.model else 1.0 for sample in samples]) / seconds
     nbytes = np.array([sample.nbytes for sample in samples], float)
-    # Bytes in units of the largest, so that both unknowns are of one magnitude.
+    # Bytes in units of the largest size, so that both unknowns have the same magnitude.
     unit = max(nbytes.max(), 1.0)
     matrix = np.stack((np.ones_like(nbytes), nbytes / unit), axis=1)
     (latency, slope), _ = nnls(matrix * weight[:, None], seconds * weight)
@@ -135,22 +145,26 @@ def fit(samples: Sequence[Sample], /) -> Affine:
 
 
 def planned(ratio: float, /) -> float:
-    """Return the ratio to plan with where `ratio` was measured: with a margin, and 1 at the most.
+    """Return the ratio for plans from a measured ratio: 1.1 times as large, but at most 1.
 
-    What does not compress is stored as it is, so that no margin is due above 1.
+    There is no margin at 1 or above, because a checkpoint that does not compress is stored without
+    compression.
+
+    >>> planned(0.5), planned(0.95), planned(1.2)
+    (0.55, 1.0, 1.2)
     """
     return ratio if ratio >= 1.0 else min(1.0, ratio * MARGIN)
 
 
 _PAGE: Final = 4096
 _ROOM: Final = 0.5
-"""Of the memory that is available, the most that is touched."""
+"""Maximum fraction of the available memory that is touched."""
 
 
 def dirty_limit(root: Path = Path("/")) -> int | None:
-    """Return the bytes that may wait to be written before who writes has to wait; None: not known.
+    """Return the limit of written bytes in the page cache, above which a write waits.
 
-    `root` is where /proc is.
+    Return None if it is not known. `root` is the directory with /proc.
     """
     given, ratio = (_number(root / f"proc/sys/vm/dirty_{what}") for what in ("bytes", "ratio"))
     if given:
@@ -160,10 +174,10 @@ def dirty_limit(root: Path = Path("/")) -> int | None:
 
 
 def touch(nbytes: int, /) -> None:
-    """Use so much memory once, as far as it is there.
+    """Use `nbytes` of memory once, but at most half of the available memory.
 
-    A virtual machine gets memory from its host when it is first used, and that takes far longer
-    than to use it again: what is measured next is what it takes from then on.
+    A virtual machine gets memory from its host at the first use, which is much slower than later
+    uses. After this call, measurements do not contain the first use.
     """
     free = available()
     if free is not None:

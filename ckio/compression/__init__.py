@@ -1,4 +1,4 @@
-"""Codecs: the bytes of a block of numbers made fewer, and made again."""
+"""Codecs, which compress and decompress blocks of numbers."""
 
 from ckio.compression.base import Codec
 from ckio.compression.blosc import Blosc2

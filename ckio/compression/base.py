@@ -1,4 +1,4 @@
-"""The interface of codecs, what several of ours share, and `Checked`, which holds any to it."""
+"""The interface of codecs, functions for several codecs, and `Checked`, which enforces it."""
 
 import importlib
 from operator import index
@@ -11,23 +11,24 @@ from numpy.typing import NDArray
 from ckio.errors import BadInput, CkioError, CorruptCheckpoint, StorageError
 
 Block: TypeAlias = NDArray[Any]
-"""Neighbouring elements of one field: in C order, with their dtype and shape, and at least one."""
+"""Neighbouring elements of one field in C order, with their dtype and shape; at least one."""
 
 SEAL = 8
-"""Bytes of a digest before what a library has encoded that adds none of its own."""
+"""Bytes of the digest that `seal` puts before data of a library without checksums of its own."""
 
 
 class Codec(Protocol):
-    """One way to compress blocks, into and from memory that the caller owns.
+    """A codec for blocks; the caller provides all memory.
 
-    Several threads may use one codec at a time.
+    Several threads may use one codec at the same time.
 
     Attributes
     ----------
     name : str
-        What a checkpoint says it was encoded with: equal names decode each other's bytes.
+        The name that is stored with each checkpoint. Codecs with equal names must decode each
+        other's bytes.
     lossless : bool
-        Whether what is decoded is bitwise what was encoded.
+        Whether decoding returns bitwise the original block.
     """
 
     @property
@@ -36,17 +37,20 @@ class Codec(Protocol):
     def lossless(self) -> bool: ...
 
     def bound(self, nbytes: int, /) -> int:
-        """The most bytes that encoding a block of `nbytes` can give."""
+        """Return the maximum number of bytes of an encoded block of `nbytes`."""
 
     def encode(self, block: Block, into: memoryview, /) -> int:
-        """Encode into the beginning of `into`, of as many bytes as the bound; returns how many."""
+        """Encode a block into the beginning of `into`; return the number of encoded bytes.
+
+        `into` has `bound(block.nbytes)` bytes.
+        """
 
     def decode(self, data: memoryview, into: Block, /) -> None:
-        """Fill `into` from all of `data`; raises CorruptCheckpoint where that does not fill it."""
+        """Decode all of `data` into a block; raises CorruptCheckpoint if they do not fill it."""
 
 
 def needed(package: str, extra: str, /) -> Any:
-    """Return an optional library; raises BadInput, which says how to install a missing one."""
+    """Return an optional library; raises BadInput, with the command to install it, if missing."""
     try:
         return importlib.import_module(package)
     except ImportError as error:
@@ -57,9 +61,9 @@ def needed(package: str, extra: str, /) -> Any:
 
 
 def seal(data: bytes, into: memoryview, /, about: str = "") -> int:
-    """Put data into the beginning of `into`, behind a digest; returns the bytes of both.
+    """Write a digest and then the data into the beginning of `into`; return the bytes of both.
 
-    The digest covers also `about`, a text of what must be known to decode them.
+    The digest also covers `about`, a text with everything that is needed for decoding.
     """
     end = SEAL + len(data)
     into[:SEAL] = _digest(data, about)
@@ -68,7 +72,7 @@ def seal(data: bytes, into: memoryview, /, about: str = "") -> int:
 
 
 def unseal(data: memoryview, /, about: str = "") -> memoryview:
-    """Return the data that `seal` put in; raises CorruptCheckpoint where they are others."""
+    """Return the data after the digest of `seal`; raises CorruptCheckpoint if they do not match."""
     content = data[SEAL:]
     if _digest(content, about) != data[:SEAL]:
         raise CorruptCheckpoint("the block fails its checksum")
@@ -86,26 +90,26 @@ def as_bytes(block: Block, /) -> NDArray[np.uint8]:
     return block.reshape(-1).view(np.uint8)
 
 
-# Byte shuffle, as HDF5's filter 2 does it to a chunk: first bytes first, then second bytes, ...
+# Byte shuffle, as in HDF5's filter 2: the first bytes of all elements, then the second bytes, ...
 #
-# The bytes of neighbouring numbers are alike in sign and exponent and noise further back: a codec
-# finds what is alike only once it lies side by side.
+# Neighbouring numbers have similar signs and exponents, and different last digits. A codec finds
+# the similar bytes only if they follow each other.
 
 _SMALL: Final = 1 << 12
-"""Bytes below which a call of numpy takes longer than what it does."""
+"""For fewer bytes, a call of numpy takes longer than its work."""
 
 
 def shuffled_bytes(dtype: np.dtype[np.generic], /) -> int:
-    """Return the bytes of one element where shuffling helps, and 1 for bytes, texts and records.
+    """Return the bytes of one element for shuffling; 1 (no shuffle) for bytes, texts and records.
 
-    A complex number is one element, as for HDF5, where it is a compound of two; spectra became 3 to
-    9 % smaller so than with their parts as numbers of their own.
+    A complex number is one element, as for HDF5, where it is a compound of two numbers. With this,
+    spectra became 3 to 9 % smaller than with the real and imaginary part as separate elements.
     """
     return dtype.itemsize if dtype.kind in "iufcmM" else 1
 
 
 def shuffle(block: Block, into: NDArray[np.uint8], /) -> None:
-    """Fill `into`, of as many bytes as the block, with its bytes, shuffled."""
+    """Fill `into` with the shuffled bytes of a block; both have the same number of bytes."""
     elements = as_bytes(block).reshape(-1, block.itemsize)
     into.reshape(block.itemsize, -1)[...] = elements.T
 
@@ -116,15 +120,17 @@ def unshuffle(data: NDArray[np.uint8], into: Block, /) -> None:
     if data.size < _SMALL:
         elements[...] = planes.T
         return
-    # One plane after the other: numpy would go element by element, which takes three times as long.
+    # One plane after the other, because numpy would copy element by element, which takes three
+    # times as long.
     for place, plane in enumerate(planes):
         elements[:, place] = plane
 
 
 class Checked:
-    """A codec held to its protocol: what else it returns or raises becomes a StorageError.
+    """A codec with checks: every invalid result and every foreign error becomes a StorageError.
 
-    It may be anybody's, and its sizes decide over memory. Raises BadInput where it has no name.
+    Codecs may come from plugins, and wrong sizes would damage memory. Raises BadInput if the codec
+    has no name or no `lossless`.
     """
 
     def __init__(self, codec: Codec, /) -> None:
@@ -163,7 +169,7 @@ class Checked:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> Any:
-        """Return an error of ckio's own: this one, or one that describes it."""
+        """Return the error if it is one of ckio's; otherwise a StorageError that describes it."""
         if isinstance(error, CkioError):
             return error
         return StorageError(f"codec {self.name} failed: {type(error).__name__}: {error}")

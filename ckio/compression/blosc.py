@@ -1,4 +1,4 @@
-"""Blosc2: shuffle and a fast codec in one, two to three times as fast as zstd (extra `blosc`)."""
+"""Blosc2: shuffle and a fast codec, two to three times as fast as zstd (extra `blosc`)."""
 
 import struct
 from functools import cache
@@ -11,24 +11,24 @@ _CODECS: Final = ("blosclz", "lz4", "lz4hc", "zlib", "zstd")
 _LEVELS: Final = range(10)
 
 _HEADER: Final = struct.Struct("<4B3i6B2B6B2B")
-"""Of a chunk: versions, flags, bytes of an element; sizes; filters, codec and what they are told;
-more flags."""
+"""The header of a chunk: versions, flags, bytes of an element; sizes; filters, codec and their
+options; more flags."""
 
 
 class Blosc2:
-    """Blosc2: one chunk for each block, shuffled, behind a checksum.
+    """Blosc2: each block becomes a checksum and one shuffled chunk.
 
     Parameters
     ----------
     codec
-        What compresses the shuffled bytes: blosclz, lz4, lz4hc, zlib or zstd.
+        The codec for the shuffled bytes: blosclz, lz4, lz4hc, zlib or zstd.
     level
-        From 0 (no compression) to 9 (small).
+        From 0 (no compression) to 9 (best compression).
 
     Raises
     ------
     BadInput
-        Where an option is out of range, or the package blosc2 is not installed.
+        An option is out of range, or the package blosc2 is not installed.
     """
 
     name = "blosc2"
@@ -45,7 +45,7 @@ class Blosc2:
             "clevel": int(level),
             "filters": [library.Filter.SHUFFLE],
             "filters_meta": [0],
-            "nthreads": 1,  # blocks go in parallel already
+            "nthreads": 1,  # blocks are compressed in parallel already
         }
 
     def bound(self, nbytes: int, /) -> int:
@@ -68,17 +68,17 @@ class Blosc2:
 @cache
 def _library() -> Any:
     library = needed("blosc2", "blosc")
-    # A switch for the whole process, off for the sake of small arrays: with it blosc2 lets other
-    # threads run meanwhile.
+    # With this option blosc2 lets other threads run meanwhile. It applies to the whole process, and
+    # is off by default because it makes small arrays slower.
     library.set_releasegil(True)
     return library
 
 
 def _check(chunk: memoryview, nbytes: int) -> None:
-    """Raise CorruptCheckpoint unless this is a whole chunk of `nbytes` of the plain sort.
+    """Raise CorruptCheckpoint unless this is a complete, ordinary chunk of `nbytes` bytes.
 
-    A header can ask for more: for codecs that have to be loaded, for a rest that lies in a file,
-    for memory left as it is; and blosc2 writes as many bytes as the header says.
+    A header can also request other codecs that must be loaded, data in another file, or
+    uninitialised memory; and blosc2 writes as many bytes as the header requests.
     """
     if chunk.nbytes >= _HEADER.size:
         header = _HEADER.unpack_from(chunk)

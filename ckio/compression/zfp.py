@@ -1,4 +1,4 @@
-"""zfp: made for fields of floats; the only codec here that may be lossy (extra `zfp`)."""
+"""zfp: a codec for fields of floats, the only one here that can be lossy (extra `zfp`)."""
 
 import math
 import struct
@@ -14,44 +14,44 @@ from ckio.compression.zstd import Zstd
 from ckio.errors import BadInput, CorruptCheckpoint
 
 _ZFP, _OTHER = 1, 2
-"""The first byte of a block says who encoded it."""
+"""The first byte of a block: it was encoded by zfp, or by another codec."""
 
 _MOST_AXES: Final = 4
 _SIDE: Final = 4
 """zfp cuts an array into cubes with sides of this many values."""
 
 _FINEST: Final = {4: 2.0**-80, 8: 2.0**-900}
-"""The least tolerance by bytes of a value: zfp scales values up to integers, and the factor must
+"""The smallest tolerance by bytes of a value: zfp scales values to integers, and the factor must
 not overflow."""
 
 
 _TOLERANCE: Final = struct.Struct("<d")
-"""Begins a block whose tolerance the codec's name does not say."""
+"""The beginning of a block whose tolerance is not in the name of the codec."""
 
 _LARGEST: Final = 0.25
-"""The part of the largest number up to which zfp scales values without overflow."""
+"""zfp scales values without overflow up to this fraction of the largest floating-point number."""
 
 
 class Zfp:
-    """zfp: float32 and float64, of any shape; lossless, or with errors up to a bound.
+    """zfp for float32 and float64 of any shape; lossless, or with errors up to a bound.
 
-    A block that zfp cannot take, or cannot bring within the bound (one that holds a NaN or an
-    infinity, or values so large that the bound is about their rounding), is encoded by `Zstd()`:
-    lossless.
+    Some blocks cannot be encoded by zfp within the bound: other types, a NaN or an infinity, or
+    values so large that the bound is close to their rounding errors. They are encoded by `Zstd()`,
+    which is lossless.
 
     Parameters
     ----------
     tolerance
-        The largest absolute error of a value, in the units of the field.
+        The maximum absolute error of a value, in the units of the field.
     relative
-        The largest error of a value as a part of the largest absolute value in its block (about
-        1 MiB of one field): for models whose fields differ in magnitude. Without either of the two
-        it is lossless.
+        The maximum error of a value, relative to the largest absolute value in its block (about
+        1 MiB of one field). It suits models whose fields differ in magnitude. Without `tolerance`
+        and `relative` the codec is lossless.
 
     Raises
     ------
     BadInput
-        Where a bound is not finite and > 0, `relative` is not < 1, both are given, or the package
+        A bound is not finite and > 0, `relative` is not < 1, both bounds are given, or the package
         zfpy is not installed.
     """
 
@@ -60,7 +60,8 @@ class Zfp:
             raise BadInput("zfp: tolerance and relative both bound the error; give one of them")
         self.name, self.lossless = "zfp", tolerance is None and relative is None
         self._tolerance, self._relative = tolerance, relative
-        # In full: decoding may need it, and two that differ must not share a name.
+        # The name has all digits, because decoding may need them, and because codecs with different
+        # bounds must not have the same name.
         if tolerance is not None:
             self._tolerance = _positive("tolerance", tolerance, below=math.inf)
             self.name = f"zfp(tolerance={self._tolerance!r})"
@@ -103,7 +104,7 @@ class Zfp:
             tolerance, data = _split(data)
         values = into if into.flags.aligned else np.empty_like(into)
         try:
-            library._decompress(  # noqa: SLF001, zfpy's documented way into memory that is there
+            library._decompress(  # noqa: SLF001, documented by zfpy to decode into existing memory
                 _padded(data, axes, into.itemsize),
                 library.dtype_to_ztype(into.dtype),
                 axes,
@@ -116,28 +117,28 @@ class Zfp:
             into[...] = values
 
     def _about(self, block: Block) -> str:
-        """Return the type and shape, which zfp's bytes do not say."""
+        """Return the type and shape as text, because zfp's bytes do not contain them."""
         return f"{self.name} {block.dtype.str} {_axes(block.shape)}"
 
     def _tolerance_of(self, block: Block) -> float | None:
-        """Return the tolerance for a block: None without loss, 0 where zfp cannot keep it."""
+        """Return the tolerance for a block; None for lossless, 0 if zfp cannot observe it."""
         if self.lossless or not _is_float(block):
             return None
         largest = max(abs(float(block.min())), abs(float(block.max())))
         if largest > _LARGEST * float(np.finfo(block.dtype).max):
-            return 0.0  # a value that is decoded within the tolerance may be infinite
+            return 0.0  # a value within the tolerance may be infinite after decoding
         relative = self._relative
         tolerance = self._tolerance if relative is None else relative * largest
-        # zfp counts in steps of the largest value / 2**bits, and its transform loses some of them.
+        # zfp quantises in units of the largest value / 2**bits; its transform loses some bits more.
         bits = 8 * block.itemsize - 2 * len(_axes(block.shape)) - 6
-        # Not true of what is not finite, too: a NaN compares with nothing.
+        # For NaN and infinity this comparison is false, too.
         if tolerance is not None and math.ldexp(largest, -bits) <= tolerance < math.inf:
             return tolerance if tolerance >= _FINEST[block.itemsize] else 0.0
         return 0.0
 
 
 def _positive(name: str, value: float, *, below: float) -> float:
-    """Return a bound of errors; raises BadInput where it is none."""
+    """Return a valid bound of errors; raises BadInput if it is not between 0 and `below`."""
     if isinstance(value, Real) and not isinstance(value, bool) and 0 < value < below:
         return float(value)
     limit = "finite and > 0" if below == math.inf else f"> 0 and < {below:g}"
@@ -145,12 +146,12 @@ def _positive(name: str, value: float, *, below: float) -> float:
 
 
 def _split(data: memoryview) -> tuple[float, memoryview]:
-    """Return the tolerance that a block begins with, and the rest of it."""
+    """Return the tolerance at the beginning of a block, and the rest of the block."""
     if data.nbytes >= _TOLERANCE.size:
         (tolerance,) = _TOLERANCE.unpack_from(data)
         if 0 < tolerance < math.inf:
             return tolerance, data[_TOLERANCE.size :]
-    raise CorruptCheckpoint("the zfp block says no tolerance")
+    raise CorruptCheckpoint("the zfp block has no valid tolerance")
 
 
 @cache
@@ -163,16 +164,21 @@ def _is_float(block: Block) -> bool:
 
 
 def _axes(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape of one to four axes for as many elements in this order; the last ones stay."""
+    """Return a shape of one to four axes for the same elements; the last axes do not change.
+
+    >>> _axes((1, 2, 3, 4, 5, 6))
+    (6, 4, 5, 6)
+    """
     axes = [n for n in shape if n != 1] or [1]
     spare = max(0, len(axes) - _MOST_AXES)
     return (math.prod(axes[: spare + 1]), *axes[spare + 1 :])
 
 
 def _padded(data: memoryview, axes: tuple[int, ...], item: int) -> NDArray[np.uint8]:
-    """Return the data, and zeros as far as zfp can read: it does not know where its input ends.
+    """Return the data followed by zeros, because zfp does not know the end of its input.
 
-    Of each cube it reads some 30 bits, then for each bit of a value at most two for each value.
+    There are zeros as far as zfp can read: for each cube about 30 bits, and then, for each bit of a
+    value, at most two bits for each value.
     """
     cubes = math.prod(-(-n // _SIDE) for n in axes)
     bits = 64 + 8 * item * (2 * _SIDE ** len(axes) + 1)

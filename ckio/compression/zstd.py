@@ -1,4 +1,4 @@
-"""Zstandard: part of every installation, and of most other programs that read HDF5."""
+"""Zstandard: a codec of every ckio installation, which most programs for HDF5 know, too."""
 
 import threading
 from typing import Final
@@ -14,14 +14,16 @@ _LEVELS: Final = range(-7, zstandard.MAX_COMPRESSION_LEVEL + 1)
 
 
 class Zstd:
-    """Zstandard: one frame for each block, which says its size and ends with a checksum.
+    """Zstandard: each block becomes one frame, which contains its size and ends with a checksum.
 
     Parameters
     ----------
     level
-        From -7 (fast) to 22 (small).
+        From -7 (fastest) to 22 (best compression).
     shuffle
-        Whether the bytes of the numbers are shuffled first; floats hardly shrink without.
+        Whether the bytes of the numbers are shuffled first; without this, floats hardly shrink.
+
+    Raises BadInput if an option is out of range.
     """
 
     lossless = True
@@ -36,7 +38,8 @@ class Zstd:
         self._tools = _Tools(int(level))
 
     def bound(self, nbytes: int, /) -> int:
-        # Blocks of up to 128 KiB that do not shrink cost 3 bytes each; the frame, at most 22.
+        # zstd's blocks of up to 128 KiB need 3 additional bytes each, if they do not shrink; the
+        # frame needs at most 22.
         return nbytes + (nbytes >> 8) + 64
 
     def encode(self, block: Block, into: memoryview, /) -> int:
@@ -68,7 +71,7 @@ class Zstd:
 
 
 class _Tools(threading.local):
-    """Objects that take long to make and serve one thread at a time: each thread has its own."""
+    """Objects of one thread, because they are slow to make and only one thread may use each."""
 
     def __init__(self, level: int) -> None:
         self.encoder = zstandard.ZstdCompressor(level=level, write_checksum=True)
@@ -76,7 +79,7 @@ class _Tools(threading.local):
         self._room = np.empty(0, np.uint8)
 
     def room(self, nbytes: int, /) -> NDArray[np.uint8]:
-        """Return scratch memory, new only where the last is too small."""
+        """Return scratch memory; it is allocated only if the last is too small."""
         if self._room.size < nbytes:
             self._room = np.empty(nbytes, np.uint8)
         return self._room[:nbytes]

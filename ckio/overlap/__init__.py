@@ -1,1 +1,1 @@
-"""Transfers that are concurrent with the computation: rules that simulator and runner share."""
+"""Transfers concurrent with the computation: the rules that simulator and runner share."""

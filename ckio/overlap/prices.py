@@ -1,7 +1,7 @@
-"""Seconds of transfers: of those concurrent with the computation, and of writes that have to wait.
+"""Seconds of transfers that are concurrent with the computation, and of writes that must wait.
 
-A write waits where the operating system has cached as many bytes as it does, and not yet brought
-them to the device.
+A write waits if the operating system has cached its maximum of written bytes that are not on the
+device yet.
 """
 
 from dataclasses import dataclass
@@ -21,19 +21,19 @@ _NOTHING = Profile()
 
 @dataclass(frozen=True, eq=False)
 class TransferSeconds:
-    """Seconds of each action, were it a transfer that is staged or made ahead.
+    """Seconds of each action, if it is a transfer in the background.
 
     Attributes
     ----------
     seconds : float64 array
-        What the transfer takes; where the level's profile says nothing, what the action takes.
+        Duration of the transfer; without a value in the level's profile, that of the action.
     own : float64 array
-        What the program does of it; where the level's profile says nothing, a copy in memory. Of
-        what the model hands over no byte is copied.
+        The program's part of it; without a value in the level's profile, that of a copy in memory.
+        Checkpoints that the model passes without a copy have 0 copied bytes.
     hinders : float64 array
-        What the computation loses by it, also by a discard; 0 for all that computes.
+        Seconds by which it delays the computation, also for a discard; 0 for computations.
     handoffs : float64 array
-        What the program takes in addition where it waits for a transfer.
+        Additional seconds of the program if it waits for the transfer.
     """
 
     seconds: Seconds
@@ -43,7 +43,7 @@ class TransferSeconds:
 
 
 def transfer_seconds(schedule: Schedule, platform: Platform, /) -> TransferSeconds:
-    """The columns of a legal schedule."""
+    """Return the seconds for each action of a legal schedule."""
     actions, nbytes = schedule.actions, schedule.chain.nbytes_of(schedule.actions)
     copied, memory = schedule.chain.copied_of(actions), memory_level(platform)
     seconds, own = seconds_of(schedule, platform), _copies(schedule, platform)
@@ -74,7 +74,7 @@ def transfer_seconds(schedule: Schedule, platform: Platform, /) -> TransferSecon
 
 
 def _copies(schedule: Schedule, platform: Platform) -> Seconds:
-    """Seconds to copy to memory and from it, were each access to be that."""
+    """Return the seconds of each access, if it were a copy to or from memory."""
     memory = memory_level(platform)
     if memory is None:
         return np.zeros(len(schedule))
@@ -88,24 +88,32 @@ def _of(price: Affine, nbytes: NDArray[np.int64]) -> Seconds:
 
 
 class Backlog:
-    """Bytes that wait, of one level: each write adds to them, and time takes them away.
+    """Written bytes of one level that are not on the device yet.
 
-    Where more would wait than the operating system takes, a write waits for the rest.
+    Each write adds its bytes, and `drained` bytes per second reach the device. If more than `dirty`
+    bytes would wait, a write takes longer, by the time in which the excess reaches the device.
+
+    For example, with at most 100 waiting bytes and 10 bytes/s, two writes of 80 bytes at the same
+    time: the second one waits for 60 bytes, which is 6 s.
+
+    >>> backlog = Backlog(100, 10.0)
+    >>> backlog.longer(0.0, 80), backlog.add(0.0, 80), backlog.longer(0.0, 80)
+    (0.0, None, 6.0)
     """
 
     __slots__ = ("_dirty", "_drained", "_now", "_waiting")
 
     def __init__(self, dirty: int, drained: float, /) -> None:
-        """Up to `dirty` bytes wait for nothing; `drained` bytes a second reach the device."""
+        """Set the maximum of waiting bytes, and the bytes per second that reach the device."""
         self._dirty, self._drained = dirty, drained
         self._now = self._waiting = 0.0
 
     def longer(self, now: float, nbytes: float, /) -> float:
-        """Seconds that a write of so many stored bytes, which begins now, takes longer."""
+        """Return the additional seconds of a write of `nbytes` stored bytes that begins now."""
         return max(0.0, (self._at(now) + nbytes - self._dirty) / self._drained)
 
     def add(self, now: float, nbytes: float, /) -> None:
-        """A write of so many stored bytes ends now."""
+        """Record that a write of `nbytes` stored bytes ends now."""
         self._now, self._waiting = now, self._at(now) + nbytes
 
     def _at(self, now: float) -> float:
@@ -113,7 +121,7 @@ class Backlog:
 
 
 def backlog_of(level: Level, /) -> Backlog | None:
-    """Return an empty backlog for a level; None where its profile says nothing of it."""
+    """Return an empty backlog for a level; None if its profile has no `dirty` and `drained`."""
     profile = level.profile
     if profile is None or profile.dirty is None or profile.drained is None:
         return None

@@ -1,41 +1,49 @@
-"""Transfers between memory and the far levels while a schedule is performed.
+"""The rules of transfers between memory and the far levels while a schedule is performed.
 
-`Traffic` is the rules alone: the simulator moves it in simulated time, the runner with threads. The
-program does one action after the other; each channel does one transfer at a time.
+`Traffic` has only the rules: the simulator applies them in simulated time, the runner with threads.
+The program does one action after the other; each channel does one transfer at a time.
 
-The *memory level* is the first level of the platform, if it is plain memory; all others are *far*.
-One *pool*, the memory level's capacity, holds that level's checkpoints, the writes that are staged
-(from the beginning of the copy to the end of the transfer, and of the copies made from it), and the
-reads that are made ahead (from the beginning of the transfer to the end of the copy). A checkpoint
-takes its stored bytes on the memory level, and its payload where it is on its way. How many may be
-staged, and how many read ahead, is counted over all channels together.
+The *memory level* is the first level of the platform, if it is plain memory; all other levels are
+*far*. The *pool* is the capacity of the memory level. It contains
 
-What the program does with
+* the checkpoints of the memory level;
+* staged writes: from the beginning of the copy into the pool to the end of the transfer, or of a
+  later copy from it;
+* reads ahead: from the beginning of the transfer to the end of the copy from the pool.
 
-    memory level, write      waits until the pool has space
-    far level, write         copies it to the pool, and goes on. As long as the pool is full, or
-                             too many are staged, it waits for one of those that are; if there is
-                             none, it waits until the channel has written the checkpoint directly
-    far level, read          copies what is still staged, or was read ahead; waits for what is being
-                             read ahead; otherwise waits until the channel has read it directly
-    far level, discard       cancels a write that has not begun; otherwise leaves it to the channel
+A checkpoint of the memory level takes its stored bytes; a staged write or a read ahead takes its
+payload. The limits on staged writes and on reads ahead apply to all channels together.
 
-What a channel does next, if there is
+The program's part of an action:
 
-    1. the read that the program waits for
-    2. the next read in the order of the program, unless the program waits for a write here, if what
-       it reads lies on the level, not too many have been read ahead, not more than the horizon is
-       to be computed between the end of the current action and its use, and the pool has space:
-       now, and at each later point up to its use for what the memory level and the reads ahead hold
-       then
-    3. the oldest write or discard
+    memory level, write      It waits until the pool has space.
+    far level, write         It copies the checkpoint to the pool and continues. If the pool is full
+                             or the limit on staged writes is reached, it waits until a staged write
+                             ends. If no write is staged, it waits until the channel has written the
+                             checkpoint directly from the model.
+    far level, read          It copies the checkpoint from a staged write or from a read ahead. If
+                             the read ahead has not ended, it waits for its end. Otherwise it waits
+                             until the channel has read the checkpoint directly into the model.
+    far level, discard       It cancels a staged write that has not begun. Otherwise the channel
+                             does the discard.
 
-Rule 2 is what lets nothing wait for ever: what the memory level is going to need is never given to
-a read, and what is staged leaves the pool by itself. Writes and discards keep their order, so a
-level never holds more than the schedule says.
+An idle channel begins the first of these transfers that exists:
 
-At one instant transfers end first; then the program goes on for as long as no time passes; then
-idle channels begin, in the order in which the platform names them.
+    1. The read for which the program waits.
+    2. A read ahead: the next read on this channel in the order of the program. Its conditions are:
+       the program does not wait for a direct write on this channel; the checkpoint is stored on the
+       level; the limit on reads ahead is not reached; the computation between the end of the
+       current action and the read is not longer than the horizon; and the pool has space for it,
+       now and at each later point up to the read, in addition to the memory level's checkpoints and
+       the reads ahead at that point.
+    3. The oldest write or discard.
+
+There is no deadlock, because a read ahead never takes space that the memory level will need (rule
+2), and staged writes leave the pool without any action of the program. Writes and discards of a
+level keep their order, so that a level never stores more than the schedule permits.
+
+At one instant of time, first transfers end; then the program continues until time passes; then idle
+channels begin transfers, in the order of the platform.
 """
 
 from bisect import bisect_left, bisect_right
@@ -58,14 +66,14 @@ from ckio.schedule.policy import Overlap
 
 
 class ActionMode(Enum):
-    """How the program does an action."""
+    """The program's part of an action."""
 
-    ITSELF = "by itself: it computes, or uses the memory level"
-    STAGE = "copies the state to the pool; the transfer follows"
-    STAGED = "copies the state from a write that is staged"
-    AHEAD = "copies the state from what was read ahead"
+    ITSELF = "does it alone: it computes, or uses the memory level"
+    STAGE = "copies the checkpoint to the pool; the transfer follows"
+    STAGED = "copies the checkpoint from a staged write"
+    AHEAD = "copies the checkpoint from a read ahead"
     DIRECT = "waits until the transfer has ended"
-    LATER = "does nothing: the channel does, or nothing is to be done any more"
+    LATER = "does nothing: the channel does it, or it is not needed any more"
 
 
 class Transfer:
@@ -76,7 +84,8 @@ class Transfer:
     row : int
         The number of the action in the schedule; at most one transfer has it.
     direct : bool
-        Whether it is from or to the model itself, and the program waits; else the pool is used.
+        Whether it is directly from or to the model, so that the program waits; otherwise it uses
+        the pool.
     """
 
     __slots__ = ("_actions", "direct", "row")
@@ -86,7 +95,7 @@ class Transfer:
 
     @property
     def action(self) -> Write | Read | Discard:
-        """The action of its row, which is made when it is asked for: a simulation never asks."""
+        """The action of its row; the object is made on request, because simulations need none."""
         action = self._actions[self.row]
         assert isinstance(action, Write | Read | Discard)
         return action
@@ -94,7 +103,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Handling:
-    """How the program does its next action, and the transfer that has to do with it, if any."""
+    """The program's part of its next action, and the transfer of this action, if any."""
 
     way: ActionMode
     transfer: Transfer | None = None
@@ -105,7 +114,7 @@ _Bools = NDArray[np.bool_]
 
 
 class TransferEffect(Enum):
-    """The effect of an action on the transfers."""
+    """The effect of an action on pool and transfers."""
 
     NONE = "it computes, or reads from the memory level"
     TAKE = "it writes to the memory level"
@@ -124,34 +133,36 @@ _FAR: Final = {
 
 
 class TransferColumns:
-    """The columns of a schedule that the rules ask for.
+    """The columns of a schedule that the rules need; most have one item for each action.
 
     Attributes
     ----------
     room : float
-        The pool's capacity in bytes.
+        The capacity of the pool in bytes.
     channels : tuple of str
-        The channels of the far levels, and in
+        The channels of the far levels.
     channel_of : list of int
-        the number of each level's; -1 for the memory level.
+        For each level, the number of its channel; -1 for the memory level.
     reads : list of list of int
-        The rows of the far reads, by channel.
+        For each channel, the rows of its far reads.
     level : integers
+        The level of each action.
     sort : list of TransferEffect
+        The effect of each action.
     nbytes : int64
-        What a checkpoint takes of the pool.
+        The bytes of the pool that the checkpoint of an action takes.
     place : int64
         A number for each key on each level.
     clock : float64
-        Seconds computed before each action, and in all.
+        Seconds of computation before each action; at the end, of all actions.
     source : int64
-        Of each read, the row of the write that it reads; -1 for what was there at the start.
+        For each read, the row of the write of its checkpoint; -1 if it was stored at the start.
     far : list of int
         The rows of the far accesses.
     before, inside : int64
-        Bytes on the memory level before each action and in the end, and while it is performed.
+        Bytes on the memory level before each action (and at the end), and during the action.
     most, peak, highest : int64
-        The most bytes on the memory level from each action to the next far access, to the next far
+        Maximum bytes on the memory level from each action to the next far access, to the next far
         read, and to the end.
     """
 
@@ -180,7 +191,7 @@ class TransferColumns:
         self._far_reads = far_reads.data
         self.level = actions.level.data
         self.sort = _sorts(actions, near)
-        # Memory views: an item of one is a plain number, and takes eight bytes.
+        # Memory views, because their items are Python numbers and need only eight bytes each.
         self.nbytes = nbytes.data
         self.clock = _clock(schedule, platform).data
         place, source = _places(actions)
@@ -197,18 +208,20 @@ class TransferColumns:
         self.highest = np.ascontiguousarray(np.maximum.accumulate(inside[::-1])[::-1]).data
 
     def reads_between(self, first: int, last: int) -> Iterator[int]:
-        """The rows of the far reads from `first` to `last`, both included."""
+        """Yield the rows of the far reads from `first` to `last`, both included."""
         low = bisect_left(self._far_reads, first)
         return iter(self._far_reads[low : bisect_right(self._far_reads, last, low)])
 
 
 def _highest_up_to(ends: _Ints, values: _Ints) -> _Ints:
-    """Return for each row the largest value from it to the next of `ends`, both included.
+    """Return, for each row, the largest value from it to the next of `ends`, both included.
 
-    Of the values 3, 9, 4, 5 with the ends 1 and 3 that is 9, 9, 5, 5.
+    >>> _highest_up_to(np.array([1, 3]), np.array([3, 9, 4, 5])).tolist()
+    [9, 9, 5, 5]
     """
-    # A running maximum from behind, which begins anew at each end: of ranks, each stretch of rows
-    # above the one behind it.
+    # This is a running maximum from the last row to the first, which restarts at each end. The
+    # values are replaced by ranks, and the ranks of each stretch of rows are lifted above those of
+    # the next stretch, so that one running maximum does it.
     levels, rank = np.unique(values, return_inverse=True)
     stretch = np.searchsorted(ends, np.arange(len(values)))
     lift = (len(ends) - stretch) * len(levels)
@@ -217,7 +230,7 @@ def _highest_up_to(ends: _Ints, values: _Ints) -> _Ints:
 
 
 def _there(schedule: Schedule) -> frozenset[Key]:
-    """Return the keys on the memory level, the first, at the start."""
+    """Return the keys on the memory level, which is level 0, at the start."""
     return schedule.stored[0] if schedule.stored else frozenset()
 
 
@@ -235,7 +248,7 @@ def _clock(schedule: Schedule, platform: Platform) -> NDArray[np.float64]:
 
 
 def _places(actions: Actions) -> tuple[_Ints, _Ints]:
-    """The place of each access, and of each read its source."""
+    """Return the columns `place` and `source` of `TransferColumns`."""
     place, source = np.full((2, len(actions)), -1, np.int64)
     rows = np.flatnonzero(actions.op >= WRITE)
     accesses = actions.take(rows)
@@ -246,7 +259,7 @@ def _places(actions: Actions) -> tuple[_Ints, _Ints]:
         opens[1:] |= column[order][1:] != column[order][:-1]
     group = np.cumsum(opens)
     place[rows[order]] = group
-    # A running maximum of the rows of writes, which begins anew with each place.
+    # A running maximum of the rows of writes, which restarts at each place.
     lift = group * (len(actions) + 1)
     written = np.where(accesses.op[order] == WRITE, rows[order], -1)
     source[rows[order]] = np.maximum.accumulate(written + lift) - lift
@@ -257,10 +270,11 @@ _ITSELF: Final = Handling(ActionMode.ITSELF)
 
 
 class Traffic:
-    """Where all checkpoints are that the program, or a channel, is moving.
+    """The state of all transfers, by the rules of this module.
 
-    The program calls `enter`, does what that says, and calls `leave`. An idle channel asks `begin`,
-    and says `end`. Whenever one of the others was called, the answer may be another one.
+    For each action the program calls `enter`, does its part as the result says, and calls `leave`.
+    For an idle channel, `begin` returns its next transfer, and `end` ends it. A result of `enter`
+    or `begin` may change after each call of another method.
 
     Attributes
     ----------
@@ -280,7 +294,7 @@ class Traffic:
         *,
         columns: TransferColumns | None = None,
     ) -> None:
-        """Begin with a schedule; its `columns`, if given, are those of another traffic with it."""
+        """Begin a schedule; `columns` may be those of another Traffic with the same schedule."""
         self._actions = schedule.actions
         self.columns = columns or TransferColumns(schedule, platform)
         self._most_staged = inf if overlap.write_behind is None else overlap.write_behind
@@ -288,24 +302,24 @@ class Traffic:
         self._horizon = overlap.horizon
         self.row = 0
         self.channels = self.columns.channels
-        self._lying = self.columns.start  # the memory level's own bytes
-        self._transit = 0  # bytes in the pool that are staged or read ahead
+        self._lying = self.columns.start  # bytes of the memory level's checkpoints
+        self._transit = 0  # bytes of staged writes and reads ahead in the pool
         self._channels = [ChannelQueue(reads) for reads in self.columns.reads]
-        self._behind: set[int] = set()  # rows of writes that are staged
-        self._staged: dict[int, Transfer] = {}  # by place, those of them that may still be read
-        self._copied: Transfer | None = None  # the one that the program copies from just now
-        self._ahead: dict[int, Transfer] = {}  # by row, reads made ahead
-        self._here: set[int] = set()  # rows of those of them that have ended
-        self._direct: Transfer | None = None  # the one that the program waits for
+        self._behind: set[int] = set()  # rows of staged writes
+        self._staged: dict[int, Transfer] = {}  # staged writes that may still be read, by place
+        self._copied: Transfer | None = None  # the program copies from this staged write now
+        self._ahead: dict[int, Transfer] = {}  # reads ahead, by row
+        self._here: set[int] = set()  # rows of reads ahead that have ended
+        self._direct: Transfer | None = None  # the program waits for this transfer
 
     @property
     def used(self) -> int:
-        """The bytes of the pool that are taken."""
+        """The bytes of the pool that are in use."""
         return self._lying + self._transit
 
     @property
     def finished(self) -> bool:
-        """Whether the program has ended, and all transfers have."""
+        """Whether the program and all transfers have ended."""
         idle = all(channel.now is None and not channel.queue for channel in self._channels)
         return self.over and idle
 
@@ -315,13 +329,13 @@ class Traffic:
         return self.row == len(self._actions)
 
     def channel(self, transfer: Transfer, /) -> int:
-        """The number of the channel that does a transfer."""
+        """Return the number of the channel of a transfer."""
         return self.columns.channel_of[self.columns.level[transfer.row]]
 
     # The program
 
     def enter(self) -> Handling | None:
-        """How to do the next action; None as long as it cannot be begun."""
+        """Return the program's part of the next action; None if it cannot begin now."""
         match self.columns.sort[self.row]:
             case TransferEffect.NONE | TransferEffect.GIVE:
                 return _ITSELF
@@ -338,7 +352,7 @@ class Traffic:
                 return self._enter_discard()
 
     def leave(self) -> None:
-        """The current action has been done."""
+        """Finish the current action, which has been done."""
         row = self.row
         match self.columns.sort[row]:
             case TransferEffect.GIVE:
@@ -353,11 +367,11 @@ class Traffic:
         self.row = row + 1
 
     def ended(self) -> bool:
-        """Whether the direct transfer that the program waits for has ended."""
+        """Return whether the direct transfer for which the program waits has ended."""
         return self._direct is None
 
     def stop(self) -> None:
-        """The program goes no further: what is staged is written, and nothing read any more."""
+        """End the program here: staged writes continue, but no more reads ahead begin."""
         self._most_ahead = 0
 
     def _enter_write(self) -> Handling | None:
@@ -398,25 +412,25 @@ class Traffic:
 
     def _leave_read(self) -> None:
         copied, self._copied = self._copied, None
-        if copied is not None and copied.row not in self._behind:  # it was written meanwhile
+        if copied is not None and copied.row not in self._behind:  # its write has ended meanwhile
             self._transit -= self.columns.nbytes[copied.row]
         elif self._ahead.pop(self.row, None) is not None:
             self._here.remove(self.row)
             self._transit -= self.columns.nbytes[self.row]
 
-    # Many near actions in one go. Between two far accesses a program computes, and uses the memory
-    # level. For the channels only its row matters, and the free space in the pool.
+    # Many near actions in one call. Between two far accesses a program computes and uses the memory
+    # level. The channels depend only on its row and on the free space in the pool.
 
     def be_at(self, row: int, /, *, begun: bool) -> None:
-        """Let the program be at this action, which it has begun or is about to begin."""
+        """Set the current action of the program, which it has begun or will begin next."""
         self.row = row
         self._lying = self.columns.inside[row] if begun else self.columns.before[row]
 
     def undisturbed(self, stop: int, idle: Iterable[int], /) -> int:
-        """Return up to which action, `stop` at most, the near actions need no other call.
+        """Return the action, at most `stop`, up to which the near actions need no other call.
 
-        Up to there the pool has space for all that they write, and no channel of those that are
-        idle could begin something that it cannot begin now.
+        Up to this action the pool has space for all their writes, and no channel in `idle` could
+        begin a transfer that it cannot begin now.
         """
         columns, row = self.columns, self.row
         free = columns.room - self._transit
@@ -429,14 +443,14 @@ class Traffic:
         return stop
 
     def _first_that_allows(self, read: int, channel: "ChannelQueue", stop: int) -> int:
-        """Return the first action after this one where a read may begin; `stop` if none before."""
+        """Return the first action after this one at which a read may begin, at most `stop`."""
         columns, first = self.columns, max(self.row, channel.full) + 1
         if self._horizon < inf:
             return self.row + 1
         room = columns.room - columns.nbytes[read]
         if first >= stop or room == inf:
             return min(first, stop)
-        # Up to the next far read the peak falls, so the place where the read fits is bisected.
+        # `peak` does not increase up to the next far read. Therefore bisection finds the action.
         lying = sum(columns.nbytes[row] for row in self._ahead)
         first = bisect_left(columns.peak, lying - room, first, stop, key=neg)
         while first < stop and columns.inside[first] + self._transit > room:
@@ -458,7 +472,7 @@ class Traffic:
         return channel.now
 
     def end(self, number: int, /) -> None:
-        """A channel's transfer has ended."""
+        """End a channel's current transfer."""
         channel = self._channels[number]
         transfer, channel.now = channel.now, None
         assert transfer is not None
@@ -473,7 +487,10 @@ class Traffic:
             self._unstage(transfer)
 
     def _next_read(self, channel: "ChannelQueue") -> int | None:
-        """Return the row of a channel's next read, if all but time and the pool allows it."""
+        """Return the row of a channel's next read ahead, without checking horizon and pool.
+
+        Return None if another condition of rule 2 is not met.
+        """
         row, columns = channel.next_read, self.columns
         allowed = (
             row is not None
@@ -485,7 +502,7 @@ class Traffic:
         return row if allowed else None
 
     def _may_read_ahead(self, row: int, channel: "ChannelQueue") -> bool:
-        """Return whether time and the pool allow this read now, and if so, take its space."""
+        """Return whether horizon and pool permit this read ahead; if so, take its space."""
         columns = self.columns
         return (
             columns.clock[row] - columns.clock[self.row + 1] <= self._horizon
@@ -495,9 +512,11 @@ class Traffic:
         )
 
     def _fits_up_to(self, row: int, channel: "ChannelQueue") -> bool:
-        """Whether a read fits beside what the memory level and the reads ahead will hold.
+        """Return whether a read fits the pool at each point up to its use.
 
-        The program's points are taken together between far reads, where nothing ahead is used.
+        The pool then also contains the memory level's checkpoints and the other reads ahead. All
+        actions between two far reads are checked together, because no read ahead leaves the pool
+        between them.
         """
         columns = self.columns
         if self.row <= channel.full:
@@ -509,7 +528,7 @@ class Traffic:
         at = self.row
         for use in columns.reads_between(at, row):
             if columns.peak[at] + lying > room:
-                channel.full = at  # what lies ahead there now will still lie there then
+                channel.full = at  # the reads ahead that count here stay in the pool until then
                 return False
             if use in self._ahead:
                 lying -= columns.nbytes[use]
@@ -530,7 +549,7 @@ class Traffic:
         return self.used + nbytes <= self.columns.room
 
     def _unstage(self, staged: Transfer) -> None:
-        """A staged write leaves the pool, unless the program copies from it just now."""
+        """End a staged write; it leaves the pool unless the program copies from it now."""
         self._behind.remove(staged.row)
         if self._copied is not staged:
             self._transit -= self.columns.nbytes[staged.row]
@@ -543,10 +562,12 @@ class Traffic:
 
 
 class ChannelQueue:
-    """One channel: what it does, what waits for it, and which reads it has still to make.
+    """One channel: its current transfer, the waiting transfers, and its later reads.
 
-    `next_read` is the row of the first read that has neither been begun nor been reached; up to
-    the row `full` of the program it does not fit.
+    `now` is the current transfer, `wanted` the read for which the program waits, and `queue` has
+    the waiting writes and discards by row. `next_read` is the row of the first read that has
+    neither begun nor been reached by the program; this read does not fit the pool as long as the
+    program's row is not larger than `full`.
     """
 
     __slots__ = ("_reads", "full", "next_read", "now", "queue", "wanted")
@@ -560,6 +581,6 @@ class ChannelQueue:
         self.full = -1
 
     def pass_by(self, row: int) -> None:
-        """The read in this row, if it is the next, needs not to be begun ahead any more."""
+        """Skip the read in this row, if it is the next one: it needs no read ahead any more."""
         if self.next_read == row:
             self.next_read, self.full = next(self._reads, None), -1

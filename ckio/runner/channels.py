@@ -385,14 +385,14 @@ class Channels:
         first = next((it for it in (*failures, *self._unread.values()) if it.error is error), None)
         if first is None and failures and (error is None or isinstance(error, GeneratorExit)):
             first = failures[0]
-        told = error if first is None else first.named(self._platform)
-        if told is None:
+        outcome = error if first is None else first.named(self._platform)
+        if outcome is None:
             return
         for failure in failures:
             if failure is not first:
-                told.add_note(f"(and {failure.named(self._platform)})")
+                outcome.add_note(f"(and {failure.named(self._platform)})")
         if self._unwritten:
             what = ", ".join(where(it.action, self._platform) for it in self._unwritten)
-            told.add_note(f"(not written any more: {what})")
-        if told is not error:
-            raise told
+            outcome.add_note(f"(not written any more: {what})")
+        if outcome is not error:
+            raise outcome

@@ -233,11 +233,11 @@ def run_forward(
     parts = RunParts(ALONE, clock, watch, stop)
 
     def again(before: RulePart, failure: Failure) -> RulePart:
-        there = left.stored(failure.machine)
-        rule, state = rules(left.platform, there), failure.machine.state
+        remaining = left.stored(failure.machine)
+        rule, state = rules(left.platform, remaining), failure.machine.state
         _ = rule.levels  # raises BadInput if no level can be used
         count = before.count + before.done
-        return RulePart(rule, model, left.backends, stored=there, state=state, count=count)
+        return RulePart(rule, model, left.backends, stored=remaining, state=state, count=count)
 
     first = RulePart(rule, model, _at_first(backends), stored=stored)
     last = parts.last(first, left, again, say)

@@ -324,16 +324,16 @@ def make_staging(
         own.reserve(wanted)
         return Staging(own, platform, overlap)
     platform = _as_open(platform, memory, lender)
-    kept = dict(enumerate(reservations(schedule))).get(memory, {})
-    lender.reserve(_together(kept, wanted, platform.levels[memory].capacity))
+    near = dict(enumerate(reservations(schedule))).get(memory, {})
+    lender.reserve(_together(near, wanted, platform.levels[memory].capacity))
     return Staging(lender, platform, overlap)
 
 
 def _far(schedule: Schedule, platform: Platform, op: int) -> Sizes:
     """Return the number of accesses to far levels with this operation, for each size."""
     actions, memory = schedule.actions, memory_level(platform)
-    there = (actions.op == op) & (actions.level != (-1 if memory is None else memory))
-    nbytes = schedule.chain.nbytes_of(actions)[there]
+    rows = (actions.op == op) & (actions.level != (-1 if memory is None else memory))
+    nbytes = schedule.chain.nbytes_of(actions)[rows]
     sizes, most = np.unique(nbytes, return_counts=True)
     return dict(zip(sizes.tolist(), most.tolist(), strict=True))
 
@@ -371,11 +371,11 @@ def _as_open(platform: Platform, memory: int, lender: Ram) -> Platform:
     return replace(platform, levels=tuple(levels))
 
 
-def _together(kept: Sizes, wanted: Sizes, capacity: int | None) -> Sizes:
+def _together(near: Sizes, wanted: Sizes, capacity: int | None) -> Sizes:
     """Return the slots to reserve: for the level's checkpoints, then for staged ones that fit."""
     room: float = inf if capacity is None else capacity
     slots: dict[int, int] = {}
-    for sizes in (kept, wanted):
+    for sizes in (near, wanted):
         for nbytes, most in sorted(sizes.items(), reverse=True):
             count = most if most * nbytes <= room else int(room) // nbytes
             slots[nbytes] = slots.get(nbytes, 0) + count

@@ -480,30 +480,30 @@ def _one_of_each_size(schedule: Schedule) -> Iterator[Key]:
     """Yield one key of each accessed kind and variable; if steps differ, all accessed keys."""
     actions = schedule.actions
     for (code, kind), (name, words) in product(enumerate(KINDS), enumerate(actions.names)):
-        there = (actions.op >= WRITE) & (actions.kind == code) & (actions.name == name)
-        steps = actions.begin[there]
+        rows = (actions.op >= WRITE) & (actions.kind == code) & (actions.name == name)
+        steps = actions.begin[rows]
         if schedule.chain.varies and not name:
             yield from (Key(kind, step) for step in np.unique(steps).tolist())
         elif len(steps):
             yield Key(kind, 0, words)
 
 
-def stored(schedule: Schedule, number: int, name: str, there: set[Key]) -> None:
+def stored(schedule: Schedule, number: int, name: str, present: set[Key]) -> None:
     """Raise BadInput unless a level has the keys with which the schedule starts.
 
     It must not have any other key that the schedule writes.
     """
     stored = schedule.stored[number] if number < len(schedule.stored) else frozenset()
-    if missing := stored - there:
+    if missing := stored - present:
         raise BadInput(
             f"the schedule starts with {min(map(str, missing))} on level {name!r}; it is not"
-            " stored there"
+            " stored there: open the level that stores it, or plan without it"
         )
-    if not there - stored:
+    if not present - stored:
         return
     actions = schedule.actions
     writes = actions.take((actions.op == WRITE) & (actions.level == number))
-    if twice := (there - stored).intersection(map(writes.key, writes.rows())):
+    if twice := (present - stored).intersection(map(writes.key, writes.rows())):
         raise BadInput(
             f"level {name!r} already holds {min(map(str, twice))}, which the schedule writes there;"
             " give it an empty level, or discard the old checkpoints"
@@ -512,17 +512,17 @@ def stored(schedule: Schedule, number: int, name: str, there: set[Key]) -> None:
 
 def tape(schedule: Schedule) -> None:
     """Raise BadInput if the longest tape of the schedule does not fit in memory."""
-    actions, there = schedule.actions, available()
+    actions, free = schedule.actions, available()
     record = np.flatnonzero(actions.op == RECORD)
-    if there is None or not record.size:
+    if free is None or not record.size:
         return
     begin, end = actions.begin[record], actions.end[record]
     needed = schedule.chain.tape_bytes_of(begin, end)
     most = int(needed.argmax())
-    if needed[most] > there:
+    if needed[most] > free:
         raise BadInput(
             f"the plan needs memory for the tape of {end[most] - begin[most]} steps,"
-            f" {needed[most]} bytes; {there} are available: lower the platform's working_memory"
+            f" {needed[most]} bytes; {free} are available: lower the platform's working_memory"
             " and plan again"
         )
 

@@ -375,14 +375,14 @@ def check_fit(
         )
     for number, (level, backend) in enumerate(zip(levels, backends, strict=True)):
         keys = stored[number] if number < len(stored) else ()
-        there = set(backend.keys())
-        if other := set(map(str, there.difference(keys))):
+        present = set(backend.keys())
+        if other := set(map(str, present.difference(keys))):
             raise BadInput(
                 f"level {level.name!r} already holds {min(other)}, and a run of unknown length must"
                 " know all checkpoints on its levels; give it an empty level, or discard the old"
                 " checkpoints"
             )
-        if missing := set(map(str, set(keys) - there)):
+        if missing := set(map(str, set(keys) - present)):
             raise BadInput(
                 f"the run continues from {min(missing)}, which is missing on level {level.name!r};"
                 " begin a new run, or restore the level"

@@ -180,7 +180,7 @@ REFUSED = {
     "--mtbf 1d --failures trace": "leave out --mtbf",
     "--failures no-such-file": "no-such-file",
     "--failures trace --seed 3": "give --trajectories",
-    "--failures nothing --trajectories 3": "nothing: a trace to start somewhere in needs",
+    "--failures nothing --trajectories 3": "nothing: a trace in which runs start at random times",
     "--failures trace": "trace: line 2: 'soon' is not a time",
     "--mtbf 0.001": "after 10000 failures",
     "--mtbf 0": "'0' is not a time",

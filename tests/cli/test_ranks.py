@@ -126,7 +126,7 @@ def test_without_ranks_nothing_is_left_of_the_options() -> None:
 def test_what_cannot_be_simulated_is_bad_input() -> None:
     for words, what in (
         (("--ranks", 2, *BEHIND, "--shared", "archive=1GB,collective"), "'archive' are collective"),
-        (("--ranks", 2, *BEHIND, "--barrier", "step"), "no barriers where transfers overlap"),
+        (("--ranks", 2, *BEHIND, "--barrier", "step"), "barriers cannot be simulated with overlap"),
         (("--ranks", 2, "--shared", "disk=1GB"), "no channel is named 'disk'"),
         (("--seed", 3), "--seed is for many ranks"),
         (("--barrier", "none"), "--barrier is for many ranks"),

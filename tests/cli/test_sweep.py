@@ -252,7 +252,7 @@ def test_what_is_wrong_is_told(node: Path, monkeypatch: pytest.MonkeyPatch) -> N
         (("--vary", "planner=hrevolve,mixed", "--period", 3), "has no option --period"),
         (("--vary", "ram.slots=1", "--picture", "x.pdf"), "written as .svg and .png"),
         (("--vary", "ram.slots=3", "--vary", "ram.slots=4"), "axis ram.slots: ram.slots sets"),
-        (("--vary", "mtbf=0"), "axis mtbf: failures come after a time above 0"),
+        (("--vary", "mtbf=0"), "axis mtbf: the mean time between failures must be above 0"),
         (("--vary", "mtbf=soon"), "axis mtbf: 'soon' is not a time"),
         (("--vary", "mtbf=1h", "--mtbf", "2h"), "--mtbf is what --vary mtbf=... varies"),
         (("--vary", "mtbf=1h", "--ranks", 2), "simulated alone, and without overlap"),

@@ -225,8 +225,8 @@ def test_what_ranks_do_not_have_with_overlap_is_refused() -> None:
     archive = {"archive": Shared(1e6, collective=True)}
     for ranks, words in (
         (Ranks(count=2, shared=archive), "'archive' are collective"),
-        (Ranks(count=2, barrier=Barrier.STEP), "no barriers"),
-        (Ranks(count=2, barrier=Barrier.STRETCH), "no barriers"),
+        (Ranks(count=2, barrier=Barrier.STEP), "barriers cannot be simulated with overlap"),
+        (Ranks(count=2, barrier=Barrier.STRETCH), "barriers cannot be simulated with overlap"),
         (Ranks(count=2, shared={"disk": Shared(1.0)}), "no channel is named 'disk'"),
     ):
         with pytest.raises(BadInput, match=words):

@@ -338,21 +338,21 @@ def test_ranges_grow_by_equal_factors_and_end_where_they_say() -> None:
         ("stps=3", "axis stps: there is no such thing to vary; did you mean steps?"),
         ("x=3", "axis x: there is no such thing to vary; take planner, "),
         ("ram.capacity=1:2", "axis ram.capacity: '1:2' is not LOW:HIGH:COUNT"),
-        ("ram.capacity=0:2:3", "axis ram.capacity: '0:2:3': a range goes from a number above 0"),
-        ("ram.capacity=9:2:3", "axis ram.capacity: '9:2:3': a range goes"),
-        ("ram.capacity=1:unlimited:3", "axis ram.capacity: '1:unlimited:3': a range goes"),
-        ("ram.capacity=1:2:1", "axis ram.capacity: '1:2:1': a range has 2 to"),
-        ("ram.capacity=1:2:99999999", "a range has 2 to"),
+        ("ram.capacity=0:2:3", "axis ram.capacity: '0:2:3': a range must go from a number above 0"),
+        ("ram.capacity=9:2:3", "axis ram.capacity: '9:2:3': a range must go"),
+        ("ram.capacity=1:unlimited:3", "axis ram.capacity: '1:unlimited:3': a range must go"),
+        ("ram.capacity=1:2:1", "axis ram.capacity: '1:2:1': a range must have 2 to"),
+        ("ram.capacity=1:2:99999999", "a range must have 2 to"),
         ("ram.capacity=3,,4", "axis ram.capacity: a value is missing"),
         ("ram.capacity=many", "axis ram.capacity: 'many' is not a size"),
         ("ram.slots=-1", "axis ram.slots: '-1' is not a whole number of at least 0"),
         ("steps=0", "axis steps: '0' is not a whole number of at least 1"),
         ("steps=5,6,5", "axis steps: 5 is given twice"),
-        ("nvme.bandwidth=0", "axis nvme.bandwidth: a bandwidth is above 0"),
+        ("nvme.bandwidth=0", "axis nvme.bandwidth: a bandwidth must be above 0"),
         ("nvme.latency=nan", "axis nvme.latency: 'nan' is not a finite number"),
         ("nvme.ratio=0,1", "axis nvme.ratio: level 'nvme': ratio = 0.0"),
         ("nvme=off,gone", "axis nvme: 'gone' is neither on nor off"),
-        ("mtbf=1:never:3", "axis mtbf: '1:never:3': a range goes"),
+        ("mtbf=1:never:3", "axis mtbf: '1:never:3': a range must go"),
         ("mtbf=60,1m", "axis mtbf: 60.0 is given twice"),
         ("mtbf=inf", "axis mtbf: 'inf' is not a time"),
         ("overlap=some", "axis overlap: overlap 'some' is not write_behind=N"),
@@ -374,7 +374,7 @@ def test_axes_that_set_the_same_or_span_too_much_are_refused() -> None:
         with pytest.raises(BadInput, match=rf"{other.split('=')[0]}: .* sets the same"):
             asked(one, other)
     assert len(asked("nvme.write.bandwidth=1", "nvme.read.bandwidth=2")) == 1
-    with pytest.raises(BadInput, match="points are spanned"):
+    with pytest.raises(BadInput, match="combinations of values"):
         asked("ram.capacity=1:100000:1000", "nvme.capacity=1:100000:1000")
 
 
