@@ -25,7 +25,8 @@ class Conversion:
 
 
 _CONVERSIONS: Final[dict[type, Conversion | None]] = {AdjFloat: None}
-"""Conversions by type. A type with None stays in memory, because its variable takes more bytes."""
+"""Conversions by type. None means that values stay in memory, because pyadjoint's own objects for
+such a value take more bytes."""
 
 
 def register(

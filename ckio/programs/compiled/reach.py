@@ -88,7 +88,7 @@ class Scope:
         return frozenset(ast.unparse(call.func) for call in calls if self.is_program(call))
 
     def is_shared(self, node: ast.expr, /) -> bool:
-        """Return whether an expression is a global array, list or dict."""
+        """Return whether an expression names an array, list or dict outside of the function."""
         return isinstance(self.value(dotted(node)), np.ndarray | list | dict)
 
     def is_module(self, node: ast.expr, /) -> bool:

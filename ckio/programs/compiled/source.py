@@ -332,14 +332,14 @@ def _check_defaults(function: FunctionType, tree: ast.FunctionDef, origin: Origi
 
 
 def check_aliases(source: Source, is_shared: Callable[[ast.expr], bool], /) -> None:
-    """Raise NotResumable if a variable is a global array, and the array is changed."""
+    """Raise NotResumable if a variable is an array from outside of the function and is changed."""
     changed = _changed(source.tree)
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Assign) and is_shared(node.value):
             names = {target.id for target in node.targets if isinstance(target, ast.Name)}
             for name in sorted(names & changed):
                 whose = ast.unparse(node.value)
-                what = f"{name} is {whose} itself, and is written into"
+                what = f"{name} is {whose} itself and is changed, so that later runs would differ"
                 raise source.origin.refusal(node.lineno, what, f"copy it: {name} = {whose}.copy()")
 
 

@@ -98,7 +98,8 @@ def _called(function: np.ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any])
     """
     if kwargs.get("where", True) is not True:
         raise BadInput(
-            f"np.{function.__name__} with where= has no derivative without out=; give it out="
+            f"np.{function.__name__} with where= leaves entries undefined without out=; give it"
+            " an array, for example out=np.zeros_like(u)"
         )
     if function is np.divmod and not kwargs:
         return divided(*inputs)
