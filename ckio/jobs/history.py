@@ -45,7 +45,7 @@ RECENT: Final = 100
 
 _FEW: Final = 3
 _MOST_BYTES: Final = 1 << 20
-"""The most bytes of the file. Of a longer one only the end is read; the next run begins a new file."""
+"""The most bytes of the file. The next run begins a new file, and only the end is read."""
 
 
 @dataclass(frozen=True, slots=True)
