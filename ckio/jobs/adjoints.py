@@ -1,4 +1,4 @@
-"""Adjoint checkpoints of a run: on which level, how often, and what a kill costs at most."""
+"""Adjoint checkpoints of a run: their level, their interval, and the cost of a kill."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -35,7 +35,7 @@ from ckio.schedule import Schedule, makespan
 from ckio.schedule.policy import Overlap
 
 _LEAST: Final = 1.0
-"""Seconds between two of them, if nothing else is wished: a level may be priced at nothing."""
+"""The least interval, in seconds, if none is given: a level may cost 0 s, so that Daly's is 0 s."""
 
 PlanFor = Callable[[Chain, Platform], Schedule]
 """A planner with its options: the schedule for a chain and a platform, or NoSchedule."""
@@ -43,14 +43,14 @@ PlanFor = Callable[[Chain, Platform], Schedule]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Where the adjoint checkpoints of a run go.
+    """The level and the interval of the adjoint checkpoints of a run.
 
     Attributes
     ----------
     level : str or None
-        The name of the level; None where none can keep them.
+        The name of the level; None if no level can store them.
     every : float
-        Seconds of work between two.
+        Seconds of predicted work between two adjoint checkpoints.
     """
 
     level: str | None
@@ -58,13 +58,13 @@ class Kept:
 
 
 def is_durable(level: Level, /) -> bool:
-    """Whether checkpoints outlive the process, as far as can be told without opening the level."""
+    """Return whether checkpoints remain after the process, as far as known for a closed level."""
     said = getattr(find("backends", level.backend), "durable", None)
     return said if isinstance(said, bool) else place(level, "run") is not None
 
 
 def durable(platform: Platform, /) -> list[int]:
-    """Return the numbers of the levels whose checkpoints outlive the process."""
+    """Return the numbers of the levels whose checkpoints remain after the process has ended."""
     return [number for number, level in enumerate(platform.levels) if is_durable(level)]
 
 
@@ -79,13 +79,30 @@ def first_plan(
     mtbf: float = DAY,
     always: bool = False,
 ) -> tuple[Schedule, Kept]:
-    """Return the schedule of a new run, and where its adjoint checkpoints go.
+    """Return the schedule of a new run, with the level and interval of its adjoint checkpoints.
 
-    They are stored `every` so many seconds of work, or at Daly's interval for this mean time
-    between failures. Nothing is set aside where the whole run is expected to take less than the
-    interval, unless it is to be set aside `always`. Where the chain has variables, they are what
-    the schedule stores. Raises BadInput where an interval is given and no level can keep what it
-    asks for.
+    No adjoint checkpoints are stored if the whole run is predicted to take less than the interval,
+    unless `always` is true.
+
+    Parameters
+    ----------
+    chain, platform
+        The chain and the platform. If the chain has variables, the schedule stores variables.
+    model : Model or None
+        The model, which is asked whether it stores its adjoint.
+    planned : callable
+        The planner, for the platform without the space of the adjoint checkpoints.
+    every : float, optional
+        Seconds of work between two adjoint checkpoints. By default Daly's interval.
+    mtbf : float
+        The mean time between failures in seconds, for Daly's interval.
+    always : bool
+        Whether adjoint checkpoints are stored also in a short run.
+
+    Raises
+    ------
+    BadInput
+        If `every` is given, and no durable level has space for two adjoint checkpoints.
     """
     if chain.variables is not None:
 
@@ -99,7 +116,8 @@ def first_plan(
     if not choices and every is not None:
         raise BadInput(
             f"--every: no durable level keeps two adjoint checkpoints of this model,"
-            f" {bytes_text(chain.adjoint)} each"
+            f" {bytes_text(chain.adjoint)} each; increase the capacity of a durable level, or leave"
+            " out --every"
         )
     least = chain.length * float(np.min(chain.record) + np.min(chain.reverse))
     if not choices or not (always or least > nearest.every):
@@ -109,11 +127,14 @@ def first_plan(
     for number, kept in choices.items():
         try:
             schedule = planned(chain, aside(platform, chain, number))
-        except NoSchedule:  # with so much less space; a level farther off may have more
+        except NoSchedule:  # in the smaller space; a slower level may have more
             continue
         return _with_checkpoints(schedule, platform, kept), kept
     if every is not None:
-        raise NoSchedule("--every: beside two adjoint checkpoints no level has room for this plan")
+        raise NoSchedule(
+            "--every: no level has space for this plan in addition to two adjoint checkpoints;"
+            " increase the capacity of a durable level, or leave out --every"
+        )
     return planned(chain, platform), nearest
 
 
@@ -126,9 +147,10 @@ def without_end(
     every: float | None = None,
     mtbf: float = DAY,
 ) -> tuple[Kept, Platform]:
-    """Return where the adjoint checkpoints of a run of unknown length go, and the platform left.
+    """Return level and interval of adjoint checkpoints of a run of unknown length, and the rest.
 
-    Their space is set aside on the nearest durable level that has it.
+    The rest is the platform without their space, which is reserved on the nearest durable level
+    that has it.
     """
     for number in _able(chain, platform, model):
         return kept_on(chain, platform, number, every=every, mtbf=mtbf), aside(
@@ -138,7 +160,7 @@ def without_end(
 
 
 def aside_for(kept: Kept, chain: Chain, platform: Platform, /) -> Platform:
-    """Return the platform less the space for these adjoint checkpoints, as far as it is there."""
+    """Return the platform without the space for these adjoint checkpoints, if it has this space."""
     if kept.level is None:
         return platform
     try:
@@ -158,12 +180,25 @@ def next_plan(
     tapes: bool = False,
     killed: Killed | None = None,
 ) -> tuple[Schedule, Kept]:
-    """Return the schedule of a process that resumes from what is left on durable levels.
+    """Return the schedule of a process that resumes a run, and its adjoint checkpoints.
 
-    If the level of the adjoint checkpoints has gone they go to another one, or to none: what an
-    earlier process left then stays, if there is space. Tapes are stored, too, where `tapes` says
-    so. What was `killed`, if that is known, may be taken up again. Where the chain has variables,
-    they are what survives, and what the schedule stores.
+    If the level of the adjoint checkpoints is not used any more, they are stored on another level.
+    If no level has space for them, the last one of the earlier process is kept, if possible.
+
+    Parameters
+    ----------
+    chain, platform
+        The chain and the platform. If the chain has variables, the schedule stores variables.
+    survivors : sequence of keys
+        The intact checkpoints on each level.
+    model : Model or None
+        The model, which is asked whether it stores its adjoint.
+    kept : Kept
+        The level and interval of adjoint checkpoints of the run.
+    tapes : bool
+        Whether tapes are stored, too.
+    killed : Killed, optional
+        The plan of the killed process, whose rest may be used again.
     """
     if chain.variables is not None:
 
@@ -191,14 +226,15 @@ def _by_variable(
     survivors: Sequence[Iterable[Key]],
     /,
 ) -> tuple[Schedule, Kept]:
-    """Return the schedule of a chain that has variables, from what is left of them on each level.
+    """Return the schedule of a chain with variables, from the variables stored on each level.
 
-    `plan` makes it with reduced sizes, from the checkpoints of which every part is there: in both
-    ways to reduce them, of which the better is taken; where one has no space for what lies there,
-    the other may. What is planned so may not fit where a level has hardly more space than for that;
-    then it is planned from the adjoints alone.
+    `plan` makes a schedule of whole checkpoints with reduced sizes, from the checkpoints of which
+    all variables are stored. There are two ways to reduce the sizes. Both are tried, and the
+    schedule with the smaller makespan is returned, because one of them may have no space for the
+    stored checkpoints. If neither gives a schedule that fits, the run is planned from the adjoint
+    checkpoints alone.
 
-    Raises BadInput where none of these is a schedule that fits.
+    Raises BadInput if no schedule fits.
     """
     from ckio.analysis.lowering import lower, reduced
 
@@ -206,14 +242,14 @@ def _by_variable(
     variables, stored = chain.variables, tuple(frozenset(keys) for keys in survivors)
     adjoints = tuple(frozenset(key for key in keys if key.kind is Kind.ADJOINT) for keys in stored)
     in_one = tuple(frozenset(key for key in keys if not key.name) for keys in stored)
-    free = _beside(platform, chain, in_one, 1)
+    free = _reduced_by(platform, chain, in_one, 1)
     whole_chain = replace(chain, variables=None)
     ways = [reduced(whole_chain, free, variables, apart=apart) for apart in (True, False)]
     reason: BadInput | IllegalAction | None = None
     for there in dict.fromkeys((stored, adjoints)):
         plans = list[tuple[Schedule, Kept]]()
         for smaller, left in ways if ways[0] != ways[1] else ways[:1]:
-            space = _beside(left, chain, in_one, -1)
+            space = _reduced_by(left, chain, in_one, -1)
             whole = whole_checkpoints(there, smaller, space, variables)
             try:
                 schedule, kept = plan(smaller, space, whole)
@@ -225,13 +261,15 @@ def _by_variable(
             return min(plans, key=lambda each: makespan(each[0], platform))
     if isinstance(reason, BadInput):
         raise reason
-    raise NoSchedule(f"--by-variable: what is planned does not fit: {reason}")
+    raise NoSchedule(
+        f"--by-variable: no plan of the rest fits the levels: {reason}; increase a capacity"
+    )
 
 
-def _beside(
+def _reduced_by(
     platform: Platform, chain: Chain, stored: Sequence[Collection[Key]], sign: int, /
 ) -> Platform:
-    """Return the platform with the space that is taken on each level less (1), or more (-1)."""
+    """Return the platform with capacities reduced (1) or increased (-1) by the stored bytes."""
     levels = list(platform.levels)
     for number, keys in enumerate(stored):
         level = levels[number]
@@ -244,19 +282,20 @@ def _beside(
 def whole_checkpoints(
     stored: Sequence[Collection[Key]], chain: Chain, platform: Platform, variables: Variables, /
 ) -> tuple[frozenset[Key], ...]:
-    """Return the checkpoints of which every part lies on one level: a plan can start from them.
+    """Return the checkpoints of which every part is on one level: a plan can start from them.
+
+    Checkpoints at or after the stored adjoint are left out. If checkpoints share so many variables
+    that there are more of them than slots, those that are nearest to the one before are left out.
 
     Parameters
     ----------
     stored : sequence of collections of Key
-        The keys stored on each level: variables as the chain of a lowered schedule has them, and
-        keys that are whole, which are given back unchanged.
+        The keys stored on each level: variables, as in the chain of a lowered schedule, and whole
+        checkpoints, which are returned unchanged.
     chain, platform : Chain, Platform
-        Of the plan, with reduced sizes. Where checkpoints share so much that there are more of them
-        than this platform has slots, those nearest behind another are left out; so are those that
-        the adjoint which is stored has come past.
+        The chain and platform of the plan, with reduced sizes.
     variables : Variables
-        Those of the lowered schedule.
+        The variables of the lowered schedule.
     """
     adjoints = (key.step for keys in stored for key in keys if key.kind is Kind.ADJOINT)
     left = min(adjoints, default=chain.length + 1)
@@ -292,10 +331,10 @@ def _with_no_more(
     without: Callable[[], Schedule],
     /,
 ) -> Schedule:
-    """Return the rest without new adjoint checkpoints; the furthest one stays to the end.
+    """Return the schedule of the rest without new adjoint checkpoints.
 
-    Unless the lack of its space costs more seconds than it took to come so far: then it is what is
-    planned `without`.
+    The last adjoint checkpoint is kept to the end. It is not kept if the loss of its space costs
+    more seconds than the work that it saves after a kill; then the schedule is that of `without`.
     """
     try:
         staying = rest(level=None, every=inf)
@@ -314,10 +353,11 @@ def _with_no_more(
 
 
 def cost_of_a_kill(schedule: Schedule, platform: Platform, kept: Kept, overlap: Overlap, /) -> str:
-    """Say where adjoints are stored how often, and what a kill costs; "" where none is stored.
+    """Return a sentence on level and interval of adjoint checkpoints, and the cost of a kill.
 
-    With overlap, what is on its way is lost in a kill, and what it costs is not known before. Nor
-    is it by variable: what is killed is not taken up again then, but planned anew.
+    It is "" if none is stored. The cost of a kill is left out with overlap, because transfers that
+    are in progress are lost, and it is not known which. It is also left out by variable, because a
+    killed run is then planned again.
     """
     actions = schedule.actions
     if kept.level is None or not (actions.kind == KIND_CODE[Kind.ADJOINT]).any():
@@ -333,7 +373,7 @@ def cost_of_a_kill(schedule: Schedule, platform: Platform, kept: Kept, overlap: 
 def _able(chain: Chain, platform: Platform, model: Model | None) -> list[int]:
     """Return the durable levels with space for two adjoint checkpoints, nearest first.
 
-    There is none if the model, where there is one, does not store its adjoint.
+    There are none if a model is given and does not store its adjoint.
     """
     try:
         if model is not None:
@@ -356,7 +396,7 @@ def kept_on(
     every: float | None = None,
     mtbf: float = DAY,
 ) -> Kept:
-    """Place adjoint checkpoints on this level, `every` so often or at Daly's interval."""
+    """Return adjoint checkpoints on this level, at the interval `every` or Daly's."""
     daly = max(_LEAST, daly_interval(adjoint_seconds(chain, platform, number), mtbf))
     return Kept(platform.levels[number].name, every or daly)
 
@@ -367,10 +407,10 @@ def _with_checkpoints(schedule: Schedule, platform: Platform, kept: Kept) -> Sch
 
 
 def _last_one_stays(schedule: Schedule) -> Schedule:
-    """Return the schedule without the Discards of adjoints behind the last Reverse.
+    """Return the schedule without the Discards of adjoints after the last Reverse.
 
-    The gradient is not yet anywhere else then: it is the process that removes what is on the
-    levels, after it has written the result.
+    At this point the gradient is stored nowhere else. The process removes the checkpoints on the
+    levels after it has written the result.
     """
     actions = schedule.actions
     after = np.arange(len(actions)) > np.flatnonzero(actions.op == REVERSE).max(initial=-1)

@@ -1,4 +1,4 @@
-"""Runs that fail: their expected makespan, and the best interval of adjoint checkpoints."""
+"""Runs with failures: their expected makespan, and the best interval of adjoint checkpoints."""
 
 import functools
 import math
@@ -44,18 +44,18 @@ RUNS: Final = 200
 
 @dataclass(frozen=True)
 class Forecast:
-    """The expected course of a run that fails.
+    """The expected course of a run with failures.
 
     Attributes
     ----------
     mean : float
-        Seconds between two failures, on the average; infinite where there is none.
+        The mean time between failures, in seconds; infinite if there are none.
     level : str or None
-        Where the adjoint is stored; None where no level keeps it.
+        The level of the adjoint checkpoints; None if no level can store them.
     young, daly : float
-        Their intervals, in seconds; infinite where the adjoint is not stored.
+        The intervals of Young and of Daly, in seconds; infinite if the adjoint is not stored.
     tried : tuple of Tried
-        Ascending intervals, the run's own among them.
+        The results for each interval, in ascending order, including the interval of the run.
     """
 
     mean: float
@@ -67,24 +67,25 @@ class Forecast:
 
 @dataclass(frozen=True, kw_only=True)
 class Failing:
-    """How often a run fails, and what is lost; raises BadInput where that does not fit together.
+    """The failures of a run. Raises BadInput if the options do not fit together.
 
     Attributes
     ----------
     process, node : float or None
-        Seconds between two failures of the process, and two losses of its node, on the average.
+        The mean time between failures of the process, and between losses of its node, in seconds.
     node_levels : tuple of str
         The levels that are lost with the node.
     restart : float
-        Seconds until another process runs.
+        Seconds from a failure until another process runs.
     trace : Path or None
-        The file that says when something fails, instead of mean times.
+        A file with the times of failures, instead of mean times.
     runs : int or None
-        How many runs; None for what fits: one that begins with a trace, else some hundred.
+        The number of simulated runs. With None, it is one run from the start of the trace, or 200
+        random runs.
     seed : int or None
-        Of the failures; None is 0.
+        The seed of the failures; None is 0.
     every : float or None
-        Seconds of work between two adjoint checkpoints; None to try several.
+        Seconds of work between two adjoint checkpoints; None to try several intervals.
     """
 
     process: float | None = None
@@ -99,18 +100,27 @@ class Failing:
     def __post_init__(self) -> None:
         random = (self.process, self.node) != (None, None)
         if self.trace is None and not random:
-            raise BadInput("say how often it fails: --mtbf TIME, --node-mtbf TIME, --failures FILE")
+            raise BadInput(
+                "the failures of the run are not given; give --mtbf TIME, --node-mtbf TIME, or"
+                " --failures FILE"
+            )
         if self.trace is not None and random:
-            raise BadInput("--failures says when something fails: leave out --mtbf and --node-mtbf")
+            raise BadInput(
+                "--failures gives the times of all failures; leave out --mtbf and --node-mtbf"
+            )
         if self.node_levels and (self.trace, self.node) == (None, None):
-            raise BadInput("--node-level is lost with its node: say how often, by --node-mtbf")
+            raise BadInput(
+                "--node-level names a level that is lost with its node; give the mean time between"
+                " such losses by --node-mtbf"
+            )
         if self.trace is not None and self.seed is not None and self.runs is None:
             raise BadInput(
-                "--seed: a run from the start of FILE is not random; give --trajectories"
+                "--seed is only for random runs, and a run from the start of FILE is not random;"
+                " give --trajectories, or leave out --seed"
             )
 
     def kinds(self, platform: Platform, /) -> dict[str, Failure]:
-        """The ways to fail; raises BadInput for a level that there is not."""
+        """Return the kinds of failures by name; raises BadInput for an unknown level."""
         kept = frozenset(durable(platform))
         survive = {"process": kept, "node": kept.difference(map(platform.number, self.node_levels))}
         means = {"process": self.process, "node": self.node}
@@ -128,9 +138,9 @@ def planned(
     mtbf: float = DAY,
     display: Display = QUIET,
 ) -> tuple[Plans, Kept]:
-    """Return the plans of a run as `ckio run` makes them, at first and with `--resume`.
+    """Return the plans of a run that `ckio run` makes: the first, and those with `--resume`.
 
-    Raises NoSchedule where there is no room for what is wished.
+    Raises NoSchedule if the levels have no space for the plan and its adjoint checkpoints.
     """
     chain, platform = plan.chain, plan.platform
 
@@ -151,16 +161,17 @@ def planned(
 
 
 def forecast(plan: Planning, asked: Failing, /, display: Display = QUIET) -> Forecast:
-    """Let the run fail, with adjoint checkpoints at one interval after the other.
+    """Simulate runs with failures, with several intervals of adjoint checkpoints.
 
-    Raises BadInput for what does not fit together, and for a run that never comes to its end.
+    Raises BadInput if the options do not fit together, or if a run would never end.
     """
     if plan.planner == OVERLAPPED:
         raise BadInput(
-            f"--planner {OVERLAPPED}: runs that fail are simulated without overlap; choose another"
+            f"--planner {OVERLAPPED} plans with overlap, and runs with failures are simulated"
+            " without it; choose another planner"
         )
     moments, mean, runs = _moments(asked, plan.platform)
-    # The intervals differ; what they are put into is planned once.
+    # The schedule without adjoint checkpoints is the same for all intervals, and is planned once.
     plan = replace(plan, call=functools.cache(plan.call))
     first, kept = planned(plan, every=asked.every, mtbf=mean, display=display)
     plans = {kept.every: first}
@@ -169,7 +180,7 @@ def forecast(plan: Planning, asked: Failing, /, display: Display = QUIET) -> For
             with suppress(NoSchedule):
                 more = planned(plan, every=every, display=display)[0]
                 if more.adjoints or all(one.adjoints for one in plans.values()):
-                    plans.setdefault(every, more)  # of those that store none, one is enough
+                    plans.setdefault(every, more)  # only one plan without adjoint checkpoints
     with display.progress("failing", runs * len(plans), unit="runs") as tick:
         tried = compare(plans, plan.platform, moments, runs, watch=tick)
     return Forecast(mean, kept.level, *_estimates(plan, kept, mean), tried)
@@ -178,7 +189,7 @@ def forecast(plan: Planning, asked: Failing, /, display: Display = QUIET) -> For
 def _moments(
     asked: Failing, platform: Platform
 ) -> tuple[Callable[[int], Iterator[Moment]], float, int]:
-    """The failures of each run, the mean time between them, and how many runs."""
+    """Return the failures of each run, the mean time between them, and the number of runs."""
     kinds, seed = asked.kinds(platform), asked.seed or 0
     if asked.trace is None:
         ways = tuple(kinds.values())
@@ -187,7 +198,7 @@ def _moments(
     try:
         trace = parse_trace(text, kinds, _moment)
         if asked.runs is not None:
-            from_somewhere(trace, (seed,))  # raises where there is nothing to see
+            from_somewhere(trace, (seed,))  # raises BadInput if no random start is possible
     except BadInput as error:
         raise BadInput(f"{asked.trace}: {error}") from None
     mean = trace[-1][0] / len(trace) if trace else math.inf
@@ -197,18 +208,22 @@ def _moments(
 
 
 def _moment(text: str) -> float:
-    """Seconds from the start of a trace: also 0, and as programs write them, such as 3.6e+03."""
+    """Return the seconds from the start of a trace; 0 and numbers such as 3.6e+03 are allowed."""
     try:
         seconds = float(text)
     except ValueError:
         return duration(text)
     if not 0 <= seconds < math.inf:
-        raise BadInput(f"{text!r} is not a time from the start")
+        raise BadInput(f"{text!r} is not a time from the start; it must be finite and at least 0")
     return seconds
 
 
 def _estimates(plan: Planning, kept: Kept, mean: float) -> tuple[float, float]:
-    """Young's interval and Daly's, for an adjoint checkpoint where this run keeps its own."""
+    """Return Young's interval and Daly's, for adjoint checkpoints on the level of this run.
+
+    Young's interval is the square root of 2 c m for a checkpoint of c seconds and a mean time of m
+    seconds between failures. For example, c = 2 s and m = 86400 s give about 588 s.
+    """
     if kept.level is None:
         return math.inf, math.inf
     cost = adjoint_seconds(plan.chain, plan.platform, plan.platform.number(kept.level))
@@ -217,16 +232,16 @@ def _estimates(plan: Planning, kept: Kept, mean: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Expected:
-    """Answers for questions of a sweep about runs that fail, all by the same failures.
+    """A function that answers questions of a sweep about runs with failures.
 
-    It goes to other processes.
+    All questions have the same failures. The object is pickled to other processes.
 
     Attributes
     ----------
     restart : float
         Seconds from a failure until another process runs.
     runs : int
-        Whose mean is taken.
+        The number of runs whose mean is returned.
     """
 
     restart: float
@@ -235,14 +250,17 @@ class Expected:
     def __call__(self, question: Question, /) -> tuple[Schedule, Mean]:
         """Return the first schedule, with adjoint checkpoints at Daly's interval, and the mean.
 
-        Raises BadInput for plans that do not fail here, and for runs that never come to their end.
+        Raises BadInput for plans with overlap, and for runs that would never end.
         """
         if question.planner == OVERLAPPED:
-            raise BadInput(f"mtbf: a run by {OVERLAPPED} overlaps, and none that fails does")
+            raise BadInput(
+                f"mtbf: planner {OVERLAPPED} plans with overlap, and runs with failures are"
+                " simulated without it; choose another planner"
+            )
         plan = Planning(question.planner, question.chain, question.platform, question.call)
         plans, _ = planned(plan, mtbf=question.mtbf)
         failing = Failing(process=question.mtbf, restart=self.restart)
         ways = tuple(failing.kinds(question.platform).values())
         book = Book(plans, question.platform)
-        found = campaign(book, lambda run: exponential(ways, (0, run)), self.runs)
-        return plans.first, found.expected
+        result = campaign(book, lambda run: exponential(ways, (0, run)), self.runs)
+        return plans.first, result.expected

@@ -1,15 +1,16 @@
-"""The gradient of a run as a file that plain h5py reads, and controls from such files.
+"""The file of a gradient, which plain h5py reads, and controls from such files.
 
     functional          J, a scalar
-    gradient/NAME       dJ/d(NAME), with the attributes `units` and `layout`
-    control/NAME        the control that the gradient is taken at
-    parts/RANK/...      on many ranks, what each of them has of both, where the model puts the whole
-                        together itself
+    gradient/NAME       dJ/d(NAME), with the attribute `units`
+    control/NAME        the control at which the gradient was computed
+    parts/RANK/...      with many ranks: the part of each rank of both, if the model has a method
+                        `gathered`, which returns the whole
 
-Where a model of many ranks does not, `gradient/NAME` and `control/NAME` hold the parts of the ranks
-one behind the other, each flattened; `offsets` and `shapes` say where the part of each rank begins,
-and its shape. The root's attributes name the run, the model and the steps. The checksum of the
-file's bytes is kept beside it: of the gradient in result.json, of controls in the manifest.
+If a model on many ranks has no `gathered`, `gradient/NAME` and `control/NAME` contain the flattened
+parts of the ranks, one after the other. The attributes `offsets` and `shapes` give the begin and
+the shape of the part of each rank. The attributes of the root are the run, the model and the number
+of steps. The checksum of the file's bytes is stored elsewhere: for the gradient in result.json, and
+for controls in the manifest.
 """
 
 import io
@@ -37,7 +38,10 @@ Arrays = Mapping[str, Array]
 
 
 def digest(gradient: Mapping[str, Any], /) -> str:
-    """Return names and bytes of the arrays in hex: equal only for bitwise equal gradients."""
+    """Return a digest of the names and bytes of the arrays, in hexadecimal digits.
+
+    It is the same for two gradients only if they are bitwise equal.
+    """
     hasher = xxhash.xxh3_128()
     for name in sorted(gradient):
         hasher.update(name.encode())
@@ -48,10 +52,10 @@ def digest(gradient: Mapping[str, Any], /) -> str:
 def whole(
     model: Differentiable, arrays: Mapping[str, Any], ranks: RankGroup, /
 ) -> Mapping[str, Any]:
-    """Return arrays of the controls' shapes as they are over all ranks, on each of them.
+    """Return arrays of the controls' shapes over all ranks, on each rank.
 
-    A model that has its part of them alone puts them together: `gathered(name, array)`. Without
-    that, they are one part behind the other.
+    If the model has a method `gathered(name, array)`, it returns the whole array. Otherwise the
+    flattened parts of the ranks are concatenated.
     """
     if ranks.is_alone:
         return arrays
@@ -71,15 +75,15 @@ def write_gradient(
     ranks: RankGroup,
     /,
 ) -> str:
-    """Write functional, gradient and controls of a run that has ended; return its checksum.
+    """Write functional, gradient and controls of a run that has ended; return the file's checksum.
 
-    The file is whole and on the disk when this returns, and was read back and compared. All ranks
-    call it together, and the first one writes.
+    When this returns, the file is complete and on the disk, and its bytes were read and compared.
+    This is a collective call; the first rank writes.
 
     Raises
     ------
     StorageError
-        The file cannot be written, or is not what was written.
+        If the file cannot be written, or reading it returns other bytes.
     """
     names = {"gradient": model.gradient, "control": getattr(model, "control", None) or {}}
     units, arrays = units_of(model), dict[str, Array]()
@@ -109,16 +113,19 @@ def write_gradient(
             _bytes_of(path, checksum)
         except (OSError, BadInput) as error:
             why = getattr(error, "strerror", None) or error
-            raise StorageError(f"{path}: the gradient cannot be written there: {why}") from None
+            raise StorageError(
+                f"{path}: the gradient cannot be written there: {why}; free space, or name another"
+                " file by --gradient, and resume the run"
+            ) from None
         return checksum
 
     return ranks.once(written)
 
 
 def read_gradient(path: Path, checksum: str, /, ranks: RankGroup = ALONE) -> tuple[Arrays, Arrays]:
-    """Read gradient and controls of a run back: of many ranks the parts of this one.
+    """Read gradient and controls of a run; with many ranks, the parts of this rank.
 
-    Raises BadInput where the file is not the one with this checksum.
+    Raises BadInput if the file has another checksum.
     """
     arrays, pieces = _arrays_in(_bytes_of(path, checksum), path)
     groups: dict[str, dict[str, Array]] = {"gradient": {}, "control": {}}
@@ -132,7 +139,7 @@ def read_gradient(path: Path, checksum: str, /, ranks: RankGroup = ALONE) -> tup
 def _of_rank(
     name: str, arrays: Arrays, pieces: Mapping[str, tuple[Array, Array]], ranks: RankGroup
 ) -> Array:
-    """Return the part of this rank, or the whole where there is one rank, or no parts."""
+    """Return the part of this rank; the whole if there is one rank, or the file has no parts."""
     array = arrays[name]
     if ranks.is_alone:
         return array
@@ -146,9 +153,9 @@ def _of_rank(
 def read_control(path: Path, ranks: RankGroup = ALONE, /) -> Arrays:
     """Read controls from an npz file or an HDF5 file; raises BadInput.
 
-    In HDF5 they are the datasets of the group `control`, as the file of a gradient has it, or where
-    there is none those at the root. Of many ranks, each gets its part where the file has parts, and
-    the whole otherwise.
+    In HDF5 they are the datasets of the group `control`, as in the file of a gradient. Without this
+    group they are the datasets of the root. With many ranks, each rank gets its part if the file
+    has parts, and otherwise the whole.
     """
     data = _bytes_of(Path(os.path.realpath(path)))
     if data.startswith(b"PK\x03\x04"):
@@ -165,7 +172,7 @@ def read_control(path: Path, ranks: RankGroup = ALONE, /) -> Arrays:
 
 
 def packed_control(control: Arrays, ranks: RankGroup = ALONE, /) -> bytes:
-    """Return a file of the controls that each rank was given, as `control_in` reads it."""
+    """Return the bytes of a file with the controls of each rank, which `control_in` reads."""
     arrays = {
         f"parts/{rank}/control/{name}": np.asarray(array)
         for rank, mine in enumerate(ranks.gather(dict(control)))
@@ -175,9 +182,9 @@ def packed_control(control: Arrays, ranks: RankGroup = ALONE, /) -> bytes:
 
 
 def control_in(path: Path, checksum: str, /) -> dict[int, dict[str, Array]]:
-    """Read the controls that each rank of a run was given.
+    """Return the controls that were given to each rank of a run.
 
-    Raises BadInput where the file is not the one with this checksum.
+    Raises BadInput if the file has another checksum.
     """
     arrays, _ = _arrays_in(_bytes_of(path, checksum), path)
     controls: dict[int, dict[str, Array]] = {}
@@ -188,27 +195,31 @@ def control_in(path: Path, checksum: str, /) -> dict[int, dict[str, Array]]:
 
 
 def set_control(model: Differentiable, control: Arrays, /) -> None:
-    """Put controls into a fresh model; raises BadInput where they are not its own."""
+    """Copy controls into a fresh model; raises BadInput if they do not fit the model's controls."""
     own = getattr(model, "control", None)
     if not own:
-        raise BadInput("controls were given, and the model has none")
+        raise BadInput("controls were given, and the model has none; leave them out")
     if unknown := sorted(set(control) - set(own)):
         raise BadInput(f"the model has no control {unknown[0]!r}; it has {', '.join(sorted(own))}")
     if missing := sorted(set(own) - set(control)):
-        raise BadInput(f"the control {missing[0]!r} is missing: give all of the model's controls")
+        raise BadInput(f"the control {missing[0]!r} is missing; give all of the model's controls")
     for name, value in control.items():
-        there, given = own[name], np.asarray(value)
-        if given.shape != there.shape:
+        array, given = own[name], np.asarray(value)
+        if given.shape != array.shape:
             raise BadInput(
-                f"control {name!r} has shape {given.shape}, and the model's {there.shape}"
+                f"control {name!r} has shape {given.shape}, and the model's {array.shape}; they"
+                " must be the same"
             )
-        if given.dtype != there.dtype:
-            raise BadInput(f"control {name!r} is {given.dtype}, and the model's {there.dtype}")
-        there[...] = given
+        if given.dtype != array.dtype:
+            raise BadInput(
+                f"control {name!r} is {given.dtype}, and the model's {array.dtype}; they must be"
+                " the same"
+            )
+        array[...] = given
 
 
 def units_of(model: Differentiable, /) -> dict[str, str]:
-    """Return the units of the arrays of a model's state and of its adjoint, where it says them."""
+    """Return the units of the arrays of a model's state and of its adjoint, as far as given."""
     units = dict[str, str]()
     for kind in (Kind.ADJOINT, Kind.RESTART):
         with suppress(StorageError, BadInput):
@@ -218,7 +229,7 @@ def units_of(model: Differentiable, /) -> dict[str, str]:
 
 
 def _parts(shapes: list[tuple[int, ...]]) -> dict[str, Any]:
-    """Say where the part of each rank begins, and its shape."""
+    """Return the attributes that give the begin and the shape of the part of each rank."""
     sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
     return {"offsets": np.cumsum([0, *sizes[:-1]]), "shapes": np.array(shapes, np.int64)}
 
@@ -242,18 +253,21 @@ def _packed(
 
 
 def _bytes_of(path: Path, checksum: str | None = None) -> bytes:
-    """Read a regular file; raises BadInput, also where its bytes have another checksum."""
+    """Read a regular file; raises BadInput, also if its bytes have another checksum."""
     with reading(path) as fd, os.fdopen(fd, "rb", closefd=False) as file:
         data = file.read()
     if checksum is not None and checksum_of(data) != checksum:
-        raise BadInput(f"{path} is damaged: it is not as ckio wrote it (its checksum differs)")
+        raise BadInput(
+            f"{path} is damaged: it is not as ckio wrote it (its checksum differs); restore the"
+            " file"
+        )
     return data
 
 
 def _arrays_in(data: bytes, path: Path) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
-    """Return all datasets of numbers in an HDF5 file, and where parts begin in them.
+    """Return all datasets of numbers in an HDF5 file, and the offsets and shapes of their parts.
 
-    Nothing outside of the file is read: no link is followed. Raises BadInput.
+    Nothing outside of the file is read, because no link is followed. Raises BadInput.
     """
     import h5py
 
@@ -266,7 +280,7 @@ def _arrays_in(data: bytes, path: Path) -> tuple[dict[str, Array], dict[str, tup
                     pieces[name] = dataset.attrs["offsets"], dataset.attrs["shapes"]
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
-    except Exception as error:  # h5py says in many ways that a file is not whole
+    except Exception as error:  # h5py raises many kinds of errors for a damaged file
         raise BadInput(f"{path} is no HDF5 file of plain arrays: {error}") from None
     return arrays, pieces
 
@@ -274,7 +288,7 @@ def _arrays_in(data: bytes, path: Path) -> tuple[dict[str, Array], dict[str, tup
 def _datasets(
     group: Any, h5py: Any, /, path: str = "", depth: int = 0
 ) -> Iterator[tuple[str, Any]]:
-    """Find all datasets in a group and the groups in it, by hard links alone."""
+    """Yield all datasets in a group and its groups that are reached by hard links."""
     if depth > _DEEPEST:
         raise BadInput("its groups are nested too deep")
     for name in group:
@@ -288,11 +302,11 @@ def _datasets(
 
 
 def _array(dataset: Any, limit: int) -> Array:
-    """Read a dataset of numbers; raises BadInput for others, and for sizes that no file has."""
+    """Read a dataset of numbers; raises BadInput for other data and for impossible sizes."""
     if dataset.dtype.kind not in "fiucb":
-        raise BadInput(f"dataset {dataset.name!r} holds no numbers")
+        raise BadInput(f"dataset {dataset.name!r} has no numbers")
     if dataset.external or dataset.is_virtual:
-        raise BadInput(f"dataset {dataset.name!r} lies in another file")
+        raise BadInput(f"dataset {dataset.name!r} is stored in another file")
     if dataset.nbytes > (limit if dataset.chunks is None else 1024 * limit):
-        raise BadInput(f"dataset {dataset.name!r} is larger than the file can hold")
+        raise BadInput(f"dataset {dataset.name!r} is larger than its file allows")
     return np.asarray(dataset[()])

@@ -1,18 +1,19 @@
-"""Earlier runs: what was predicted and measured, and the interval that this supports for the next.
+"""Earlier runs: their predicted and measured makespans, and the interval for the next run.
 
 Every run that ends is one line of JSON in a file of the user, by default
 `~/.local/state/ckio/history.jsonl` (or below `XDG_STATE_HOME`). The variable CKIO_HISTORY names
 another file, or is `off`. The same record is in `result.json` of the run.
 
-An interval holds nine of ten runs of the same kind: the same model on the same host, with overlap
-or without. It is taken from the ratios of measured to predicted makespan:
+An interval contains nine of ten runs of the same kind: the same model on the same host, with
+overlap or without. It is computed from the ratios of measured to predicted makespan:
 
-* from 19 runs on by split conformal prediction (Vovk, Gammerman & Shafer 2005; Lei et al. 2018,
-  Section 2): of n ratios in order, those of ranks k and n + 1 - k with k = floor(0.05 (n + 1)). If
-  the next run is exchangeable with them, it lies between with a probability of 0.9 or more.
-* from 3 to 18 runs by the prediction interval of Student's t for the logarithms of the ratios,
-  because so few ranks reach no quantile of 5 %.
-* with fewer by how runs varied during calibration, which no run has checked yet.
+* 19 runs or more: split conformal prediction (Vovk, Gammerman & Shafer 2005; Lei et al. 2018,
+  Section 2). The interval is between the ratios of ranks k and n + 1 - k of the n sorted ratios,
+  with k = floor(0.05 (n + 1)). If the next run is exchangeable with them, its ratio is in the
+  interval with a probability of 0.9 or more.
+* 3 to 18 runs: the prediction interval of Student's t for the logarithms of the ratios, because
+  so few runs have no quantile of 5 %.
+* fewer runs: the variation of runs during calibration, which no run has confirmed yet.
 
 Worked example: 19 runs with ratios 1.01, 1.02, ..., 1.19 and k = floor(0.05 * 20) = 1 give the
 interval from 1.01 to 1.19 times the prediction.
@@ -37,14 +38,14 @@ from ckio.platform.readable import seconds_text
 from ckio.report import Report
 
 MISS: Final = 0.1
-"""The share of runs that may lie outside of an interval."""
+"""The share of runs that may be outside of an interval."""
 
 RECENT: Final = 100
-"""Only so many runs count, the latest: machines change."""
+"""The number of the latest runs that count, because machines change."""
 
 _FEW: Final = 3
 _MOST_BYTES: Final = 1 << 20
-"""Of a longer file, the end is read, and appending begins a new one."""
+"""The most bytes of the file. The next run begins a new file, and only the end is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class PastRun:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The seconds between which nine of ten runs lie, and the number of runs that say so."""
+    """The seconds between which nine of ten runs are, and the number of runs that support this."""
 
     low: float
     high: float
@@ -102,12 +103,12 @@ class Interval:
 
 
 def interval_of(predicted: float, ratios: Sequence[float], platform: Platform) -> Interval | None:
-    """Return the interval of a predicted makespan; None if nothing is known of how runs vary.
+    """Return the interval of a predicted makespan; None if the variation of runs is not known.
 
     Parameters
     ----------
     predicted : float
-        Seconds.
+        The predicted makespan, in seconds.
     ratios : sequence of float
         Measured over predicted makespan of earlier runs of this kind, in the order of time.
     platform : Platform
@@ -172,7 +173,7 @@ def path() -> Path | None:
             return None
         case "":
             state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-            with suppress(RuntimeError):  # there is no home
+            with suppress(RuntimeError):  # raised if the user has no home directory
                 return Path(state).expanduser() / "ckio" / "history.jsonl"
             return None
         case name:
@@ -192,7 +193,7 @@ def append(run: PastRun, /) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         descriptor = os.open(file, flags, 0o600)
         try:
-            os.write(descriptor, line.encode())  # at once: other processes append, too
+            os.write(descriptor, line.encode())  # in one call, because other processes append, too
         finally:
             os.close(descriptor)
 
@@ -217,7 +218,7 @@ def _parsed(line: bytes) -> PastRun | None:
         known = {name: data[name] for name in ("model", "host", "overlap", "predicted", "measured")}
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    run = PastRun(**known)  # the rest is for those who look at the file
+    run = PastRun(**known)  # the other entries are only for people who read the file
     return run if _is_sound(run) else None
 
 

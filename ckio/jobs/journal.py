@@ -1,12 +1,12 @@
-"""The journal of a run: a line of JSON for each event, while it goes on.
+"""The journal of a run: a line of JSON for each event, written during the run.
 
     {"ckio_journal": 1, "steps": 100, "planner": "hrevolve"}
     {"action": "write x 12", "level": "nvme", "start": 0.5, "stop": 0.625, "nbytes": 4096}
     {"action": "advance 12 20", "level": null, "start": 0.625, "stop": 8.75, "nbytes": 0}
 
-The first line says what is run. Actions are spelled as in the text of a schedule, their level by
-its name; seconds count from the start of the run and come back to the last bit. A run that was
-resumed may go on in the same file: it begins with a first line of its own.
+The first line describes the run. Actions are written as in the text of a schedule, and a level by
+its name. Times are in seconds from the start of the run, with all digits. A resumed run may append
+to the same file; it begins with another first line.
 """
 
 import json
@@ -26,27 +26,27 @@ FORMAT: Final = 1
 
 
 class Journal:
-    """Writes each event that it is called with: the `watch` of a run.
+    """A function that writes a line for each event. It is the `watch` of a run.
 
-    Every line is given to the system at once, whole: `tail -f` shows it, and a process that is
-    killed loses none. Nothing is kept in memory. Once a line cannot be written, on a full disk
-    say, the journal ends there, and the run does not.
+    Each complete line is written to the operating system immediately, so that `tail -f` shows it
+    and no line is lost if the process is killed. If a line cannot be written, for example because
+    the disk is full, the journal ends, and the run continues.
 
     Parameters
     ----------
     to
-        A path, to which it is appended, or an open text file, which stays open.
+        A path, to which lines are appended, or an open text file, which is not closed.
     about
-        What the first line says of the run, in what JSON has: its steps, its planner.
+        The entries of the first line, which JSON must be able to represent: steps, planner.
     levels
         The names of the levels, by number.
     warn
-        Told once, in a sentence, that the journal ends before the run.
+        Called once with a sentence if the journal ends before the run.
 
     Raises
     ------
     BadInput
-        The path cannot be opened for writing, or JSON has no words for `about`.
+        If the path cannot be opened for writing, or JSON cannot represent `about`.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class Journal:
         self._put(first)
 
     def __call__(self, event: Event, /) -> None:
-        """Write a line; does nothing once one could not be written, or after `close`."""
+        """Write a line. This has no effect after a failed write, or after `close`."""
         if self._file is None:
             return
         text, level = _words(event.action)
-        # By hand: json takes longer than the write, and the words of an action need no escapes.
+        # Without the json module, which takes longer than the write. Actions need no escapes.
         self._put(
             f'{{"action": "{text}", "level": {"null" if level is None else self._name(level)},'
             f' "start": {float(event.start)!r}, "stop": {float(event.stop)!r},'
@@ -77,10 +77,10 @@ class Journal:
         )
 
     def close(self) -> None:
-        """End the journal; may be called twice."""
+        """End the journal. It may be called twice."""
         file, self._file = self._file, None
         if self._owned and file is not None:
-            with suppress(OSError):  # every line was written before
+            with suppress(OSError):  # all lines are written already
                 file.close()
 
     def __enter__(self) -> "Journal":
@@ -104,29 +104,29 @@ class Journal:
         try:
             self._file.write(f"{line}\n")
             self._file.flush()
-        except (OSError, ValueError) as error:  # it is also a ValueError that a file is closed
+        except (OSError, ValueError) as error:  # a closed file raises ValueError
             name = getattr(self._file, "name", "the file")
             self.close()
             why = getattr(error, "strerror", None) or error
-            self._warn(f"{name}: the journal ends here, and the run goes on: {why}")
+            self._warn(f"{name}: the journal ends here, and the run continues: {why}")
 
 
 def _first(about: Mapping[str, Any]) -> str:
     try:
         return json.dumps({"ckio_journal": FORMAT, **about}, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise BadInput(f"a journal can say only what JSON has: {error}") from None
+        raise BadInput(f"a journal can have only values of JSON: {error}") from None
 
 
 def _opened(path: Path) -> TextIO:
-    """Open a journal to append to it; a line that was cut short by a kill is ended first."""
+    """Open a journal to append to it. A line that a kill has cut off is ended first."""
     try:
         torn = path.is_file() and path.stat().st_size > 0 and _last_byte(path) != b"\n"
         file = path.open("a", encoding="utf-8")
     except OSError as error:
         raise BadInput(f"{path}: cannot hold a journal: {error.strerror}") from None
     if torn:
-        file.write("\n")  # it goes out with the first line
+        file.write("\n")  # flushed together with the first line
     return file
 
 
@@ -137,7 +137,7 @@ def _last_byte(path: Path) -> bytes:
 
 
 def _words(action: Action) -> tuple[str, int | None]:
-    """Return an action as the text of a schedule has it, without its level, and the level."""
+    """Return an action as in the text of a schedule but without its level, and the level."""
     verb = type(action).__name__.lower()
     if isinstance(action, Write | Read | Discard):
         key = action.key

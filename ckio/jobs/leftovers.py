@@ -1,17 +1,18 @@
-"""Checkpoints that runs left: found without opening a level, listed, verified, removed.
+"""Checkpoints that runs have left: finding, listing, verifying and removing them.
 
-    for level in listing("run1"):                what lies there, and whether a process has it
+    for level in listing("run1"):                the stored checkpoints, and whether they are in use
         print(level.holding.path, level.nbytes)
-    clean("run1").removed                        removes it
+    clean("run1").removed                        removes them
 
-A path names the directory of a run (`ckio run --into`), the directory of a level, the directory
-that one run has there, an archive, or the name that the archives of all runs are derived from.
+Levels are not opened. A path is the directory of a run (`ckio run --into`), the directory of a
+level, the directory of one run on a level, an archive, or the name from which the archives of all
+runs are derived.
 
-This module knows runs: the manifest, where their levels are, and which run stored what. Of the
-files of a level its backend alone knows something, and is asked through its class (`levels_at`,
-`contents`, `drafts_at`, `in_use`, `remove_files`; see `backends.base`). Only what is certainly
-ckio's is removed, by its name and under the lock that somebody who opens it would need; what a live
-process has open stays, and symbolic links are not followed.
+This module reads the manifest of a run and finds its levels. The files of a level are known only to
+its backend, which is asked by methods of its class (`levels_at`, `contents`, `drafts_at`, `in_use`,
+`remove_files`; see `backends.base`). For safety, only files with names of ckio are removed, under
+the lock that a process which opens them needs. Files that a live process has opened remain, and
+symbolic links are not followed.
 """
 
 import fcntl
@@ -38,33 +39,34 @@ from ckio.platform import Level, Platform
 from ckio.platform.readable import shown
 
 _SEARCHED: Final = ("directory", "hdf5")
-"""Backends whose levels are found anywhere, in the order in which a path is taken for theirs.
+"""The backends whose levels are found at any path, in the order in which they are asked.
 
-Levels of the others are found through a run: to import one only to ask it takes time, or fails.
+Levels of other backends are found only through a run, because importing a backend takes time and
+may fail.
 """
 
 _NAMED: Final = 4
-"""The most places of a run that a line names; each rank may have its own."""
+"""The most locations of a run that a line names; each rank may have its own."""
 
 _ORDER: Final = (Kind.RESTART, Kind.TAPE, Kind.ADJOINT)
-"""In which checkpoints are listed."""
+"""The order in which checkpoints are listed."""
 
 _SETTLED: Final = 60.0
-"""Seconds after which a half-written text has been given up; writing one takes a moment."""
+"""Seconds after which a partly written text counts as abandoned; writing takes less time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The place where one run keeps its checkpoints on one level.
+    """The location of the checkpoints of one run on one level.
 
     Attributes
     ----------
     path : Path
-        Its directory of slot files, or its archive.
+        The directory of slot files, or the archive.
     backend : str
-        The name of the level's backend: "directory", "hdf5", or somebody else's.
+        The name of the level's backend: "directory", "hdf5", or that of another package.
     run : str
-        The id of the run that keeps it; "" where it was found by its place alone.
+        The id of the run; "" if the location was found without a run.
     """
 
     path: Path
@@ -72,44 +74,44 @@ class Holding:
     run: str = ""
 
     def contents(self) -> list[Stored | Damaged]:
-        """List what is stored; raises BadInput where that cannot be told."""
+        """Return the stored checkpoints and damaged parts; raises BadInput if they are unknown."""
         look = _offered(self.backend, "contents")
         if look is None:
             raise BadInput(f"{self.path}: backend {self.backend!r} cannot list what it stores")
         items: list[Stored | Damaged] = look(self.path)
         return [
             replace(item, run=run_name(item.run)) if isinstance(item, Stored) and item.run else item
-            for item in items  # a backend may give the whole id that it stored
+            for item in items  # because a backend may return the complete id that it stored
         ]
 
     def others(self, items: Iterable[Stored | Damaged], /) -> list[str]:
-        """Return the runs that stored what is listed and are not its own, in words."""
+        """Return texts for the other runs that stored some of these items."""
         runs = stored_by(items) if self.run else []
         return [str(RunId(run)) for run in runs if run != self.run]
 
     def in_use(self) -> bool:
-        """Whether a live process has it open, as far as that can be seen from here."""
+        """Return whether a live process has opened it, as far as this host can determine."""
         return _is_held(self.path, _offered(self.backend, "in_use") or is_locked)
 
     def nbytes_on_disk(self) -> int:
-        """Count the bytes that its files occupy."""
+        """Return the bytes that the files occupy on the disk."""
         files = self.path.iterdir() if self.path.is_dir() else [self.path]
         return sum(file.lstat().st_blocks * 512 for file in files)
 
 
 def _offered(backend: str, question: str) -> Any:
-    """Return the function by which a backend's class answers a question; None where it has none."""
+    """Return a function of a backend's class by its name; None if the class does not have it."""
     return getattr(registry.find("backends", backend), question, None)
 
 
 def stored_by(items: Iterable[Stored | Damaged], /) -> list[str]:
-    """Return the runs that stored these, as they say themselves; "" is no run in particular."""
+    """Return the ids of the runs that stored these items; "" stands for no particular run."""
     runs = (item.run for item in items if isinstance(item, Stored))
     return sorted({run for run in runs if run is not None})
 
 
 def _is_held(path: Path, look: Callable[[Path], bool]) -> bool:
-    """Whether a live process has a level or a run here, as far as that can be seen."""
+    """Return whether a live process uses a level or run, as far as can be determined."""
     try:
         return look(path)
     except OSError:
@@ -117,7 +119,7 @@ def _is_held(path: Path, look: Callable[[Path], bool]) -> bool:
 
 
 def is_run_directory(path: Path, /) -> bool:
-    """Whether `ckio run --into` made it."""
+    """Return whether a path is the directory of a run, made by `ckio run --into`."""
     return (path / MANIFEST).is_file()
 
 
@@ -125,9 +127,9 @@ def is_run_directory(path: Path, /) -> bool:
 
 
 def holdings(path: Path, /) -> list[Holding]:
-    """Find what lies at `path`: nothing where it is a directory that has nothing of ckio's.
+    """Return the locations of checkpoints at `path`; none if a directory has no files of ckio.
 
-    Raises BadInput where there is nothing at all.
+    Raises BadInput if `path` does not exist or cannot be read.
     """
     try:
         if is_run_directory(path):
@@ -141,14 +143,14 @@ def holdings(path: Path, /) -> list[Holding]:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
     if not levels and not path.exists():
         raise BadInput(
-            f"there is no {path}; name the directory of a run, the place of a level, or an archive"
+            f"there is no {path}; name the directory of a run or of a level, or an archive"
         )
-    # Each backend has its levels in order; those of one entry of the directory stay together.
+    # The levels of each backend are in order; those of one entry of the directory stay together.
     return sorted(levels, key=lambda level: level.path.parts[: len(path.parts) + 1])
 
 
 def _of_run(path: Path) -> Iterator[Holding]:
-    """Find the checkpoints of the run of this directory on the levels of its platform."""
+    """Yield the locations of checkpoints of a run on the levels of its platform."""
     for holding in expected(path):
         where = holding.path
         if not os.path.lexists(where):
@@ -159,18 +161,18 @@ def _of_run(path: Path) -> Iterator[Holding]:
 
 
 def _is_written(path: Path, levels_at: Callable[[Path], list[Path]]) -> bool:
-    """Whether a level is in the directory that a run made for it."""
+    """Return whether a level is in the directory that a run made for it."""
     try:
         return path in levels_at(path)
-    except PermissionError:  # somebody else's
+    except PermissionError:  # of another user
         return False
 
 
 def expected(path: Path, /) -> list[Holding]:
-    """Return where the run of this directory keeps its own, whether anything is there or not.
+    """Return the locations of the run of this directory on its levels, whether they exist or not.
 
-    A relative place counts from the current directory, as it does where a run goes on; from that in
-    which the run was begun, where only that leads to something. Raises BadInput.
+    A relative path refers to the current directory, as for a resumed run. If it exists only in the
+    directory in which the run was begun, it refers to that one. Raises BadInput.
     """
     runs, here = _run(path)
     places = []
@@ -184,7 +186,7 @@ def expected(path: Path, /) -> list[Holding]:
 
 
 def looked_for(path: Path, /) -> str:
-    """Return where the run of this directory has its levels, in words; "" of other places."""
+    """Return a text with the locations of a run's levels; "" for a path that is not a run."""
     places = expected(path) if is_run_directory(path) else []
     names = [shown(holding.path.absolute()) for holding in places]
     first = ", ".join(names[:_NAMED]) + ", ..." * (len(names) > _NAMED)
@@ -192,13 +194,13 @@ def looked_for(path: Path, /) -> str:
 
 
 def _parts_of(platform: Platform, runs: list[str]) -> Iterator[tuple[Level, str]]:
-    """Return each level with each name that the run has there: one, where all ranks share it."""
+    """Yield each level with each name of the run on it: one name if all ranks share the level."""
     for level in platform.levels:
         yield from product([level], [rank_of(runs[0])[0]] if registry.is_shared(level) else runs)
 
 
 def _run(path: Path) -> tuple[list[str], Path]:
-    """Return the names of a run on its levels, one for each rank, and where it was begun.
+    """Return the names of a run on its levels, one for each rank, and its initial directory.
 
     Raises BadInput.
     """
@@ -210,7 +212,7 @@ def _run(path: Path) -> tuple[list[str], Path]:
 
 
 def half_made(path: Path, /) -> list[Path]:
-    """Find what killed processes had half written at a path: levels, and texts of a run."""
+    """Return the partly written files of killed processes at a path: levels, and texts of a run."""
     try:
         if is_run_directory(path):
             parts = (entry for entry in path.iterdir() if HALF.fullmatch(entry.name))
@@ -229,12 +231,12 @@ def _no_drafts(path: Path) -> dict[Path, Path]:
 
 
 def _drafts_of_run(path: Path) -> list[Path]:
-    """Find what killed processes of a run had half made beside its levels."""
+    """Return the partly written levels of killed processes of a run, next to its levels."""
     levels = {(level.backend, level.path) for level in expected(path)}
     unfinished: list[Path] = []
     for backend, folder in sorted({(backend, level.parent) for backend, level in levels}):
         drafts_at = _offered(backend, "drafts_at") or _no_drafts
-        with suppress(OSError):  # there is no such place, or it is somebody else's
+        with suppress(OSError):  # the folder does not exist, or belongs to another user
             drafts = drafts_at(folder)
             unfinished += [draft for draft, level in drafts.items() if (backend, level) in levels]
     return unfinished
@@ -253,19 +255,20 @@ def _is_given_up(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint, and what it was before it was compressed.
+    """A stored checkpoint, with its layout before compression.
 
     Attributes
     ----------
     stored : Stored
+        The checkpoint as it is stored.
     layout : Layout
-        That of the checkpoint itself.
+        The layout of the checkpoint without compression.
     codec : str
-        What it is compressed with; "" if it is not.
+        The codec with which it is compressed; "" if it is not.
     lossless : bool
-        Whether what is read is bitwise what was written.
+        Whether reading returns the bytes that were written.
     sound : bool or None
-        Whether its bytes match their checksum; None where that was not asked, or there is none.
+        Whether the bytes match their checksum; None if this was not checked, or there is none.
     """
 
     stored: Stored
@@ -276,13 +279,13 @@ class Checkpoint:
 
     @property
     def original(self) -> int:
-        """Return bytes of the checkpoint itself."""
+        """Return the bytes of the checkpoint without compression."""
         return nbytes_of(self.layout)
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The checkpoints of one run on one level, as they were found."""
+    """The checkpoints of one run on one level."""
 
     holding: Holding
     in_use: bool
@@ -291,18 +294,19 @@ class Listing:
 
     @property
     def nbytes(self) -> int:
-        """Return bytes of all checkpoints, as stored."""
+        """Return the bytes of all checkpoints, as stored."""
         return sum(checkpoint.stored.nbytes for checkpoint in self.checkpoints)
 
     @property
     def others(self) -> list[str]:
-        """Return the runs that stored something there and are not the one whose place it is."""
+        """Return texts for other runs that stored checkpoints at this location."""
         return self.holding.others(checkpoint.stored for checkpoint in self.checkpoints)
 
     def verified(self, tick: Callable[[int], None] = lambda _: None, /) -> "Listing":
-        """Read and check everything that it names; `tick` is told of the bytes that were read.
+        """Read all checkpoints, and return a listing with the results of their checksums.
 
-        What a run has discarded meanwhile is no longer in the listing.
+        `tick` is called with the bytes of each checkpoint. A checkpoint that a run has discarded in
+        the meantime is left out.
         """
         checked, failed = [], {}
         for checkpoint in self.checkpoints:
@@ -316,20 +320,21 @@ class Listing:
                 failed[stored] = _damage(stored, what)
             checked.append(replace(checkpoint, sound=sound))
             tick(stored.nbytes)
-        there = _still(self.holding) if failed else set()
+        present = _still(self.holding) if failed else set()
         return replace(
             self,
             checkpoints=[
-                entry for entry in checked if entry.sound is not False or entry.stored in there
+                entry for entry in checked if entry.sound is not False or entry.stored in present
             ],
-            damaged=[*self.damaged, *(failed[stored] for stored in failed if stored in there)],
+            damaged=[*self.damaged, *(failed[stored] for stored in failed if stored in present)],
         )
 
 
 def listing(path: str | Path, /, *, verify: bool = False) -> list[Listing]:
-    """List what runs left at a path, which may be in use; with `verify`, all of it is read.
+    """Return the checkpoints that runs have at a path. With `verify`, all of them are read.
 
-    Nothing is made, changed or locked. Raises BadInput where nothing is, or it cannot be told.
+    Nothing is created, changed or locked, so that the path may be in use. Raises BadInput if the
+    path does not exist, or its checkpoints cannot be listed.
     """
     listings = [_listing(holding) for holding in holdings(Path(path))]
     return [level.verified() for level in listings] if verify else listings
@@ -357,7 +362,7 @@ def _rank(stored: Stored) -> tuple[int, int, str]:
 
 
 def _checkpoint(stored: Stored) -> Checkpoint:
-    """Read a checkpoint's layout; raises CorruptCheckpoint where that makes no sense."""
+    """Read a checkpoint's layout; raises CorruptCheckpoint if the layout is damaged."""
     encoding = unmark(stored.layout)
     if encoding is None:
         return Checkpoint(stored, stored.layout)
@@ -378,7 +383,7 @@ def _still(holding: Holding) -> set[Stored]:
 
 
 def age(written: float, now: float, /) -> float:
-    """Return seconds since then; nothing is younger than 0, though a clock may be set back."""
+    """Return the seconds since `written`; 0 if the clock was set back in the meantime."""
     return max(0.0, now - written)
 
 
@@ -393,12 +398,13 @@ class Leftover:
     ----------
     holding : Holding
     runs : list of str
-        The runs whose checkpoints these are.
+        The ids of the runs that stored the checkpoints.
     checkpoints : int
+        The number of checkpoints.
     nbytes : int
-        Bytes that its files have on the disk.
+        The bytes of the files on the disk.
     newest : float or None
-        When its newest checkpoint was written, in seconds since 1970.
+        The time at which the newest checkpoint was written, in seconds since 1970.
     """
 
     holding: Holding
@@ -410,15 +416,17 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """The outcome of cleaning: what was removed, and what stays.
+    """The result of cleaning.
 
     Attributes
     ----------
     removed : list of Leftover
+        The checkpoints that were removed.
     in_use : list of Path
-        What a live process has.
+        The files that remain, because a live process uses them.
     refused : mapping of Path to StorageError
-        What could not be removed, and why; a LevelInUse where it was taken meanwhile.
+        The files that could not be removed, with the errors; LevelInUse if a process has opened
+        them in the meantime.
     """
 
     removed: Sequence[Leftover]
@@ -428,16 +436,18 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """A plan of cleaning: leftovers, half-written files, perhaps the directory of the run.
+    """The files that cleaning would remove.
 
     Attributes
     ----------
     left : list of Leftover
+        The checkpoints of abandoned runs.
     half_made : list of Path
+        Partly written files.
     results : Path or None
         The directory of the run, if it is to be removed.
     in_use : list of Path
-        What a live process has, which stays.
+        The files that remain, because a live process uses them.
     """
 
     left: Sequence[Leftover]
@@ -449,7 +459,7 @@ class Cleaning:
         return bool(self.left or self.half_made or self.results)
 
     def perform(self) -> Cleaned:
-        """Remove all that can be removed; the directory of the run only where all else is gone."""
+        """Remove the files; the directory of the run only if all others were removed."""
         removed: list[Leftover] = []
         refused: dict[Path, StorageError] = {}
         for left in self.left:
@@ -470,22 +480,23 @@ class Cleaning:
 
 
 def clean(path: str | Path, /, *, results: bool = False) -> Cleaned:
-    """Remove what abandoned runs left at a path; with `results`, the directory of the run as well.
+    """Remove the checkpoints of abandoned runs at a path, and with `results` the run's directory.
 
-    Raises BadInput, and where `results` cannot be removed StorageError.
+    Raises BadInput if the path is not one of ckio, and StorageError if the run's directory cannot
+    be removed. Other files that cannot be removed are listed in the result.
     """
     return survey(Path(path), results=results).perform()
 
 
 def survey(place: Path, /, *, results: bool = False) -> Cleaning:
-    """Find what can be removed, and what is in use; raises BadInput."""
+    """Return the files that `clean` would remove, and those in use; raises BadInput."""
     if place.is_symlink():
         raise BadInput(f"{place} is a symbolic link, which is not followed; name what it points to")
     if results and not is_run_directory(place):
         raise BadInput(f"{place} is not the directory of a run; leave results out")
     places = holdings(place)
     used = [holding.path for holding in places if holding.in_use()]
-    if is_run_directory(place) and (used or _is_held(place, is_locked)):  # the run goes on
+    if is_run_directory(place) and (used or _is_held(place, is_locked)):  # a process works on it
         return Cleaning((), (), None, used or [place])
     left = [_leftover(holding) for holding in places if holding.path not in used]
     return Cleaning(left, half_made(place), place if results else None, used)
@@ -494,7 +505,7 @@ def survey(place: Path, /, *, results: bool = False) -> Cleaning:
 def _leftover(holding: Holding) -> Leftover:
     try:
         stored = [item for item in holding.contents() if isinstance(item, Stored)]
-    except StorageError:  # damaged all over: nobody reads what is in it
+    except StorageError:  # damaged, so that nothing in it can be read
         stored = []
     newest = max((item.written for item in stored), default=None)
     runs = [run for run in stored_by(stored) if run]
@@ -502,14 +513,14 @@ def _leftover(holding: Holding) -> Leftover:
 
 
 def remove(holding: Holding, /) -> None:
-    """Remove what a run keeps on a level.
+    """Remove the checkpoints of a run on a level.
 
     Raises
     ------
     LevelInUse
-        A live process has it open.
+        If a live process has opened them.
     StorageError
-        It cannot be removed, or is not certainly ckio's, or not that of the run which is cleaned.
+        If they cannot be removed, are not certainly files of ckio, or belong to another run.
     """
     path, backend = holding.path, holding.backend
     _check_owner(holding)
@@ -527,27 +538,27 @@ def remove(holding: Holding, /) -> None:
 
 
 def _check_owner(holding: Holding) -> None:
-    """Raise StorageError where another run stored what lies there."""
+    """Raise StorageError if another run stored checkpoints at this location."""
     others: list[str] = []
-    with suppress(BadInput, StorageError):  # where nothing can be read nothing is lost
+    with suppress(BadInput, StorageError):  # if nothing can be read, nothing is lost
         others = holding.others(holding.contents())
     if others:
         raise StorageError(
             f"{holding.path} is left: it holds checkpoints of {' and '.join(others)}, not of run"
-            f" {holding.run}; move it to where that run keeps its own"
+            f" {holding.run}; move it to the location of the run that stored it"
         )
 
 
 def remove_results(path: Path, /) -> None:
-    """Remove the directory of a run; what else is in it stays, and then the directory too.
+    """Remove the files of a run's directory, and the directory if it is then empty.
 
-    Raises LevelInUse where a live process works on the run, and StorageError.
+    Raises LevelInUse if a live process works on the run, and StorageError.
     """
     try:
         with opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
             _take_run(folder)
             ours = [name for name in names_in(folder) if WHOLE.fullmatch(name)]
-            for name in sorted(ours, key=lambda name: name == MANIFEST):  # that goes last
+            for name in sorted(ours, key=lambda name: name == MANIFEST):  # the manifest last
                 os.unlink(name, dir_fd=folder)
             with suppress(OSError):
                 path.rmdir()
@@ -558,7 +569,7 @@ def remove_results(path: Path, /) -> None:
 
 
 def _take_run(folder: int) -> None:
-    """Have a run alone, as a process that works on it has; raises BlockingIOError."""
+    """Lock the directory of a run, as a process that works on it does; raises BlockingIOError."""
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

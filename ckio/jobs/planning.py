@@ -1,6 +1,6 @@
-"""A planner by name and all that it is asked, as commands and runs ask it.
+"""A planner by name with its chain, platform and options, for commands and runs.
 
-plan = plan_of(steps=300, platform=Path("platform.toml"))       as `ckio plan` asks
+plan = plan_of(steps=300, platform=Path("platform.toml"))       with the options of `ckio plan`
 plan.planned().schedule
 """
 
@@ -31,33 +31,37 @@ from ckio.schedule.replay import validate
 from ckio.schedule.text import notation
 
 MOST_BYTES: Final = 1 << 26
-"""Bytes of a text that is read at once: a table of the costs of a million steps has some 50 MB."""
+"""The most bytes of a text that is read: a table of the costs of a million steps has some 50 MB."""
 
 MOST_STEPS: Final = 2**31 - 1
-"""The schedule of more would take some 100 GB."""
+"""The most steps of a plan: the schedule of more steps would need some 100 GB."""
 
 OVERLAPPED: Final = "overlapped"
-"""The planner that says with which policy its schedule is to be run: `auto` with overlap."""
+"""The planner that also decides the policy for overlap: `auto` with overlap."""
 
 
 @dataclass(frozen=True)
 class Planning:
-    """A planner by name, and all that it is asked.
+    """A planner by name, with its chain, platform and options.
 
     Attributes
     ----------
     planner : str
+        The name of the planner.
     chain : Chain
+        The chain to plan.
     platform : Platform
+        The levels and their costs.
     call : Planner
-        With its own options.
+        The planner with its own options.
     overlap : Overlap or "auto"
+        The policy for overlap; "auto" if the plan decides.
     effort : int or None
-        How long to search for plans with overlap; None for the usual.
+        How long to search for plans with overlap: 1, 2 or 3; None for 2.
     tapes : bool
         Whether the model can store tapes.
     unmeasured : tuple of str
-        The levels for which overlap was not considered: what it costs was not measured there.
+        The levels for which overlap was not considered, because its costs were not measured there.
     """
 
     planner: str
@@ -71,23 +75,23 @@ class Planning:
 
     @property
     def decides(self) -> bool:
-        """Whether the plan says what is to overlap."""
+        """Whether the plan decides the policy for overlap."""
         return self.overlap == AUTO or self.planner == OVERLAPPED
 
     @property
     def not_considered(self) -> str:
-        """Return a line that says why overlap was not considered, where that is so; or ""."""
+        """Return the reason why overlap was not considered; "" if it was, or was not asked for."""
         if not self.unmeasured:
             return ""
         many = len(self.unmeasured) > 1
         return (
             f"overlap was not considered: level{'s' * many} {', '.join(self.unmeasured)}"
-            f" {'were' if many else 'was'} not measured beside a computation; `ckio calibrate"
-            " --model` does that, or say --overlap auto"
+            f" {'were' if many else 'was'} not measured concurrently with a computation; use"
+            " `ckio calibrate --model` to measure that, or give --overlap auto"
         )
 
     def load(self, display: Display = QUIET, /) -> None:
-        """Load the compiled code for overlap: other plans do without where chains are short."""
+        """Load the compiled code for overlap. Other plans of short chains do not need it."""
         if self.decides:
             what = "loading code, or compiling it the first time"
             with display.progress(what, after=PATIENCE):
@@ -96,14 +100,16 @@ class Planning:
                 prepare(self.platform)
 
     def planned(self, display: Display = QUIET, /) -> Planned:
-        """Ask the planner; raises BadInput where the schedule is too large for the memory."""
+        """Return the plan; raises BadInput if the schedule is too large for the memory."""
         what = f"planning {self.chain.length} steps with {self.planner}"
-        too_large = BadInput(f"{what} takes more memory than there is; plan fewer")
+        too_large = BadInput(f"{what} takes more memory than there is; plan fewer steps")
         if self.chain.length > MOST_STEPS:
             raise too_large
         searches = self.decides and self.call is auto
         if self.effort is not None and not searches:
-            raise BadInput("--effort is of the search for plans that overlap: say --overlap auto")
+            raise BadInput(
+                "--effort is an option of the search for plans with overlap; give --overlap auto"
+            )
         self.load(display)
         with display.progress(what, unit="%", after=PATIENCE) as tick:
             try:
@@ -124,31 +130,31 @@ class Planning:
                 raise RunFailed(f"{what}: {type(error).__name__}: {error}") from error
 
     def _made(self, chain: Chain, platform: Platform, /) -> Schedule:
-        """Return what the planner makes; raises RunFailed where that is no schedule of this chain.
+        """Return the schedule of the planner; raises RunFailed if it is not one of this chain.
 
-        Only what planners of other packages make is looked at closely.
+        Only schedules of planners from other packages are validated.
         """
         plain = self.call is not auto
-        made: object = (
+        schedule: object = (
             self.call(chain, platform) if plain else auto(chain, platform, tapes=self.tapes)
         )
-        if not isinstance(made, Schedule):
+        if not isinstance(schedule, Schedule):
             raise RunFailed(
                 f"planning {chain.length} steps with {self.planner}: it returned a"
-                f" {type(made).__name__}, which is no Schedule"
+                f" {type(schedule).__name__}, which is no Schedule; correct this planner"
             )
         if is_ours("planners", self.planner) or self.planner not in names("planners"):
-            return made
+            return schedule
         try:
-            left = validate(made, platform).adjoint
+            left = validate(schedule, platform).adjoint
         except (IllegalAction, BadInput) as error:
             raise RunFailed(f"planner {self.planner!r} made no legal schedule: {error}") from error
-        if left or made.chain.length != chain.length:
+        if left or schedule.chain.length != chain.length:
             raise RunFailed(
                 f"planner {self.planner!r} made no schedule of this chain: it reverses"
-                f" {made.chain.length - left} of {chain.length} steps"
+                f" {schedule.chain.length - left} of {chain.length} steps; correct this planner"
             )
-        return made
+        return schedule
 
 
 def chosen(
@@ -158,11 +164,11 @@ def chosen(
     /,
     own: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[str, Policy, tuple[str, ...]]:
-    """Return the planner, what is to overlap, and the levels for which that was not considered.
+    """Return the planner, the policy for overlap, and the levels that prevented overlap.
 
-    Without a planner's name it is `auto`, unless options of a planner's `own` are given: then it is
-    `hrevolve`, whose options they are. With `auto`, and no policy, overlap is considered if it was
-    measured on all far levels what it costs; otherwise nothing overlaps.
+    If no planner is named, it is `auto`, or `hrevolve` if options of `hrevolve` are given (`own`).
+    With `auto` and no policy, the plan decides the overlap if its costs were measured on all far
+    levels. Otherwise nothing overlaps, and the levels without these measurements are returned.
     """
     levels: list[str] = []
     if overlap is None:
@@ -176,7 +182,10 @@ def chosen(
 
 
 def policy(asked: Policy | None, own: Overlap, whose: str, /, display: Display = QUIET) -> Overlap:
-    """Return the policy that was asked for, or else a plan's own; say where it is replaced."""
+    """Return the policy that was asked for, or else that of the plan.
+
+    If the first replaces the second, the display receives a note.
+    """
     if (exact := exactly(asked)) is None:
         return own
     if own and exact != own:
@@ -186,7 +195,7 @@ def policy(asked: Policy | None, own: Overlap, whose: str, /, display: Display =
 
 
 def overlap_figures(planned: Planned, /) -> dict[str, Any]:
-    """Return the keys of `--json` about overlap: policy, synchronous seconds, bound and gap."""
+    """Return the entries of `--json` on overlap: policy, synchronous makespan, bound and gap."""
     return {
         "overlap": str(planned.overlap),
         "synchronous": planned.synchronous,
@@ -196,42 +205,48 @@ def overlap_figures(planned: Planned, /) -> dict[str, Any]:
 
 
 def planner_call(name: str, /, **given: Any) -> Planner:
-    """Return a planner with its own options; raises BadInput for one that it does not have."""
+    """Return a planner with its own options; raises BadInput for an unknown option."""
     planner: Planner = auto if name == OVERLAPPED else find("planners", name)
     options = {option: value for option, value in given.items() if value is not None}
     known = inspect.signature(planner).parameters
     for option in options:
         if option not in known:
-            raise BadInput(f"planner {name!r} has no option --{option}")
+            raise BadInput(
+                f"planner {name!r} has no option --{option}; leave it out, or name the planner that"
+                " has it"
+            )
     return functools.partial(planner, **options) if options else planner
 
 
 def with_room(platform: Platform, chain: Chain, /) -> Platform:
     """Return the platform with working memory for a tape of this chain.
 
-    Where the platform has just the room for the largest tape of the models that it was calibrated
-    with, that is what calibration wrote, and no limit that anybody set.
+    It is enlarged only if it is exactly the largest tape of the models in the platform. This value
+    was written by the calibration, and is not a limit that a user has set.
     """
-    room, known = platform.working_memory, platform.models.values()
+    memory, known = platform.working_memory, platform.models.values()
     measured = max((costs.largest("tape") for costs in known), default=None)
-    if room is None or room != measured or room >= chain.largest("tape"):
+    if memory is None or memory != measured or memory >= chain.largest("tape"):
         return platform
     return replace(platform, working_memory=chain.largest("tape"))
 
 
-# What is given as files
+# Files
 
 
 def read_text(path: Path, /) -> str:
-    """Return the text of a file, without a byte order mark; BadInput where it cannot be read.
+    """Return the text of a file, without a byte order mark.
 
-    So it is where the file has more than `MOST_BYTES`, as a device may.
+    Raises BadInput if the file cannot be read, or has more than `MOST_BYTES`, as a device may.
     """
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
-            raise BadInput(f"{path}: it has more than {MOST_BYTES} bytes, the most that is read")
+            raise BadInput(
+                f"{path}: it has more than {MOST_BYTES} bytes, the most that is read; name another"
+                " file"
+            )
         return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError:
         raise BadInput(f"{path}: not text") from None
@@ -241,7 +256,7 @@ def read_text(path: Path, /) -> str:
 
 @contextmanager
 def blamed_on(path: Path | None, /) -> Iterator[None]:
-    """Make a schedule that is not legal the fault of the file that it was read from, if any."""
+    """Turn IllegalAction into BadInput that names the file of the schedule, if it has one."""
     try:
         yield
     except IllegalAction as error:
@@ -261,8 +276,10 @@ TEXT_COSTS: Final[Mapping[str, float | int]] = {
     "tape": 1,
     "adjoint": 1,
 }
-"""The costs that the text form of Herrmann & Pallez (2020) takes for granted: a checkpoint is one
-byte, so that a capacity is a number of slots."""
+"""The costs that the text form of Herrmann & Pallez (2020) implies.
+
+A checkpoint has one byte, so that a capacity is a number of slots.
+"""
 
 
 def plan_of(
@@ -280,44 +297,44 @@ def plan_of(
     display: Display = QUIET,
     **given: Any,
 ) -> Planning:
-    """Return what a planner is asked, as the options of `ckio plan` say it.
+    """Return the planning for the options of `ckio plan`.
 
     Parameters
     ----------
     planner : str, optional
-        By default `auto`, or `hrevolve` where options of a planner are given.
+        By default `auto`, or `hrevolve` if options of a planner are given.
     steps : int, optional
-        The length of the chain; needed where neither `costs` nor `sequence` says it.
+        The length of the chain; required if neither `costs` nor `sequence` determines it.
     platform : path
         A file of `ckio calibrate`, or the text form of Herrmann & Pallez (2020).
     model, settings : str, mapping
-        The model whose costs and sizes are taken: from the platform, or else measured now.
+        The model whose costs and sizes are used: those of the platform, or else measured now.
     costs : path, optional
         A table of the costs of each step.
     sequence : path, optional
         A schedule in the notation of Herrmann & Pallez (2020), which is read instead of planned.
     overlap : Overlap, "auto" or None
-        With None the plan decides what overlaps, as `chosen` says; by variable nothing does.
+        With None the plan decides the overlap, as in `chosen`; by variable, nothing overlaps.
     effort : int, optional
         How long to search for plans with overlap: 1, 2 or 3.
     by_variable : bool
-        Whether each variable of the model's state is stored only where it is needed.
+        Whether each variable of the model's state is stored separately, and only if it is needed.
     **given
-        Costs and sizes of the chain (`COSTS`), and options of the planner.
+        Costs (seconds) and sizes (bytes) of the chain (`COSTS`), and options of the planner.
 
     Raises
     ------
     BadInput
-        Something is missing, or does not fit together.
+        If an option is missing, or options do not fit together.
     """
     if steps is None and costs is None and sequence is None:
-        raise BadInput("--steps is missing: the number of steps of the chain")
+        raise BadInput("--steps is missing: give the number of steps of the chain")
     if platform is None:
         raise BadInput(
             "--platform is missing: a file that `ckio calibrate` writes; see ckio calibrate --help"
         )
     if settings and model is None:
-        raise BadInput("--set gives options to a model: give --model as well")
+        raise BadInput("--set gives options to a model; give --model, too")
     if by_variable and overlap is None:
         overlap = SYNCHRONOUS
     text = read_text(platform)
@@ -340,21 +357,21 @@ def plan_of(
         schedule = _written(sequence, chain, machine)
         plan = Planning(str(sequence), schedule.chain, machine, lambda _chain, _platform: schedule)
     else:
-        levels = () if is_paper_text(text) else levels  # nobody can measure that machine
+        levels = () if is_paper_text(text) else levels  # a machine of the paper is not measured
         plan = Planning(name, chain, machine, call, decided, effort, unmeasured=levels)
     return _by_variable(plan, model, settings) if by_variable else plan
 
 
 def _by_variable(plan: Planning, model: str | None, settings: Settings) -> Planning:
-    """Return the plan on single variables of the model; raises BadInput where it says of none."""
+    """Return the planning by variable of the model; raises BadInput if it declares no variables."""
     if plan.decides:
         how = f"--planner {OVERLAPPED}" if plan.planner == OVERLAPPED else "--overlap auto"
         raise BadInput(
-            f"{how} plans with whole checkpoints; leave out --by-variable, or say a policy:"
+            f"{how} plans with whole checkpoints; leave out --by-variable, or give a policy:"
             " --overlap POLICY"
         )
     if model is None:
-        raise BadInput("--by-variable is about the arrays of a model: give --model as well")
+        raise BadInput("--by-variable needs the arrays of a model; give --model, too")
     from ckio.analysis.lowering import ByVariable
 
     variables = variables_of(model, maker(model, settings)()).cut(plan.chain.length)
@@ -368,7 +385,10 @@ def _refuse(sequence: Path, given: Mapping[str, Any]) -> None:
 
 
 def _written(path: Path, chain: Chain, machine: Platform) -> Schedule:
-    """Return a schedule in the paper's notation, short or not; BadInput where it is not legal."""
+    """Read a schedule in the notation of Herrmann & Pallez (2020), in its long or compact form.
+
+    Raises BadInput if it is not legal.
+    """
     text = read_text(path)
     try:
         if compact.is_compact(text):
@@ -380,7 +400,9 @@ def _written(path: Path, chain: Chain, machine: Platform) -> Schedule:
     except (MemoryError, OverflowError):
         raise BadInput(f"{path}: it takes more memory than there is; plan fewer steps") from None
     if left:
-        raise BadInput(f"{path}: it ends before the first {left} steps are reversed")
+        raise BadInput(
+            f"{path}: it ends before the first {left} steps are reversed; complete the schedule"
+        )
     return schedule
 
 
@@ -391,7 +413,7 @@ def _chain(
     table: Path | None,
     platform: Path,
 ) -> Chain:
-    """Return the chain of these costs: a table or an option goes before what is `known`."""
+    """Return the chain of these costs. A table or an option replaces a cost in `known`."""
     if table is not None:
         chain = costs.loads(read_text(table), priced, known, source=str(table))
         return chain if steps is None else chain.with_steps(steps)
@@ -413,9 +435,9 @@ def _known_costs(
     *,
     display: Display,
 ) -> tuple[Mapping[str, float | int], frozenset[Kind]]:
-    """Return the costs that need not be given, and the kinds of checkpoints that are handed over.
+    """Return the known costs, and the kinds of checkpoints that are passed without a copy.
 
-    Costs are those of the model, or those that the paper's text takes for granted.
+    Known costs are those of the model, or those that the text form of the paper implies.
     """
     if model is not None:
         chain = costs_of_model(model, settings, machine, display=display)
@@ -425,7 +447,7 @@ def _known_costs(
         (chain,) = machine.models.values()
     elif machine.models:
         names = "; ".join(machine.models)
-        raise BadInput(f"{path}: it knows the costs of several models ({names}); choose by --model")
+        raise BadInput(f"{path}: it has the costs of several models ({names}); choose by --model")
     else:
         return {}, frozenset()
     return {name: getattr(chain, name) for name in COSTS}, chain.handed

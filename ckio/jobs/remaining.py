@@ -1,4 +1,4 @@
-"""How long a run still takes: what was predicted of the rest, as right as it was so far."""
+"""The remaining time of a run: the predicted time of the rest, corrected by measured times."""
 
 from math import exp, log
 from typing import Final
@@ -10,24 +10,27 @@ from ckio.actions.columns import WRITE, Actions
 from ckio.schedule.timeline import Event, Timeline
 
 _TRUSTED: Final = 0.02
-"""The part of the predicted makespan that outweighs what was measured in as much time."""
+"""The weight of the prediction, as a fraction of the predicted makespan.
+
+After this time of one kind of action, the measured factor and the general one count equally.
+"""
 
 _LEAST: Final = 1e-9
-"""Nothing is so fast or so slow that its seconds are not this many, or so many times, predicted."""
+"""The ratio of measured to predicted seconds is limited to between this number and its inverse."""
 
 
 class Remaining:
-    """The seconds that remain of a run; the `watch` of a run, or one to be called by it.
+    """The remaining seconds of a run. It is called with each event, as the `watch` of a run.
 
-    An advance, a record, a reverse, and each access to each level take so many times the seconds
-    that were predicted for them. Of each this is learned from what was measured, which counts the
-    more the more there was of it: an early estimate is the predicted one. What has not happened yet
-    is as right as the whole was so far.
+    Each kind of action (advance, record, reverse, and each kind of access to each level) has a
+    factor: its measured time divided by its predicted time. A measured factor counts more if more
+    time of its kind was measured, so that early estimates are close to the prediction. A kind that
+    has not occurred yet has the factor of all actions together.
 
     Parameters
     ----------
     predicted
-        The timeline of the same schedule as it was simulated.
+        The simulated timeline of the same schedule.
     """
 
     def __init__(self, predicted: Timeline, /) -> None:
@@ -39,7 +42,7 @@ class Remaining:
         self._done, self._now = 0, 0.0
 
     def __call__(self, event: Event, /) -> None:
-        """Take note of the next event; those beyond the predicted ones say nothing."""
+        """Add the measured time of the next event. Events after the predicted ones are ignored."""
         if self._done < len(self._kind):
             kind, predicted = self._kind[self._done], self._seconds[self._done]
             self._rest[kind] -= predicted
@@ -49,23 +52,23 @@ class Remaining:
         self._now = event.stop
 
     def seconds(self, now: float | None = None, /) -> float:
-        """Seconds from the last event, or from `now`, to the end of the run.
+        """Return the seconds from the last event, or from `now`, to the end of the run.
 
-        `now` is in seconds from the start of the run, as the times of events are. What has passed
-        since the last event counts for the action that goes on; where it takes longer than
-        expected, the estimate stays at what comes after it.
+        `now` is in seconds from the start of the run, like the times of events. The time since the
+        last event belongs to the action in progress. If this action takes longer than expected, the
+        result is the time of the actions after it.
         """
         if self._done == len(self._kind):
             return 0.0
         factors = self._factors()
-        kind, going_on = self._kind[self._done], self._seconds[self._done]
-        current = float(going_on * factors[kind])
+        kind, predicted = self._kind[self._done], self._seconds[self._done]
+        current = float(predicted * factors[kind])
         after = max(0.0, float(self._rest @ factors) - current)
         passed = 0.0 if now is None else max(0.0, now - self._now)
         return after + max(0.0, current - passed)
 
     def _factors(self) -> NDArray[np.float64]:
-        """Of each kind, how many times the predicted seconds it takes."""
+        """Return the factor of each kind: expected seconds per predicted second."""
         trusted = self._trusted
         whole = _factor(float(self._measured.sum()), float(self._predicted.sum()), trusted, 1.0)
         pairs = zip(self._measured.tolist(), self._predicted.tolist(), strict=True)
@@ -73,10 +76,15 @@ class Remaining:
 
 
 def _factor(measured: float, predicted: float, trusted: float, otherwise: float) -> float:
-    """Measured by predicted, and `otherwise`, in the mean of their logarithms.
+    """Return the weighted geometric mean of measured / predicted and of `otherwise`.
 
-    They weigh as much as was predicted, and as `trusted`. So twice as fast and twice as slow change
-    an estimate alike, and costs in other units are found out soon.
+    The weights are the predicted seconds and `trusted`. With logarithms, twice as fast and twice as
+    slow change an estimate by the same factor, and costs in wrong units are corrected soon. For
+    example, if 1 s was predicted and 4 s were measured, `trusted` = 1 s and `otherwise` = 1 give
+    the factor 4^0.5 = 2:
+
+    >>> _factor(4.0, 1.0, 1.0, 1.0)
+    2.0
     """
     if predicted <= 0:
         return otherwise
@@ -86,5 +94,5 @@ def _factor(measured: float, predicted: float, trusted: float, otherwise: float)
 
 
 def _kinds(actions: Actions) -> NDArray[np.int64]:
-    """A number for each action: what it does, and for an access on which level."""
+    """Return a number for the kind of each action: its operation, and the level of an access."""
     return np.where(actions.op < WRITE, actions.op, actions.op + 3 * actions.level.astype(np.int64))

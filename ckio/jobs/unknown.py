@@ -1,7 +1,8 @@
-"""A run whose model says when it is finished: forward by a rule, and then as any other run.
+"""A run whose model decides when it is finished.
 
-Where the end is, is written to the run's directory once it is known. From then on the run has so
-many steps, and the rest is planned for a fresh model from what is stored, as if it were resumed.
+In the forward sweep, an online rule decides which checkpoints are stored. When the model finishes,
+the number of steps is written to the run's directory. The rest is then planned from the stored
+checkpoints for a fresh model, as in a resumed run.
 """
 
 from collections.abc import Sequence
@@ -33,27 +34,28 @@ from ckio.schedule.policy import SYNCHRONOUS, exactly
 from ckio.schedule.text import dumps
 
 PLANNER = "online"
-"""The planner of what does not know its end."""
+"""The planner for an unknown number of steps."""
 
 
 def check_finishes(name: str, model: Differentiable, /) -> None:
-    """Raise BadInput for a model that never says that it is finished."""
+    """Raise BadInput for a model that never finishes by itself."""
     own = getattr(type(model), "finished", None)
     if isinstance(model, ArrayModel) and own is ArrayModel.finished:
         raise BadInput(
-            f"--steps is missing: model {name!r} does not say itself when it is finished"
+            f"--steps is missing: model {name!r} does not say itself when it is finished; give"
+            " --steps, or define `finished`"
         )
 
 
 def begin(process: Process, directory: RunDirectory, /) -> Result:
-    """Begin a run of unknown length and carry it to its end, as `begin.begin` does."""
+    """Begin a run of unknown length, and perform it to its end, as `begin.begin` does."""
     request, chain, platform = process.request, process.chain, process.platform
     with cleared_if_nothing_is_left(directory):
         model = process.model()
         check_finishes(process.name, model)
         mtbf = request.mtbf or DAY
         kept, smaller = adjoints.without_end(chain, platform, model, every=request.every, mtbf=mtbf)
-        _ = Online(chain, smaller).levels  # raises where none is of use
+        _ = Online(chain, smaller).levels  # raises an error if no level has space for a state
         process = replace(process, overlap=exactly(request.overlap) or SYNCHRONOUS)
         directory.write_plan(_no_plan(chain, platform), "")
         manifest = start(process, directory, model, kept)
@@ -66,18 +68,18 @@ def begin(process: Process, directory: RunDirectory, /) -> Result:
 def again(
     process: Process, model: Differentiable, directory: RunDirectory, manifest: Manifest, /
 ) -> Result:
-    """Resume a run that was on its way forward, as `begin.again` does."""
+    """Resume a run that was stopped in the forward sweep, as `resume.again` does."""
     display, kept = process.display, interval(process, manifest)
-    with levels_left(process, manifest) as found:
-        for line in found.lost:
+    with levels_left(process, manifest) as levels:
+        for line in levels.lost:
             display.warn(line)
         stored = tuple(
-            frozenset(key for key in keys if key.kind is Kind.RESTART) for keys in found.survivors
+            frozenset(key for key in keys if key.kind is Kind.RESTART) for keys in levels.survivors
         )
         furthest = max((key.step for keys in stored for key in keys), default=0)
-        display.tell(f"resumed at step {furthest}, on the way forward")
-        there = found.platform, found.backends
-        before = _forward(process, model, *there, kept=kept, stored=stored)
+        display.tell(f"resumed at step {furthest}, in the forward sweep")
+        args = levels.platform, levels.backends
+        before = _forward(process, model, *args, kept=kept, stored=stored)
         return _back(process, directory, manifest, before, kept=kept)
 
 
@@ -89,16 +91,17 @@ def _no_plan(chain: Chain, platform: Platform) -> str:
 
 
 def _rule(kept: Kept, chain: Chain, platform: Platform, stored: Stored, /) -> Online:
-    """The rule beside the room for adjoint checkpoints, as far as nothing is stored in it yet.
+    """Return the rule that decides which checkpoints are stored, without the adjoints' space.
 
-    There may be, where a run was stopped on its way forward, or a level has less room than planned.
+    The stored checkpoints may already use part of this space, if a run was stopped in the forward
+    sweep, or if a level has less space than planned. Then their bytes are the capacity.
     """
     smaller = adjoints.aside_for(kept, chain, platform)
     levels = []
     for level, keys in zip(smaller.levels, stored, strict=True):
-        held = sum(level.stored(chain.nbytes(key)) for key in keys)
-        fits = level.capacity is None or held <= level.capacity
-        levels.append(level if fits else replace(level, capacity=held))
+        used = sum(level.stored(chain.nbytes(key)) for key in keys)
+        fits = level.capacity is None or used <= level.capacity
+        levels.append(level if fits else replace(level, capacity=used))
     return Online(chain, replace(smaller, levels=tuple(levels)))
 
 
@@ -111,7 +114,7 @@ def _forward(
     kept: Kept,
     stored: Stored,
 ) -> Forward:
-    """Run to the end of the program; raises Halted where it is stopped before."""
+    """Run the forward sweep until the model finishes; raises Halted if it is stopped before."""
     chain, stopper, ranks = process.chain, process.stopper, process.ranks
     with ExitStack() as stack:
         tick = stack.enter_context(process.display.progress("running forward"))
@@ -151,12 +154,12 @@ def _back(
     *,
     kept: Kept,
 ) -> Result:
-    """Run the rest, now that the end is known, by a fresh model."""
+    """Perform the rest of the run, whose number of steps is now known, with a fresh model."""
     steps, wished, display = before.steps, kept, process.display
     chain = process.chain.with_steps(steps)
     directory.begin(replace(manifest, chain=chain))
     process = process.with_chain(chain)
-    display.tell(f"the model is finished after {steps} steps")
+    display.tell(f"the model has finished after {steps} steps")
     model = process.model()
 
     def plan(rest: Platform, stored: Stored) -> Schedule:
@@ -166,7 +169,7 @@ def _back(
         schedule, kept = process.ranks.once(lambda: next_plan(*args, tapes=tapes))
         return schedule
 
-    with display.progress(f"planning the way back over {steps} steps"):
+    with display.progress(f"planning the reverse sweep over {steps} steps"):
         schedule, before = ready_for_the_way_back(plan, chain, before, say=display.warn)
     platform = before.platform
     predicted = write_plan(directory, schedule, process)

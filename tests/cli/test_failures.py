@@ -173,9 +173,9 @@ def test_where_nothing_survives_every_failure_is_a_new_start(tmp_path: Path) -> 
 
 
 REFUSED = {
-    "": "say how often it fails: --mtbf TIME, --node-mtbf TIME, --failures FILE",
-    "--seed 3": "say how often it fails",
-    "--mtbf 1d --node-level nvme": "say how often, by --node-mtbf",
+    "": "the failures of the run are not given; give --mtbf TIME, --node-mtbf TIME, or",
+    "--seed 3": "the failures of the run are not given",
+    "--mtbf 1d --node-level nvme": "give the mean time between such losses by --node-mtbf",
     "--node-mtbf 1d --node-level disk": "no level is named 'disk'",
     "--mtbf 1d --failures trace": "leave out --mtbf",
     "--failures no-such-file": "no-such-file",
@@ -191,7 +191,7 @@ REFUSED = {
     "--mtbf 1d --trajectories 0": "0 is not in the range",
     "--mtbf 1d --trajectories 10000000": "10000000 is not in the range",
     "--mtbf 1d --seed -1": "-1 is not in the range",
-    "--mtbf 1d --planner overlapped": "simulated without overlap; choose another",
+    "--mtbf 1d --planner overlapped": "simulated without it; choose another",
     "--mtbf 1d --planner unheard-of": "unheard-of",
 }
 

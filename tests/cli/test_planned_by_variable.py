@@ -120,7 +120,7 @@ def test_what_has_no_variables_is_refused(place: Path) -> None:
     for line, message in (
         (("plan", *PARTS[:-1], "--overlap", "--by-variable"), "--overlap auto plans with whole"),
         (("simulate", *PARTS, "--planner", "overlapped"), "--planner overlapped plans with whole"),
-        (no_model, "--by-variable is about the arrays of a model: give --model as well"),
+        (no_model, "--by-variable needs the arrays of a model; give --model, too"),
         (("simulate", "whole.sched", "--by-variable"), "whole.sched is planned already; leave out"),
         ((*unsaid, "--by-variable"), "model 'ocean:growth' does not declare which arrays"),
     ):

@@ -84,7 +84,7 @@ def test_a_run_that_is_stopped_on_its_way_forward_stores_where_it_stands(
 ) -> None:
     killed(monkeypatch, at, f"step:20:{int(signal.SIGTERM)}", *LINE, status=75)
     resumed = ckio(*RESUME, at=at).stdout
-    assert "on the way forward" in resumed
+    assert "in the forward sweep" in resumed
     assert "resumed at step 0," not in resumed
     assert known["gradient_digest"] in resumed
 

@@ -107,7 +107,7 @@ def test_a_full_disk_ends_the_journal_and_not_the_run() -> None:
     run(revolve(CHAIN, PLATFORM), PLATFORM, CountingModel(CHAIN), [Ram()], watch=journal)
     journal.close()
     (line,) = told
-    assert line.startswith("/dev/full: the journal ends here, and the run goes on")
+    assert line.startswith("/dev/full: the journal ends here, and the run continues")
     with pytest.warns(UserWarning, match="the journal ends here"):  # where nobody is to be told
         journal = Journal(Path("/dev/full"), {})
     journal(Event(Advance(0, 1), 0.0, 1.0))  # warnings are errors here: a second one would fail
@@ -142,6 +142,6 @@ def test_a_place_that_cannot_be_opened_is_seen_before_the_run(tmp_path: Path) ->
 
 def test_what_json_has_no_words_for_is_refused_and_nothing_written(tmp_path: Path) -> None:
     for value in (float("inf"), float("nan"), b"bytes"):
-        with pytest.raises(BadInput, match="only what JSON has"):
+        with pytest.raises(BadInput, match="only values of JSON"):
             Journal(tmp_path / "journal", {"value": value})
     assert not (tmp_path / "journal").exists()
