@@ -166,7 +166,7 @@ def test_values_are_written_as_the_paper_writes_them() -> None:
 def test_a_list_of_single_operations_is_not_compact() -> None:
     assert not compact.is_compact(golden("listing_3"))
     assert not compact.is_compact("Sequence: [WD_0]  # Revolve(1, 2)")
-    with pytest.raises(BadInput, match="has to be expanded first"):
+    with pytest.raises(BadInput, match="expand a compact list"):
         notation.loads(golden("listing_4"), chain(101))
 
 

@@ -388,7 +388,7 @@ def test_where_no_restart_checkpoint_fits_tapes_may_do() -> None:
     schedule = mixed(small, machine)
     assert completed(schedule, machine) == 2 * 2 + 4
     assert counts(schedule).forward == 4
-    with pytest.raises(NoSchedule, match=r"one checkpoint of 50 bytes, .* store 4 tapes of 2"):
+    with pytest.raises(NoSchedule, match=r"one checkpoint of 50 bytes, .* space for 4 tapes of 2"):
         mixed(replace(chain(5), restart=50), machine)
 
 

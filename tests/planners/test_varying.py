@@ -393,7 +393,7 @@ def test_tapes_move_by_recording_where_that_is_quicker() -> None:
 
 def test_what_no_level_holds_leaves_no_schedule(caplog: pytest.LogCaptureFixture) -> None:
     chain = replace(ragged(5), restart=[4, 1, 1, 1, 1])
-    message = r"hrevolve needs a level that can store x_0 \(4 bytes\); ram offers 3"
+    message = r"hrevolve needs a level with space for x_0 \(4 bytes\); ram offers 3"
     with pytest.raises(NoSchedule, match=message):
         varying(chain, ram(3), tapes=False, planner="hrevolve")
     with caplog.at_level(logging.WARNING, logger="ckio"):

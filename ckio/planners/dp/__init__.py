@@ -121,7 +121,8 @@ def hrevolve(chain: Chain, platform: Platform, /, *, insist: bool = False) -> Sc
 
     The costs of two levels may cross: one is faster to write and slower to read than the other.
     Then the planner solves the recurrence for every order in which a level comes before those that
-    are slower in both (at most 24 orders), and returns the best schedule. The log names its order.
+    are slower in both (at most 24 orders), and returns the best schedule. The log names its order
+    of the levels.
 
     In chains of more than 2001 steps, costs are rounded unless they are multiples of a unit of at
     least `advance` / 10,000. `Schedule.note` then gives the unit, and by how much the makespan can

@@ -179,8 +179,8 @@ def spaces(
     if tapes < missing and not any(level.slots(chain.restart, 1) for level in levels):
         raise no_schedule(
             levels,
-            f"mixed needs a level that can store one checkpoint of {chain.restart} bytes, or levels"
-            f" that can store {missing} tapes of {chain.tape} bytes",
+            f"mixed needs a level with space for one checkpoint of {chain.restart} bytes, or levels"
+            f" with space for {missing} tapes of {chain.tape} bytes",
         )
     usable = [
         level for level in levels if level.slots(chain.restart, 1) or level.slots(chain.tape, 1)

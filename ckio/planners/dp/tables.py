@@ -6,8 +6,8 @@ a row for each combination. The last row means that a checkpoint does not fit; a
 infinite. The time is O(K n^2) for each row.
 
 The rows of one level depend only on rows with less free space. Therefore they are solved in blocks.
-If as many consecutive rows are equal as a checkpoint can skip, all further rows are equal to them,
-and are left out: more free space is then of no use.
+A checkpoint skips at most `reach` rows. If `reach` consecutive rows are equal, all further rows are
+equal to them, too, and are left out: more free space is then of no use.
 
 For example, one level of two slots that cost nothing, steps of 1 s, and memory for one tape:
 

@@ -256,7 +256,7 @@ class Walk:
         return _StepsLeft(at + j, length - j, stage, self._after_restart[stage][place][free], None)
 
     def _move(self, begin: int, end: int) -> None:
-        """Go forward; a Record has at most as many steps as the working memory has space for."""
+        """Go forward; a Record has at most the steps whose tapes fit into the working memory."""
         if not self.recording:
             self._draft.advance(begin, end)
             return

@@ -45,7 +45,7 @@ from ckio.schedule import Schedule
 
 
 class Follower:
-    """The decisions of `Online.at` and `Online.until` for one run, with a memory of what is stored.
+    """The decisions of `Online.at` and `Online.until` for one run; it remembers the stored keys.
 
     The run must perform all actions that this object returns before the next call, and must not
     change the stored checkpoints in another way. `stored` are the keys on each level at the start,

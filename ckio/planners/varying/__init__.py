@@ -308,7 +308,7 @@ def _overflows(schedule: Schedule, platform: Platform, level: Level) -> bool:
 
 def _need(chain: Chain, tapes: bool) -> str:
     first = chain.nbytes(Key(Kind.RESTART, 0))
-    return f"a level that can store x_0 ({first} bytes)" + ", or every step's tape" * tapes
+    return f"a level with space for x_0 ({first} bytes)" + ", or every step's tape" * tapes
 
 
 def _with_note(plan: _Plan, platform: Platform, slots: int, tapes: bool) -> Schedule:
