@@ -164,8 +164,7 @@ def _levels_of(actions: Actions, places: _Ints, slots: _Ints) -> _Ints:
 def disk_revolve(
     chain: Chain, platform: Platform, /, *, near: str | None = None, far: str | None = None
 ) -> Schedule:
-    r"""Return the schedule of least makespan if the near level costs nothing and the far is
-    unlimited.
+    r"""Return the fastest schedule for near accesses without cost and an unlimited far level.
 
     This is Disk-Revolve of Aupy, Herrmann, Hovland & Robert (2016), as described by Herrmann &
     Pallez (2020), sections 2.4.2 and 4.3.1. The recurrence for H(n) is in this module, before this
@@ -199,8 +198,7 @@ def disk_revolve(
 def revolve_1d(
     chain: Chain, platform: Platform, /, *, near: str | None = None, far: str | None = None
 ) -> Schedule:
-    r"""Return the schedule of least makespan with x_0 alone on the far level, if near slots cost
-    nothing.
+    r"""Return the fastest schedule with x_0 alone on the far level.
 
     This is 1D-Revolve of Aupy, Herrmann, Hovland & Robert (2016), as described by Herrmann & Pallez
     (2020), section 4.3. Their procedure begins after x_0 was written. Here x_0 is written only if
@@ -235,19 +233,19 @@ def periodic_disk_revolve(
     near: str | None = None,
     far: str | None = None,
 ) -> Schedule:
-    r"""Return the schedule with every `period`-th state on the far level; 1D-Revolve reverses each
-    period.
+    r"""Return the schedule with every `period`-th state on the far level, read several times.
 
     This is Per-Disk-Revolve of Aupy & Herrmann (2017), as described by Herrmann & Pallez (2020),
-    sections 2.4.2 and 4.3.2. Without `period`, the period is m_X of `spacing.period_reread`, in
+    sections 2.4.2 and 4.3.2. Each period is reversed by 1D-Revolve, which reads its first state as
+    often as this makes the schedule faster. Without `period`, the period is m_X of `spacing.period_reread`, in
     closed form (Conjecture 1). With `certify`, m_X is found by a search instead.
 
     The assumptions, the other arguments and the errors are those of `disk_revolve`. In addition,
     raises BadInput if the period is not from 1 to the number of steps.
 
     For example, for two near slots, 1 s to advance a step, and 2 s to write or read a far
-    checkpoint, m_X = 6. Two periods of six steps need w + 6 + A_0(6) + r + A_0(6) = 2 + 6 + 8 + 2 +
-    8 = 26 s:
+    checkpoint, m_X = 6. Two periods of six steps need w + 6 + A_0(6) + r + D(6) s, which is
+    2 + 6 + 8 + 2 + 8 = 26 s:
 
     >>> from ckio.schedule import makespan
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
@@ -269,8 +267,7 @@ def per_rev_revolve(
     near: str | None = None,
     far: str | None = None,
 ) -> Schedule:
-    r"""Return the schedule with every `period`-th state on the far level, read once; Revolve in
-    periods.
+    r"""Return the schedule with every `period`-th state on the far level, read once.
 
     This is Per-Rev-Revolve of Herrmann & Pallez (2020), section 3.2 and Algorithm 3, after Pringle
     et al. (2016). Each period is reversed by Revolve in the near slots. Without `period`, the
