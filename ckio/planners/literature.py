@@ -237,8 +237,9 @@ def periodic_disk_revolve(
 
     This is Per-Disk-Revolve of Aupy & Herrmann (2017), as described by Herrmann & Pallez (2020),
     sections 2.4.2 and 4.3.2. Each period is reversed by 1D-Revolve, which reads its first state as
-    often as this makes the schedule faster. Without `period`, the period is m_X of `spacing.period_reread`, in
-    closed form (Conjecture 1). With `certify`, m_X is found by a search instead.
+    often as this makes the schedule faster. Without `period`, the period is m_X of
+    `spacing.period_reread`, in closed form (Conjecture 1). With `certify`, m_X is found by a search
+    instead.
 
     The assumptions, the other arguments and the errors are those of `disk_revolve`. In addition,
     raises BadInput if the period is not from 1 to the number of steps.

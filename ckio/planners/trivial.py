@@ -7,10 +7,10 @@ high-level algorithmic differentiation". In Table 3 the length of the chain is n
 so that the last block is advanced over before it is recorded. Here the length is known from the
 start, so that the last block is recorded immediately.
 
-Let n steps be cut into blocks of p steps, q of them before the last one, so that q = floor((n - 1)
-/ p). Let h be the number of tapes in the working memory, u_f the seconds to advance one step, and
-(w + r) the seconds to write, read and discard a checkpoint. In addition to the time to record and
-reverse each step once, which every schedule needs, these schedules need
+Let n steps be cut into blocks of p steps, with q = floor((n - 1) / p) blocks before the last one.
+Let h be the number of tapes in the working memory, u_f the seconds to advance one step, and (w + r)
+the seconds to write, read and discard a checkpoint. In addition to the time to record and reverse
+each step once, which every schedule needs, these schedules need
 
     seconds = q p u_f + q (w + r)(restart) + (q max(0, p - h) + max(0, n - q p - h)) (w + r)(tape)
 
