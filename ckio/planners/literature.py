@@ -1,5 +1,4 @@
-r"""Planners from the literature, which consider only some of the costs: for comparison, and as
-bounds.
+r"""Planners from the literature that ignore some costs: for comparison, and as bounds.
 
     multistage              Revolve in the slots of several levels (Stumm & Walther 2009)
     disk-revolve            the least makespan, if near slots cost nothing and the far level is
@@ -76,8 +75,7 @@ _Ints = NDArray[np.int64]
 
 
 def multistage(chain: Chain, platform: Platform, /) -> Schedule:
-    r"""Return Revolve in the slots of all levels together, with the most used slots on the nearest
-    level.
+    r"""Return Revolve in the slots of all levels, with the most used slots on the nearest level.
 
     The schedule has the fewest forward steps that the slots allow. Sources: Stumm & Walther (2009);
     for two levels, Maddison (2023).
@@ -365,9 +363,7 @@ def by_1d_revolve(place: NearAndFar, /) -> Segments:
 
 
 def _first_alone(steps: int, place: NearAndFar) -> Periods:
-    """Return the periods of 1D-Revolve: all steps except its first segment, reversed last, are one
-    period.
-    """
+    """Return the periods of 1D-Revolve: one, with all steps except those of its first segment."""
     once = float(read_once(np.array([steps]), place.slots)[0] * place.advance)
     seconds, _ = reread(np.array([steps]), place.slots, advance=place.advance, read=place.far.read)
     if once <= place.far.write + seconds[0]:
@@ -453,8 +449,7 @@ def two_level(
     near: str | None = None,
     far: str | None = None,
 ) -> Schedule:
-    r"""Return the schedule with a far checkpoint every `period` steps, and Revolve within each
-    block.
+    r"""Return the schedule with a far checkpoint every `period` steps, and Revolve in each block.
 
     This is the scheme of Pringle et al. (2016) and Maddison (2023). In the forward sweep, the first
     state of each block is written to the far level. In the reverse sweep, this state is read once
@@ -521,9 +516,7 @@ def _best_blocks(steps: int, place: NearAndFar, *, again: bool) -> int:
 
 
 def _by_reads(place: NearAndFar) -> Segments:
-    """Return the function that cuts a block so that it needs the fewest advances, with any number
-    of reads.
-    """
+    """Return the function that cuts a block so that it needs the fewest advances."""
 
     def cut(steps: int) -> list[int]:
         _, rereads = _most_often(np.array([steps]), place.slots)
@@ -533,9 +526,7 @@ def _by_reads(place: NearAndFar) -> Segments:
 
 
 def _most_often(lengths: _Ints, slots: int) -> tuple[NDArray[np.float64], _Ints]:
-    """Return, for blocks of these lengths, the advances if reads cost nothing, and the additional
-    reads.
-    """
+    """Return, for blocks of these lengths, the advances and more reads, if reads cost nothing."""
     return reread(lengths, slots, advance=1, read=0)
 
 
@@ -616,9 +607,7 @@ class _Dynamic:
         self.dispensable: list[int] = []
 
     def at(self, step: int) -> None:
-        """Store x_step, which has just been reached. If the level is full, discard a checkpoint
-        first.
-        """
+        """Store x_step, which has just been reached; if the level is full, discard first."""
         if not self.heights:
             self.put(step, inf)
         elif len(self.heights) < self.slots:
