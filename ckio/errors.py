@@ -49,9 +49,7 @@ class NoSchedule(BadInput):
 
 
 class IllegalAction(CkioError):
-    """A schedule breaks a rule of the Machine. The message names the action, the rule, and the
-    stored checkpoints.
-    """
+    """A schedule breaks a rule of the Machine; the message has the action and the stored keys."""
 
 
 class RunFailed(CkioError):

@@ -251,8 +251,7 @@ class ChainFlows:
         return np.maximum.accumulate(np.concatenate(([0], ends)))
 
     def live(self, variable: str, /, *, seed: bool) -> Bools:
-        """Return whether the variable is live in x_0, ..., x_n; `seed` says whether it is read from
-        x_n.
+        """Return whether the variable is live in x_0, ..., x_n; with `seed`, it is read from x_n.
 
         Forward and recording steps read x_i. An adjoint step i reads x_{i+1}. If neither the
         forward nor the recording step overwrites the whole variable, it keeps its value. In the
@@ -335,9 +334,7 @@ class Variables:
         return tuple(self.over(len(self.steps)).different)
 
     def over(self, length: int, /) -> ChainFlows:
-        """Return the flows for a chain of this length; raise BadInput if the number of steps
-        differs.
-        """
+        """Return the flows for a chain of this length; raise BadInput if there are not as many."""
         known = self._known
         if length not in known:
             known[length] = ChainFlows(self.steps, length)
@@ -359,8 +356,7 @@ class Variables:
         return (Kind.RESTART, Kind.TAPE) if self.taped else (Kind.RESTART,)
 
     def parts(self, key: Key, length: int, /) -> tuple[Key, ...]:
-        """Return the keys of the variables of a checkpoint, in their versions, for a chain of this
-        length.
+        """Return the keys of the variables of a checkpoint, for a chain of this length.
 
         Restart data x_i has the variables that are live in x_i; all others may have any value. A
         tape t_i has the variables that the tape of step i contains. A checkpoint that is stored
@@ -391,9 +387,7 @@ class Variables:
         return tuple(np.flatnonzero(there).tolist())
 
     def columns(self, kind: Kind, length: int, /) -> Iterator[tuple[str, Ints, Bools]]:
-        """Yield, for each stored variable, its name, its version in each step, and whether it is
-        needed.
-        """
+        """Yield, for each stored variable, its name, and its version and its need in each step."""
         over = self.over(length)
         for name in sorted(self.stored if kind is Kind.RESTART else self.taped):
             if kind is Kind.RESTART:

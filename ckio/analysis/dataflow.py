@@ -96,9 +96,7 @@ class Events:
 
     @staticmethod
     def together(some: Sequence["Events"], /) -> "Events":
-        """Return all events in the order of their actions, and in the given order within one
-        action.
-        """
+        """Return all events in the order of their actions; one action keeps the given order."""
         columns = ([getattr(events, column.name) for events in some] for column in fields(Events))
         both = Events(*map(np.concatenate, columns))
         return both.take(np.argsort(both.place, kind="stable"))
@@ -208,8 +206,7 @@ class CheckpointTimes:
         )
 
     def until(self, version: Ints, /) -> Ints:
-        """Return, for each checkpoint, the time until which its level has a checkpoint with this
-        version.
+        """Return, for each checkpoint, until when its level has a checkpoint with this version.
 
         If checkpoints with one version on one level overlap in time, their times are combined.
         During this time the version fits on the level. `version` has the versions in x_0, ..., x_n.
@@ -317,9 +314,7 @@ class _ScheduledVariable:
         return places, need
 
     def _chances(self, contents: Ints) -> tuple[Chances, Chances]:
-        """Return all possible writes: versions that are stored from the start, and Writes of the
-        schedule.
-        """
+        """Return all chances to write: stored from the start, and at Writes of the schedule."""
         times, until = self._times, self._times.until(self._version)
         start = Chances(self._version[times.step], times.written, times.level, until)
         # There is no slot for it next to a tape, or next to an older version in x_step.
@@ -332,9 +327,7 @@ class _ScheduledVariable:
         return start.take(~written), Chances(contents, self._writes, level, end)
 
     def _kept(self, array: Array, events: Events) -> Events:
-        """Return an event that keeps the variable until the first Write of a state with this
-        version.
-        """
+        """Return an event that keeps the variable until the first Write of this version."""
         saves = self._saves[self._saved == array.version][:1]
         if len(saves) and saves[0] < array.reads[0] and saves[0] not in events.place:
             return Events.needs(saves, array.version)

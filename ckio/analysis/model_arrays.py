@@ -237,8 +237,7 @@ def analyze(
 
 
 def declared_by(what: str, model: Any, steps: int | None, /) -> Variables | None:
-    """Return the declaration of a model for this number of steps, or for all declared steps if
-    None.
+    """Return the declaration of a model for this number of steps, or for all if it is None.
 
     Returns None if the model declares nothing. Raises BadInput if it declares fewer steps, or if it
     neither is an `ArrayModel` nor has an attribute `variables`.

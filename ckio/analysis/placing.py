@@ -179,9 +179,7 @@ class Copies:
         )
 
     def accesses(self, name: str, kind: Kind, /) -> PlacedActions:
-        """Return the actions of these copies: each is written, read, and discarded after its last
-        read.
-        """
+        """Return the actions of these copies: Writes, Reads, and a Discard after the last Read."""
         write, many = np.flatnonzero(self.place != BEFORE), len(self.version)
         last = np.full(many, BEFORE)
         np.maximum.at(last, self.of, self.read)
@@ -288,9 +286,7 @@ class Within:
         return self.nbytes[variable]
 
     def copies(self, name: str, array: Array, /) -> list[tuple[Chance, tuple[int, ...]]]:
-        """Return the copies of an array, by S; an empty list if a read has no slot with the
-        version.
-        """
+        """Return the copies of an array, by S, or an empty list if a read has no slot."""
         plans: dict[frozenset[_Slot], _ServedReads | None] = {frozenset(): None}
         for read in array.reads:
             best: dict[frozenset[_Slot], _ServedReads] = {}

@@ -142,9 +142,7 @@ def _values(array: Array) -> NDArray[np.uint8]:
 
 
 class WatchedArrays(Arrays):
-    """Arrays that are not copied, and that call `asked` with the name of an array before they
-    return it.
-    """
+    """Arrays without a copy, which call `asked` with the name of an array before returning it."""
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]], asked: Callable[[str], object]) -> None:
         super().__init__(arrays)

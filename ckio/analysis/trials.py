@@ -82,18 +82,14 @@ class GuardedVersions:
             raise RunFailed(f"step {step} {wrong}")
 
     def move(self, step: int, *, recorded: bool) -> None:
-        """Update the versions for a forward step. Raise RunFailed if an array that it needs is
-        wrong.
-        """
+        """Update the versions for a forward step; raise RunFailed if an array for it is wrong."""
         versions = self._to(step + 1)
         move = versions.record if recorded else versions.advance
         if wrong := move(step, step + 1):
             raise RunFailed(f"step {step} {wrong}")
 
     def after(self, step: int, lost: Names, *, recorded: bool) -> Names:
-        """Return the arrays that are right after a step, if the arrays in `lost` are wrong before
-        it.
-        """
+        """Return the arrays that are right after a step if those in `lost` are wrong before."""
         before, taped = dict(self._versions.held), dict(self._versions.taped)
         self._versions.held.update(dict.fromkeys(lost))
         try:

@@ -27,8 +27,7 @@ from ckio.schedule import Schedule
 
 
 def revolve(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Schedule:
-    """Return the schedule with the fewest forward steps on one level, after Griewank & Walther
-    (2000).
+    """Return the schedule with the fewest forward steps on one level (Griewank & Walther 2000).
 
     Of all schedules with the fewest forward steps, this one also has the fewest writes. It uses one
     level: the nearest that can store a checkpoint, or the level called `on`.

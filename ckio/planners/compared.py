@@ -60,9 +60,7 @@ class Planned:
 
     @property
     def gap(self) -> float | None:
-        """The relative gap to the lower bound, makespan / bound - 1. None if one of them is not
-        known.
-        """
+        """The relative gap to the lower bound, makespan / bound - 1, or None if it is not known."""
         if self.makespan is None or not self.bound:
             return None
         return self.makespan / self.bound - 1

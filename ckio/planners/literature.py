@@ -1,5 +1,4 @@
-r"""Planners from the literature, which consider only some of the costs: for comparison, and as
-bounds.
+r"""Planners from the literature that ignore some costs: for comparison, and as bounds.
 
     multistage              Revolve in the slots of several levels (Stumm & Walther 2009)
     disk-revolve            the least makespan, if near slots cost nothing and the far level is
@@ -76,8 +75,7 @@ _Ints = NDArray[np.int64]
 
 
 def multistage(chain: Chain, platform: Platform, /) -> Schedule:
-    r"""Return Revolve in the slots of all levels together, with the most used slots on the nearest
-    level.
+    r"""Return Revolve in the slots of all levels, with the most used slots on the nearest level.
 
     The schedule has the fewest forward steps that the slots allow. Sources: Stumm & Walther (2009);
     for two levels, Maddison (2023).
@@ -164,8 +162,7 @@ def _levels_of(actions: Actions, places: _Ints, slots: _Ints) -> _Ints:
 def disk_revolve(
     chain: Chain, platform: Platform, /, *, near: str | None = None, far: str | None = None
 ) -> Schedule:
-    r"""Return the schedule of least makespan if the near level costs nothing and the far is
-    unlimited.
+    r"""Return the fastest schedule for near accesses without cost and an unlimited far level.
 
     This is Disk-Revolve of Aupy, Herrmann, Hovland & Robert (2016), as described by Herrmann &
     Pallez (2020), sections 2.4.2 and 4.3.1. The recurrence for H(n) is in this module, before this
@@ -199,8 +196,7 @@ def disk_revolve(
 def revolve_1d(
     chain: Chain, platform: Platform, /, *, near: str | None = None, far: str | None = None
 ) -> Schedule:
-    r"""Return the schedule of least makespan with x_0 alone on the far level, if near slots cost
-    nothing.
+    r"""Return the fastest schedule with x_0 alone on the far level.
 
     This is 1D-Revolve of Aupy, Herrmann, Hovland & Robert (2016), as described by Herrmann & Pallez
     (2020), section 4.3. Their procedure begins after x_0 was written. Here x_0 is written only if
@@ -235,19 +231,20 @@ def periodic_disk_revolve(
     near: str | None = None,
     far: str | None = None,
 ) -> Schedule:
-    r"""Return the schedule with every `period`-th state on the far level; 1D-Revolve reverses each
-    period.
+    r"""Return the schedule with every `period`-th state on the far level, read several times.
 
     This is Per-Disk-Revolve of Aupy & Herrmann (2017), as described by Herrmann & Pallez (2020),
-    sections 2.4.2 and 4.3.2. Without `period`, the period is m_X of `spacing.period_reread`, in
-    closed form (Conjecture 1). With `certify`, m_X is found by a search instead.
+    sections 2.4.2 and 4.3.2. Each period is reversed by 1D-Revolve, which reads its first state as
+    often as this makes the schedule faster. Without `period`, the period is m_X of
+    `spacing.period_reread`, in closed form (Conjecture 1). With `certify`, m_X is found by a search
+    instead.
 
     The assumptions, the other arguments and the errors are those of `disk_revolve`. In addition,
     raises BadInput if the period is not from 1 to the number of steps.
 
     For example, for two near slots, 1 s to advance a step, and 2 s to write or read a far
-    checkpoint, m_X = 6. Two periods of six steps need w + 6 + A_0(6) + r + A_0(6) = 2 + 6 + 8 + 2 +
-    8 = 26 s:
+    checkpoint, m_X = 6. Two periods of six steps need w + 6 + A_0(6) + r + D(6) s, which is
+    2 + 6 + 8 + 2 + 8 = 26 s:
 
     >>> from ckio.schedule import makespan
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
@@ -269,8 +266,7 @@ def per_rev_revolve(
     near: str | None = None,
     far: str | None = None,
 ) -> Schedule:
-    r"""Return the schedule with every `period`-th state on the far level, read once; Revolve in
-    periods.
+    r"""Return the schedule with every `period`-th state on the far level, read once.
 
     This is Per-Rev-Revolve of Herrmann & Pallez (2020), section 3.2 and Algorithm 3, after Pringle
     et al. (2016). Each period is reversed by Revolve in the near slots. Without `period`, the
@@ -367,9 +363,7 @@ def by_1d_revolve(place: NearAndFar, /) -> Segments:
 
 
 def _first_alone(steps: int, place: NearAndFar) -> Periods:
-    """Return the periods of 1D-Revolve: all steps except its first segment, reversed last, are one
-    period.
-    """
+    """Return the periods of 1D-Revolve: one, with all steps except those of its first segment."""
     once = float(read_once(np.array([steps]), place.slots)[0] * place.advance)
     seconds, _ = reread(np.array([steps]), place.slots, advance=place.advance, read=place.far.read)
     if once <= place.far.write + seconds[0]:
@@ -455,8 +449,7 @@ def two_level(
     near: str | None = None,
     far: str | None = None,
 ) -> Schedule:
-    r"""Return the schedule with a far checkpoint every `period` steps, and Revolve within each
-    block.
+    r"""Return the schedule with a far checkpoint every `period` steps, and Revolve in each block.
 
     This is the scheme of Pringle et al. (2016) and Maddison (2023). In the forward sweep, the first
     state of each block is written to the far level. In the reverse sweep, this state is read once
@@ -523,9 +516,7 @@ def _best_blocks(steps: int, place: NearAndFar, *, again: bool) -> int:
 
 
 def _by_reads(place: NearAndFar) -> Segments:
-    """Return the function that cuts a block so that it needs the fewest advances, with any number
-    of reads.
-    """
+    """Return the function that cuts a block so that it needs the fewest advances."""
 
     def cut(steps: int) -> list[int]:
         _, rereads = _most_often(np.array([steps]), place.slots)
@@ -535,9 +526,7 @@ def _by_reads(place: NearAndFar) -> Segments:
 
 
 def _most_often(lengths: _Ints, slots: int) -> tuple[NDArray[np.float64], _Ints]:
-    """Return, for blocks of these lengths, the advances if reads cost nothing, and the additional
-    reads.
-    """
+    """Return, for blocks of these lengths, the advances and more reads, if reads cost nothing."""
     return reread(lengths, slots, advance=1, read=0)
 
 
@@ -618,9 +607,7 @@ class _Dynamic:
         self.dispensable: list[int] = []
 
     def at(self, step: int) -> None:
-        """Store x_step, which has just been reached. If the level is full, discard a checkpoint
-        first.
-        """
+        """Store x_step, which has just been reached; if the level is full, discard first."""
         if not self.heights:
             self.put(step, inf)
         elif len(self.heights) < self.slots:

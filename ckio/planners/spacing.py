@@ -217,9 +217,7 @@ def searched_period(
 
 
 def _least(holds: Callable[[int], bool]) -> int:
-    """Return the smallest whole number >= 0 for which `holds` is true, if it is true for all
-    larger.
-    """
+    """Return the smallest whole number >= 0 for which `holds`; it must hold for all larger ones."""
     low, high = -1, 1
     while not holds(high):
         low, high = high, 2 * high

@@ -7,10 +7,10 @@ high-level algorithmic differentiation". In Table 3 the length of the chain is n
 so that the last block is advanced over before it is recorded. Here the length is known from the
 start, so that the last block is recorded immediately.
 
-Let n steps be cut into blocks of p steps, q of them before the last one, so that q = floor((n - 1)
-/ p). Let h be the number of tapes in the working memory, u_f the seconds to advance one step, and
-(w + r) the seconds to write, read and discard a checkpoint. In addition to the time to record and
-reverse each step once, which every schedule needs, these schedules need
+Let n steps be cut into blocks of p steps, with q = floor((n - 1) / p) blocks before the last one.
+Let h be the number of tapes in the working memory, u_f the seconds to advance one step, and (w + r)
+the seconds to write, read and discard a checkpoint. In addition to the time to record and reverse
+each step once, which every schedule needs, these schedules need
 
     seconds = q p u_f + q (w + r)(restart) + (q max(0, p - h) + max(0, n - q p - h)) (w + r)(tape)
 
@@ -191,8 +191,7 @@ def _cheapest(
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """A chain in blocks of `period` steps, for many periods together; the last block may be
-    shorter.
+    """A chain in blocks of `period` steps (the last may be shorter), for many periods together.
 
     The first state of each block is stored, except that of the last block, which is recorded as
     soon as the first forward sweep reaches it. The last `held` tapes of a block stay in the
@@ -223,8 +222,8 @@ class _Blocks:
         return spilled
 
     def peak(self, restart: int, tape: int) -> _Ints:
-        """Return the most bytes on a level at one time; `restart` and `tape` are bytes of a
-        checkpoint.
+        """Return the most bytes on a level at one time, from the bytes of one checkpoint of each
+        kind.
 
         The maximum is reached while the last block is reversed, or while the block before it is
         reversed, whose first state is no longer stored.
@@ -277,9 +276,7 @@ def _stored(level: Level, sizes: _Ints) -> int:
 
 
 def _held_at_the_end(chain: Chain, platform: Platform) -> int:
-    """Return how many steps at the end of the chain have tapes that fit in the working memory
-    together.
-    """
+    """Return how many tapes at the end of the chain fit in the working memory together."""
     if platform.working_memory is None:
         return chain.length
     together = chain.each("tape")[::-1].cumsum()

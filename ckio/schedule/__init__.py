@@ -343,8 +343,7 @@ def reservations(schedule: Schedule, /) -> tuple[dict[int, int], ...]:
 
 
 def preparations(schedule: Schedule, /) -> tuple[dict[Key, int], ...]:
-    """Return, for each level, one key of each kind or variable, and their largest number at one
-    time.
+    """Return, for each level, one key of each kind or variable, and the most of these at one time.
 
     Only keys that are written to the level count. The result is empty for a chain whose steps
     differ, because there one key does not have the size of all keys of its kind.
@@ -371,9 +370,7 @@ def _kinds_written(schedule: Schedule, number: int) -> Iterator[tuple[Key, int]]
 
 @dataclass(frozen=True)
 class _LevelAccesses:
-    """The accesses of one level in order, their bytes, and the bytes of the checkpoints at the
-    start.
-    """
+    """The accesses of one level in order, their bytes, and the bytes stored at the start."""
 
     op: NDArray[np.uint8]
     nbytes: NDArray[np.int64]

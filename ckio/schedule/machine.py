@@ -178,18 +178,14 @@ class Versions:
             self.held[key.name], self.stands = key.step, None
 
     def tapes(self, step: int, /) -> bool:
-        """Return whether all variables of the tape of a step were read, in the versions of that
-        step.
-        """
+        """Return whether all variables of the tape of a step were read, in the right versions."""
         if not self._variables.taped:
             return False
         needed = self._variables.taped & self._steps[step].record.use
         return all(self.taped.get(name) == self.of(name, step) for name in needed)
 
     def lacks(self, key: Key, tape: tuple[int, int] | None, /) -> str | None:
-        """Return why a variable cannot be written now, or None; `tape` is the span of the recorded
-        tape.
-        """
+        """Return why a variable cannot be written now, or None; `tape` is the span of the tape."""
         name, at = key.name, key.step
         if name not in self.held:
             known = ", ".join(self.held) or "none"
@@ -215,9 +211,7 @@ class Versions:
         after: Callable[[Step, Names], Names],
         seed: Names,
     ) -> Wrong | None:
-        """Run one flow of each step forward; `after` returns the variables that are right after a
-        step.
-        """
+        """Run one flow of each step forward; `after` returns the right variables after a step."""
         right = frozenset(name for name, has in self.held.items() if has == self.of(name, begin))
         out = NOTHING
 
@@ -256,9 +250,7 @@ class Versions:
 
     @cached_property
     def _columns(self) -> tuple[tuple[str, ...], Ints, Bools]:
-        """Return the stored variables: their names, their version in each x_i, and whether it is
-        live.
-        """
+        """Return the stored variables: their names, and version and liveness in each x_i."""
         names = tuple(sorted(self._variables.stored))
         size = len(names), self._steps.length + 1
         live = [self._steps.live(name, seed=name in self._variables.seed) for name in names]
@@ -274,8 +266,9 @@ _NAMED = 6
 
 
 class Machine:
-    """The state of a schedule. `apply` performs an action, or raises IllegalAction and changes
-    nothing.
+    """The state of a schedule. `apply` performs one action, or raises IllegalAction.
+
+    If `apply` raises an error, the machine does not change.
 
     Attributes
     ----------
@@ -338,9 +331,7 @@ class Machine:
                 )
 
     def apply(self, action: Action, /) -> None:
-        """Apply one action. Raises IllegalAction, which names the action, the rule, and the stored
-        keys.
-        """
+        """Apply one action, or raise IllegalAction with the action, the rule and the keys."""
         match action:
             case Advance(begin, end):
                 self._check_forward(action, begin, end)
@@ -477,9 +468,7 @@ class Machine:
                 self.turned = self.turned or key.step == self.chain.length
 
     def _by_variable(self, key: Key) -> bool:
-        """Return whether a key is of one variable. If the chain has variables, all restart data
-        must be.
-        """
+        """Return whether a key must be of one variable, or is one."""
         return self.versions is not None and (key.kind is Kind.RESTART or key.name != "")
 
     def _check_version(self, key: Key, level: int) -> None:

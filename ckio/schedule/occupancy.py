@@ -72,8 +72,8 @@ class Lifetimes:
         )
 
     def seconds(self, timeline: Timeline, /) -> tuple[Floats, Floats]:
-        """Return when each period begins (its Write starts) and ends (its Discard stops), in
-        seconds.
+        """Return the seconds when each period begins (its Write starts) and ends (its Discard
+        stops).
 
         `timeline` has the times of the actions of these periods.
         """
@@ -171,8 +171,7 @@ def _part(timeline: Timeline, chosen: Bools) -> Timeline:
 
 
 def occupancies(timeline: Timeline, chain: Chain, platform: Platform, /) -> tuple[Occupancy, ...]:
-    """Return the occupancy of every level of the platform, counting the checkpoints that are
-    stored.
+    """Return the occupancy of every level of the platform, from the checkpoints on it.
 
     With overlap, a checkpoint is stored on a far level from the start of its transfer. A checkpoint
     whose write was cancelled is never stored.
@@ -302,9 +301,7 @@ def _written(
 
 
 def _uses(reads: _StagedAccesses, brought: _StagedAccesses) -> Ints:
-    """Return the read for which each transfer was made, one after the other; -1 if it was not
-    reached.
-    """
+    """Return the read that each transfer serves, in order; -1 if the read was not reached."""
     order = np.lexsort((reads.row, reads.place))
     transfers = np.lexsort((brought.start, brought.place))
     places, wanted = reads.place[order], brought.place[transfers]

@@ -40,8 +40,7 @@ _ROUNDS, _AGAIN = 9, 9
 
 @dataclass(frozen=True)
 class Register:
-    """The contents of a register: `start` at first, then `values` of the last row that `gives` a
-    value.
+    """The contents of a register: first `start`, then `values` of the last row that `gives` one.
 
     >>> register = Register(0, np.array([False, True, False]), np.array([9, 4, 9]))
     >>> register.history(), register.before(), register.last()
@@ -81,8 +80,7 @@ def last(happens: Bools, /) -> Ints:
 
 @dataclass(frozen=True)
 class StepRows:
-    """The rows of a schedule: a Record or a Reverse has one row for each step, other actions have
-    one.
+    """The rows of a schedule: one for each step of a Record or Reverse, one for any other action.
 
     `action` is the number of the action of each row, and [begin, end) are the steps of the row.
     `advance`, `record` and `reverse` are the rows of these actions. Spans beyond the end of the
@@ -118,7 +116,7 @@ class StepRows:
         return bool(count.sum(dtype=float) <= _AGAIN * (len(count) + length))
 
     def flow(self, steps: ChainFlows, name: str, full: Bools, /) -> "VariableFlow":
-        """Return the flow of a variable through steps, of which the recorded steps in `full` are
+        """Return the flow of a variable through the steps; `full` has the recorded steps that are
         full.
 
         A recorded step is full if all data that its forward step uses are right.
@@ -209,7 +207,7 @@ class VariableColumns:
         return self._columns[name]
 
     def wrong(self, seed_at: int | None) -> Bools:
-        """Return the actions that need a version that is not there.
+        """Return the actions that need a version that the register does not contain.
 
         `seed_at` is the action at which the seed is read from x_n, if there is one.
         """
@@ -244,9 +242,7 @@ class VariableColumns:
         return complete
 
     def lacks(self, begin: Ints, end: Ints, /) -> Bools:
-        """Return the Writes of a tape variable without this tape; [begin, end) is the recorded
-        span.
-        """
+        """Return the Writes of a tape variable without this tape; the tape is [begin, end)."""
         actions = self.actions
         lacks: Bools = (actions.op == WRITE) & (actions.kind == _TAPE) & (actions.name > 0)
         for code, name in enumerate(actions.names):
@@ -330,9 +326,7 @@ class VariableColumns:
         return VariableColumn(need, register, register.before())
 
     def _accesses(self, name: str, rows: StepRows) -> Iterator[tuple[int, Ints]]:
-        """Yield WRITE and the rows of the Writes of the restart data of a variable, then READ and
-        its rows.
-        """
+        """Yield WRITE, then READ, with the rows of these accesses to a variable's restart data."""
         actions = self.actions
         if name not in actions.names:
             return
@@ -436,8 +430,7 @@ class _Replay:
         return Register(0, self.forward | read, np.where(self.forward, self.end, self.begin))
 
     def _tape_span(self) -> tuple[Ints, Ints]:
-        """Return the tape [begin, end) before each action and at the end; an empty span means no
-        tape.
+        """Return the tape [begin, end) before each action and at the end; it may be empty.
 
         After a Reverse that uses the variables of its tape, but not the tape register, there is no
         tape.

@@ -173,8 +173,8 @@ class TransferRecorder:
         self._recorder.add(start, stop, nbytes)
 
     def timeline(self, actions: Actions, /) -> Timeline | None:
-        """Return the timeline of the transfers so far, whose rows refer to `actions`; None if there
-        are none.
+        """Return the timeline of the transfers so far, with their `actions`; None without
+        transfers.
         """
         if not self._rows:
             return None

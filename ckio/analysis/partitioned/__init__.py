@@ -313,8 +313,7 @@ def _declared(assignment: Assignment, *, needed: bool) -> float:
 def _measured(
     program: StraightLine, assignments: Sequence[Assignment], values: Values, clock: Clock
 ) -> list[float]:
-    """Return the seconds of each assignment as a part of one compiled function, as it is used
-    later.
+    """Return the seconds of each assignment as a part of one compiled function.
 
     An assignment alone takes longer. It needs its own call, and it is not fused with its
     neighbours. Therefore the time of a call that does almost nothing is subtracted. In addition,

@@ -123,7 +123,7 @@ class Equations:
         return [operand(atom) for atom in jaxpr.outvars]
 
     def _constant(self, array: Any) -> str:
-        """Return the name of an array in the closure. The array is stored, so that its id remains
+        """Return the name of an array in the closure, and store the array, so that its id stays
         unique.
         """
         name = self._named.get(id(array))
@@ -133,9 +133,7 @@ class Equations:
         return name
 
     def _is_constant(self, assignment: Assignment) -> bool:
-        """Return whether it can be computed once for all steps, and is no larger than its
-        arguments.
-        """
+        """Return whether it can be computed once for all steps, without becoming larger."""
         names = assignment.arguments
         if not names or not self.constants.keys() >= set(names):
             return False

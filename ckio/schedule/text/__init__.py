@@ -73,8 +73,7 @@ def dumps(
     overlap: Overlap = NO_OVERLAP,
     origin: str = "",
 ) -> str:
-    """Return the text of a schedule or, if one is given, of its timeline. `loads` reads it back,
-    equal.
+    """Return the text of a schedule or, if one is given, of its timeline; `loads` reads it.
 
     >>> from ckio.actions import Record, Reverse
     >>> chain = Chain(steps=1, advance=2.0, record=2.0, reverse=3.0, restart=8, tape=8, adjoint=8)

@@ -232,9 +232,7 @@ def _name(words: list[str]) -> str:
 
 
 def _row(words: list[str], names: dict[str, int]) -> Row:
-    """Return the row of one action; raise ValueError, KeyError or IndexError if the line is no
-    action.
-    """
+    """Return the row of an action; raise ValueError, KeyError or IndexError if it is not valid."""
     op = OPS[words[0]]
     if op < WRITE:
         begin, end = int(words[1]), int(words[2])
