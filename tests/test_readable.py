@@ -72,7 +72,7 @@ def test_a_short_table_says_what_each_value_is(golden: Callable[[str, str], None
 
 def test_a_chain_is_printed_with_the_range_of_what_varies() -> None:
     assert "advance    1 s to 3 s" in str(replace(CHAIN, advance=[1, 2, 3, 1, 1, 1]))
-    assert str(replace(CHAIN, steps=None)).startswith("chain of a number of steps")
+    assert str(replace(CHAIN, steps=None)).startswith("chain of an unknown number of steps")
 
 
 class Tags(HTMLParser):

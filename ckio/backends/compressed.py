@@ -279,7 +279,8 @@ class Compressed:
                 memory = np.empty(nbytes, np.uint8)
             except MemoryError:
                 raise LevelFull(
-                    f"a compressed level needs {nbytes} bytes of memory to work in"
+                    f"a compressed level needs {nbytes} bytes of working memory, which are not"
+                    " available; free some memory, or store without a codec"
                 ) from None
             memory.fill(0)  # the first touch of a page must not happen during the run
             self._scratch = memory.data

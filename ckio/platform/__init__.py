@@ -214,7 +214,10 @@ class Platform(Carried, Printed):
             check_line("platform: the name of a model", model)
         for model in self.spreads:
             if model not in self.models:
-                raise BadInput(f"platform: spreads are given of {model!r}, which is not a model")
+                raise BadInput(
+                    f"platform: spreads are given for {model!r}, which has no costs; give its costs"
+                    " in `models`, or leave out its spreads"
+                )
         spreads = {
             model: checked_spread(spread, SECONDS, f"platform, model {model!r}")
             for model, spread in self.spreads.items()

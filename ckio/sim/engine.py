@@ -147,8 +147,8 @@ def repeated(
     accesses = [level.profile for level in platform.levels if level.profile is not None]
     if platform.drift is None and not steps and not any(profile.spread for profile in accesses):
         raise BadInput(
-            "this platform does not say how times vary; calibrate it with --model, or give its"
-            " levels a profile"
+            "this platform has no distributions of times; calibrate it with --model, or give its"
+            " levels a profile with spreads"
         )
     makespans = np.zeros(count)
     for run in range(count):

@@ -51,7 +51,7 @@ def test_what_makes_no_sense_is_refused(place: Path) -> None:
     for platform, more, said in (
         (PLATFORM, ("--repeat", 3, "--ranks", 2), "--repeat is for one rank"),
         (PLATFORM, ("--seed", 2), "give --ranks or --repeat as well"),
-        (still, ("--repeat", 3), "does not say how times vary; calibrate it with --model"),
+        (still, ("--repeat", 3), "has no distributions of times; calibrate it with --model"),
     ):
         (place / "node.toml").write_text(platform)
         assert said in complaint(*words, *more, at=place)

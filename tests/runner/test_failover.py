@@ -412,7 +412,10 @@ def test_what_cannot_be_carried_is_computed_again(monkeypatch: pytest.MonkeyPatc
         assert result(model) == TRUTH
         assert all(len(plan.stored) < 4 for plan in told.plans)
     assert len(Counted.back) > CALLS * STEPS
-    assert "a_1 cannot be carried, and is computed again: memory has no room" in told.said[-1]
+    assert (
+        "a_1 cannot be carried in memory, and is computed again: memory has no room"
+        in told.said[-1]
+    )
 
 
 def test_a_model_without_adjoint_checkpoints_begins_again() -> None:

@@ -38,7 +38,7 @@ def platform(**known: object) -> Platform:
 
 def test_without_any_distribution_nothing_is_drawn() -> None:
     plain = platform()
-    with pytest.raises(BadInput, match="does not say how times vary"):
+    with pytest.raises(BadInput, match="has no distributions of times"):
         repeated(hrevolve(CHAIN, plain), plain, 3)
 
 

@@ -165,7 +165,9 @@ class Outline:
                 run,
             )
         except struct.error:
-            raise StorageError(f"{key}: its step is too large for a file") from None
+            raise StorageError(
+                f"{key}: its step is too large for a file; steps must be below 2**64"
+            ) from None
         body = fixed + self.name + self.text
         return body + xxhash.xxh3_128_digest(body, at)
 

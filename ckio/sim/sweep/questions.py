@@ -39,7 +39,7 @@ Expect: TypeAlias = "Callable[[Question], tuple[Schedule, Mean]]"
 _MOST_STEPS: Final = 2**31 - 1
 """Maximum number of steps; a schedule of more steps would need more than about 100 GB."""
 
-_TOO_MANY: Final = "{} steps take more memory than there is"
+_TOO_MANY: Final = "the plan of {} steps needs more memory than there is; plan fewer steps"
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def answers(questions: Sequence[Question], /) -> Iterator[Answer]:
 def _refusal(question: Question) -> str:
     """Return the reason why a question has no plan, with the numbers of this question."""
     planned = _planned(question)
-    assert isinstance(planned, str), f"{question} has a plan, and one like it has none"
+    assert isinstance(planned, str), f"{question} has a plan, but an equal question has none"
     return planned
 
 
@@ -213,7 +213,7 @@ def _answer(question: Question, schedule: Schedule, own: Overlap) -> Answer:
     except BadInput as error:
         return Answer(reason=str(error))
     except MemoryError:
-        return Answer(reason="its simulation takes more memory than there is")
+        return Answer(reason="its simulation needs more memory than there is; simulate fewer ranks")
     return _answer_of(question, schedule, Mean(seconds, 0.0), overlap)
 
 
