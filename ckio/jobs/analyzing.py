@@ -1,4 +1,4 @@
-"""Find what checkpoints of a model have to hold, and what that saves: one call for each question.
+"""Which arrays the checkpoints of a model must contain, and what this saves.
 
 figures = model_figures("ckio.models.burgers:Burgers")           as `ckio analyze --json` prints
 [array["name"] for array in figures["arrays"] if array["stored"] == "never"]
@@ -38,10 +38,10 @@ from ckio.platform import Level, Platform
 from ckio.schedule import Schedule, bytes_moved, counts, makespan
 
 DEFAULT: Final = "auto"
-"""The planner whose own options are given where none is named."""
+"""The planner to which options belong if no planner is named."""
 
 MOST_SNAPSHOTS: Final = 1000
-"""Steps of which snapshots are compared; those of longer chains are as those of the last ones."""
+"""The most steps whose snapshots are compared. Later steps have the same snapshots as the last."""
 
 
 def model_figures(
@@ -56,28 +56,29 @@ def model_figures(
     display: Display = QUIET,
     **own: Any,
 ) -> dict[str, Any]:
-    """Return what checkpoints of a model have to hold, as `ckio analyze --json` prints it.
+    """Return the arrays that checkpoints of a model must contain, as `ckio analyze --json` does.
 
     Parameters
     ----------
     model, settings : str, mapping
-        As for a run.
+        The name of the model and its options, as for a run.
     watched : int
-        How many of the first steps are watched.
+        The number of the first steps that are observed.
     platform : path, optional
-        With one it is said where it is less to compute an array again than to store it.
+        A file of `ckio calibrate`. With it, the result says for each level whether an array is
+        computed again in less time than it is stored and read.
     planner, steps : str, int, optional
-        With steps it is said what a plan stores and takes: with whole states, with what is needed
-        of them, and array by array.
+        With steps, the result has plans with whole states, with the needed arrays of a state, and
+        with single arrays: the bytes they store and their makespans.
     **own
         Options of the planner.
 
     Raises
     ------
     BadInput
-        Nothing is known of the model, or options do not fit together.
+        If the model is unknown, or options do not fit together.
     RunFailed
-        A step of the model failed.
+        If a step of the model fails.
     """
     options = {"planner": planner, **own}
     machine = _machine(platform, steps, options)
@@ -88,7 +89,7 @@ def model_figures(
         arrays = watch(fresh, declared, min(watched, steps or watched))
         wrong = arrays.contradictions()
         again = [] if wrong else recomputable(arrays, fresh, machine)
-    # Before anything is measured: a model that declares too little fails in any run.
+    # No costs are measured for a model with a wrong declaration, because it would fail in any run.
     plan = None
     if machine is not None and length is not None and not wrong:
         plan = plan_of(
@@ -112,13 +113,13 @@ def model_figures(
 
 
 def _machine(path: Path | None, steps: int | None, options: dict[str, Any]) -> Platform | None:
-    """Return the platform, if there is one; BadInput where nothing would come of other options."""
+    """Return the platform, if one is given; raises BadInput if an option would have no effect."""
     if steps is not None and steps < 1:
-        raise BadInput(f"--steps {steps}: a chain has at least 1")
+        raise BadInput(f"--steps {steps}: a chain has at least 1 step")
     if options["planner"] == OVERLAPPED:
         raise BadInput(
-            f"--planner {OVERLAPPED} plans with whole checkpoints only; choose another, or ask"
-            " `ckio plan --overlap`"
+            f"--planner {OVERLAPPED} plans with whole checkpoints only; choose another planner, or"
+            " use `ckio plan --overlap`"
         )
     if path is not None:
         own = {name: value for name, value in options.items() if name != "planner"}
@@ -126,25 +127,25 @@ def _machine(path: Path | None, steps: int | None, options: dict[str, Any]) -> P
         return Platform.loads(read_text(path), source=str(path))
     for name, value in options.items():
         if value is not None:
-            raise BadInput(f"--{name} is about a plan: give --platform and --steps as well")
+            raise BadInput(f"--{name} is an option of a plan; give --platform and --steps, too")
     return None
 
 
 def _length(declared: Variables | None, steps: int | None, options: dict[str, Any]) -> int | None:
-    """Return the steps of the plan, as many as given or declared; None for no plan.
+    """Return the number of steps of the plan, as given or declared; None without a plan.
 
-    Raises BadInput where nothing would come of an option.
+    Raises BadInput if an option would have no effect.
     """
     if steps is None and declared is not None and not isinstance(declared.steps, Step):
         return len(declared.steps)
     for name, value in options.items():
         if steps is None and value is not None:
-            raise BadInput(f"--{name} is about a plan: give --steps as well")
+            raise BadInput(f"--{name} is an option of a plan; give --steps, too")
     return steps
 
 
 def _sets(arrays: ModelArrays) -> dict[str, Any]:
-    """Return where the sets come from, how they fit together, and what would declare them."""
+    """Return the source of the flows, their contradictions, and a declaration of them."""
     wrong, declared = list(arrays.contradictions()), arrays.declared
     unlike = wrong and declared is not None and isinstance(declared.steps, Step)
     return {
@@ -160,14 +161,14 @@ def _sets(arrays: ModelArrays) -> dict[str, Any]:
 def _snapshots(
     arrays: ModelArrays, length: int | None, machine: Platform | None
 ) -> list[dict[str, Any]]:
-    """Return the snapshots of a model's steps: of all that are planned or declared, or of a few."""
+    """Return the snapshots of the steps that are planned or declared, or of the observed ones."""
     steps = arrays.variables.steps
     count = length or (WATCHED if isinstance(steps, Step) else len(steps))
     return _policies(arrays.variables, min(count, MOST_SNAPSHOTS), machine)
 
 
 def _policies(variables: Variables, count: int, machine: Platform | None) -> list[dict[str, Any]]:
-    """Return the snapshots of so many steps by each policy, in bytes or on each level."""
+    """Return the snapshots of `count` steps by each policy, in bytes or on each level."""
     levels: tuple[Level | None, ...] = machine.levels if machine is not None else (None,)
     return [
         {
@@ -194,8 +195,8 @@ def step_figures(
 ) -> dict[str, Any]:
     """Return the values that the tape of a step stores, and those that are computed again.
 
-    The step is one in JAX or a StraightLine, which starts from the arrays of `state`; without
-    a state it is a graph of values in a file.
+    `model` is the name of a step in JAX or of a StraightLine, with `state` as the name of its
+    arrays. Without a state, `model` is a file with a graph of values.
     """
     machine = None
     if platform is not None:
@@ -228,9 +229,9 @@ def step_figures(
 def _graph(
     model: str, state: str | None, *, display: Display
 ) -> tuple[ValueGraph, Callable[[Level], Price], Variables | None]:
-    """Return the values of a step, the price of a level, and the arrays of a traced state.
+    """Return the graph of a step's values, the prices of a level, and the traced variables.
 
-    They come from a file, or from a step that is measured.
+    The graph is read from a file, or measured from a step.
     """
     if state is None:
         return ValueGraph.loads(read_text(Path(model)), source=model), price_on, None
@@ -247,7 +248,7 @@ def _graph(
 
 
 def _recomputed(array: Recomputable, model: str) -> dict[str, Any]:
-    """Return what it would save to compute an array again, and how that is asked for."""
+    """Return the bytes that recomputing an array saves, its seconds, and the option for it."""
     option = "recompute" in options_of(find_model(model))
     return {
         "name": array.name,
@@ -268,10 +269,10 @@ def _recomputed(array: Recomputable, model: str) -> dict[str, Any]:
 
 
 def _planned(plan: Planning, arrays: ModelArrays, *, display: Display) -> dict[str, Any]:
-    """Return what a planner's schedules store: of whole states, of what is needed, and by array."""
+    """Return the planner's schedules for whole states, for the needed arrays, and by array."""
     machine, needed, call = plan.platform, arrays.needed, plan.call
     memory = machine.working_memory
-    if memory is not None:  # it may have been measured with the tape that is needed
+    if memory is not None:  # the calibration may have seen only the needed part of the tape
         memory = max(memory, arrays.whole["tape"])
     whole = replace(plan.chain, restart=arrays.whole["restart"], tape=arrays.whole["tape"])
     plans = {
@@ -291,7 +292,7 @@ def _planned(plan: Planning, arrays: ModelArrays, *, display: Display) -> dict[s
 
 
 def _schedule(plan: Planning, *, display: Display) -> Schedule | NoSchedule:
-    """Return what the planner makes, or why it makes nothing."""
+    """Return the planner's schedule, or the error if there is none."""
     try:
         return plan.planned(display).schedule
     except NoSchedule as error:
@@ -299,7 +300,7 @@ def _schedule(plan: Planning, *, display: Display) -> Schedule | NoSchedule:
 
 
 def _row(name: str, plan: Planning, schedule: Schedule | NoSchedule) -> dict[str, Any]:
-    """Return what a schedule takes; checkpoints that are stored by array are not all alike."""
+    """Return the figures of a schedule; those by array have no single size of a checkpoint."""
     sizes = {kind: getattr(plan.chain, kind) for kind in ("restart", "tape")}
     row = {"what": name, **(dict.fromkeys(sizes) if name == "by array" else sizes)}
     if isinstance(schedule, NoSchedule):
@@ -316,7 +317,7 @@ def _row(name: str, plan: Planning, schedule: Schedule | NoSchedule) -> dict[str
 
 
 def _stored(schedule: Schedule, platform: Platform) -> Iterator[dict[str, Any]]:
-    """Yield how often the arrays that are stored as one are written to each level and read."""
+    """Yield the numbers of writes and reads on each level, of arrays that are stored together."""
     actions, moved = schedule.actions, bytes_moved(schedule, platform)
     for number, level in enumerate(platform.levels):
         for code, kind in enumerate(KINDS):

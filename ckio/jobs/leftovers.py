@@ -491,7 +491,7 @@ def clean(path: str | Path, /, *, results: bool = False) -> Cleaned:
 def survey(place: Path, /, *, results: bool = False) -> Cleaning:
     """Return the files that `clean` would remove, and those in use; raises BadInput."""
     if place.is_symlink():
-        raise BadInput(f"{place} is a symbolic link, which is not followed; name what it points to")
+        raise BadInput(f"{place} is a symbolic link, which is not followed; name its target")
     if results and not is_run_directory(place):
         raise BadInput(f"{place} is not the directory of a run; leave results out")
     places = holdings(place)

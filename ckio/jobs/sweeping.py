@@ -1,7 +1,7 @@
-"""Plans for many machines, chains and planners in one call, to see what another one would take.
+"""Plans for many machines, chains and planners in one call, to compare their makespans.
 
 asked = what_if(["ram.slots=2,4,8"], platform=Path("platform.toml"), steps=1000)
-answered = asked.answered()         plans all points, on every core
+answered = asked.answered()         plans all points, on all cores
 print(answered.said())              for example: from 2 to 4 of ram.slots: 20.1% less
 answered.csv()                      a line for each point
 """
@@ -43,16 +43,16 @@ from ckio.sim.sweep import (
 )
 
 FAILING_RUNS: Final = 20
-"""That fail, at each point, if it is not said how many."""
+"""The number of runs with failures at each point, if none is given."""
 
 _GIVEN: Final = ("planner", "steps", "platform", "model", "settings", "costs", *COSTS)
-"""The options that are not a planner's own."""
+"""The options that do not belong to a planner."""
 
 _COLUMNS: Final = ("makespan", "forward_steps", "actions", "memory", "pareto")
-"""The columns of each point, before those of its levels."""
+"""The columns of each point, before the columns of the levels."""
 
 _MOST_DOUBLINGS: Final = 10
-"""Memories up to 1024 times the present one are planned for, and down to a 1024th of it."""
+"""Plans are made for memories from 1/1024 of the present one to 1024 times the present one."""
 
 _TIMES: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 
@@ -75,13 +75,13 @@ def value_text(axis: Axis, value: Value, /) -> str:
 
 
 def _rate_text(rate: int) -> str:
-    """Return bytes per second in the units in which drives are sold, powers of 1000."""
+    """Return bytes per second with a decimal unit (powers of 1000), as for drives."""
     power = min(4, (len(str(rate)) - 1) // 3)
     return f"{rate / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}/s"
 
 
 def _time_text(seconds: float) -> str:
-    """Return a long time in the unit in which it is easy to read, up to days."""
+    """Return a long time in minutes, hours or days."""
     for unit, sign in _TIMES:
         if seconds >= unit:
             return f"{seconds / unit:.4g} {sign}"
@@ -89,7 +89,7 @@ def _time_text(seconds: float) -> str:
 
 
 def curve_axis(axis: Axis, /) -> CurveAxis:
-    """Return the axis as it is drawn."""
+    """Return an axis for drawing."""
     labels = tuple(value_text(axis, value) for value in axis.values)
     numbers = [None if isinstance(value, str) else value for value in axis.values]
     return CurveAxis(axis.name, labels, tuple(numbers) if axis.is_ordered else None)
@@ -97,17 +97,18 @@ def curve_axis(axis: Axis, /) -> CurveAxis:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A question, what varies in it, and all points that the axes span.
+    """A question, the axes along which it varies, and all points of these axes.
 
     Attributes
     ----------
     base : Question
-        Without what varies.
+        The question with the present values.
     axes : sequence of Axis
+        The quantities that vary, with their values.
     points : sequence of Point
         All combinations of the axes' values; the last axis varies fastest.
     about_memory : bool
-        Whether no axis was named: the one axis is then the capacity of the first level.
+        Whether no axis was named. The only axis is then the capacity of the first level.
     """
 
     base: Question
@@ -117,12 +118,12 @@ class WhatIf:
 
     @property
     def fails(self) -> bool:
-        """Return whether any makespan is the mean of runs that fail."""
+        """Return whether any makespan is the mean of runs with failures."""
         asked = (point.question for point in self.points)
         return any(isinstance(question, Question) and question.fails for question in asked)
 
     def answered(self, *, processes: int | None = None, display: Display = QUIET) -> "Answered":
-        """Plan all points, in so many processes at a time; by default in one for each core."""
+        """Plan all points in parallel processes, by default one for each core."""
         questions = [
             point.question for point in self.points if isinstance(point.question, Question)
         ]
@@ -148,31 +149,32 @@ def what_if(
     display: Display = QUIET,
     **options: Any,
 ) -> WhatIf:
-    """Return what a chain is planned for on other machines than its platform.
+    """Return the question of how a chain would be planned on other machines.
 
     Parameters
     ----------
     vary : sequence of str
-        The axes, as `ckio.sim.sweep.parse` reads them: NAME=VALUE,... or NAME=LOW:HIGH:COUNT.
-        Without one: the capacity of the first level, in powers of two from one checkpoint to
-        as much as keeps every tape.
+        The axes, in the form of `ckio.sim.sweep.parse`: NAME=VALUE,... or NAME=LOW:HIGH:COUNT.
+        Without axes, the capacity of the first level varies in powers of two, from one checkpoint
+        to the bytes of all tapes.
     platform : path
         A file of `ckio calibrate`.
     overlap : Overlap, "auto" or None
-        None is synchronous, but for the planner `overlapped`.
+        The policy for overlap. None is synchronous, except for the planner `overlapped`.
     ranks : Ranks, optional
-        So many ranks carry it out together.
+        The ranks that perform the schedule together.
     mtbf, restart_time : float, optional
-        Seconds between two failures, on the average, and from one until another process runs.
+        The mean time between failures, and the time from a failure until another process runs, in
+        seconds.
     trajectories : int, optional
-        How many runs fail at each point.
+        The number of runs with failures at each point.
     **options
-        Those of `plan_of`; what an axis stands for need not be given.
+        The options of `plan_of`. An option that an axis varies need not be given.
 
     Raises
     ------
     BadInput
-        Something is missing, or does not fit together.
+        If an option is missing, or options do not fit together.
     """
     if platform is None:
         raise BadInput(
@@ -199,7 +201,7 @@ def what_if(
 
 
 def _memory_axis(plan: Planning) -> Axis:
-    """Return capacities of the first level: the present one times powers of two."""
+    """Return the axis of the first level's capacity: the present one times powers of two."""
     first = plan.platform.levels[0] if plan.platform.levels else None
     if first is None or first.capacity is None:
         raise BadInput(
@@ -216,19 +218,19 @@ def _memory_axis(plan: Planning) -> Axis:
 
 
 def _everything(chain: Chain) -> tuple[int, float]:
-    """Return the bytes of all tapes, and the makespan if they are kept in memory."""
+    """Return the bytes of all tapes, and the makespan if they are stored in memory."""
     endless = Platform((), working_memory=None)
     return tape_bytes(chain), makespan(store_all(chain, endless), endless)
 
 
 def _filled_in(options: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the options with a value of each axis that stands for one; none may be given twice."""
+    """Return the options, with a value of each axis that varies one; none may be given twice."""
     filled = dict(options)
     for name in ("planner", "steps", *SECONDS, *SIZES):
         if name not in varied:
             continue
         if filled.get(name) is not None:
-            raise BadInput(f"--{name} is what --vary {name}=... varies; give one of them")
+            raise BadInput(f"--{name} is also varied by --vary {name}=...; give one of them")
         filled[name] = max(varied[name]) if name == "steps" else varied[name][0]
     return filled
 
@@ -240,19 +242,19 @@ def _failing(
     restart: float | None,
     runs: int | None,
 ) -> Question:
-    """Return the question of a run that fails so often; raises BadInput where that does not fit."""
+    """Return the question with failures; raises BadInput if the options do not fit together."""
     if mtbf is not None and "mtbf" in varied:
-        raise BadInput("--mtbf is what --vary mtbf=... varies; give one of them")
+        raise BadInput("--mtbf is also varied by --vary mtbf=...; give one of them")
     if mtbf is None and "mtbf" not in varied:
         if (restart, runs) != (None, None):
             raise BadInput(
-                "--restart-time and --trajectories are about failures: say how often, by"
-                " --mtbf TIME or --vary mtbf=..."
+                "--restart-time and --trajectories are options of runs with failures; give the mean"
+                " time between failures by --mtbf TIME or --vary mtbf=..."
             )
         return question
     if question.overlap or question.ranks is not None:
         raise BadInput(
-            "--mtbf: a run that fails is simulated alone, and without overlap; leave out"
+            "--mtbf: runs with failures are simulated on one rank and without overlap; leave out"
             " --ranks and --overlap"
         )
     expect = Expected(restart or 0.0, runs or FAILING_RUNS)
@@ -266,10 +268,11 @@ class Answered:
     Attributes
     ----------
     asked : WhatIf
+        The question.
     answers : sequence of Answer
-        In the order of the points.
+        The answers, in the order of the points.
     front : sequence of bool
-        Whether no other point has both less memory and less makespan.
+        For each point, whether no other point has both less memory and a smaller makespan.
     """
 
     asked: WhatIf
@@ -281,14 +284,14 @@ class Answered:
         return list(zip(self.asked.points, self.answers, self.front, strict=True))
 
     def curves(self) -> list[CurvePoint | None]:
-        """Return the points as they are drawn; None where there is no schedule."""
+        """Return the points for drawing; None for a point without a schedule."""
         return [
             None if answer.reason else CurvePoint(answer.makespan, answer.memory, best)
             for answer, best in zip(self.answers, self.front, strict=True)
         ]
 
     def over_memory(self) -> MemoryCurve | None:
-        """Return the makespan over memory, if that was asked; None if no capacity has a plan."""
+        """Return the curve of makespan over memory; None for other axes, or without any plan."""
         if not self.asked.about_memory:
             return None
         (axis,), base = self.asked.axes, self.asked.base
@@ -304,7 +307,7 @@ class Answered:
         return MemoryCurve(sorted(planned), present, _everything(base.chain), nothing)
 
     def csv(self) -> str:
-        """Return a line for each point, with all digits; what there is not is empty."""
+        """Return a line for each point, with all digits. Unknown values are empty."""
         names = [level.name for level in self.asked.base.platform.levels]
         columns = [*_COLUMNS, *["error"] * self.asked.fails]
         of_levels = [f"{name}.{what}" for name in names for what in ("written", "read", "peak")]
@@ -326,7 +329,7 @@ class Answered:
         return text.getvalue()
 
     def figures(self) -> dict[str, Any]:
-        """Return the axes, the points and the sentence as plain data: what `--json` prints."""
+        """Return the axes, the points and the sentence as plain data, as `--json` prints them."""
         return {
             "axes": {axis.name: list(axis.values) for axis in self.asked.axes},
             "points": [self._figures(point, answer, best) for point, answer, best in self.rows()],
@@ -353,7 +356,7 @@ class Answered:
         }
 
     def said(self) -> str:
-        """Return the answer in a sentence: of one axis what it does, of several the best point."""
+        """Return the answer in a sentence: the effect of one axis, or the best point of several."""
         if curve := self.over_memory():
             return curve.said()
         if len(self.asked.axes) == 1:
@@ -371,5 +374,5 @@ class Answered:
 
 
 def _known(error: float, unknown: str | None) -> float | str | None:
-    """Return a standard error; of a single run it is not known."""
+    """Return a standard error, or `unknown` if it is not finite, as for a single run."""
     return error if isfinite(error) else unknown

@@ -328,12 +328,12 @@ def test_options_that_do_not_fit(place: Path) -> None:
     for words, said in (
         (("vortcity",), "did you mean vorticity?"),
         (("burgers", "--set", "recompute=u"), "has no option 'recompute'"),
-        (("burgers", "--planner", "revolve"), "--planner is about a plan: give --platform"),
-        (("burgers", "--steps", 5, "--on", "ram"), "--on is about a plan: give --platform"),
+        (("burgers", "--planner", "revolve"), "--planner is an option of a plan; give --platform"),
+        (("burgers", "--steps", 5, "--on", "ram"), "--on is an option of a plan; give --platform"),
         (("burgers", "--steps", 0), "--steps 0"),
         (("burgers", "--watch", 0), "--watch"),
         (("burgers", "--platform", "no.toml"), "no.toml: No such file"),
-        ((*machine, "--planner", "revolve"), "give --steps as well"),
+        ((*machine, "--planner", "revolve"), "give --steps, too"),
         ((*machine, "--steps", 9, "--planner", "overlapped"), "whole"),
         ((*machine, "--steps", 9, "--period", 3), "no option --period"),
     ):

@@ -74,7 +74,7 @@ def test_a_sweep(node: Path) -> None:
         name: value for name, value in figures.items() if name != "lossy"
     }
     assert answered.csv().count("\n") == 7
-    with pytest.raises(BadInput, match=r"--steps is what --vary steps=... varies"):
+    with pytest.raises(BadInput, match=r"--steps is also varied by --vary steps=..."):
         what_if(["steps=3,4"], steps=30, platform=node, **COSTS)
 
 
