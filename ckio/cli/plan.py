@@ -79,8 +79,8 @@ def command(
     same options executes the same schedule. `ckio simulate` and `ckio show` read its file.
 
     With --overlap, checkpoints are transferred while the model computes. Then the plan is the
-    fastest of all schedules, with and without overlap; or, if a --planner is given, the schedule of
-    this planner with the fastest policy. The file of the schedule contains the policy.
+    fastest of all schedules, with and without overlap; or, for one given planner, its schedule
+    with the fastest policy. The file of the schedule contains the policy.
 
     With --by-variable, each array of the state is stored separately, and only when it is needed.
     For this, the --model must declare which arrays its steps use and overwrite; see `ckio analyze`.
