@@ -167,7 +167,7 @@ def test_without_matplotlib_a_picture_is_refused_before_anything_is_planned(
 def test_what_has_no_schedule_is_a_row_with_the_reason(node: Path) -> None:
     axes = ("--steps", 9, "--vary", "ram.capacity=0,80", "--vary", "nvme=off,on")
     refused, *planned = table(node, *axes)
-    assert "needs a level with room for one checkpoint" in refused["reason"]
+    assert "needs a level that can store one checkpoint" in refused["reason"]
     assert (refused["makespan"], refused["pareto"], refused["ram.peak"]) == ("", "", "")
     assert all(row["makespan"] and not row["reason"] for row in planned)
     found = answer(sweep, node, *axes)
@@ -252,14 +252,14 @@ def test_what_is_wrong_is_told(node: Path, monkeypatch: pytest.MonkeyPatch) -> N
         (("--vary", "planner=hrevolve,mixed", "--period", 3), "has no option --period"),
         (("--vary", "ram.slots=1", "--picture", "x.pdf"), "written as .svg and .png"),
         (("--vary", "ram.slots=3", "--vary", "ram.slots=4"), "axis ram.slots: ram.slots sets"),
-        (("--vary", "mtbf=0"), "axis mtbf: failures come after a time above 0"),
+        (("--vary", "mtbf=0"), "axis mtbf: the mean time between failures must be above 0"),
         (("--vary", "mtbf=soon"), "axis mtbf: 'soon' is not a time"),
         (("--vary", "mtbf=1h", "--mtbf", "2h"), "--mtbf is also varied by --vary mtbf=..."),
         (("--vary", "mtbf=1h", "--ranks", 2), "simulated on one rank and without overlap"),
         ((*nvme, "--mtbf", 9, "--overlap", "all"), "on one rank and without overlap"),
         ((*nvme, "--trajectories", 9), "failures by --mtbf TIME or"),
         ((*nvme, "--restart-time", 9), "failures by --mtbf TIME or"),
-        ((*nvme, "--shared", "nvme=300"), "say how many: --ranks"),
+        ((*nvme, "--shared", "nvme=300"), "give their number with --ranks"),
         ((*nvme, *many), "a picture has 10 lines at the most"),
     ):
         with pytest.raises(BadInput) as error:
