@@ -45,7 +45,7 @@ _TICK: Final = 1e-9
 _PASSES: Final = 40
 """Maximum number of passes with each policy."""
 _PER_SLOT: Final = 4
-"""Steps per slot: with so many steps, most slots are also written in the reverse sweep."""
+"""Steps per slot; with this number, most slots are also written in the reverse sweep."""
 
 _MOVED: Final = {"write": WRITE, "read": READ}
 _KINDS: Final = (Kind.RESTART, Kind.TAPE)

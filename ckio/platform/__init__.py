@@ -248,7 +248,7 @@ class Platform(Carried, Printed):
     def tapes(self, chain: Chain, /) -> int:
         """Return the number of steps whose tape fits the working memory.
 
-        It is at most the length of the chain. If the tapes of steps differ, any group of so many
+        It is at most the length of the chain. If the tapes of steps differ, any group of this many
         successive steps fits. For example, 10 bytes of working memory hold the tapes of 3 steps of
         3 bytes:
 

@@ -109,8 +109,8 @@ def failover(
         Function that plans the rest from the keys on each level. It gets the old platform plus one
         level, the carried memory, which is `read_only`; a level that was given up has capacity 0.
         If `replan` finds no schedule it raises BadInput. Then it is called again with fewer keys:
-        first with only the adjoints on the levels and with the carried memory, then with only the
-        adjoints on the levels, finally with no keys.
+        first with the adjoints on the levels and all keys of the carried memory, then with only the
+        adjoints, finally with no keys.
     say
         Function that is called with a message after each failure, when the next part is planned.
     watch
