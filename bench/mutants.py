@@ -152,8 +152,16 @@ def mutated(mutant: Mutant) -> str:
     return str(text)
 
 
+def tests_through(mutant: Mutant, tests: dict[tuple[str, int], set[str]]) -> set[str]:
+    """Return the tests that run the line; of compiled code, which is not traced, its file's."""
+    through = tests.get((mutant.path, mutant.line), set())
+    if not through:
+        through = set().union(*(tests[place] for place in tests if place[0] == mutant.path))
+    return through
+
+
 def chosen_tests(mutant: Mutant, tests: set[str], taken: Counter[str]) -> list[str]:
-    """Return the node ids of tests, the shortest first; of a line that none runs, its package's."""
+    """Return the node ids of tests, the shortest first; of a file that none runs, its package's."""
     known = sorted((it for it in tests if it in taken), key=lambda it: taken[it])
     nodes = []
     for name in known:
@@ -202,9 +210,9 @@ def run(count: int, seed: int, into: Path) -> None:
             original = (copy / mutant.path).read_text()
             (copy / mutant.path).write_text(mutated(mutant))
             for tier, seconds in taken.items():
-                through = tests[tier].get((mutant.path, mutant.line), set())
+                through = tests_through(mutant, tests[tier])
                 nodes = chosen_tests(mutant, through, seconds)
-                usual = sum(seconds[it] for it in through) or sum(seconds.values())
+                usual = sum(seconds[it] for it in through)
                 result[tier] = finds(copy, tier, nodes, usual)
                 if result[tier] != "survives":
                     break
