@@ -82,7 +82,7 @@ class Ledger(Generic[Place]):
             raise StorageError(f"{self.name} cannot take {key}: {form.mismatch(data)}")
         if self.capacity is not None and self.used + form.nbytes > self.capacity:
             raise LevelFull(
-                f"{self.name} has no room for {key}: it needs {form.nbytes} bytes, but only"
+                f"{self.name} has no space for {key}: it needs {form.nbytes} bytes, but only"
                 f" {self.capacity - self.used} of {self.capacity} are free;"
                 " discard a checkpoint first"
             )

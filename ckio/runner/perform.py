@@ -543,7 +543,7 @@ def reserve(schedule: Schedule, platform: Platform, backends: Sequence[Backend])
             backend.reserve(wanted)
         except LevelFull as error:
             raise BadInput(
-                f"level {level.name!r} has no room for this plan: {error};"
+                f"level {level.name!r} has no space for this plan: {error};"
                 " free some, or lower the level's capacity and plan again"
             ) from error
 

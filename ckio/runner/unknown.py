@@ -407,6 +407,6 @@ def reserve(rule: Rule, model: Model, backends: Sequence[Backend], /) -> None:
                 prepare(_X0, model.layout(_X0), room.slots)
         except LevelFull as error:
             raise BadInput(
-                f"level {level.name!r} has no room for the checkpoints of this rule: {error};"
+                f"level {level.name!r} has no space for the checkpoints of this rule: {error};"
                 " free some, or lower the level's capacity and plan again"
             ) from error

@@ -223,7 +223,7 @@ def test_a_plan_that_the_disk_cannot_hold_is_seen_before_the_start(place: Path) 
     done = _limited(100_000, *words, "--on", "nvme", at=place)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "level 'nvme' has no room for this plan" in done.stderr
+    assert "level 'nvme' has no space for this plan" in done.stderr
     assert sorted(place.rglob("*")) == before
 
 

@@ -132,7 +132,7 @@ def test_no_room_on_one_rank_is_known_to_all_before_the_start(tmp_path: Path) ->
     edit_platform(tmp_path, (f"{tmp_path}/scratch", "scratch"))
     job = Job(2, *line, at=tmp_path, wrapped=("sh", tmp_path / "rank.sh"))
     _, err = job.ended(status=2)
-    assert "level 'nvme' has no room for this plan: rank 1: " in err.splitlines()[-1]
+    assert "level 'nvme' has no space for this plan: rank 1: " in err.splitlines()[-1]
 
 
 EARLY = """

@@ -274,7 +274,7 @@ def test_what_is_no_level_s_failure_ends_the_run_as_it_is() -> None:
         Told(fresh=Broken).run(PLAN, PLATFORM, memory(Faults({}), PLATFORM))
     with pytest.raises(StorageError, match=r"^after Write\(x_0, level \d\)$"):
         Told().run(PLAN, PLATFORM, memory(Faults({}), PLATFORM), watch=watch)
-    with pytest.raises(BadInput, match="level 'level0' has no room"):
+    with pytest.raises(BadInput, match="level 'level0' has no space"):
         Told().run(PLAN, PLATFORM, [Ram(capacity=1), Ram(), Ram()])
     plan = replace(PLAN, chain=replace(CHAIN, adjoint=1))
     with pytest.raises(BadInput, match="1 bytes for an adjoint checkpoint"):

@@ -428,7 +428,7 @@ def test_memory_that_is_lent_is_not_there_for_checkpoints() -> None:
     with pytest.raises(LevelFull, match="cannot lend 51 bytes; 50 are free"):
         level.lend(51)
     model.advance(0, 1)
-    with pytest.raises(LevelFull, match="has no room for x_1"):
+    with pytest.raises(LevelFull, match="has no space for x_1"):
         level.write(x(1), model.layout(x(1)), model.dump(x(1)))
     level.give_back(loan)
     level.write(x(1), model.layout(x(1)), model.dump(x(1)))

@@ -147,7 +147,7 @@ ILLEGAL = Schedule(CHAIN, [Write(X0, 0), Advance(0, 2), Read(X2, 0)])
         ),
         (lambda model: run(REVOLVE, PLATFORM, model, []), BadInput, "0 open levels .* 1"),
         (lambda model: perform(REVOLVE, PLATFORM, model, []), BadInput, "0 open levels .* 1"),
-        (lambda model: performed(model, Ram(capacity=200)), BadInput, "'ram' has no room"),
+        (lambda model: performed(model, Ram(capacity=200)), BadInput, "'ram' has no space"),
     ],
 )
 def test_what_cannot_be_performed_is_refused_before_anything_is_done(

@@ -225,7 +225,7 @@ HUGE_TAPE = replace(CHAIN, tape=1 << 50)
             lambda model: to_end(model, rule=Online(replace(CHAIN, restart=101), platform(4))),
             "101 bytes for a restart checkpoint; the model's has 100",
         ),
-        (lambda model: to_end(model, Ram(capacity=250)), "'level0' has no room"),
+        (lambda model: to_end(model, Ram(capacity=250)), "'level0' has no space"),
         (
             lambda model: to_end(
                 Ending(HUGE_TAPE.with_steps(9)),
