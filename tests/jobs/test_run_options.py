@@ -86,5 +86,5 @@ def test_a_python_caller_hears_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_job_takes_the_words_of_the_command_line_for_overlap(tmp_path, overlap):
     job = Job(tmp_path / "run", model="vorticity", steps=10, ram="1MiB", overlap=overlap)
     assert job.request.overlap == policy_of(overlap)
-    with pytest.raises(BadInput, match="auto, all, or none"):
+    with pytest.raises(BadInput, match="auto, all or none"):
         Job(tmp_path / "run", model="vorticity", steps=10, overlap="some")
