@@ -152,7 +152,7 @@ def run_to_end(
             if watch is not None:
                 watch(event)
     done = Actions.of(performed.actions)
-    note = f"forward without knowing the end; back: {performed.note}"
+    note = f"forward sweep without knowing the end; reverse sweep: {performed.note}"
     schedule = Schedule(performed.machine.chain, done, note=note)
     return schedule, recorder.timeline(done)
 

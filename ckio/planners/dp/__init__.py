@@ -451,7 +451,8 @@ class _Asked:
         if kept > _MOST_KEPT and prices is not None:
             raise BadInput(
                 f"{self.planner}: {self.length} steps on levels of this capacity need compiled"
-                f" code, because numpy's tables would take {8 * kept / 1e9:.3g} GB: pip install ckio[fast]"
+                f" code, because numpy's tables would take {8 * kept / 1e9:.3g} GB: pip install"
+                " ckio[fast]"
             )
         if (self.length - 1 <= _LONG or self.insist) and kept <= _MOST_KEPT:
             return
