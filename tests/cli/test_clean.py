@@ -88,7 +88,7 @@ def test_files_that_only_look_like_ours_stay(tmp_path: Path) -> None:
     like[0].write_bytes(os.urandom(9000))
     like[1].touch()
     like[2].symlink_to(tmp_path / "target")
-    with pytest.raises(StorageError, match="is left"):
+    with pytest.raises(StorageError, match="is not removed"):
         leftovers.remove(Holding(place, "directory"))
     assert set(place.iterdir()) == set(like)
     assert (tmp_path / "target").read_text() == "far away"

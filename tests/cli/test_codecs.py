@@ -210,7 +210,7 @@ def test_a_level_that_shrinks_less_than_planned_is_full_and_the_run_goes_on(plac
     (place / "rosy.toml").write_text(text.replace("ratio = 0.05", "ratio = 0.01"))
     noise = ("--set", "noise=500", "--json")
     done = ckio(*_run("rosy", platform="rosy"), *noise, at=place)
-    for word in ("Write(x_", "on 'nvme'", "bytes where", f"of {8 * FRONT} are free"):
+    for word in ("Write(x_", "on 'nvme'", "bytes, but only", f"of {8 * FRONT} are free"):
         assert word in done.stderr
     assert re.search(r"it takes \d\d% of its bytes, and the level's ratio promises 1%", done.stderr)
     assert done.stderr.count("planned anew") == 1
