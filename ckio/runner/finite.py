@@ -110,7 +110,7 @@ class Finite(ForwardingModel):
         if names:
             last = self._finite[kind]
             before = f"; x_{last} was finite" if last >= 0 else ""
-            state = f"x_{step}, the state after {step} steps{before}"
+            state = f"x_{step}, the state after {step} step{'s' * (step != 1)}{before}"
             adjoint = f"the adjoint of x_{step}"
             where = state if kind is Kind.RESTART else adjoint
             raise self._failed(f"{_listed(names)} not finite in {where}")
