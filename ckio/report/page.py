@@ -7,12 +7,10 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-import numpy as np
-
-from ckio.actions.columns import READ, WRITE
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.readable import bytes_text, seconds_text
+from ckio.platform.readable import seconds_text
+from ckio.report.accesses import level_table
 from ckio.report.headline import headline
 from ckio.report.pictures import (
     STYLE,
@@ -21,19 +19,21 @@ from ckio.report.pictures import (
     PlotAxis,
     over_memory,
     resources,
+    slow_discards,
     spacetime,
     storage,
     sweeps,
 )
 from ckio.report.pictures.svg import COLUMNS, LEFT, WIDTH, WORDED
-from ckio.schedule.occupancy import accesses, occupancies
 from ckio.schedule.timeline import Timeline
 
 _SCHEDULE: Final = (
     "The schedule",
-    "Steps across, time down; one line for each sweep. Arrows to the right are the forward, arrows"
-    " to the left the adjoint. A cross is restart data, by its shape and colour on which level; in"
-    " a box it is read. The thin line below it lasts as long as it is stored.",
+    "Steps across; one line for each sweep, the first at the top, with the time at which it begins."
+    " Arrows to the right are the forward, arrows to the left the adjoint. A cross is restart data"
+    " that is written, and in a box it is read; its shape says on which level. The thin line below"
+    " it lasts as long as it is stored, with the dashes of that level. In all pictures a colour"
+    " means a kind of action, and grey is what is stored.",
 )
 _BY_VARIABLE: Final = (
     " Here each variable is stored by itself: a cross is for all that are written, or read, at that"
@@ -112,7 +112,9 @@ def page(
         _facts(facts),
         *(["<h2>Predicted against measured</h2>", _table(rows, css="wide summed")] if rows else []),
         "<h2>Storage levels</h2>",
-        _table(_levels(shown, chain, platform)),
+        "<p>GB/s is 10⁹ bytes per second while the level is busy; half of the accesses take"
+        " no longer than the median, and 90 % no longer than the last column.</p>",
+        _table(level_table(shown, chain, platform)),
         "<h2>The platform</h2>",
         "<p>This file, given to <code>--platform</code>, plans for the same machine again.</p>",
         f"<pre>{escape(platform.dumps())}</pre>",
@@ -152,52 +154,29 @@ def _table(rows: Sequence[Sequence[str]], *, css: str = "wide") -> str:
     )
 
 
-def _levels(timeline: Timeline, chain: Chain, platform: Platform) -> list[list[str]]:
-    """Return the table of the bytes to and from each level."""
-    peak = "peak slots" if chain.variables is None else "peak arrays"
-    heading = f"level, writes, reads, written, read, busy, {peak}, peak bytes, capacity"
-    rows = [heading.split(", ")]
-    for place, occupancy in enumerate(occupancies(timeline, chain, platform)):
-        level, events = platform.levels[place], accesses(timeline, platform, place)
-        writes, reads = events.actions.op == WRITE, events.actions.op == READ
-        rows.append(
-            [
-                level.name,
-                f"{np.count_nonzero(writes):,}",
-                f"{np.count_nonzero(reads):,}",
-                bytes_text(int(events.nbytes[writes].sum())),
-                bytes_text(int(events.nbytes[reads].sum())),
-                seconds_text(float((events.stop - events.start).sum())),
-                f"{occupancy.peak_checkpoints:,}",
-                bytes_text(occupancy.peak_bytes),
-                "never fills" if level.capacity is None else bytes_text(level.capacity),
-            ]
-        )
-    return rows
-
-
 def _schedule(timeline: Timeline, chain: Chain, platform: Platform) -> list[str]:
     """The picture with steps across: it is the same schedule in all timelines."""
     picture = spacetime(timeline, chain, platform)
     heading, caption = _SCHEDULE
     caption += "" if chain.variables is None else _BY_VARIABLE
-    return [_HELP, _figure(heading, caption, [f"<div>{picture.element()}</div>"])]
+    return [_figure(heading, caption, [f"<div>{picture.element()}</div>"]), _HELP]
 
 
 def _figure(heading: str, caption: str, pictures: Iterable[str]) -> str:
     return (
-        f"<figure>\n<h2>{heading}</h2>\n<figcaption>{caption}</figcaption>\n"
+        f"<figure>\n<h2>{heading}</h2>\n"
         + "\n".join(pictures)
-        + "\n</figure>"
+        + f"\n<figcaption>{caption}</figcaption>\n</figure>"
     )
 
 
 def _figures(timelines: dict[str, Timeline], chain: Chain, platform: Platform) -> list[str]:
     """The pictures with time across, each of every timeline, all on the axis of the longest."""
     axis = PlotAxis(max(timeline.makespan for timeline in timelines.values()))
+    slow = slow_discards(timelines.values(), platform)
     drawn: dict[str, tuple[Picture, ...]] = {
         name: (
-            resources(timeline, platform, axis),
+            resources(timeline, platform, axis, discards=slow),
             storage(timeline, chain, platform, axis),
             sweeps(timeline, chain, platform, axis),
         )
@@ -248,7 +227,7 @@ dt { color: var(--quiet); }
 dd { margin: 0; overflow-wrap: anywhere; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem 1.6rem .25rem 0; text-align: right; white-space: nowrap; }
+th, td { padding: .25rem 1.2rem .25rem 0; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 th:last-child, td:last-child { padding-right: 0; }
 th { font-weight: 400; color: var(--quiet); border-bottom: 1px solid var(--rule); }
@@ -256,6 +235,7 @@ th { font-weight: 400; color: var(--quiet); border-bottom: 1px solid var(--rule)
 @media (max-width: 56rem) { th, td { padding-right: .9rem; } }
 figure { margin: 0; }
 figcaption, p { max-width: 46rem; margin: 0 0 .5rem; color: var(--quiet); }
+figcaption { margin-top: .5rem; }
 svg.picture { display: block; width: 100%; height: auto; }
 pre { background: var(--box); padding: 1rem; overflow-x: auto; font-size: .85rem; }
 fieldset { position: sticky; top: 0; z-index: 1; margin: 2rem 0 0; padding: .3rem 0; border: 0;
@@ -272,10 +252,10 @@ label { margin-right: 1rem; }
   th, td { padding-right: 1rem; }
   pre { font-size: 10px; white-space: pre-wrap; }
   figure > div, figcaption, tr { break-inside: avoid; }
-  h2, figcaption { break-after: avoid; }
+  h2 { break-after: avoid; }
+  figcaption { break-before: avoid; }
   svg { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
-#help { margin-top: 2rem; }
 svg.picture { user-select: none; cursor: crosshair; }
 .picture .plot.zoomed { overflow: hidden; }
 .picture .plot.zoomed path { vector-effect: non-scaling-stroke; }

@@ -18,8 +18,10 @@ from ckio.actions.columns import Actions
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
+from ckio.platform.readable import bytes_text
+from ckio.report.accesses import access_figures
 from ckio.report.page import page
-from ckio.report.pictures import PlotAxis, draw, resources, storage, sweeps
+from ckio.report.pictures import PlotAxis, draw, resources, slow_discards, storage, sweeps
 from ckio.report.pictures.svg import COLUMNS, DISTINCT
 from ckio.schedule import Schedule
 from ckio.schedule.occupancy import accesses, waits
@@ -28,7 +30,7 @@ from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.testing.strategies import Case, legal_schedules
 
-from .drawing import SVG, groups, in_sequence, long
+from .drawing import SVG, groups, in_sequence, long, shapes
 
 CHAIN = Chain(steps=12, advance=0.5, record=0.75, reverse=1.25, restart=1000, tape=700, adjoint=300)
 PLATFORM = Platform(
@@ -137,8 +139,44 @@ def test_the_levels_are_told_in_numbers() -> None:
         sum(a == Write(a.key, k) for a in SCHEDULE.actions if isinstance(a, Write)) for k in (0, 1)
     ]
     assert sum(writes) == 11
-    for name, count in zip(("ram", "archive"), writes, strict=True):
-        assert f"<tr><td>{name}</td><td>{count}</td><td>{count}</td>" in text
+    # 1000 B in 20 ms are 50 kB/s; measured, all is slower by a tenth.
+    for count, name, capacity, speed, seconds in (
+        (writes[0], "ram", "2.93 KiB", "4.55e-05", "22 ms"),
+        (writes[1], "archive", "never fills", "2.27e-06", "440 ms"),
+    ):
+        cells = [name, "2", "1.95 KiB", capacity, "write", count, bytes_text(1000 * count)]
+        first = "".join(f"<td>{cell}</td>" for cell in cells)
+        last = "".join(f"<td>{cell}</td>" for cell in (speed, seconds, seconds))
+        assert re.search(f"<tr>{first}<td>[^<]*</td>{last}</tr>", text)
+    (table,) = re.findall(r"<h2>Storage levels</h2>.*?</table>", text, re.DOTALL)
+    assert table.count("<td>read</td>") == 2
+    assert table.count("<td>discard</td>") == 1  # those of the first level take no time
+
+
+def test_percentiles_are_of_single_accesses() -> None:
+    keys = [Key(Kind.RESTART, k) for k in range(10)]
+    actions = Actions.of([Write(key, 0) for key in keys])
+    start = np.arange(10.0) * 10
+    timeline = Timeline(actions, start, start + np.arange(1.0, 11.0), np.full(10, 10**9))
+    (writes,) = access_figures(timeline, PLATFORM, 0)
+    assert (writes.kind, writes.count, writes.busy) == ("write", 10, 55.0)
+    assert writes.gigabytes_per_second == pytest.approx(10 / 55)
+    assert (writes.median, writes.late) == pytest.approx((5.5, 9.1))
+    assert access_figures(timeline, PLATFORM, 1) == []
+
+
+def test_discards_have_a_track_only_where_they_take_a_notable_time() -> None:
+    axis = PlotAxis(PREDICTED.makespan)
+    assert slow_discards([PREDICTED], PLATFORM) == {1}
+    tracks = re.findall(r"right[^>]*>(\w+)</text>", resources(PREDICTED, PLATFORM, axis).element())
+    assert [word for word in tracks if word != "time"][3:] == [
+        *("write", "read"),
+        *("write", "read", "discard"),
+    ]
+    everything = resources(PREDICTED, PLATFORM, axis, discards=frozenset({0, 1})).element()
+    assert everything.count(">discard</text>") == 2
+    picture = resources(PREDICTED, Platform((*PLATFORM.levels, Level(name="tape"))), axis)
+    assert picture.element().count(">not used</text>") == 1
 
 
 def test_single_variables_are_counted_and_explained_as_such() -> None:
@@ -253,8 +291,8 @@ def test_lines_merge_into_the_columns_that_they_cross() -> None:
     schedule = Schedule(CHAIN.with_steps(steps), [Advance(k, k + 1) for k in range(steps)])
     timeline = in_sequence(schedule, PLATFORM)
     picture = sweeps(timeline, schedule.chain, PLATFORM, PlotAxis(timeline.makespan)).element()
-    (line,) = (p for g in groups(picture, "line move advance") for p in g.findall("{*}path"))
-    strokes = re.findall(r"M([\d.]+) ([\d.]+)V([\d.]+)", line.get("d", ""))
+    ((_, line),) = shapes(picture, "line move advance")
+    strokes = re.findall(r"M([\d.]+) ([\d.]+)V([\d.]+)", line)
     # One unbroken climb: a stroke in every column, each beginning where the one before it ended.
     assert len(strokes) == COLUMNS
     for before, after in pairwise(strokes):
