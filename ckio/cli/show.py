@@ -22,7 +22,7 @@ from ckio.errors import BadInput
 from ckio.jobs.planning import blamed_on
 from ckio.platform import Platform
 from ckio.platform.readable import shown
-from ckio.report import HEADER, compare, table
+from ckio.report import compare
 from ckio.report.pictures.svg import check_png
 from ckio.report.pictures.svg import png as painted
 from ckio.report.render import render
@@ -117,10 +117,10 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
     return page(
         title=shown(file.name),
         facts=facts,
-        rows=[HEADER, *table(report)] if measured is not None else [],
         platform=platform,
         chain=found.schedule.chain,
         predicted=predicted,
         measured=measured,
+        report=None if measured is None else report,
         origin=console.origin(),
     )

@@ -10,7 +10,9 @@ from typing import Final
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import seconds_text
+from ckio.report import Report
 from ckio.report.accesses import level_table
+from ckio.report.differences import difference_table
 from ckio.report.headline import headline
 from ckio.report.pictures import (
     STYLE,
@@ -64,16 +66,18 @@ _CAPTIONS: Final = (
     ),
 )
 
+AGAINST: Final = "Predicted against measured"
+
 
 def page(
     *,
     title: str,
     facts: Iterable[tuple[str, str]],
-    rows: Sequence[Sequence[str]],
     platform: Platform,
     chain: Chain,
     predicted: Timeline,
     measured: Timeline | None = None,
+    report: Report | None = None,
     verdict: str = "",
     memory: MemoryCurve | None = None,
     origin: str = "",
@@ -86,13 +90,13 @@ def page(
         The heading.
     facts : pairs of str
         What was run and how it ended, a name and a value each, in reading order.
-    rows : sequences of str
-        A table of predicted against measured seconds, its heading first and the total last; none
-        where it is empty.
     platform, chain
         Where and what; the platform's TOML ends the page.
     predicted, measured : Timeline
         Drawn one below the other on one time axis; without `measured`, the prediction alone.
+    report : Report, optional
+        Predicted against measured seconds by class of action: a table with a bar for each
+        difference.
     verdict : str
         A paragraph that says what matters most; by default that of the timeline.
     memory : MemoryCurve, optional
@@ -110,7 +114,7 @@ def page(
         *_figures(timelines, chain, platform),
         "<h2>The run in figures</h2>",
         _facts(facts),
-        *(["<h2>Predicted against measured</h2>", _table(rows, css="wide summed")] if rows else []),
+        *([] if report is None else [f"<h2>{AGAINST}</h2>", difference_table(report)]),
         "<h2>Storage levels</h2>",
         "<p>GB/s is 10⁹ bytes per second while the level is busy; half of the accesses take"
         " no longer than the median, and 90 % no longer than the last column.</p>",
@@ -142,11 +146,11 @@ def _facts(facts: Iterable[tuple[str, str]]) -> str:
     return f"<dl>\n{pairs}\n</dl>"
 
 
-def _table(rows: Sequence[Sequence[str]], *, css: str = "wide") -> str:
+def _table(rows: Sequence[Sequence[str]]) -> str:
     head, *body = rows
     lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in body]
     return (
-        f'<div class="{css}"><table>\n<thead><tr>'
+        '<div class="wide"><table>\n<thead><tr>'
         + "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
         + "</tr></thead>\n<tbody>\n"
         + "\n".join(f"<tr>{line}</tr>" for line in lines)
@@ -237,6 +241,9 @@ figure { margin: 0; }
 figcaption, p { max-width: 46rem; margin: 0 0 .5rem; color: var(--quiet); }
 figcaption { margin-top: .5rem; }
 svg.picture { display: block; width: 100%; height: auto; }
+svg.difference { display: inline-block; width: 8rem; height: .9rem; vertical-align: middle; }
+table.differences td:last-child { text-align: left; padding-left: 1.2rem; }
+tr.largest td { font-weight: 600; }
 pre { background: var(--box); padding: 1rem; overflow-x: auto; font-size: .85rem; }
 fieldset { position: sticky; top: 0; z-index: 1; margin: 2rem 0 0; padding: .3rem 0; border: 0;
   background: var(--paper); }

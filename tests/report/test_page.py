@@ -14,12 +14,14 @@ from browsing import complaints, opened
 from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.columns import Actions
+from ckio.actions.columns import READ, REVERSE, Actions
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text
+from ckio.report import compare
 from ckio.report.accesses import access_figures
+from ckio.report.differences import HALF, difference_table, largest_difference
 from ckio.report.page import page
 from ckio.report.pictures import PlotAxis, draw, resources, slow_discards, storage, sweeps
 from ckio.report.pictures.svg import COLUMNS, DISTINCT
@@ -41,7 +43,6 @@ PLATFORM = Platform(
     working_memory=700,
 )
 FACTS = [("model", "vorticity"), ("planner", "hrevolve")]
-ROWS = [["", "predicted", "measured"], ["advance", "12.1 s", "12.4 s"]]
 NASTY = '<script>alert("&")</script>'
 
 
@@ -79,7 +80,7 @@ def report(
     return page(
         title=word,
         facts=[*FACTS, (word, word)],
-        rows=[*ROWS, [word, word, word]],
+        report=compare(predicted, measured or predicted, names=[word, word]),
         platform=platform,
         chain=chain,
         predicted=predicted,
@@ -328,3 +329,53 @@ def test_with_overlap_levels_show_their_transfers_and_the_program_what_it_waits_
     table = Tags(report(predicted=timeline, measured=None, platform=platform))
     assert table.open == []
     assert ElementTree.fromstring(draw(timeline, CHAIN, platform)) is not None
+
+
+def differences(measured: Timeline) -> list[tuple[str, float, float, bool]]:
+    """Of each row with a bar: its name, where that begins and ends, and whether it is marked."""
+    names = [level.name for level in PLATFORM.levels]
+    drawn = difference_table(compare(PREDICTED, measured, names=names))
+    rows = []
+    for css, name, cells in re.findall(r"<tr([^>]*)><td>([^<]*)</td>(.*?)</tr>", drawn):
+        if "<svg" not in cells:
+            continue
+        box = re.search(r'<rect [^>]*x="([-.0-9]+)"[^>]* width="([.0-9]+)"', cells)
+        begin, width = map(float, box.groups()) if box else (0.0, 0.0)
+        assert ("largest" in css) == (" largest</td>" in cells)
+        rows.append((name, begin, begin + width, "largest" in css))
+    return rows
+
+
+def test_bars_show_each_difference_with_its_sign_and_the_largest_is_marked() -> None:
+    """What computes is slower, what reads is faster than predicted."""
+    op = PREDICTED.actions.op
+    seconds = (PREDICTED.stop - PREDICTED.start) * np.where(op == READ, 0.5, 1.0)
+    seconds += np.where(op == REVERSE, 3.0, 0.0)
+    stop = np.cumsum(seconds)
+    measured = Timeline(PREDICTED.actions, stop - seconds, stop, PREDICTED.nbytes)
+    rows = {name: (begin, end, marked) for name, begin, end, marked in differences(measured)}
+    assert [name for name, row in rows.items() if row[2]] == ["reverse"]
+    assert rows["reverse"][:2] == (0, HALF)
+    assert rows["read archive"][0] < rows["read archive"][1] == 0
+    assert rows["advance"][:2] == (0, 0)
+    report = compare(PREDICTED, measured, names=["ram", "archive"])
+    assert largest_difference(report) == (
+        "The largest difference is that of reverse: 51 s instead of 15 s, 36 s longer than"
+        " predicted. It explains 97% of all differences."
+    )
+    assert f'<p class="largest">{largest_difference(report)}</p>' in difference_table(report)
+
+
+def test_a_row_that_stands_for_two_classes_is_marked_for_either() -> None:
+    op = PREDICTED.actions.op
+    far = PREDICTED.actions.level == 0
+    seconds = (PREDICTED.stop - PREDICTED.start) + np.where((op == READ) & far, 1.0, 0.0)
+    stop = np.cumsum(seconds)
+    measured = Timeline(PREDICTED.actions, stop - seconds, stop, PREDICTED.nbytes)
+    assert [row[0] for row in differences(measured) if row[3]] == ["read, discard ram"]
+
+
+def test_where_nothing_differs_no_row_is_marked() -> None:
+    assert not any(end > begin or marked for _, begin, end, marked in differences(PREDICTED))
+    report = compare(PREDICTED, PREDICTED)
+    assert largest_difference(report) == "Every class of action took as long as predicted."

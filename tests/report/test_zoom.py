@@ -29,7 +29,7 @@ SCHEDULE = Schedule(
 STOP = np.cumsum(seconds_of(SCHEDULE, PLATFORM))  # 115 seconds in all
 START = np.concatenate(([0.0], STOP))[:-1]
 TIMELINE = Timeline(SCHEDULE.actions, START, STOP, CHAIN.nbytes_of(SCHEDULE.actions))
-PAGE = page(title="zoom", facts=[], rows=[], platform=PLATFORM, chain=CHAIN, predicted=TIMELINE)
+PAGE = page(title="zoom", facts=[], platform=PLATFORM, chain=CHAIN, predicted=TIMELINE)
 
 TOOLS = """
 const [steps, gantt, room, adjoint] = document.querySelectorAll("svg.picture");
