@@ -19,6 +19,8 @@ from ckio.cli.files import (
 )
 from ckio.cli.options import option, with_example
 from ckio.errors import BadInput
+from ckio.jobs.directory import MEASURED
+from ckio.jobs.images import read_images
 from ckio.jobs.planning import blamed_on
 from ckio.platform import Platform
 from ckio.platform.readable import shown
@@ -114,6 +116,8 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
         facts.append(("rounded", report.rounding))
     if found.overlap:
         facts.append(("overlap", str(found.overlap)))
+    images, problems = read_images(file.parent) if file.name == MEASURED else ([], [])
+    facts += [("images", problem) for problem in problems]
     return page(
         title=shown(file.name),
         facts=facts,
@@ -121,6 +125,7 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
         chain=found.schedule.chain,
         predicted=predicted,
         measured=measured,
+        images=images,
         report=None if measured is None else report,
         origin=console.origin(),
     )

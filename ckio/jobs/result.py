@@ -17,6 +17,7 @@ from ckio.adapters.registry import lossy
 from ckio.errors import BadInput
 from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, SCHEDULE, RunDirectory
 from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
+from ckio.jobs.images import read_images
 from ckio.model import Differentiable, functional_of
 from ckio.model.gradient import GradientCheck
 from ckio.parallel.group import ALONE, RankGroup
@@ -26,6 +27,7 @@ from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text
 from ckio.report import Report, compare
 from ckio.report.headline import headline
+from ckio.report.thumbnails import Thumbnail
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.text import loads
@@ -71,6 +73,10 @@ class Result:
         None also where an earlier process checked the gradient.
     figures : mapping
         What `ckio run --json` prints.
+    images : tuple of Thumbnail
+        Small images of the last state and of the gradient, if the model offers them.
+    problems : tuple of str
+        What went wrong with the images.
     """
 
     functional: float
@@ -84,6 +90,8 @@ class Result:
     report: Report | None
     check: GradientCheck | None
     figures: Mapping[str, Any]
+    images: tuple[Thumbnail, ...] = ()
+    problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the facts of the run, a line each."""
@@ -168,6 +176,7 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
         logging.getLogger("ckio").warning("the gradient of the run is no longer at %s", path)
         gradient, control = {}, {}
     functional = figures["functional"]
+    images, problems = read_images(directory.path) if ranks.is_alone else ([], [])
     return Result(
         functional=math.nan if functional is None else functional,
         gradient=gradient,
@@ -180,6 +189,8 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
         report=_report(predicted.timeline, measured.timeline, platform),
         check=None,
         figures=figures,
+        images=tuple(images),
+        problems=tuple(problems),
     )
 
 

@@ -34,6 +34,10 @@ class Model(Protocol):
     One whose checkpoints differ in size, and are not known before they are there, has an attribute
     `estimated` that is true: then what a chain says of their bytes need not be what they have. One
     that may know where it ends before it is asked to go on has an attribute `steps`: n, or None.
+
+    One whose state can be looked at has a method `images()`, which returns arrays of one or two
+    dimensions by name. It is called once the forward has reached x_n, and the report then shows
+    these arrays and, after the reverse sweep, those of `gradient`.
     """
 
     def layout(self, key: Key, /) -> Layout:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ckio.actions.variables import Flow, Step
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arraymodel import ArrayModel
-from ckio.model.arrays import Arrays
+from ckio.model.arrays import Array, Arrays
 from ckio.models.options import check_real, check_whole
 
 Values = NDArray[np.float64]
@@ -248,6 +248,11 @@ class Vorticity(ArrayModel):
     def dt(self) -> float:
         """Seconds of a step."""
         return self._dt
+
+    def images(self) -> dict[str, Array]:
+        """The vorticity and the stream function, with the south above."""
+        state = super().images()
+        return {name: state[name] for name in ("zeta", "psi")}
 
     def start(self, state: Arrays, /) -> None:
         """ζ_0 is the control, inside; ψ_0 belongs to it."""

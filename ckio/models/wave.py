@@ -402,6 +402,10 @@ class Wave(ArrayModel):
         """After how many the program ends; None where no `time` is given."""
         return self._steps
 
+    def images(self) -> dict[str, Array]:
+        """The wave field, without its halo; the surface is above."""
+        return {"u": super().images()["u"][INSIDE]}
+
     def gathered(self, name: str, array: Array, /) -> Array:
         """All of a state array, control or gradient, of which each rank has a part; collective.
 

@@ -27,6 +27,7 @@ from ckio.report.pictures import (
     sweeps,
 )
 from ckio.report.pictures.svg import COLUMNS, LEFT, WIDTH, WORDED
+from ckio.report.thumbnails import Thumbnail, gallery
 from ckio.schedule.timeline import Timeline
 
 _SCHEDULE: Final = (
@@ -80,6 +81,7 @@ def page(
     report: Report | None = None,
     verdict: str = "",
     memory: MemoryCurve | None = None,
+    images: Sequence[Thumbnail] = (),
     origin: str = "",
 ) -> str:
     """The whole document; it needs no other file, and nothing from the network.
@@ -101,6 +103,8 @@ def page(
         A paragraph that says what matters most; by default that of the timeline.
     memory : MemoryCurve, optional
         The makespan over the memory, drawn if it is given.
+    images : sequence of Thumbnail
+        Small images of the model's state and gradient.
     origin : str
         When, where and with which versions the page was made: its last line.
     """
@@ -111,6 +115,7 @@ def page(
         f'<p class="verdict">{escape(verdict or headline(shown, chain, platform))}</p>',
         *_schedule(shown, chain, platform),
         *([] if memory is None else [_memory(memory)]),
+        *([_images(images)] if images else []),
         *_figures(timelines, chain, platform),
         "<h2>The run in figures</h2>",
         _facts(facts),
@@ -139,6 +144,14 @@ def _memory(curve: MemoryCurve) -> str:
         " checkpoints.",
         [f"<div>{over_memory(curve).element()}</div>"],
     )
+
+
+def _images(images: Sequence[Thumbnail]) -> str:
+    caption = (
+        "The model's arrays at the end of the forward, and the gradient. White is zero where red is"
+        " positive and blue is negative; the first row of an array is at the top."
+    )
+    return _figure("What was computed", caption, [gallery(images)])
 
 
 def _facts(facts: Iterable[tuple[str, str]]) -> str:
@@ -241,6 +254,11 @@ figure { margin: 0; }
 figcaption, p { max-width: 46rem; margin: 0 0 .5rem; color: var(--quiet); }
 figcaption { margin-top: .5rem; }
 svg.picture { display: block; width: 100%; height: auto; }
+.gallery { display: flex; flex-wrap: wrap; gap: 1rem 1.5rem; margin: .5rem 0; }
+.thumbnail { width: 10rem; }
+.thumbnail img { image-rendering: pixelated; display: block; }
+.thumbnail p { font-size: .8rem; margin: .25rem 0 0; overflow-wrap: anywhere; }
+svg.line-image { width: 10rem; background: var(--box); }
 svg.difference { display: inline-block; width: 8rem; height: .9rem; vertical-align: middle; }
 table.differences td:last-child { text-align: left; padding-left: 1.2rem; }
 tr.largest td { font-weight: 600; }

@@ -47,7 +47,7 @@ def test_all_kinds_at_once(place: Path) -> None:
     assert done.stdout == "".join(f"written to {name}\n" for name in files.values())
     root = ElementTree.parse(place / "s.svg").getroot()
     labels = [picture.get("aria-label") for picture in root.findall("{*}svg")]
-    assert labels[0] == "The schedule: steps across, time down"
+    assert labels[0] == "The schedule: steps across, sweeps down"
     assert len(labels) == 4
     assert (place / "p.png").read_bytes().startswith(b"\x89PNG\r\n")
     assert "The schedule" in (place / "h.html").read_text()
