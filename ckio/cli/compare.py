@@ -1,4 +1,4 @@
-"""`ckio compare`: where a prediction was right, and what explains the rest."""
+"""`ckio compare`: two runs next to each other, or what was predicted and what was measured."""
 
 import logging
 from collections.abc import Sequence
@@ -9,14 +9,17 @@ import click
 
 from ckio.adapters.registry import lossy
 from ckio.cli import console
-from ckio.cli.files import INPUT, read_document
+from ckio.cli.files import INPUT, out, read_document, tell_written, write_text
 from ckio.cli.options import json_option, with_example
 from ckio.errors import BadInput
+from ckio.jobs.comparing import sides_of
 from ckio.jobs.directory import MEASURED, PREDICTED
 from ckio.jobs.leftovers import is_run_directory
 from ckio.platform import Platform
 from ckio.platform.readable import shown
 from ckio.report import HEADER, Report, ReportRow, behind, compare, table, verdict
+from ckio.report.two_runs import comparison_figures, comparison_page, run_table
+from ckio.report.two_runs import verdict as between_runs
 from ckio.schedule.text import Document
 from ckio.schedule.timeline import Timeline
 
@@ -24,15 +27,23 @@ log = logging.getLogger("ckio")
 
 
 @with_example("ckio compare ckio-run")
-@click.argument("predicted", type=INPUT, metavar="PREDICTED|DIR")
-@click.argument("measured", type=INPUT, required=False, metavar="[MEASURED]")
+@click.argument("predicted", type=INPUT, metavar="A|PREDICTED")
+@click.argument("measured", type=INPUT, required=False, metavar="[B|MEASURED]")
+@out("--html", metavar="OUT", help="write a page with the pictures of two runs")
 @json_option
-def command(*, predicted: Path, measured: Path | None, as_json: bool) -> None:
-    """Compare two timelines of one schedule, by class of action and in total.
+def command(*, predicted: Path, measured: Path | None, html: Path | None, as_json: bool) -> None:
+    """Compare two runs, or what was predicted for one run with what was measured.
 
-    `ckio run` leaves both in its directory DIR, which can be given instead: they are
-    DIR/predicted.txt and DIR/measured.txt. Timelines in the other order are put right.
+    Two directories A and B of `ckio run` are compared as runs, for example with different planners,
+    machines or versions: which took less time, and why. One directory, or two files PREDICTED and
+    MEASURED with timelines of one schedule, is compared by class of action and in total: in a
+    directory they are predicted.txt and measured.txt. Timelines in the other order are put right.
     """
+    if measured is not None and (predicted.is_dir() or measured.is_dir()):
+        _compare_runs(predicted, measured, html, as_json=as_json)
+        return
+    if html is not None:
+        raise BadInput("--html is for two runs: give two directories of `ckio run`")
     if measured is None:
         predicted, measured = _timelines_of(predicted)
     plan, expected = _timeline(predicted)
@@ -58,6 +69,27 @@ def command(*, predicted: Path, measured: Path | None, as_json: bool) -> None:
         show(report)
         if report.rounding:
             console.echo(report.rounding)
+
+
+def _compare_runs(first: Path, second: Path, html: Path | None, *, as_json: bool) -> None:
+    """Lay two runs next to each other."""
+    for path, other in ((first, second), (second, first)):
+        if not path.is_dir():
+            raise BadInput(
+                f"{path} is no directory and {other} is one: give two directories of runs, or two"
+                " files of timelines"
+            )
+    one, two = sides_of(first, second)
+    if html is not None:
+        write_text(html, comparison_page(one, two, origin=console.origin()))
+    if as_json:
+        console.print_json(comparison_figures(one, two))
+        return
+    console.echo(between_runs(one, two))
+    header, *rows = run_table(one, two)
+    console.print_table("both runs", header, rows)
+    if html is not None:
+        tell_written(html)
 
 
 def _timelines_of(directory: Path) -> tuple[Path, Path]:

@@ -6,10 +6,13 @@ gradient first, then the result that names it.
 """
 
 import os
+import platform as host
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -258,8 +261,20 @@ def conclude(
         ended = replace(ended, figures={**ended.figures, "record": asdict(run)})
         if not process.ranks.rank:
             history.append(run)
+    ended = replace(ended, figures={**ended.figures, "origin": _origin()})
     _write(directory, RESULT, json_line(ended.figures))
     return ended
+
+
+def _origin() -> dict[str, str]:
+    """Return when and where the run ended, and by which versions."""
+    return {
+        "host": host.node(),
+        "when": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "ckio": version("ckio"),
+        "python": host.python_version(),
+        "numpy": version("numpy"),
+    }
 
 
 def _gradient_of(

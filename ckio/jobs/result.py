@@ -166,7 +166,7 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
         for name in (SCHEDULE, PREDICTED, MEASURED)
     ]
     plan, predicted, measured = texts
-    figures = _figures(directory.read(RESULT), directory.path / RESULT)
+    figures = figures_of(directory.read(RESULT), directory.path / RESULT)
     if predicted.timeline is None or measured.timeline is None:
         raise BadInput(f"{directory.path}: its timelines are not there; they were edited")
     path = directory.path / figures["gradient_file"]
@@ -194,7 +194,7 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
     )
 
 
-def _figures(text: str, source: Path) -> dict[str, Any]:
+def figures_of(text: str, source: Path, /) -> dict[str, Any]:
     """Read the figures of a result; raises BadInput where they are not what a run writes."""
     try:
         said = json.loads(text)

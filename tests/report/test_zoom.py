@@ -11,7 +11,8 @@ from browsing import tried
 from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.report.page import SCRIPT, page
+from ckio.report.document import SCRIPT
+from ckio.report.page import page
 from ckio.report.pictures.svg import COLUMNS, LEFT
 from ckio.schedule import Schedule, seconds_of
 from ckio.schedule.timeline import Timeline
