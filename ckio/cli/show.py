@@ -76,7 +76,7 @@ def command(
 
     with blamed_on(file):
         predicted = simulate(found.schedule, machine, overlap=found.overlap)
-    chain = found.schedule.chain
+    chain, how = found.schedule.chain, ""
     timeline = found.timeline or predicted
     if svg is not None or png is not None:
         from ckio.report.pictures import draw
@@ -89,12 +89,13 @@ def command(
     if html is not None:
         write_text(html, _page(file, found, predicted, machine))
     if perfetto is not None:
-        from ckio.report.trace import MOST_EVENTS, trace
+        from ckio.report.trace import HOW_TO_OPEN, MOST_EVENTS, trace
 
+        how = HOW_TO_OPEN
         most = None if all_events else MOST_EVENTS
         _write_trace(perfetto, trace(timeline, chain, machine, most=most))
     for written in files:
-        tell_written(written)
+        tell_written(written, how if written == perfetto else "")
 
 
 def _write_trace(path: Path, text: str) -> None:
