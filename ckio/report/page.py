@@ -11,7 +11,7 @@ from ckio.report import Report
 from ckio.report.accesses import level_table
 from ckio.report.differences import difference_table
 from ckio.report.document import HELP, document, figure, table
-from ckio.report.headline import headline
+from ckio.report.headline import headline, memory_sentence
 from ckio.report.pictures import (
     MemoryCurve,
     Picture,
@@ -96,7 +96,8 @@ def page(
         Predicted against measured seconds by class of action: a table with a bar for each
         difference.
     verdict : str
-        A paragraph that says what matters most; by default that of the timeline.
+        A paragraph that says what matters most; by default that of the timeline. The page adds
+        whether more memory would help.
     memory : MemoryCurve, optional
         The makespan over the memory, drawn if it is given.
     images : sequence of Thumbnail
@@ -106,9 +107,11 @@ def page(
     """
     shown = predicted if measured is None else measured
     timelines = {"predicted": predicted} | ({"measured": measured} if measured is not None else {})
+    said = verdict or headline(shown, chain, platform)
+    more = memory_sentence(shown, chain, platform) if memory is None else memory.said()
     body = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="verdict">{escape(verdict or headline(shown, chain, platform))}</p>',
+        f'<p class="verdict">{escape(f"{said} {more}".strip())}</p>',
         *_schedule(shown, chain, platform),
         *([] if memory is None else [_memory(memory)]),
         *([_images(images)] if images else []),

@@ -1,5 +1,6 @@
 """The report is one whole page, safe whatever its words are, small however long the run is."""
 
+import math
 import re
 from dataclasses import replace
 from html import unescape
@@ -23,7 +24,15 @@ from ckio.report import compare
 from ckio.report.accesses import access_figures
 from ckio.report.differences import HALF, difference_table, largest_difference
 from ckio.report.page import page
-from ckio.report.pictures import PlotAxis, draw, resources, slow_discards, storage, sweeps
+from ckio.report.pictures import (
+    MemoryCurve,
+    PlotAxis,
+    draw,
+    resources,
+    slow_discards,
+    storage,
+    sweeps,
+)
 from ckio.report.pictures.svg import COLUMNS, DISTINCT
 from ckio.schedule import Schedule
 from ckio.schedule.occupancy import accesses, waits
@@ -379,3 +388,28 @@ def test_where_nothing_differs_no_row_is_marked() -> None:
     assert not any(end > begin or marked for _, begin, end, marked in differences(PREDICTED))
     report = compare(PREDICTED, PREDICTED)
     assert largest_difference(report) == "Every class of action took as long as predicted."
+
+
+SCREEN, MARGIN, LINE, LETTERS = 900, 24, 27, 105
+"""Pixels of a first screen of 1400 x 900, its margin, and the height and length of a line."""
+
+
+@pytest.mark.parametrize("count", [3, 40, 10_000])
+def test_verdict_and_first_picture_fit_the_first_screen(count: int) -> None:
+    timeline, chain = long(count, CHAIN, PLATFORM), CHAIN.with_steps(count)
+    text = report(predicted=timeline, measured=timeline, chain=chain)
+    before, _, rest = text.partition("<body>")[2].partition("<svg")
+    (verdict,) = re.findall(r'<p class="verdict">(.*?)</p>', before)
+    assert re.findall(r"<(h1|p|h2|h3|figcaption|table)\b", before) == ["h1", "p", "h2"]
+    height = float(re.findall(r'viewBox="0 0 960 ([\d.]+)"', rest)[0])
+    words = math.ceil(len(verdict) / LETTERS) * LINE
+    assert MARGIN + 2 * LINE + words + 2.5 * LINE + height <= SCREEN
+
+
+def test_the_verdict_says_whether_more_memory_would_help() -> None:
+    curve = MemoryCurve([(1000, 40.0), (2000, 30.0), (4000, 24.0)], 2000, (8000, 20.0), 90.0)
+    arguments = {"platform": PLATFORM, "chain": CHAIN, "predicted": PREDICTED}
+    for memory, words in ((curve, curve.said()), (None, "Level ram never fills up, so this")):
+        text = page(title="memory", facts=[], memory=memory, **arguments)  # type: ignore[arg-type]
+        (verdict,) = re.findall(r'<p class="verdict">(.*?)</p>', text)
+        assert words in verdict

@@ -75,14 +75,13 @@ _EMPTY: Final = 18
 
 def slow_discards(timelines: Iterable[Timeline], platform: Platform, /) -> frozenset[int]:
     """Return the levels whose discards take a notable part of the time in one of the timelines."""
-    slow = set()
+    slow: set[int] = set()
     for timeline in timelines:
-        for place in range(len(platform.levels)):
-            events = accesses(timeline, platform, place)
-            seconds = (events.stop - events.start)[events.actions.op == DISCARD].sum()
-            if seconds > NOTICED * timeline.makespan:
-                slow.add(place)
-    return frozenset(slow)
+        for events in (timeline, timeline.transfers):
+            rows = np.flatnonzero(events.actions.op == DISCARD)
+            seconds = np.bincount(events.actions.level[rows], (events.stop - events.start)[rows])
+            slow.update(np.flatnonzero(seconds > NOTICED * timeline.makespan).tolist())
+    return frozenset(slow) & frozenset(range(len(platform.levels)))
 
 
 _Lane = tuple[str, tuple[tuple[int, ...], ...], Timeline]
