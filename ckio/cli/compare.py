@@ -1,4 +1,4 @@
-"""The command `ckio compare`: compare a prediction with the run, and explain the difference."""
+"""The command `ckio compare`: compare two runs, or a prediction with its run."""
 
 import logging
 from collections.abc import Sequence
@@ -7,14 +7,17 @@ from typing import Any
 
 from ckio.adapters.registry import lossy
 from ckio.cli import console
-from ckio.cli.files import INPUT, read_document
+from ckio.cli.files import INPUT, out, read_document, tell_written, write_text
 from ckio.cli.options import argument, json_option, with_example
 from ckio.errors import BadInput
+from ckio.jobs.comparing import sides_of
 from ckio.jobs.directory import MEASURED, PREDICTED
 from ckio.jobs.leftovers import is_run_directory
 from ckio.platform import Platform
 from ckio.platform.readable import shown
 from ckio.report import HEADER, Report, ReportRow, behind, compare, table, verdict
+from ckio.report.two_runs import comparison_figures, comparison_page, run_table
+from ckio.report.two_runs import verdict as between_runs
 from ckio.schedule.text import Document
 from ckio.schedule.timeline import Timeline
 
@@ -23,19 +26,31 @@ log = logging.getLogger("ckio")
 
 @with_example("ckio compare ckio-run")
 @argument(
-    "predicted", "Predicted timeline, or the directory of a run.", type=INPUT,
-    metavar="PREDICTED|DIR",
+    "predicted", "A run, or a predicted timeline.", type=INPUT, metavar="A|PREDICTED",
 )  # fmt: skip
-@argument("measured", "Measured timeline.", type=INPUT, required=False, metavar="[MEASURED]")
+@argument(
+    "measured", "Another run, or the measured timeline.", type=INPUT, required=False,
+    metavar="[B|MEASURED]",
+)  # fmt: skip
+@out("--html", metavar="OUT", help="Write a page with the pictures of two runs to this file.")
 @json_option
-def command(*, predicted: Path, measured: Path | None, as_json: bool) -> None:
-    """Compare the predicted and the measured timeline of a run, by class of action and in total.
+def command(*, predicted: Path, measured: Path | None, html: Path | None, as_json: bool) -> None:
+    """Compare two runs, or compare the predicted with the measured timeline of one run.
 
-    Use it after `ckio run`, to see which class of action (record, reverse, reads and writes of each
-    level) took longer than predicted. Give the directory DIR of the run, or two timelines of the
-    same schedule; the run stores them as DIR/predicted.txt and DIR/measured.txt. If they are given
-    in the other order, they are exchanged.
+    Two directories A and B of `ckio run` are compared as runs, for example with different
+    planners, machines or versions: which run took less time, and why.
+
+    One directory is compared by class of action and in total. This shows which class (record,
+    reverse, reads and writes of each level) took longer than predicted. Two files PREDICTED and
+    MEASURED with timelines of the same schedule are compared in the same way; a run stores them as
+    DIR/predicted.txt and DIR/measured.txt. If they are given in the other order, they are
+    exchanged.
     """
+    if measured is not None and (predicted.is_dir() or measured.is_dir()):
+        _compare_runs(predicted, measured, html, as_json=as_json)
+        return
+    if html is not None:
+        raise BadInput("--html is for two runs: give two directories of `ckio run`")
     if measured is None:
         predicted, measured = _timelines_of(predicted)
     plan, expected = _timeline(predicted)
@@ -64,6 +79,27 @@ def command(*, predicted: Path, measured: Path | None, as_json: bool) -> None:
         show(report)
         if report.rounding:
             console.echo(report.rounding)
+
+
+def _compare_runs(first: Path, second: Path, html: Path | None, *, as_json: bool) -> None:
+    """Lay two runs next to each other."""
+    for path, other in ((first, second), (second, first)):
+        if not path.is_dir():
+            raise BadInput(
+                f"{path} is no directory and {other} is one: give two directories of runs, or two"
+                " files of timelines"
+            )
+    one, two = sides_of(first, second)
+    if html is not None:
+        write_text(html, comparison_page(one, two, origin=console.origin()))
+    if as_json:
+        console.print_json(comparison_figures(one, two))
+        return
+    console.echo(between_runs(one, two))
+    header, *rows = run_table(one, two)
+    console.print_table("both runs", header, rows)
+    if html is not None:
+        tell_written(html)
 
 
 def _timelines_of(directory: Path) -> tuple[Path, Path]:

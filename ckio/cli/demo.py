@@ -24,7 +24,6 @@ from ckio.jobs.sweeping import what_if
 from ckio.model import Array, Differentiable
 from ckio.parallel.group import ALONE
 from ckio.platform import Level, Option
-from ckio.report import HEADER, table
 from ckio.report.page import page
 from ckio.report.pictures import MemoryCurve, draw
 from ckio.report.pictures.svg import check_png, png
@@ -137,16 +136,18 @@ def store_all_gradient(fresh: Callable[[], Differentiable], steps: int, /) -> Ma
 
 
 def _page(outcome: Result, grid: int, memory: MemoryCurve | None, *, same: bool) -> str:
+    problems = [("images", problem) for problem in outcome.problems]
     return page(
         title=f"ckio demo: {MODEL}, {grid} x {grid} cells",
-        facts=[*facts(outcome), ("store-all", _sameness(same))],
-        rows=[] if outcome.report is None else [HEADER, *table(outcome.report)],
+        facts=[*facts(outcome), ("store-all", _sameness(same)), *problems],
         platform=outcome.platform,
         chain=outcome.schedule.chain,
         predicted=outcome.prediction,
         measured=outcome.timeline,
+        report=outcome.report,
         verdict=verdict(outcome),
         memory=memory,
+        images=outcome.images,
         origin=console.origin(),
     )
 

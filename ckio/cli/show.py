@@ -19,10 +19,12 @@ from ckio.cli.files import (
 )
 from ckio.cli.options import argument, option, with_example
 from ckio.errors import BadInput
+from ckio.jobs.directory import MEASURED
+from ckio.jobs.images import read_images
 from ckio.jobs.planning import blamed_on
 from ckio.platform import Platform
 from ckio.platform.readable import shown
-from ckio.report import HEADER, compare, table
+from ckio.report import compare
 from ckio.report.pictures.svg import check_png
 from ckio.report.pictures.svg import png as painted
 from ckio.report.render import render
@@ -91,7 +93,7 @@ def command(
 
     with blamed_on(file):
         predicted = simulate(found.schedule, machine, overlap=found.overlap)
-    chain = found.schedule.chain
+    chain, how = found.schedule.chain, ""
     timeline = found.timeline or predicted
     if svg is not None or png is not None:
         from ckio.report.pictures import draw
@@ -104,12 +106,13 @@ def command(
     if html is not None:
         write_text(html, _page(file, found, predicted, machine))
     if perfetto is not None:
-        from ckio.report.trace import MOST_EVENTS, trace
+        from ckio.report.trace import HOW_TO_OPEN, MOST_EVENTS, trace
 
+        how = HOW_TO_OPEN
         most = None if all_events else MOST_EVENTS
         _write_trace(perfetto, trace(timeline, chain, machine, most=most))
     for written in files:
-        tell_written(written)
+        tell_written(written, how if written == perfetto else "")
 
 
 def _write_trace(path: Path, text: str) -> None:
@@ -131,13 +134,16 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
         facts.append(("rounded", report.rounding))
     if found.overlap:
         facts.append(("overlap", str(found.overlap)))
+    images, problems = read_images(file.parent) if file.name == MEASURED else ([], [])
+    facts += [("images", problem) for problem in problems]
     return page(
         title=shown(file.name),
         facts=facts,
-        rows=[HEADER, *table(report)] if measured is not None else [],
         platform=platform,
         chain=found.schedule.chain,
         predicted=predicted,
         measured=measured,
+        images=images,
+        report=None if measured is None else report,
         origin=console.origin(),
     )

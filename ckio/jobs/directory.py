@@ -7,6 +7,7 @@
     schedule-1.txt    the schedule of the first process, if there were several; then schedule-2, ...
     predicted.txt     the simulated timeline of schedule.txt
     measured.txt      the measured timeline, after the schedule was performed
+    images.json       small images of state and gradient, if the model offers any
     gradient.h5       functional, controls and gradient: see `ckio.jobs.gradients`
     result.json       the entries that `ckio run --json` prints, after the run has ended
 
@@ -47,11 +48,11 @@ from ckio.platform import Platform
 T = TypeVar("T")
 
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
-PREDICTED, MEASURED = "predicted.txt", "measured.txt"
+PREDICTED, MEASURED, IMAGES = "predicted.txt", "measured.txt", "images.json"
 CONTROL, GRADIENT, PLATFORM = "control.h5", "gradient.h5", "platform.toml"
 
 _NAMES: Final = (
-    r"(manifest|result)\.json|(schedule|predicted|measured)(-\d+)?\.txt"
+    r"(manifest|result|images)\.json|(schedule|predicted|measured)(-\d+)?\.txt"
     r"|(control|gradient)\.h5|platform\.toml"
 )
 WHOLE: Final = re.compile(_NAMES)

@@ -6,10 +6,13 @@ result, which has the name of the gradient's file.
 """
 
 import os
+import platform as host
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -33,6 +36,7 @@ from ckio.jobs.adjoints import Kept, next_plan
 from ckio.jobs.directory import GRADIENT, MEASURED, RESULT, RunDirectory, json_line
 from ckio.jobs.display import QUIET, Display, Ticker
 from ckio.jobs.gradients import digest, write_gradient
+from ckio.jobs.images import ImageTaker, taker_of
 from ckio.jobs.journal import Journal
 from ckio.jobs.levels import Keep
 from ckio.jobs.models import RESULTS, blamed, check_has, watched
@@ -223,6 +227,8 @@ def conclude(
     interval = history.expected(
         predicted.makespan, process.name, platform, overlap=bool(process.overlap)
     )
+    taker = taker_of(model, schedule.chain.length, process.display.warn)
+    taker = taker if process.ranks.is_alone else None
     measured, model = _performed(
         process,
         model,
@@ -231,6 +237,7 @@ def conclude(
         backends=backends,
         predicted=predicted,
         kept=kept,
+        taker=taker,
     )
     platform = process.platform
     done = replace(schedule, actions=measured.actions)
@@ -254,6 +261,10 @@ def conclude(
         before=before,
         ranks=process.ranks,
     )
+    if taker is not None:
+        taker.take_gradient(model)
+        taker.write(directory)
+        ended = replace(ended, images=tuple(taker.images), problems=tuple(taker.problems))
     stored = _gradient_of(process, directory, model, ended)
     ended = replace(ended, figures={**decided, **ended.figures, **stored})
     if interval is not None:
@@ -271,8 +282,20 @@ def conclude(
         ended = replace(ended, figures={**ended.figures, "record": asdict(run)})
         if not process.ranks.rank:
             history.append(run)
+    ended = replace(ended, figures={**ended.figures, "origin": _origin()})
     _write(directory, RESULT, json_line(ended.figures))
     return ended
+
+
+def _origin() -> dict[str, str]:
+    """Return when and where the run ended, and by which versions."""
+    return {
+        "host": host.node(),
+        "when": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "ckio": version("ckio"),
+        "python": host.python_version(),
+        "numpy": version("numpy"),
+    }
 
 
 def _gradient_of(
@@ -299,6 +322,7 @@ def _performed(
     backends: Sequence[Backend],
     predicted: Timeline,
     kept: Kept,
+    taker: ImageTaker | None,
 ) -> tuple[Timeline, Differentiable]:
     """Perform the schedule with a progress bar, which the model's `on_step` advances.
 
@@ -307,7 +331,14 @@ def _performed(
     """
     stopper, ranks, name = process.stopper, process.ranks, process.name
     levels = _in_background(backends, platform, model) if process.overlap else backends
-    with _watching(process, schedule, predicted) as (tick, watch):
+    live = model
+
+    def look(event: Event) -> None:
+        assert taker is not None
+        taker.watch(event, live)
+
+    looks = None if taker is None else look
+    with _watching(process, schedule, predicted, looks) as (tick, watch):
         live = watched(lambda: model, tick)()
 
         def fresh() -> Differentiable:
@@ -387,7 +418,10 @@ def _write(directory: RunDirectory, name: str, text: str) -> None:
 
 @contextmanager
 def _watching(
-    process: Process, schedule: Schedule, predicted: Timeline
+    process: Process,
+    schedule: Schedule,
+    predicted: Timeline,
+    look: Callable[[Event], None] | None,
 ) -> Iterator[tuple[Ticker, Callable[[Event], None] | None]]:
     """Return a context with the ticker of a progress bar, and a function for each event, if any.
 
@@ -397,7 +431,7 @@ def _watching(
     """
     actions = schedule.actions
     total = int((actions.end - actions.begin)[actions.op <= REVERSE].sum())
-    watchers, left = list[Callable[[Event], None]](), None
+    watchers, left = [] if look is None else [look], None
     if process.display.is_shown:
         watch_remaining, left = _remaining_by_the_wall(predicted)
         watchers.append(watch_remaining)

@@ -17,6 +17,7 @@ from ckio.adapters.registry import lossy
 from ckio.errors import BadInput
 from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, SCHEDULE, RunDirectory
 from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
+from ckio.jobs.images import read_images
 from ckio.model import Differentiable, functional_of
 from ckio.model.gradient import GradientCheck
 from ckio.parallel.group import ALONE, RankGroup
@@ -26,6 +27,7 @@ from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text
 from ckio.report import Report, compare
 from ckio.report.headline import headline
+from ckio.report.thumbnails import Thumbnail
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.text import loads
@@ -71,6 +73,10 @@ class Result:
         The Taylor test; None if there was none, or if an earlier process made it.
     figures : mapping
         The entries that `ckio run --json` prints.
+    images : tuple of Thumbnail
+        Small images of the last state and of the gradient, if the model offers them.
+    problems : tuple of str
+        The errors that occurred while the images were made.
     """
 
     functional: float
@@ -84,6 +90,8 @@ class Result:
     report: Report | None
     check: GradientCheck | None
     figures: Mapping[str, Any]
+    images: tuple[Thumbnail, ...] = ()
+    problems: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the facts of the run, one in each line."""
@@ -158,7 +166,7 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
         for name in (SCHEDULE, PREDICTED, MEASURED)
     ]
     plan, predicted, measured = texts
-    figures = _figures(directory.read(RESULT), directory.path / RESULT)
+    figures = figures_of(directory.read(RESULT), directory.path / RESULT)
     if predicted.timeline is None or measured.timeline is None:
         raise BadInput(
             f"{directory.path}: {PREDICTED} or {MEASURED} has no times, so that one of them was"
@@ -171,6 +179,7 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
         logging.getLogger("ckio").warning("the gradient of the run is not at %s any more", path)
         gradient, control = {}, {}
     functional = figures["functional"]
+    images, problems = read_images(directory.path) if ranks.is_alone else ([], [])
     return Result(
         functional=math.nan if functional is None else functional,
         gradient=gradient,
@@ -183,10 +192,12 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
         report=_report(predicted.timeline, measured.timeline, platform),
         check=None,
         figures=figures,
+        images=tuple(images),
+        problems=tuple(problems),
     )
 
 
-def _figures(text: str, source: Path) -> dict[str, Any]:
+def figures_of(text: str, source: Path, /) -> dict[str, Any]:
     """Read the figures of a result; raises BadInput if an entry is missing or has another type."""
     try:
         said = json.loads(text)

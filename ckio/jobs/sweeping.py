@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -57,12 +58,16 @@ _MOST_DOUBLINGS: Final = 10
 _TIMES: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
+_BYTES: Final = ("capacity", "working_memory", "restart", "tape", "adjoint")
+"""The knobs whose values are bytes."""
+
+
 def value_text(axis: Axis, value: Value, /) -> str:
     """Return a value of an axis, with its unit."""
     if value is None or isinstance(value, str):
         return value or axis.endless
     match axis.knob.rpartition(".")[2]:
-        case "capacity" | "working_memory" | "restart" | "tape" | "adjoint":
+        case knob if knob in _BYTES:
             return bytes_text(int(value))
         case "bandwidth":
             return _rate_text(int(value))
@@ -92,7 +97,10 @@ def curve_axis(axis: Axis, /) -> CurveAxis:
     """Return an axis for drawing."""
     labels = tuple(value_text(axis, value) for value in axis.values)
     numbers = [None if isinstance(value, str) else value for value in axis.values]
-    return CurveAxis(axis.name, labels, tuple(numbers) if axis.is_ordered else None)
+    if not axis.is_ordered:
+        return CurveAxis(axis.name, labels)
+    base = 1024 if axis.knob.rpartition(".")[2] in _BYTES else 1000
+    return CurveAxis(axis.name, labels, tuple(numbers), partial(value_text, axis), base)
 
 
 @dataclass(frozen=True)

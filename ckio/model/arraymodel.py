@@ -327,6 +327,13 @@ class ArrayModel(ABC):
         self._keep_seed()
         return float(self._adjoint.functional)
 
+    def images(self) -> dict[str, Array]:
+        """Return the arrays of the state of one or two dimensions, which the report shows.
+
+        A subclass may return a part of them, or others.
+        """
+        return {name: a for name, a in self._state.items() if a.ndim in (1, 2) and a.size > 1}
+
     def layout(self, key: Key, /) -> Layout:
         return self._checkpoints.layout(key)
 

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Final
 
-from ckio.actions.columns import READ, VERBS, WRITE
+from ckio.actions.columns import DISCARD, READ, VERBS, WRITE
 from ckio.errors import BadInput
 from ckio.platform.readable import Printed, Sheet, bytes_text
 from ckio.schedule.timeline import Timeline
+
+NOTICED: Final = 0.005
+"""The part of the time from which on the discards of a level are shown by themselves."""
 
 BETWEEN = "between actions"
 """The row for the time in which no action ran: what the runner itself costs."""
@@ -186,7 +189,34 @@ def table(report: Report, /) -> list[list[str]]:
     """The rows of a comparison as text, the total last; seconds with four digits of the total."""
     actions = sum(row.actions for row in report.rows)
     total = ReportRow("total", actions, 0, report.predicted, report.measured, 0)
-    return _cells(report, (*report.rows, total))
+    return _cells(report, (*shown_rows(report), total))
+
+
+def shown_rows(report: Report, /) -> list[ReportRow]:
+    """Return the rows that are shown: discards that take next to no time are with the reads."""
+    rows = list(report.rows)
+    for row in report.rows:
+        verb, _, level = row.name.partition(" ")
+        seconds, limit = max(row.predicted, row.measured), NOTICED * max(_totals(report))
+        names = [other.name for other in rows]
+        if verb != VERBS[DISCARD] or seconds > limit or f"{VERBS[READ]} {level}" not in names:
+            continue
+        rows.remove(row)
+        place = names.index(f"{VERBS[READ]} {level}")
+        read = rows[place]
+        rows[place] = ReportRow(
+            name=f"{VERBS[READ]}, {row.name}",
+            actions=read.actions + row.actions,
+            steps=0,
+            predicted=read.predicted + row.predicted,
+            measured=read.measured + row.measured,
+            nbytes=read.nbytes,
+        )
+    return rows
+
+
+def _totals(report: Report) -> tuple[float, float]:
+    return report.predicted, report.measured
 
 
 def behind(report: Report, /) -> list[list[str]]:

@@ -4,7 +4,8 @@ The first axis goes across the upper panel. The second has a line for each of it
 there are more axes, each line is the least over them.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import product
@@ -12,11 +13,11 @@ from typing import Any, Final
 
 from ckio.errors import BadInput
 from ckio.platform.readable import bytes_text, time_unit
-from ckio.report.pictures.svg import COLOURS
+from ckio.report.pictures.svg import COLOURS, round_bytes, round_numbers
 
 _LINES: Final = (
-    "reverse", "write", "read", "level0", "record", "advance", "level2", "discard", "level3",
-    "level1",
+    "#004f8a", "#d55e00", "#009e73", "#d0699f", "#d98e00", "#3d9bdb", "#7a4f00", "#7b7f86",
+    "#22252a", "#00806c",
 )  # fmt: skip
 """The colours of the lines; their markers tell them apart in grey."""
 _MARKERS: Final = "os^Dv<>Ph*"
@@ -41,12 +42,36 @@ _STYLE: Final[Any] = {
 class CurveAxis:
     """One thing that varies: the words for its values, and their numbers where it has an order.
 
-    The number of a value without a limit is None.
+    The number of a value without a limit is None. `said` writes any number on the axis in words,
+    and `base` is by how much its units differ: 1024 for bytes.
     """
 
     name: str
     labels: tuple[str, ...]
     numbers: tuple[float | None, ...] | None = None
+    said: Callable[[float], str] = "{:g}".format
+    base: int = 1000
+
+    def ticks(self, *, is_log: bool) -> list[tuple[float, str]]:
+        """Return the places of labels, and the labels: the values, if those are few and round.
+
+        Otherwise they are 1, 2 and 5 times powers of ten, in the units of the axis.
+
+        >>> CurveAxis("ram.slots", ("2", "4"), (2, 4)).ticks(is_log=False)
+        [(2, '2'), (4, '4')]
+        >>> CurveAxis("steps", ("17.31", "96.42"), (17.31, 96.42)).ticks(is_log=True)
+        [(20.0, '20'), (50.0, '50')]
+        """
+        known = [number for number in self.numbers or () if number is not None]
+        if len(known) <= _MOST_LABELS and all(_is_round(number, self.base) for number in known):
+            return [(number, self.said(number)) for number in known]
+        low, high = min(known), max(known)
+        round_ones = (
+            _round_in_logarithms(low, high, self.base)
+            if is_log
+            else [tick for tick in round_numbers(high, about=6) if low <= tick]
+        )
+        return [(tick, self.said(tick)) for tick in round_ones or (low, high)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +161,15 @@ def _draw_makespans(
             spot = at[0], at[1] if len(at) > 1 else 0
             least[spot] = min(least.get(spot, point.makespan), point.makespan)
     places, is_log = _places(across)
+    if across.numbers is None:
+        ticks = list(zip(places, across.labels, strict=True))
+    else:
+        ticks = across.ticks(is_log=is_log) if set(across.numbers) != {None} else []
+        ticks += [
+            (place, label)
+            for place, label, number in zip(places, across.labels, across.numbers, strict=True)
+            if number is None
+        ]
     order = sorted(range(len(places)), key=places.__getitem__)
     for number, label in enumerate(lines.labels):
         shown = [at for at in order if (at, number) in least]
@@ -144,13 +178,13 @@ def _draw_makespans(
             [least[at, number] / unit for at in shown],
             marker=_MARKERS[number],
             linestyle="none" if across.numbers is None else "-",
-            color=COLOURS[_LINES[number]],
+            color=_LINES[number],
             label=label,
             gid=f"makespan-{number}",
         )
-    labelled = order[:: -(-len(order) // _MOST_LABELS)]
+    ticks = ticks[:: -(-len(ticks) // _MOST_LABELS)]
     panel.set(xlabel=across.name, xscale="log" if is_log else "linear")
-    panel.set_xticks([places[at] for at in labelled], [across.labels[at] for at in labelled])
+    panel.set_xticks([place for place, _ in ticks], [label for _, label in ticks])
     panel.set_xticks([], minor=True)
     if _is_wide(list(least.values())):
         panel.set_yscale("log")
@@ -184,17 +218,41 @@ def _draw_memories(panel: Any, points: Sequence[CurvePoint | None], unit: float)
         panel.plot(
             *zip(*others, strict=True),
             ".",
-            c=COLOURS["discard"],
+            c=COLOURS["stored"],
             label="other points",
             gid="others",
         )
     named = {"label": "the Pareto front", "gid": "front"}
-    panel.step(*zip(*best, strict=True), "o-", where="post", c=COLOURS["write"], **named)
+    panel.step(*zip(*best, strict=True), "o-", where="post", c=_LINES[1], **named)
     sizes = [bytes_ for bytes_, _, _ in known if bytes_]
     if _is_wide([*sizes, 1.0] if len(sizes) < len(known) else sizes):
         panel.set_xscale("symlog", base=2, linthresh=min(sizes) / 2)  # 0 is on it, too
     panel.xaxis.set_major_formatter(lambda size, _: bytes_text(round(size)))
     panel.legend(fontsize=8)
+
+
+def _is_round(number: float, base: int) -> bool:
+    """Whether a number has at most three digits in one of its units.
+
+    >>> _is_round(3 << 20, 1024), _is_round(1.4e9, 1000), _is_round(0.1 + 0.2, 1000)
+    (True, True, True)
+    >>> _is_round(1234567, 1024), _is_round(1448, 1000)
+    (False, False)
+    """
+    if not number:
+        return True
+    value = abs(number) / base ** math.floor(math.log(abs(number) * (1 + 1e-9), base))
+    digits = 10 ** (2 - math.floor(math.log10(value)))
+    return math.isclose(value * digits, round(value * digits), rel_tol=1e-9)
+
+
+def _round_in_logarithms(low: float, high: float, base: int) -> list[float]:
+    """Return 1, 2 and 5 times powers of ten between two numbers, in units that `base` parts."""
+    if base == 1024:
+        return list(map(float, round_bytes(low, high)))
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    every = [float(f"{nice}e{power}") for power in powers for nice in (1, 2, 5)]
+    return [tick for tick in every if low <= tick <= high]
 
 
 def _is_wide(numbers: Sequence[float]) -> bool:

@@ -69,6 +69,18 @@ def peak_bytes(timeline: Timeline, chain: Chain, platform: Platform, /) -> int:
     return int(changes[order].cumsum().max())
 
 
+def memory_sentence(timeline: Timeline, chain: Chain, platform: Platform, /) -> str:
+    """Return whether the first level limits a plan; empty if it has no capacity."""
+    levels = occupancies(timeline, chain, platform)
+    first = platform.levels[0] if platform.levels else None
+    if first is None or first.capacity is None:
+        return ""
+    sizes = [size for size in map(chain.largest, ("restart", "tape")) if size]
+    if first.capacity - levels[0].peak_bytes >= first.stored(min(sizes, default=0)):
+        return f"Level {first.name} never fills up, so this plan would not use more of it."
+    return f"Level {first.name} fills up; `ckio sweep` says what more of it would save."
+
+
 def _memory(timeline: Timeline, chain: Chain, platform: Platform) -> str:
     stored = f"At most {bytes_text(peak_bytes(timeline, chain, platform))} of checkpoints"
     tapes = tape_bytes(chain)

@@ -1,39 +1,38 @@
-"""The report as one self-contained HTML page: what was run, what it cost, and the pictures.
-
-The page's script reads off values and zooms in and out, by pointer and keys.
-"""
+"""The report as one self-contained HTML page: what was run, what it cost, and the pictures."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-import numpy as np
-
-from ckio.actions.columns import READ, WRITE
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.readable import bytes_text, seconds_text
-from ckio.report.headline import headline
+from ckio.platform.readable import seconds_text
+from ckio.report import Report
+from ckio.report.accesses import level_table
+from ckio.report.differences import difference_table
+from ckio.report.document import HELP, document, figure, table
+from ckio.report.headline import headline, memory_sentence
 from ckio.report.pictures import (
-    STYLE,
     MemoryCurve,
     Picture,
     PlotAxis,
     over_memory,
     resources,
+    slow_discards,
     spacetime,
     storage,
     sweeps,
 )
-from ckio.report.pictures.svg import COLUMNS, LEFT, WIDTH, WORDED
-from ckio.schedule.occupancy import accesses, occupancies
+from ckio.report.thumbnails import Thumbnail, gallery
 from ckio.schedule.timeline import Timeline
 
 _SCHEDULE: Final = (
     "The schedule",
-    "Steps across, time down; one line for each sweep. Arrows to the right are the forward, arrows"
-    " to the left the adjoint. A cross is restart data, by its shape and colour on which level; in"
-    " a box it is read. The thin line below it lasts as long as it is stored.",
+    "Steps across; one line for each sweep, the first at the top, with the time at which it begins."
+    " Arrows to the right are the forward, arrows to the left the adjoint. A cross is restart data"
+    " that is written, and in a box it is read; its shape says on which level. The thin line below"
+    " it lasts as long as it is stored, with the dashes of that level. In all pictures a colour"
+    " means a kind of action, and grey is what is stored.",
 )
 _BY_VARIABLE: Final = (
     " Here each variable is stored by itself: a cross is for all that are written, or read, at that"
@@ -64,18 +63,21 @@ _CAPTIONS: Final = (
     ),
 )
 
+AGAINST: Final = "Predicted against measured"
+
 
 def page(
     *,
     title: str,
     facts: Iterable[tuple[str, str]],
-    rows: Sequence[Sequence[str]],
     platform: Platform,
     chain: Chain,
     predicted: Timeline,
     measured: Timeline | None = None,
+    report: Report | None = None,
     verdict: str = "",
     memory: MemoryCurve | None = None,
+    images: Sequence[Thumbnail] = (),
     origin: str = "",
 ) -> str:
     """The whole document; it needs no other file, and nothing from the network.
@@ -86,48 +88,51 @@ def page(
         The heading.
     facts : pairs of str
         What was run and how it ended, a name and a value each, in reading order.
-    rows : sequences of str
-        A table of predicted against measured seconds, its heading first and the total last; none
-        where it is empty.
     platform, chain
         Where and what; the platform's TOML ends the page.
     predicted, measured : Timeline
         Drawn one below the other on one time axis; without `measured`, the prediction alone.
+    report : Report, optional
+        Predicted against measured seconds by class of action: a table with a bar for each
+        difference.
     verdict : str
-        A paragraph that says what matters most; by default that of the timeline.
+        A paragraph that says what matters most; by default that of the timeline. The page adds
+        whether more memory would help.
     memory : MemoryCurve, optional
         The makespan over the memory, drawn if it is given.
+    images : sequence of Thumbnail
+        Small images of the model's state and gradient.
     origin : str
         When, where and with which versions the page was made: its last line.
     """
     shown = predicted if measured is None else measured
     timelines = {"predicted": predicted} | ({"measured": measured} if measured is not None else {})
+    said = verdict or headline(shown, chain, platform)
+    more = memory_sentence(shown, chain, platform) if memory is None else memory.said()
     body = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="verdict">{escape(verdict or headline(shown, chain, platform))}</p>',
+        f'<p class="verdict">{escape(f"{said} {more}".strip())}</p>',
         *_schedule(shown, chain, platform),
         *([] if memory is None else [_memory(memory)]),
+        *([_images(images)] if images else []),
         *_figures(timelines, chain, platform),
         "<h2>The run in figures</h2>",
         _facts(facts),
-        *(["<h2>Predicted against measured</h2>", _table(rows, css="wide summed")] if rows else []),
+        *([] if report is None else [f"<h2>{AGAINST}</h2>", difference_table(report)]),
         "<h2>Storage levels</h2>",
-        _table(_levels(shown, chain, platform)),
+        "<p>GB/s is 10⁹ bytes per second while the level is busy; half of the accesses take"
+        " no longer than the median, and 90 % no longer than the last column.</p>",
+        table(level_table(shown, chain, platform)),
         "<h2>The platform</h2>",
         "<p>This file, given to <code>--platform</code>, plans for the same machine again.</p>",
         f"<pre>{escape(platform.dumps())}</pre>",
         f"<footer>{escape(origin)}</footer>",
     ]
-    return _DOCUMENT.format(
-        title=escape(title),
-        style=STYLE + _STYLE,
-        body="\n".join(body),
-        script=SCRIPT,
-    )
+    return document(title, body)
 
 
 def _memory(curve: MemoryCurve) -> str:
-    return _figure(
+    return figure(
         "Would more memory help?",
         f"{escape(curve.said())} Each box is the makespan of the best plan with so much memory for"
         " checkpoints.",
@@ -135,45 +140,17 @@ def _memory(curve: MemoryCurve) -> str:
     )
 
 
+def _images(images: Sequence[Thumbnail]) -> str:
+    caption = (
+        "The model's arrays at the end of the forward, and the gradient. White is zero where red is"
+        " positive and blue is negative; the first row of an array is at the top."
+    )
+    return figure("What was computed", caption, [gallery(images)])
+
+
 def _facts(facts: Iterable[tuple[str, str]]) -> str:
     pairs = "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in facts)
     return f"<dl>\n{pairs}\n</dl>"
-
-
-def _table(rows: Sequence[Sequence[str]], *, css: str = "wide") -> str:
-    head, *body = rows
-    lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in body]
-    return (
-        f'<div class="{css}"><table>\n<thead><tr>'
-        + "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
-        + "</tr></thead>\n<tbody>\n"
-        + "\n".join(f"<tr>{line}</tr>" for line in lines)
-        + "\n</tbody></table></div>"
-    )
-
-
-def _levels(timeline: Timeline, chain: Chain, platform: Platform) -> list[list[str]]:
-    """Return the table of the bytes to and from each level."""
-    peak = "peak slots" if chain.variables is None else "peak arrays"
-    heading = f"level, writes, reads, written, read, busy, {peak}, peak bytes, capacity"
-    rows = [heading.split(", ")]
-    for place, occupancy in enumerate(occupancies(timeline, chain, platform)):
-        level, events = platform.levels[place], accesses(timeline, platform, place)
-        writes, reads = events.actions.op == WRITE, events.actions.op == READ
-        rows.append(
-            [
-                level.name,
-                f"{np.count_nonzero(writes):,}",
-                f"{np.count_nonzero(reads):,}",
-                bytes_text(int(events.nbytes[writes].sum())),
-                bytes_text(int(events.nbytes[reads].sum())),
-                seconds_text(float((events.stop - events.start).sum())),
-                f"{occupancy.peak_checkpoints:,}",
-                bytes_text(occupancy.peak_bytes),
-                "never fills" if level.capacity is None else bytes_text(level.capacity),
-            ]
-        )
-    return rows
 
 
 def _schedule(timeline: Timeline, chain: Chain, platform: Platform) -> list[str]:
@@ -181,23 +158,16 @@ def _schedule(timeline: Timeline, chain: Chain, platform: Platform) -> list[str]
     picture = spacetime(timeline, chain, platform)
     heading, caption = _SCHEDULE
     caption += "" if chain.variables is None else _BY_VARIABLE
-    return [_HELP, _figure(heading, caption, [f"<div>{picture.element()}</div>"])]
-
-
-def _figure(heading: str, caption: str, pictures: Iterable[str]) -> str:
-    return (
-        f"<figure>\n<h2>{heading}</h2>\n<figcaption>{caption}</figcaption>\n"
-        + "\n".join(pictures)
-        + "\n</figure>"
-    )
+    return [figure(heading, caption, [f"<div>{picture.element()}</div>"]), HELP]
 
 
 def _figures(timelines: dict[str, Timeline], chain: Chain, platform: Platform) -> list[str]:
     """The pictures with time across, each of every timeline, all on the axis of the longest."""
     axis = PlotAxis(max(timeline.makespan for timeline in timelines.values()))
+    slow = slow_discards(timelines.values(), platform)
     drawn: dict[str, tuple[Picture, ...]] = {
         name: (
-            resources(timeline, platform, axis),
+            resources(timeline, platform, axis, discards=slow),
             storage(timeline, chain, platform, axis),
             sweeps(timeline, chain, platform, axis),
         )
@@ -205,7 +175,7 @@ def _figures(timelines: dict[str, Timeline], chain: Chain, platform: Platform) -
     }
     switch = [_SWITCH] if len(timelines) > 1 else []
     return switch + [
-        _figure(
+        figure(
             *words,
             (
                 f'<div class="{name}"><h3>{name}, {seconds_text(timelines[name].makespan)}</h3>\n'
@@ -217,232 +187,9 @@ def _figures(timelines: dict[str, Timeline], chain: Chain, platform: Platform) -
     ]
 
 
-_HELP: Final = """\
-<p id="help" hidden>Rest on a shape to see what it is. Drag across a picture to see that part of it
-closely, double-click to see all again; or Ctrl and the wheel, and Shift and the wheel to move; or
-the keys + &minus; &larr; &rarr; and 0 on a picture that has the focus. Pictures with time across
-move together.</p>"""
-"""How to use the script; seen only where it runs."""
-
 _SWITCH: Final = """\
 <fieldset><legend>Show</legend>
 <label><input type="radio" name="show" id="both" checked> both</label>
 <label><input type="radio" name="show" id="only-predicted"> predicted</label>
 <label><input type="radio" name="show" id="only-measured"> measured</label>
 </fieldset>"""
-
-_STYLE: Final = """\
-:root { color-scheme: light dark; --paper: #fff; --text: #1c1e21; --quiet: #5f656d;
-  --rule: #d9dce0; --box: #f3f4f6; }
-@media screen and (prefers-color-scheme: dark) { :root {
-  --paper: #15181b; --text: #e8eaed; --quiet: #a2a9b2; --rule: #3a3f46; --box: #1f2328; } }
-body { margin: 0 auto; padding: 1.5rem 1.25rem 4rem; max-width: 62rem; background: var(--paper);
-  color: var(--text); font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 1rem; }
-h2 { font-size: 1.2rem; margin: 1.6rem 0 .4rem; }
-.verdict { font-size: 1.1rem; color: var(--text); max-width: none; }
-footer { margin-top: 2rem; font-size: .85rem; color: var(--quiet); }
-h3 { font-size: .85rem; font-weight: 400; color: var(--quiet); margin: .8rem 0 .2rem; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .15rem 1.5rem; margin: 0; }
-dt { color: var(--quiet); }
-dd { margin: 0; overflow-wrap: anywhere; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem 1.6rem .25rem 0; text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-th:last-child, td:last-child { padding-right: 0; }
-th { font-weight: 400; color: var(--quiet); border-bottom: 1px solid var(--rule); }
-.summed tbody tr:last-child td { font-weight: 600; border-top: 1px solid var(--rule); }
-@media (max-width: 56rem) { th, td { padding-right: .9rem; } }
-figure { margin: 0; }
-figcaption, p { max-width: 46rem; margin: 0 0 .5rem; color: var(--quiet); }
-svg.picture { display: block; width: 100%; height: auto; }
-pre { background: var(--box); padding: 1rem; overflow-x: auto; font-size: .85rem; }
-fieldset { position: sticky; top: 0; z-index: 1; margin: 2rem 0 0; padding: .3rem 0; border: 0;
-  background: var(--paper); }
-legend { float: left; margin-right: 1rem; color: var(--quiet); }
-label { margin-right: 1rem; }
-@media screen {
-  body:has(#only-predicted:checked) .measured, body:has(#only-measured:checked) .predicted {
-    display: none; }
-}
-@media print {
-  body { font-size: 12px; padding: 0; }
-  fieldset { display: none; }
-  th, td { padding-right: 1rem; }
-  pre { font-size: 10px; white-space: pre-wrap; }
-  figure > div, figcaption, tr { break-inside: avoid; }
-  h2, figcaption { break-after: avoid; }
-  svg { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-}
-#help { margin-top: 2rem; }
-svg.picture { user-select: none; cursor: crosshair; }
-.picture .plot.zoomed { overflow: hidden; }
-.picture .plot.zoomed path { vector-effect: non-scaling-stroke; }
-.picture .point > path, .picture .tip > path { transform-box: fill-box;
-  transform: scaleX(var(--thin, 1)); transform-origin: center; }
-.picture .to-right > path { transform-origin: right; }
-.picture .to-left > path { transform-origin: left; }
-#hair { position: fixed; top: 0; bottom: 0; width: 0; border-left: 1px dotted var(--quiet);
-  pointer-events: none; }
-#hair span { position: absolute; left: .5rem; margin-top: -2rem; padding: 0 .4rem;
-  white-space: nowrap; font-size: .8rem; background: var(--paper); border: 1px solid var(--rule);
-  border-radius: 3px; }
-#chosen { position: fixed; background: var(--quiet); opacity: .25; pointer-events: none; }
-@media print { #hair, #chosen, #help { display: none; } }
-"""
-
-_DOCUMENT: Final = """\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>{title}</title>
-<link rel="icon" href="data:,">
-<style>
-{style}</style>
-</head>
-<body>
-{body}
-<div id="hair" hidden><span></span></div>
-<div id="chosen" hidden></div>
-<script>
-{script}</script>
-</body>
-</html>
-"""
-
-_SCRIPT: Final = """\
-(() => {
-"use strict";
-// A picture is WIDTH wide; what lies along its axis begins at LEFT and is COLUMNS wide. Of each
-// axis a part is shown, [where it begins, its length] of 1: all pictures of that axis move at once.
-const WIDTH = %d, LEFT = %d, COLUMNS = %d, WORDED = %d, CLOSEST = 1e-6;
-const part = { time: [0, 1], step: [0, 1] };
-const hair = document.getElementById("hair"), chosen = document.getElementById("chosen");
-const pictures = [...document.querySelectorAll("svg.picture:has(.plot)")];
-const axisOf = (picture) => picture.querySelector(".plot").dataset.axis;
-
-function show(axis, begin, length) {
-  length = Math.min(1, Math.max(CLOSEST, length));
-  begin = Math.min(1 - length, Math.max(0, begin));
-  part[axis] = [begin, length];
-  for (const plot of document.querySelectorAll(`.plot[data-axis=${axis}]`)) {
-    const box = plot.viewBox.baseVal;
-    box.x = LEFT + COLUMNS * begin;
-    box.width = COLUMNS * length;
-    plot.classList.toggle("zoomed", length < 1);
-    plot.style.setProperty("--thin", length);
-  }
-  document.querySelectorAll(`.ruler[data-axis=${axis}]`).forEach(rule);
-}
-
-function rule(ruler) {
-  const { axis, until, top, bottom, base } = ruler.dataset, [begin, length] = part[axis];
-  const span = until * length, power = 10 ** Math.floor(Math.log10(span / 8));
-  let stride = [1, 2, 5, 10].find((nice) => nice * power >= span / 8) * power;
-  if (axis == "step") stride = Math.max(1, stride);
-  const digits = Math.max(0, -Math.floor(Math.log10(stride) + 1e-9));
-  const lines = [], labels = [], last = (until * (begin + length) * (1 + 1e-12)) / stride;
-  const form = { minimumFractionDigits: digits, maximumFractionDigits: digits };
-  for (let k = Math.ceil((until * begin) / stride - 1e-9) + 0; k <= last; k++) {
-    const x = LEFT + (COLUMNS * ((k * stride) / until - begin)) / length;
-    lines.push(`M${x.toFixed(1)} ${top}V${bottom}`);
-    if (x > LEFT + COLUMNS - WORDED) continue;
-    const label = document.createElementNS(ruler.namespaceURI, "text");
-    label.setAttribute("class", "faint middle");
-    label.setAttribute("x", x.toFixed(1));
-    label.setAttribute("y", base);
-    label.textContent = (k * stride).toLocaleString("en", form);
-    labels.push(label);
-  }
-  const grid = ruler.firstElementChild;
-  grid.setAttribute("d", lines.join(""));
-  ruler.replaceChildren(grid, ...labels);
-}
-
-// Where the pointer is along the axis, from 0 to 1 of what is shown.
-function along(picture, x) {
-  const box = picture.getBoundingClientRect();
-  return (((x - box.left) / box.width) * WIDTH - LEFT) / COLUMNS;
-}
-
-function zoom(axis, factor, at) {
-  const [begin, length] = part[axis], next = Math.min(1, Math.max(CLOSEST, length * factor));
-  show(axis, begin + at * (length - next), next);
-}
-
-function move(axis, by) {
-  const [begin, length] = part[axis];
-  show(axis, begin + by * length, length);
-}
-
-const KEYS = {
-  "+": (axis) => zoom(axis, 0.5, 0.5), "=": (axis) => zoom(axis, 0.5, 0.5),
-  "-": (axis) => zoom(axis, 2, 0.5), "0": (axis) => show(axis, 0, 1),
-  ArrowLeft: (axis) => move(axis, -0.25), ArrowRight: (axis) => move(axis, 0.25),
-};
-let from = null;
-
-for (const picture of pictures) {
-  const axis = axisOf(picture), ruler = picture.querySelector(".ruler");
-  const unit = ruler.nextElementSibling.textContent.replace(/^time .(.*).$/, "$1");
-  const inside = (event) => Math.min(1, Math.max(0, along(picture, event.clientX)));
-  picture.tabIndex = 0;
-
-  picture.addEventListener("pointermove", (event) => {
-    const at = along(picture, event.clientX), [begin, length] = part[axis];
-    hair.hidden = at < 0 || at > 1;
-    hair.style.left = event.clientX + "px";
-    const number = ruler.dataset.until * (begin + at * length), label = hair.firstElementChild;
-    label.textContent =
-      axis == "step" ? `step ${Math.floor(number)}` : `${Number(number.toPrecision(6))} ${unit}`;
-    label.style.top = event.clientY + "px";
-    if (from === null) return;
-    const box = picture.getBoundingClientRect(), ends = [from, inside(event)];
-    const left = Math.min(...ends), right = Math.max(...ends);
-    chosen.hidden = false;
-    Object.assign(chosen.style, {
-      left: `${box.left + ((LEFT + COLUMNS * left) / WIDTH) * box.width}px`,
-      width: `${(((right - left) * COLUMNS) / WIDTH) * box.width}px`,
-      top: `${box.top}px`, height: `${box.height}px`,
-    });
-  });
-  picture.addEventListener("pointerleave", () => { if (from === null) hair.hidden = true; });
-  picture.addEventListener("pointerdown", (event) => {
-    if (event.button != 0 || event.pointerType == "touch") return;
-    const at = along(picture, event.clientX);
-    if (at < 0 || at > 1) return;
-    from = at;
-    try { picture.setPointerCapture(event.pointerId); } catch { /* a pointer that is no more */ }
-  });
-  picture.addEventListener("pointerup", (event) => {
-    if (from === null) return;
-    const to = inside(event), [begin, length] = part[axis];
-    const left = Math.min(from, to), width = Math.abs(to - from);
-    from = null;
-    chosen.hidden = true;
-    if (width > 0.005) show(axis, begin + left * length, width * length);
-  });
-  picture.addEventListener("pointercancel", () => { from = null; chosen.hidden = true; });
-  picture.addEventListener("dblclick", () => show(axis, 0, 1));
-  picture.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey && !event.shiftKey) return;
-    event.preventDefault();
-    const turn = event.deltaY || event.deltaX;
-    if (event.ctrlKey) zoom(axis, 2 ** (turn / 200), inside(event));
-    else move(axis, turn / 1000);
-  }, { passive: false });
-  picture.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !(event.key in KEYS)) return;
-    event.preventDefault();
-    KEYS[event.key](axis);
-  });
-}
-document.getElementById("help").hidden = pictures.length == 0;
-})();
-"""
-
-SCRIPT: Final = _SCRIPT % (WIDTH, LEFT, COLUMNS, WORDED)
-"""The script of the page, which needs nothing else."""

@@ -1,5 +1,9 @@
 """A timeline as a Chrome trace, which Perfetto (ui.perfetto.dev) opens: a thread per resource.
 
+A slice is named after its action, with the first and the last of its steps, or the checkpoint; its
+category is the kind of action alone. Counters say what each level holds, and at which step the
+forward and the adjoint stand.
+
 Where slices of a track are many and short, few stand for them. Time is cut into cells. A slice that
 lasts longer than a cell stays as it is, and so does the last slice of each track. The others of one
 track and cell become one for each kind of action, one after the other from where the first of them
@@ -15,7 +19,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions.columns import VERBS, WRITE, Actions, changes
+from ckio.actions.columns import ADVANCE, RECORD, REVERSE, VERBS, WRITE, Actions, changes
 from ckio.errors import BadInput
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -137,6 +141,8 @@ def steps(occupancy: Occupancy, cell: int = 0, /, *, tick: int = 1) -> tuple[Int
     return times[rows], nbytes[rows]
 
 
+FORWARD: Final = (ADVANCE, RECORD)
+
 COMPUTING: Final = 0
 """The thread of the computing unit; level k is thread k + 1.
 
@@ -153,16 +159,29 @@ _FINE: Final = 2**51 / 1e9
 _FAR: Final = 2**53 / 1e6
 """Seconds up to which a float counts microseconds, and eight bytes count nanoseconds."""
 
+HOW_TO_OPEN: Final = "; to look at it, choose 'Open trace file' at ui.perfetto.dev"
+
 Sliced = list[tuple[Timeline, Slices]]
-Counted = Mapping[str, Occupancy]
+
+
+@dataclass(frozen=True, slots=True)
+class CounterTrack:
+    """A staircase of numbers with its unit, "bytes" or "step"."""
+
+    unit: str
+    staircase: Occupancy
+
+
+Counted = Mapping[str, CounterTrack]
 
 
 def trace(
     timeline: Timeline, chain: Chain, platform: Platform, /, *, most: int | None = MOST_EVENTS
 ) -> str:
-    """The JSON text: a complete event for each action, and a counter for what each level holds.
+    """The JSON text: a complete event for each action, and counters of bytes and steps.
 
-    With overlap another counts what is on its way, in staging memory.
+    There is a counter for what each level holds, and with overlap for what is on its way in staging
+    memory; and one each for the steps at which the forward and the adjoint stand.
 
     Times are in microseconds, to the nanosecond; where they come to more than 26 days, in whole
     ones, or a reader's rounding would make slices overlap that touch. Of the counters, one value
@@ -180,11 +199,13 @@ def trace(
     used = {place: channels[place - first] for place in sorted(set(behind.tolist()))}
     by_level = occupancies(timeline, chain, platform)
     counted = {
-        f"bytes on {level.name}": occupancy
+        f"bytes on {level.name}": CounterTrack("bytes", occupancy)
         for level, occupancy in zip(platform.levels, by_level, strict=True)
     }
     if len(moved):
-        counted["bytes on their way"] = staged(timeline, chain, platform)
+        counted["bytes on their way"] = CounterTrack("bytes", staged(timeline, chain, platform))
+    counted["forward"] = CounterTrack("step", _standing(timeline, FORWARD, 0))
+    counted["adjoint"] = CounterTrack("step", _standing(timeline, (REVERSE,), chain.length))
     tick = _tick(timeline.makespan)
     sliced = [
         (timeline, Slices.of(timeline, own, tick=tick)),
@@ -194,10 +215,27 @@ def trace(
     events = [*_threads(platform, used, cell)]
     for of, slices in sliced:
         events += _slices(of, slices, tick)
-    for name, occupancy in counted.items():
-        events += _counter(name, steps(occupancy, cell, tick=tick), tick)
+    for name, counter in counted.items():
+        values = steps(counter.staircase, cell, tick=tick)
+        events += _counter(name, counter.unit, values, tick)
     body = ",\n".join(events)
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{body}\n]}}\n'
+
+
+def _standing(timeline: Timeline, ops: tuple[int, ...], first: int) -> Occupancy:
+    """Return at which step a direction stands: from `first` on, and where each action leaves it.
+
+    An action that begins elsewhere than the one before it ended moves it when it begins.
+    """
+    actions = timeline.actions
+    rows = np.flatnonzero(np.isin(actions.op, ops))
+    begin, end = actions.begin[rows], actions.end[rows]
+    enter, leave = (end, begin) if REVERSE in ops else (begin, end)
+    times = np.stack((timeline.start[rows], timeline.stop[rows]), axis=1).ravel()
+    values = np.stack((enter, leave), axis=1).ravel()
+    times, values = np.append(0.0, times), np.append(first, values)
+    moves = changes(values)
+    return Occupancy(times[moves], values[moves], np.zeros(int(moves.sum()), np.int64))
 
 
 def _tick(seconds: float) -> int:
@@ -225,7 +263,7 @@ def _few(sliced: Sliced, counted: Counted, most: int | None) -> tuple[int, Slice
 
 
 def _events(sliced: Sliced, counted: Counted, cell: int) -> int:
-    values = sum(len(steps(occupancy, cell)[0]) for occupancy in counted.values())
+    values = sum(len(steps(counter.staircase, cell)[0]) for counter in counted.values())
     return values + sum(len(slices) for _, slices in sliced)
 
 
@@ -245,14 +283,29 @@ def _threads(platform: Platform, channels: dict[int, str], cell: int) -> Iterato
 
 def _slices(timeline: Timeline, slices: Slices, tick: int) -> Iterator[str]:
     start, lasts = _microseconds(slices.start, tick), _microseconds(slices.lasts, tick)
-    columns = (slices.track.tolist(), slices.op.tolist(), slices.count.tolist())
-    rows = zip(start, lasts, *columns, _details(timeline, slices, tick), strict=True)
-    for ts, dur, tid, op, count, details in rows:
-        name = VERBS[op] if count == 1 else f"{VERBS[op]}s"
+    columns = (slices.track.tolist(), slices.op.tolist())
+    details = _details(timeline, slices, tick)
+    rows = zip(start, lasts, *columns, _names(timeline, slices), details, strict=True)
+    for ts, dur, tid, op, name, args in rows:
         yield (
-            f'{{"ph": "X", "pid": 0, "tid": {tid}, "name": "{name}",'
-            f' "ts": {ts}, "dur": {dur}, "args": {{{details}}}}}'
+            f'{{"ph": "X", "pid": 0, "tid": {tid}, "cat": "{VERBS[op]}", "name": {name},'
+            f' "ts": {ts}, "dur": {dur}, "args": {{{args}}}}}'
         )
+
+
+def _names(timeline: Timeline, slices: Slices) -> Iterator[str]:
+    """Yield the names as JSON; those of several actions are in the plural."""
+    actions: Actions = timeline.actions.take(slices.row)
+    for row, count in zip(actions.rows(), slices.count.tolist(), strict=True):
+        op, _, _, begin, end, _ = row
+        if count > 1:
+            yield f'"{VERBS[op]}s"'
+        elif op >= WRITE:
+            yield json.dumps(f"{VERBS[op]} {actions.key(row)}")
+        elif end == begin + 1:
+            yield f'"{VERBS[op]} {begin}"'
+        else:
+            yield f'"{VERBS[op]} {begin}\\u2013{end - 1}"'  # a dash, in JSON
 
 
 def _details(timeline: Timeline, slices: Slices, tick: int) -> Iterable[str]:
@@ -271,10 +324,10 @@ def _details(timeline: Timeline, slices: Slices, tick: int) -> Iterable[str]:
             yield f'"checkpoint": {json.dumps(str(actions.key(row)))}, "bytes": {amount}'
 
 
-def _counter(name: str, values: tuple[Ints, Ints], tick: int) -> Iterator[str]:
-    times, nbytes_held = values
+def _counter(name: str, unit: str, values: tuple[Ints, Ints], tick: int) -> Iterator[str]:
+    times, numbers = values
     quoted = json.dumps(name)
-    for ts, nbytes in zip(_microseconds(times, tick), nbytes_held.tolist(), strict=True):
+    for ts, number in zip(_microseconds(times, tick), numbers.tolist(), strict=True):
         yield (
-            f'{{"ph": "C", "pid": 0, "name": {quoted}, "ts": {ts}, "args": {{"bytes": {nbytes}}}}}'
+            f'{{"ph": "C", "pid": 0, "name": {quoted}, "ts": {ts}, "args": {{"{unit}": {number}}}}}'
         )

@@ -266,7 +266,7 @@ def test_a_run_leaves_its_timelines_and_no_checkpoints(machine: Path) -> None:
     kept = {path.name for path in (machine / "tidy").iterdir()}
     assert kept == {
         *("manifest.json", "schedule.txt", "predicted.txt", "measured.txt"),
-        *("result.json", "gradient.h5"),
+        *("result.json", "gradient.h5", "images.json"),
     }
     assert not [path for path in (machine / "ck").rglob("*") if path.is_file()]
     taken = complaint(*run_options("hrevolve", "tidy"), at=machine)

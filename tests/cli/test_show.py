@@ -44,10 +44,12 @@ def test_all_kinds_at_once(place: Path) -> None:
     files = {"--svg": "s.svg", "--png": "p.png", "--html": "h.html", "--perfetto": "t.json"}
     words = [word for pair in files.items() for word in pair]
     done = ckio("show", "plan.txt", *words, at=place)
-    assert done.stdout == "".join(f"written to {name}\n" for name in files.values())
+    *lines, last = done.stdout.splitlines()
+    assert lines == [f"written to {name}" for name in files.values()][:-1]
+    assert last == "written to t.json; to look at it, choose 'Open trace file' at ui.perfetto.dev"
     root = ElementTree.parse(place / "s.svg").getroot()
     labels = [picture.get("aria-label") for picture in root.findall("{*}svg")]
-    assert labels[0] == "The schedule: steps across, time down"
+    assert labels[0] == "The schedule: steps across, sweeps down"
     assert len(labels) == 4
     assert (place / "p.png").read_bytes().startswith(b"\x89PNG\r\n")
     assert "The schedule" in (place / "h.html").read_text()

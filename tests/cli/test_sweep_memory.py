@@ -39,7 +39,7 @@ def test_the_picture_has_both_limits_and_the_present_memory(platform, tmp_path):
     everything = makespan(store_all(CHAIN, Platform((), None)), Platform((), None))
     assert f"store everything: 58.6 KiB, {everything:.4g} s" in texts
     assert "this machine" in texts
-    assert {"1000 B", "7.81 KiB", "62.5 KiB"} <= texts
+    assert {"1 KiB", "2 KiB", "5 KiB", "50 KiB"} <= texts
 
 
 def test_limits_are_those_of_the_planners(platform):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import Actions
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.report import BETWEEN, compare
+from ckio.report import BETWEEN, compare, shown_rows, table
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
@@ -95,3 +95,20 @@ def test_transfers_are_compared_by_level_and_waiting_in_all() -> None:
     assert (report.predicted, report.measured) == (15.0, 10.0)
     assert sum(row.measured for row in report.rows) == 10.0
     assert compare(plain, plain).transfers == ()
+
+
+def test_discards_that_take_next_to_no_time_are_shown_with_the_reads() -> None:
+    actions = Actions.of([Write(X0, 1), Read(X0, 1), Discard(X0, 1)])
+    for seconds, names in (
+        (0.01, ["write nvme", "read, discard nvme", BETWEEN, "total"]),
+        (0.10, ["write nvme", "read nvme", "discard nvme", BETWEEN, "total"]),
+    ):
+        stop = np.array([5.0, 7.0, 7.0 + seconds])
+        ran = Timeline(actions, np.array([0.0, 5.0, 7.0]), stop, np.array([8, 8, 0]))
+        report = compare(ran, ran, names=["ram", "nvme"])
+        assert [row.name for row in report.rows][:3] == ["write nvme", "read nvme", "discard nvme"]
+        assert [row[0] for row in table(report)] == names
+        assert sum(row.actions for row in shown_rows(report)) == 3
+        assert sum(row.measured for row in shown_rows(report)) == pytest.approx(ran.makespan)
+    only = Timeline(actions[2:], np.zeros(1), np.zeros(1), np.zeros(1, np.int64))
+    assert table(compare(only, only))[0][0] == "discard level 1"

@@ -3,7 +3,7 @@
 import pytest
 
 from ckio import Affine, Chain, Level, Overlap, Platform, hrevolve, mixed, simulate, store_all
-from ckio.report.headline import headline, peak_bytes
+from ckio.report.headline import headline, memory_sentence, peak_bytes
 from ckio.schedule.occupancy import occupancies
 
 CHAIN = Chain(steps=30, advance=1.0, record=1.2, reverse=2.5, restart=1024, tape=2048, adjoint=1024)
@@ -49,3 +49,16 @@ def test_of_a_resumed_run_it_speaks_of_this_process():
     assert "Each step is computed 1.00 times" in whole
     rest = headline(timeline, CHAIN.with_steps(40), platform)
     assert "This process computed 30 forward steps and reversed 30" in rest
+
+
+def test_it_is_said_whether_more_memory_would_help():
+    platform = two_levels(0.8)
+    timeline = simulate(hrevolve(CHAIN, platform), platform)
+    said = memory_sentence(timeline, CHAIN, platform)
+    assert said == "Level ram fills up; `ckio sweep` says what more of it would save."
+    roomy = Platform((Level(name="ram", capacity=1_000_000),), 2048)
+    timeline = simulate(store_all(CHAIN, roomy), roomy)
+    said = memory_sentence(timeline, CHAIN, roomy)
+    assert said == "Level ram never fills up, so this plan would not use more of it."
+    for endless in (Platform((Level(name="ram"),), 2048), Platform(())):
+        assert memory_sentence(timeline[:0], CHAIN, endless) == ""

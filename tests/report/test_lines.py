@@ -183,7 +183,12 @@ def test_variables_that_are_written_or_read_together_have_one_mark_that_names_th
     schedule, platform = small()
     timeline = simulate(schedule, platform)
     picture = spacetime(timeline, schedule.chain, platform).element()
-    far = [title.split("\n") for title, _ in shapes(picture, "line mark level1 point")]
+    marks = [
+        shapes(picture, f"line mark {verb} level{k} point")
+        for k in (0, 1)
+        for verb in ("write", "read")
+    ]
+    far = [title.split("\n") for title, _ in marks[2] + marks[3]]
     assert [[line for line in title if "_" in line] for title in far] == [
         ["write x_0.u, 20 B", "write x_0.m, 10 B"],
         ["write x_2.u, 20 B"],
@@ -193,10 +198,7 @@ def test_variables_that_are_written_or_read_together_have_one_mark_that_names_th
     ]
     assert far[0][1] == "to far, 0 s to 2 s: 2 s"
     # The mark of m as in x_1 is at x_2, beside that of u.
-    (_, near), (_, far_mark) = (
-        shapes(picture, "line mark level0 point")[0],
-        shapes(picture, "line mark level1 point")[1],
-    )
+    (_, near), (_, far_mark) = marks[0][0], marks[2][1]
     assert middle(near) == pytest.approx(middle(far_mark), abs=0.1)
 
 
@@ -210,8 +212,11 @@ def test_they_have_one_line_as_long_as_one_of_them_is_stored() -> None:
     schedule, platform = small()
     timeline = simulate(schedule, platform)
     for picture, css in (
-        (spacetime(timeline, schedule.chain, platform), "line stay level1"),
-        (sweeps(timeline, schedule.chain, platform, PlotAxis(timeline.makespan)), "line level1"),
+        (spacetime(timeline, schedule.chain, platform), "line stay stored level1"),
+        (
+            sweeps(timeline, schedule.chain, platform, PlotAxis(timeline.makespan)),
+            "line stay stored level1",
+        ),
     ):
         titles = [title.split("\n") for title, _ in shapes(picture.element(), css)]
         assert [title[::2] for title in titles] == [

@@ -23,7 +23,7 @@ QUESTIONS = {
     "tracks": """select thread.name, count(*), sum(slice.dur), max(slice.depth) from slice
         join thread_track on slice.track_id = thread_track.id join thread using(utid)
         group by thread.name""",
-    "names": "select name, count(*) from slice group by name",
+    "names": "select category, count(*) from slice group by category",
     "span": "select min(ts), max(ts + dur) from slice",
     "counters": """select counter_track.name, max(value) from counter
         join counter_track on counter.track_id = counter_track.id group by 1""",

@@ -11,7 +11,7 @@ from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reve
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.report.pictures.lines import STROKES, Places
-from ckio.report.pictures.spacetime import MOST, spacetime
+from ckio.report.pictures.spacetime import BEGINS, MOST, spacetime
 from ckio.report.pictures.svg import COLUMNS, LEFT, RIGHT
 from ckio.schedule import Schedule
 from ckio.testing.strategies import Case, legal_schedules
@@ -72,7 +72,10 @@ def test_heads_point_the_way_of_the_arrow() -> None:
 
 def test_crosses_are_those_of_their_levels_and_boxed_where_they_are_read() -> None:
     root = drawn(SMALL)
-    ram, disk = (shapes(root, f"line mark level{k} point") for k in (0, 1))
+    ram, disk = (
+        [s for verb in ("write", "read") for s in shapes(root, f"line mark {verb} level{k} point")]
+        for k in (0, 1)
+    )
     falling_and_rising = "M{0} {2}L{1} {3}M{0} {3}L{1} {2}"
     assert ram[0][1] == falling_and_rising.format(535.5, 544.5, 42.5, 51.5)
     assert ram[1][1].startswith(falling_and_rising.format(535.5, 544.5, 78.5, 87.5))
@@ -86,7 +89,8 @@ def test_crosses_are_those_of_their_levels_and_boxed_where_they_are_read() -> No
 
 
 def test_a_tape_is_a_bar_with_two_ends_in_its_step() -> None:
-    bars = shapes(drawn(SMALL), "line mark level0")
+    root = drawn(SMALL)
+    bars = shapes(root, "line mark write level0") + shapes(root, "line mark read level0")
     # Around 641, the middle of step 2; 0.3 of a line below the arrow.
     assert bars[0][1] == "M560.2 88.4L721.8 88.4M560.2 84.8L560.2 92M721.8 84.8L721.8 92"
     assert [title.split(",")[0] for title, _ in bars if title] == ["write t_2", "read t_2"]
@@ -94,32 +98,50 @@ def test_a_tape_is_a_bar_with_two_ends_in_its_step() -> None:
 
 def test_what_is_stored_has_a_line_as_long_as_it_is() -> None:
     root = drawn(SMALL)
-    assert shapes(root, "line stay level1") == [
+    assert shapes(root, "line stay stored level1") == [
         ("x_0 on disk\n0 s to 11 s", f"M{X[0]} {Y[0]}V{Y[4]}")
     ]
-    assert [d for _, d in shapes(root, "line stay level0")] == [
+    assert [d for _, d in shapes(root, "line stay stored level0")] == [
         f"M{X[2]} {Y[0]}V{Y[2]}",
         "M641 88.4V106.4",
     ]
 
 
-def test_axes_say_steps_above_and_times_at_the_left() -> None:
-    root = drawn(SMALL)
-    texts = [
+def labels(root: str) -> list[tuple[float, float, str | None]]:
+    return [
         (float(each.get("x", "")), float(each.get("y", "")), each.text)
         for each in ElementTree.fromstring(root).iter(f"{SVG}text")
     ]
+
+
+def test_axes_say_steps_above_and_at_the_left_sweeps_and_when_they_begin() -> None:
+    texts = labels(drawn(SMALL))
     for k in range(4):
         assert (X[k], 32.0, str(k)) in texts
     assert (RIGHT, 32.0, "step") in texts
-    assert (0.0, 32.0, "time (s)") in texts
-    times = [words for x, _, words in texts if x == LEFT - 8]
-    assert times == ["0", "4.5", "7", "8.5", "11", "14"]
+    assert (0.0, 32.0, "begins (s)") in texts
+    assert [words for x, _, words in texts if x == LEFT - 8] == ["sweep", *"123456"]
+    times = [(y, words) for x, y, words in texts if x == BEGINS]
+    assert times == [
+        (y + 4, t) for y, t in zip(Y, ("0", "4.5", "7", "8.5", "11", "14"), strict=True)
+    ]
+
+
+def test_many_sweeps_have_round_numbers_and_short_times() -> None:
+    timeline = long(10_000, CHAIN, PLATFORM)
+    texts = labels(spacetime(timeline, CHAIN.with_steps(10_000), PLATFORM).element())
+    numbers = [words or "" for x, _, words in texts if x == LEFT - 8][1:]
+    first, second = (int(words.replace(",", "")) for words in numbers[:2])
+    assert str(first).rstrip("0") in ("1", "2", "5")
+    assert second == 2 * first
+    times = [words or "" for x, _, words in texts if x == BEGINS]
+    assert len(times) == len(numbers) > 5
+    assert all(len(words.replace(",", "").replace(".", "")) <= 5 for words in times)
 
 
 def test_what_lay_there_from_the_start_and_what_stays_go_to_the_edges() -> None:
     root = drawn([Read(X2, 0), Record(2, 3), Write(Key(Kind.RESTART, 3), 1)])
-    (before,), (stays,) = (shapes(root, f"line stay level{k}") for k in (0, 1))
+    (before,), (stays,) = (shapes(root, f"line stay stored level{k}") for k in (0, 1))
     assert before[1] == "M540 38V56"
     assert stays[1] == "M742 47V56"
 
@@ -170,7 +192,8 @@ def test_a_schedule_can_be_read_off_its_picture(case: Case) -> None:
         ]
         titles = [
             title
-            for css in (f"line mark level{level}", f"line mark level{level} point")
+            for verb in ("write", "read")
+            for css in (f"line mark {verb} level{level}", f"line mark {verb} level{level} point")
             for title, _ in shapes(root, css)
             if title
         ]

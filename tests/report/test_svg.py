@@ -1,20 +1,38 @@
 """The drawing layer: PNG shows what SVG does, and everybody can tell its colours apart."""
 
 import io
+import math
 import re
 import sys
-from itertools import combinations
+from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ckio.actions import Advance, Key, Kind, Record, Reverse, Write
+from ckio.actions.columns import VERBS
 from ckio.errors import BadInput
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
+from ckio.platform.readable import bytes_text
 from ckio.report.pictures import draw
-from ckio.report.pictures.svg import DARK, LIGHT, SHARP, Picture, plot, png, rect
+from ckio.report.pictures.svg import (
+    CROSSES,
+    DARK,
+    LEVELS,
+    LIGHT,
+    SHARP,
+    STYLE,
+    Picture,
+    PlotAxis,
+    plot,
+    png,
+    rect,
+    round_bytes,
+)
 from ckio.schedule import Schedule
 from ckio.sim.engine import simulate
 
@@ -101,7 +119,7 @@ def colours(theme: str) -> dict[str, "np.ndarray[tuple[int, ...], np.dtype[np.fl
 
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("eyes", EYES)
-def test_everybody_tells_actions_and_levels_apart(theme: str, eyes: str) -> None:
+def test_everybody_tells_kinds_of_action_apart(theme: str, eyes: str) -> None:
     def seen(name: str) -> "np.ndarray[tuple[int, ...], np.dtype[np.float64]]":
         light = np.clip(np.array(EYES[eyes]) @ colours(theme)[name], 0, 1)
         place: np.ndarray[tuple[int, ...], np.dtype[np.float64]] = np.array(LAB) @ np.cbrt(
@@ -111,7 +129,8 @@ def test_everybody_tells_actions_and_levels_apart(theme: str, eyes: str) -> None
 
     for least, names in (
         (0.15, ("advance", "record", "reverse")),
-        (0.07, ("level0", "level1", "level2", "level3")),
+        (0.09, ("advance", "record", "reverse", "write", "read")),
+        (0.09, ("discard", "stored")),
     ):
         for one, other in combinations(names, 2):
             assert np.linalg.norm(seen(one) - seen(other)) > least, (one, other)
@@ -128,5 +147,54 @@ def test_words_and_lines_stand_out_from_what_is_behind(theme: str) -> None:
     for behind in ("paper", "lane"):
         for name in ("ink", "faint"):
             assert contrast(name, behind) >= 4.5
-        for name in ("reverse", "write", "read", "discard", "level0", "level1", "level2"):
+        for name in ("reverse", "write", "read", "discard", "stored"):
             assert contrast(name, behind) >= 3.0
+
+
+def test_a_colour_means_a_kind_of_action_and_never_a_level() -> None:
+    styled = re.findall(r"\.picture ([^{]+) \{ (?:fill|stroke): var\(--(\w+)\); \}", STYLE)
+    assert len(styled) > 10
+    assert not [css for css, _ in styled if "level" in css]
+    dashes = re.findall(r"\.stay\.level\d \{ stroke-dasharray: ([^;]+); \}", STYLE)
+    assert len({"", *dashes}) == len(set(CROSSES)) == LEVELS
+    used = set(re.findall(r'class="[^"]*\b(level\d)', DRAWN))
+    assert used == {"level0"}
+
+
+def test_all_pictures_of_a_timeline_have_the_same_legend() -> None:
+    root = ElementTree.fromstring(DRAWN)
+    legends = []
+    for picture in root.findall(f"{SVG}svg"):
+        samples = {}
+        for sample, words in pairwise(picture):
+            if sample.tag == f"{SVG}g" and words.tag == f"{SVG}text" and words.text in VERBS:
+                samples[words.text] = sample.get("class")
+        legends.append(samples)
+    steps, work, stored, sweeps = legends
+    assert (
+        steps
+        == sweeps
+        == {
+            "advance": "line move advance",
+            "record": "line move thick record",
+            "reverse": "line move reverse",
+        }
+    )
+    assert work == stored == {}
+
+
+@pytest.mark.parametrize("until", [0.3, 7.0, 1.1e-6, 123456.789])
+def test_axes_have_round_labels_in_units_that_are_easy_to_read(until: float) -> None:
+    words = re.findall(r">([^<]*)</text>", PlotAxis(until).draw(0, 10, end=until))
+    *labels, unit = words
+    assert re.fullmatch(r"time \((s|ms|µs|ns)\)", unit)
+    assert 2 <= len(labels) <= 11
+    assert all(len(label.replace(",", "")) <= 6 for label in labels)
+
+
+@given(st.floats(1.0, 1e10), st.floats(1.0, 1e5))
+def test_round_bytes_are_easy_to_read(low: float, factor: float) -> None:
+    sizes = round_bytes(low, low * factor)
+    assert all(low <= size <= low * factor for size in sizes)
+    assert all(re.fullmatch(r"(1|2|5|10|20|50|100|200|500) \w+", bytes_text(s)) for s in sizes)
+    assert len(sizes) >= math.floor(math.log(factor, 3))

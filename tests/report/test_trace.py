@@ -1,6 +1,7 @@
 """The Chrome trace says what the timeline says, in the form that Perfetto reads."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckio.actions import Advance, Discard, Key, Kind, Record, Reverse, Write
+from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import Actions
+from ckio.actions.variables import Flow, Step, Variables
 from ckio.errors import BadInput
 from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform
@@ -47,13 +49,14 @@ def events(
 def test_a_slice_has_its_thread_its_microseconds_and_its_details() -> None:
     slices = events(TIMELINE, CHAIN, PLATFORM, "X")
     assert [event["name"] for event in slices] == [
-        *("write", "advance", "record", "reverse", "discard")
+        *("write x_0", "advance 0–1", "record 2", "reverse 2", "discard x_0")
     ]
     assert slices[0] == {
         "ph": "X",
         "pid": 0,
         "tid": 2,
-        "name": "write",
+        "cat": "write",
+        "name": "write x_0",
         "ts": 0.0,
         "dur": 250_000.0,
         "args": {"checkpoint": "x_0", "bytes": 10},
@@ -70,7 +73,7 @@ def threads(timeline: Timeline, platform: Platform, what: str) -> dict[int, Any]
 
 def counter(timeline: Timeline, platform: Platform, name: str) -> list[tuple[float, int]]:
     counters = events(timeline, CHAIN, platform, "C")
-    return [(e["ts"], e["args"]["bytes"]) for e in counters if e["name"] == name]
+    return [(e["ts"], *e["args"].values()) for e in counters if e["name"] == name]
 
 
 def test_threads_are_the_resources_and_counters_say_how_full_they_are() -> None:
@@ -170,7 +173,7 @@ def busy(slices: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
     """Nanoseconds and actions of each kind."""
     found: dict[str, tuple[int, int]] = {}
     for event in slices:
-        kind = event["name"].removesuffix("s")
+        kind = event["cat"]
         seconds, actions = found.get(kind, (0, 0))
         count = event["args"].get("actions", 1)
         found[kind] = seconds + as_read(event["dur"]), actions + count
@@ -202,7 +205,7 @@ def test_merged_slices_take_the_same_time_and_never_overlap(
             ends = as_read(event["ts"]) + as_read(event["dur"])
     for name in {event["name"] for event in events(*arguments, "C")}:
         all_of, few = (
-            [e["args"]["bytes"] for e in events(*arguments, "C", number) if e["name"] == name]
+            [max(e["args"].values()) for e in events(*arguments, "C", number) if e["name"] == name]
             for number in (None, most)
         )
         assert max(few) == max(all_of)
@@ -249,11 +252,49 @@ def test_a_merged_slice_says_how_many_actions_it_is_and_what_they_did() -> None:
     slices = events(timeline, CHAIN, PLATFORM, "X", 11)
     assert [(e["tid"], e["name"], e["ts"], e["dur"]) for e in slices] == [
         (0, "advances", 1e6, 4e6),
-        (0, "record", 7e6, 500e6),
+        (0, "record 2", 7e6, 500e6),
         (2, "writes", 0.0, 3e6),
-        (2, "discard", 1000e6, 1e6),
-        (2, "discard", 1001e6, 0.5e6),
+        (2, "discard x_1", 1000e6, 1e6),
+        (2, "discard x_0", 1001e6, 0.5e6),
     ]
     assert slices[0]["args"] == {"actions": 2, "steps": 2, "seconds": 4.0, "until": 7e6}
     assert slices[2]["args"] == {"actions": 2, "bytes": 30, "seconds": 3.0, "until": 5e6}
     assert slices[3]["args"] == {"checkpoint": "x_1", "bytes": 0}
+
+
+def test_counters_say_at_which_step_the_forward_and_the_adjoint_stand() -> None:
+    assert counter(TIMELINE, PLATFORM, "forward") == [(0.0, 0), (2.25e6, 2), (3.75e6, 3)]
+    assert counter(TIMELINE, PLATFORM, "adjoint") == [(0.0, 3), (6.25e6, 2)]
+    again = [
+        *(Write(X0, 0), Advance(0, 2), Record(2, 3), Reverse(2, 3)),
+        *(Read(X0, 0), Record(0, 2), Reverse(0, 2)),
+    ]
+    start = np.arange(7.0)
+    timeline = Timeline(Actions.of(again), start, start + 1, np.zeros(7, np.int64))
+    assert counter(timeline, PLATFORM, "forward") == [
+        *((0.0, 0), (2e6, 2), (3e6, 3)),
+        *((5e6, 0), (6e6, 2)),
+    ]
+    assert counter(timeline, PLATFORM, "adjoint") == [(0.0, 3), (4e6, 2), (7e6, 0)]
+    empty = Timeline(Actions.of([]), np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
+    assert counter(empty, PLATFORM, "adjoint") == [(0.0, 3)]
+
+
+def test_the_steps_of_a_merged_trace_end_where_they_do() -> None:
+    timeline, chain, platform = long_chain(700)
+    for name, last in (("forward", 1), ("adjoint", 0)):
+        values = [
+            event["args"]["step"]
+            for event in events(timeline, chain, platform, "C", 300)
+            if event["name"] == name
+        ]
+        assert values[-1] == last
+        assert max(values) == 700
+
+
+def test_names_of_variables_are_quoted() -> None:
+    name = 'a"b'
+    key, step = Key(Kind.RESTART, 0, name), Step(Flow({name}, {name}, {name}))
+    chain = replace(CHAIN.with_steps(1), variables=Variables({name: 2}, step))
+    timeline = Timeline(Actions.of([Write(key, 0)]), np.zeros(1), np.ones(1), np.ones(1, np.int64))
+    assert [e["name"] for e in events(timeline, chain, PLATFORM, "X")] == [f"write {key}"]

@@ -11,7 +11,8 @@ from browsing import tried
 from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.report.page import SCRIPT, page
+from ckio.report.document import SCRIPT
+from ckio.report.page import page
 from ckio.report.pictures.svg import COLUMNS, LEFT
 from ckio.schedule import Schedule, seconds_of
 from ckio.schedule.timeline import Timeline
@@ -29,7 +30,7 @@ SCHEDULE = Schedule(
 STOP = np.cumsum(seconds_of(SCHEDULE, PLATFORM))  # 115 seconds in all
 START = np.concatenate(([0.0], STOP))[:-1]
 TIMELINE = Timeline(SCHEDULE.actions, START, STOP, CHAIN.nbytes_of(SCHEDULE.actions))
-PAGE = page(title="zoom", facts=[], rows=[], platform=PLATFORM, chain=CHAIN, predicted=TIMELINE)
+PAGE = page(title="zoom", facts=[], platform=PLATFORM, chain=CHAIN, predicted=TIMELINE)
 
 TOOLS = """
 const [steps, gantt, room, adjoint] = document.querySelectorAll("svg.picture");

@@ -16,7 +16,7 @@ from ckio.platform.chain import Chain
 from ckio.report.pictures.memory import MemoryCurve, over_memory
 from ckio.report.pictures.spacetime import spacetime
 from ckio.report.pictures.svg import STYLE, Picture, PlotAxis
-from ckio.report.pictures.timelines import resources, storage, sweeps
+from ckio.report.pictures.timelines import resources, slow_discards, storage, sweeps
 from ckio.schedule import Schedule, seconds_of
 from ckio.schedule.timeline import Timeline
 
@@ -30,6 +30,7 @@ __all__ = [
     "draw_timeline",
     "over_memory",
     "resources",
+    "slow_discards",
     "spacetime",
     "storage",
     "sweeps",

@@ -14,6 +14,7 @@ from ckio.report.pictures.svg import (
     drawn,
     number,
     path,
+    round_bytes,
     round_numbers,
     text,
 )
@@ -91,9 +92,9 @@ def over_memory(curve: MemoryCurve, /) -> Picture:
     for tick in round_numbers(until / unit, about=5):
         parts.append(path(f"M{LEFT} {number(y(tick * unit))}H{RIGHT}", css="grid"))
         parts.append(text(LEFT - 8, y(tick * unit) + 4, f"{tick:,.10g}", "faint right"))
-    parts += _labels([memory for memory, _ in curve.points], x)
+    parts += _labels(round_bytes(low, high) or [curve.points[0][0], curve.points[-1][0]], x)
     stored = f"store everything: {bytes_text(nbytes)}, {seconds_text(least)}"
-    parts += _limit(y(least), stored)
+    parts += _limit(y(least), stored, below=True)  # the curve is above it
     if shown:
         parts += _limit(y(curve.nothing), f"recompute everything: {seconds_text(curve.nothing)}")
     place = number(x(curve.present))
@@ -105,13 +106,13 @@ def over_memory(curve: MemoryCurve, /) -> Picture:
         drawn(BOX, a, b, 2.5, title=f"{bytes_text(memory)}: {seconds_text(seconds)}")
         for (a, b), (memory, seconds) in zip(places, curve.points, strict=True)
     )
-    parts.append(f'<g class="line move reverse">{path(f"M{line}")}{marks}</g>')
+    parts.append(f'<g class="line move ink">{path(f"M{line}")}{marks}</g>')
     parts.append(text(RIGHT, BOTTOM + 34, "memory for checkpoints", "faint right"))
     return Picture(BOTTOM + FOOT, tuple(parts), f"Makespan over memory. {curve.said()}")
 
 
 def _labels(memories: Sequence[int], x: Callable[[float], float]) -> list[str]:
-    """Label amounts of memory, as many as there is width for."""
+    """Label round amounts of memory, as many as there is width for."""
     parts, end = [], float(LEFT)
     for memory in memories:
         place = x(memory)
@@ -122,6 +123,6 @@ def _labels(memories: Sequence[int], x: Callable[[float], float]) -> list[str]:
     return parts
 
 
-def _limit(y: float, words: str) -> list[str]:
+def _limit(y: float, words: str, *, below: bool = False) -> list[str]:
     line = path(f"M{LEFT} {number(y)}H{RIGHT}", css="limit")
-    return [line, text(RIGHT, y - 5, words, "faint right")]
+    return [line, text(RIGHT, y + (13 if below else -5), words, "faint right")]

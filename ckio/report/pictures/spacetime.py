@@ -1,8 +1,9 @@
-"""The usual picture of a schedule: steps across, time down, one line for each sweep.
+"""The usual picture of a schedule: steps across, one line for each sweep, the first at the top.
 
 Arrows to the right are the forward, arrows to the left the adjoint. A cross between two steps is
 restart data, a bar with two ends a tape, a diamond the adjoint; in a box it is read. A thin line
-below it lasts as long as it is stored.
+below it lasts as long as it is stored. Lines follow one another in time, but not in proportion to
+it: the axis counts sweeps, and says when each begins.
 """
 
 from dataclasses import dataclass, replace
@@ -12,20 +13,11 @@ from typing import Final
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.actions.columns import (
-    ADVANCE,
-    KIND_CODE,
-    KINDS,
-    READ,
-    RECORD,
-    REVERSE,
-    VERBS,
-    WRITE,
-    Actions,
-)
+from ckio.actions.columns import KIND_CODE, KINDS, READ, REVERSE, VERBS, WRITE, Actions
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import time_unit
+from ckio.report.pictures import legend
 from ckio.report.pictures.lines import (
     DrawnStays,
     Places,
@@ -44,15 +36,14 @@ from ckio.report.pictures.svg import (
     CROSSES,
     DISTINCT,
     LEFT,
+    LEVELS,
     RIGHT,
     TAPE,
     Floats,
     Ints,
     Picture,
-    Shape,
     drawn,
     group,
-    key,
     line_css,
     number,
     path,
@@ -60,43 +51,45 @@ from ckio.report.pictures.svg import (
     rect,
     round_numbers,
     ruler,
+    short,
     text,
 )
 from ckio.schedule.occupancy import BEFORE, Lifetimes
 from ckio.schedule.timeline import Timeline
 
-MOST: Final = 160
+MOST: Final = 120
 """Lines; where there are more sweeps, several share one."""
-TALLEST, DEEP = 18.0, 720.0
-"""Heights: at most of one line, and of all of them."""
+TALLEST, DEEP = 18.0, 480.0
+"""Heights: at most of one line, and of all of them, so that verdict and picture fit a screen."""
 APART: Final = 13
 """The least distance of two labels."""
 
-_COMPUTE: Final = (ADVANCE, RECORD, REVERSE)
+BEGINS: Final = 76
+"""Where the times at which sweeps begin end, at the left."""
 
 
 def spacetime(timeline: Timeline, chain: Chain, platform: Platform, /) -> Picture:
-    """Steps across; each line is a sweep, with the time at which it begins."""
+    """Steps across; each line is a sweep, with its number and the time at which it begins."""
     actions = timeline.actions
     places = Places.of(actions)
     count = int(places.line.max(initial=-1)) + 1
     fold = ceil(count / MOST) or 1
     entries = _entries(actions, platform)
-    legend, below = key(14, entries)
+    words, below = legend.key(14, entries)
     grid = _Cells.of(chain.length, ceil(count / fold), below + 24, folded=fold > 1)
-    places = replace(places, line=places.line // fold)
+    sweeps, places = places.line, replace(places, line=places.line // fold)
     parts = [
-        legend,
+        words,
         rect(LEFT, grid.top, COLUMNS, grid.bottom - grid.top, css="lane"),
         _steps(grid),
         plot("step", (grid.top, grid.bottom), _layers(timeline, places, grid, platform)),
-        *_times(timeline, places.line, grid),
+        *_sweeps(timeline, sweeps, fold, grid),
     ]
     foot = grid.bottom + 4
     if fold > 1:
         foot += 14
         parts.append(text(LEFT, foot - 2, f"one line is {fold} of {count:,} sweeps", "faint"))
-    return Picture(foot, tuple(parts), "The schedule: steps across, time down")
+    return Picture(foot, tuple(parts), "The schedule: steps across, sweeps down")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,27 +144,14 @@ class _Cells:
         return step * COLUMNS // self.steps
 
 
-def _entries(actions: Actions, platform: Platform) -> list[tuple[str, str, Shape | None]]:
-    """Return the legend's entries: (class, words, mark) of each sort of action that occurs."""
-    entries: list[tuple[str, str, Shape | None]] = [
-        (line_css(op), VERBS[op], None) for op in _COMPUTE if (actions.op == op).any()
+def _entries(actions: Actions, platform: Platform) -> list[legend.Entry]:
+    """Return the legend's entries of what occurs."""
+    used = np.unique(actions.level[actions.op >= WRITE]).tolist()
+    return [
+        *legend.steps(actions),
+        *legend.accesses(actions),
+        *legend.levels(used, platform, marked=True),
     ]
-    access = actions.op >= WRITE
-    levels = np.unique(actions.level[access]).tolist()
-    names = [level.name for level in platform.levels]
-    entries += [
-        (f"line mark level{place % 4}", f"on {names[place]}", CROSSES[place % 4])
-        for place in levels
-    ]
-    kinds = np.unique(actions.kind[access]).tolist()
-    entries += [
-        ("line mark ink", word, shape)
-        for kind, word, shape in ((Kind.TAPE, "tape", TAPE), (Kind.ADJOINT, "adjoint", ADJOINT))
-        if KIND_CODE[kind] in kinds
-    ]
-    if (actions.op == READ).any():
-        entries.append(("line mark ink", "read", BOX))
-    return entries
 
 
 def _steps(grid: _Cells) -> str:
@@ -182,18 +162,23 @@ def _steps(grid: _Cells) -> str:
     return ruler("step", marks, across, until=float(grid.steps), base=grid.top - 6, words="step")
 
 
-def _times(timeline: Timeline, line: Ints, grid: _Cells) -> list[str]:
-    """The axis at the left: when lines begin."""
+def _sweeps(timeline: Timeline, line: Ints, fold: int, grid: _Cells) -> list[str]:
+    """The axis at the left: numbers of sweeps, and when those begin."""
     unit, sign = time_unit(timeline.makespan)
-    every = ceil(APART / grid.pitch)
     first = np.flatnonzero(np.diff(line, prepend=-1))
-    labels = [
-        text(LEFT - 8, y + 4, f"{when:.5g}", "faint right")
-        for y, when in zip(
-            grid.y(line[first]).tolist(), (timeline.start[first] / unit).tolist(), strict=True
-        )
-    ]
-    return [text(0, grid.top - 6, f"time ({sign})", "name"), *labels[::every]]
+    apart = APART * fold / grid.pitch
+    stride = next(n * 10**p for p in range(12) for n in (1, 2, 5) if n * 10**p >= apart)
+    labels = []
+    for sweep in range(stride, len(first) + 1, stride):
+        y = float(grid.y(np.array((sweep - 1) // fold))) + 4
+        begins = float(timeline.start[first[sweep - 1]]) / unit
+        labels += [
+            text(LEFT - 8, y, f"{sweep:,}", "faint right"),
+            text(BEGINS, y, short(begins), "faint right"),
+        ]
+    above = grid.top - 6
+    heads = [text(0, above, f"begins ({sign})", "name"), text(LEFT - 8, above, "sweep", "right")]
+    return [*heads, *labels]
 
 
 def _layers(timeline: Timeline, places: Places, grid: _Cells, platform: Platform) -> list[str]:
@@ -205,13 +190,15 @@ def _layers(timeline: Timeline, places: Places, grid: _Cells, platform: Platform
     for level in np.unique(stays.named.level).tolist():
         stored = DrawnStays.of(stays.take(stays.named.level == level), places, names[level])
         lines = _stays(timeline, stored, places, grid)
-        layers.append(group(f"line stay level{level % 4}", lines))
-    for op in _COMPUTE:
+        layers.append(group(f"line stay stored level{level % LEVELS}", lines))
+    for op in legend.COMPUTE:
         layers += _arrows(timeline, op, places.line, grid)
     marked = (actions.op == WRITE) | (actions.op == READ)
     for level in np.unique(actions.level[marked]).tolist():
-        rows = np.flatnonzero(marked & (actions.level == level))
-        layers += _marks(timeline, rows, places, grid, names[level])
+        for op in (WRITE, READ):
+            rows = np.flatnonzero((actions.op == op) & (actions.level == level))
+            if len(rows):
+                layers += _marks(timeline, rows, places, grid, names[level])
     return layers
 
 
@@ -242,24 +229,23 @@ def _arrows(timeline: Timeline, op: int, line: Ints, grid: _Cells) -> list[str]:
 
 
 def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Cells, level: str) -> list[str]:
-    """The accesses of one level: variables that are written, or read, at one step have one mark."""
+    """The Writes, or the Reads, of one level: variables of one step have one mark."""
     _, first, which = np.unique(places.mark[here], return_index=True, return_inverse=True)
     shown = here[first]
     actions, line, step = timeline.actions.take(shown), places.line[shown], places.step[shown]
-    css = f"line mark level{int(actions.level[0]) % 4}"
+    level_number, read = int(actions.level[0]), int(actions.op[0]) == READ
+    css = f"line mark {VERBS[READ if read else WRITE]} level{level_number % LEVELS}"
+    way, box = f"{'from' if read else 'to'} {level}", BOX if read else ()
     if len(shown) > DISTINCT:
         begin = np.minimum(grid.column(step), COLUMNS - 1)
-        title = f"{some(len(here), len(shown))} written to or read from {level}"
+        title = f"{some(len(here), len(shown))} {'read' if read else 'written'} {way}"
         return [_merged(css, line, (begin, begin + 1), grid, lower=0.5, title=title)]
     tape = actions.kind == KIND_CODE[Kind.TAPE]
     x, y = grid.x(step + 0.5 * tape).tolist(), grid.y(line).tolist()
-    cross = CROSSES[int(actions.level[0]) % 4]
+    cross = CROSSES[level_number % LEVELS]
     points, bars = [], []
-    columns = (members(which), x, y, actions.kind.tolist(), (actions.op == READ).tolist())
-    for alike, a, b, code, read in zip(*columns, strict=True):
-        way = f"{'from' if read else 'to'} {level}, "
-        titles = [tooltip(timeline[place], way) for place in here[alike].tolist()]
-        words, box = together(titles), BOX if read else ()
+    for alike, a, b, code in zip(members(which), x, y, actions.kind.tolist(), strict=True):
+        words = together([tooltip(timeline[place], f"{way}, ") for place in here[alike].tolist()])
         kind: Kind = KINDS[code]
         match kind:
             case Kind.RESTART:

@@ -6,7 +6,7 @@ style sheets, so that it gets the style sheet with the colours of paper in their
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from typing import Final
@@ -38,24 +38,25 @@ SHARP: Final = 2
 LIGHT: Final = """\
   --paper: #fff; --ink: #1c1e21; --faint: #5f656d; --grid: #d9dce0; --lane: #f3f4f6;
   --advance: #3d9bdb; --record: #d98e00; --reverse: #004f8a;
-  --write: #d55e00; --read: #009e73; --discard: #7b7f86;
-  --level0: #d0699f; --level1: #00806c; --level2: #7a4f00; --level3: #22252a;"""
+  --write: #a8321f; --read: #008a70; --discard: #3f444b; --stored: #767c85;"""
 """The colours on paper."""
 DARK: Final = """\
   --paper: #15181b; --ink: #e8eaed; --faint: #a2a9b2; --grid: #3a3f46; --lane: #1f2328;
   --advance: #a3d9f7; --record: #f0b030; --reverse: #3d95dd;
-  --write: #f2803c; --read: #2dc69c; --discard: #959aa2;
-  --level0: #d0609a; --level1: #43c7a6; --level2: #f0dc82; --level3: #ffffff;"""
+  --write: #e0503c; --read: #e2f5c4; --discard: #c4c9d0; --stored: #8b929b;"""
 """Those on a dark screen."""
 
 COLOURS: Final[dict[str, str]] = dict(re.findall(r"--(\w+): ([^;]+);", LIGHT))
 """The colours on paper by name."""
-_SHAPES: Final = {
-    name: name for name in COLOURS if name not in ("paper", "faint", "grid", "lane")
-} | {"way": "faint"}
-"""The colour of each class of bars and lines."""
+_SHAPES: Final = {name: name for name in COLOURS if name not in ("paper", "faint", "grid", "lane")}
+"""The colour of each class of bars and lines: a hue is a kind of action, grey is what is stored."""
+_DASHES: Final = ("", "6 3", "1.5 2.5", "8 2.5 1.5 2.5")
+"""The strokes and gaps of a line that stands for a checkpoint, by level."""
+LEVELS: Final = len(_DASHES)
+"""Levels that shapes and dashes tell apart; a level beyond has those of an earlier one."""
 
-_RULES: Final = """\
+_RULES: Final = (
+    """\
 .picture { font: 12px system-ui, sans-serif; }
 .picture text { fill: var(--ink); }
 .picture .faint { fill: var(--faint); font-size: 11px; }
@@ -80,10 +81,17 @@ _RULES: Final = """\
 .picture .hint:hover { opacity: .25; }
 .picture .hint > :not(:hover) { opacity: 0; }
 .picture .pale { opacity: .45; }
-""" + "".join(
-    f".picture .bar.{css} {{ fill: var(--{colour}); }}\n"
-    f".picture .line.{css} {{ stroke: var(--{colour}); }}\n"
-    for css, colour in _SHAPES.items()
+"""
+    + "".join(
+        f".picture .bar.{css} {{ fill: var(--{colour}); }}\n"
+        f".picture .line.{css} {{ stroke: var(--{colour}); }}\n"
+        for css, colour in _SHAPES.items()
+    )
+    + "".join(
+        f".picture .stay.level{place} {{ stroke-dasharray: {dash}; }}\n"
+        for place, dash in enumerate(_DASHES)
+        if dash
+    )
 )
 
 STYLE: Final = f"""\
@@ -96,7 +104,8 @@ STYLE: Final = f"""\
 {_RULES}"""
 """Near Okabe and Ito's colours, which colour-blind people can tell apart.
 
-In grey, brightness, width, shape or place tells them apart.
+In grey, brightness, width, shape or place tells them apart. A colour means a kind of action, in
+every picture; levels are told apart by lanes, by shapes and by dashes.
 """
 _PAPER: Final = re.sub(r"var\(--(\w+)\)", lambda name: COLOURS[name[1]], _RULES)
 """The style sheet without variables, on paper."""
@@ -248,6 +257,27 @@ def round_numbers(until: float, /, *, about: int) -> list[float]:
     return [stride * k for k in range(math.floor(until / stride * (1 + 1e-9)) + 1)]
 
 
+def round_bytes(low: float, high: float, /) -> list[int]:
+    """Return 1, 2 and 5 times powers of ten of B, KiB, MiB, ... that are in a range.
+
+    >>> round_bytes(300, 3000), round_bytes(90 << 20, 1 << 30)
+    ([500, 1024, 2048], [104857600, 209715200, 524288000, 1073741824])
+    """
+    sizes = (
+        nice * ten * 1024**power for power in range(6) for ten in (1, 10, 100) for nice in (1, 2, 5)
+    )
+    return [size for size in sizes if low <= size <= high]
+
+
+def short(value: float, /) -> str:
+    """Return a number of an axis in at most three digits, or without a fraction.
+
+    >>> short(0.0735691), short(49.153), short(1234.5)
+    ('0.0736', '49.2', '1,234')
+    """
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def line_css(op: int, /) -> str:
     """The class of an action's lines: also in grey, record is not advance."""
     return f"line move {'thick ' if op == RECORD else ''}{VERBS[op]}"
@@ -280,15 +310,6 @@ def name(y: float, words: str, /, *, letters: int = 11) -> str:
     """Return the name of a lane, at its left, in at most so many letters."""
     shown = words if len(words) <= letters else words[: letters - 1] + "…"
     return f'<text class="name" x="0" y="{number(y)}">{_title(words)}{escape(shown)}</text>'
-
-
-def legend(y: float, entries: Sequence[tuple[str, str]], /) -> str:
-    """Swatches with their words in one row: (class, words)."""
-    parts, x = [], float(LEFT)
-    for css, words in entries:
-        parts.append(rect(x, y - 8, 14, 8, css=f"bar {css}") + text(x + 19, y, words, "faint"))
-        x += 19 + 6 * len(words) + 14
-    return "".join(parts)
 
 
 def number(value: float, /) -> str:
@@ -344,22 +365,3 @@ def drawn(
         ),
         title=title,
     )
-
-
-def key(y: float, entries: Sequence[tuple[str, str, Shape | None]], /) -> tuple[str, float]:
-    """A legend of marks (class, words, mark) in rows from `y` on, and the height of its last row.
-
-    What has no mark is a line.
-    """
-    parts, x = [], float(LEFT)
-    for css, words, shape in entries:
-        width = 22 + 6 * len(words) + 14
-        if x > LEFT and x + width > RIGHT:
-            x, y = float(LEFT), y + 16
-        sample = path(f"M{number(x)} {number(y - 4)}h14") if shape is None else None
-        parts.append(
-            f'<g class="{css}">{sample or drawn(shape or (), x + 7, y - 4, 3.5)}</g>'
-            + text(x + 20, y, words, "faint")
-        )
-        x += width
-    return "".join(parts), y

@@ -1,20 +1,24 @@
 """The pictures with time across, on one axis: who works when, what is stored, the two sweeps.
 
 `resources` has a lane for computing and one for each level. With overlap the far levels' lanes show
-their transfers, and another shows what the program itself copies or waits for. `storage` shows how
+their transfers, and another shows what the program itself copies or waits for. Discards that take
+next to no time are in the track of the reads, because most of them follow one. `storage` shows how
 full each level is. In `sweeps` the forward climbs and the adjoint comes down; a level line is a
 checkpoint, as long as it is stored.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, VERBS, WRITE
+from ckio.actions.columns import DISCARD, READ, REVERSE, VERBS, WRITE
 from ckio.platform import Platform, memory_level
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
+from ckio.report import NOTICED
+from ckio.report.pictures import legend
 from ckio.report.pictures.lines import (
     DrawnStays,
     Places,
@@ -30,13 +34,13 @@ from ckio.report.pictures.svg import (
     DISTINCT,
     FOOT,
     LEFT,
+    LEVELS,
     RIGHT,
     Floats,
     Ints,
     Picture,
     PlotAxis,
     group,
-    legend,
     line_css,
     name,
     number,
@@ -65,36 +69,69 @@ TOP, DEEP = 22, 256
 """Where the picture of the sweeps begins, and how high it is."""
 BOTTOM: Final = TOP + DEEP
 
-_COMPUTE: Final = (ADVANCE, RECORD, REVERSE)
+_EMPTY: Final = 18
+"""Height of the chart of a level on which nothing is stored."""
 
 
-def resources(timeline: Timeline, platform: Platform, axis: PlotAxis, /) -> Picture:
-    """Time across; in each lane one track for each action, busy where it is filled."""
+def slow_discards(timelines: Iterable[Timeline], platform: Platform, /) -> frozenset[int]:
+    """Return the levels whose discards take a notable part of the time in one of the timelines."""
+    slow: set[int] = set()
+    for timeline in timelines:
+        for events in (timeline, timeline.transfers):
+            rows = np.flatnonzero(events.actions.op == DISCARD)
+            seconds = np.bincount(events.actions.level[rows], (events.stop - events.start)[rows])
+            slow.update(np.flatnonzero(seconds > NOTICED * timeline.makespan).tolist())
+    return frozenset(slow) & frozenset(range(len(platform.levels)))
+
+
+_Lane = tuple[str, tuple[tuple[int, ...], ...], Timeline]
+"""A name, the kinds of action of each track, that which names it last, and the events."""
+
+
+def resources(
+    timeline: Timeline,
+    platform: Platform,
+    axis: PlotAxis,
+    /,
+    *,
+    discards: frozenset[int] | None = None,
+) -> Picture:
+    """Time across; in each lane one track for each kind of action, busy where it is filled.
+
+    `discards` are the levels whose discards have a track, by default those of `slow_discards`.
+    """
     y = 4.0
-    lanes: list[tuple[str, tuple[int, ...], Timeline]]
-    lanes = [("computing", _COMPUTE, timeline)]
-    if len(timeline.transfers):
-        lanes.append(("waiting", (WRITE, READ), waits(timeline, platform)))
-    lanes += [
-        (level.name, (WRITE, READ, DISCARD), accesses(timeline, platform, place))
-        for place, level in enumerate(platform.levels)
-    ]
+    slow = slow_discards([timeline], platform) if discards is None else discards
     below: list[str] = []
     bars: list[str] = []
     words: list[str] = []
-    for lane, ops, events in lanes:
-        below.append(rect(LEFT, y, COLUMNS, TRACK * len(ops), css="lane"))
+    for lane, tracks, events in _lanes(timeline, platform, slow):
+        below.append(rect(LEFT, y, COLUMNS, TRACK * max(1, len(tracks)), css="lane"))
         words.append(name(y + 11, lane))
-        for op in ops:
-            places = np.flatnonzero(events.actions.op == op)
-            words.append(text(LEFT - 8, y + 11, VERBS[op], "faint right"))
-            bars.append(group(f"bar {VERBS[op]}", _bars(events, places, axis, y + 1, VERBS[op])))
+        if not tracks:
+            words.append(text(LEFT + 6, y + 11, "not used", "faint"))
+        for ops in tracks:
+            words.append(text(LEFT - 8, y + 11, VERBS[ops[-1]], "faint right"))
+            for op in ops:
+                places = np.flatnonzero(events.actions.op == op)
+                drawn = _bars(events, places, axis, y + 1, VERBS[op])
+                bars.append(group(f"bar {VERBS[op]}", drawn))
             y += TRACK
-        y += 8
+        y += 8 + TRACK * (not tracks)
     bottom = y - 4
     frame = axis.draw(4, bottom, end=timeline.makespan)
     parts = (*below, frame, plot("time", (4, bottom), bars), *words)
     return Picture(bottom + FOOT, parts, "Who works when")
+
+
+def _lanes(timeline: Timeline, platform: Platform, slow: frozenset[int]) -> Iterator[_Lane]:
+    yield "computing", tuple((op,) for op in legend.COMPUTE), timeline
+    if len(timeline.transfers):
+        yield "waiting", ((WRITE,), (READ,)), waits(timeline, platform)
+    for place, level in enumerate(platform.levels):
+        events = accesses(timeline, platform, place)
+        tracks = ((WRITE,), (READ,), (DISCARD,)) if place in slow else ((WRITE,), (DISCARD, READ))
+        yield level.name, tracks if len(events) else (), events
 
 
 def _bars(timeline: Timeline, places: Ints, axis: PlotAxis, y: float, word: str) -> list[str]:
@@ -150,25 +187,34 @@ def skyline(tops: Floats, x: int, base: float, /) -> str:
 def storage(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis, /) -> Picture:
     """Time across, bytes up; a dashed line is the capacity."""
     charts = _charts(timeline, chain, platform)
-    tops = [4.0 + place * (HIGH + GAP) for place in range(len(charts))]
-    bottom = tops[-1] + HIGH if tops else 4.0
-    parts = [rect(LEFT, top, COLUMNS, HIGH, css="lane") for top in tops]
+    heights = [HIGH if chart.occupancy.peak_checkpoints else _EMPTY for chart in charts]
+    tops = [4.0 + sum(heights[:place]) + place * GAP for place in range(len(charts))]
+    bottom = tops[-1] + heights[-1] if tops else 4.0
+    parts = [rect(LEFT, *spot, css="lane") for spot in _spots(tops, heights)]
     parts.append(axis.draw(4, bottom, end=timeline.makespan))
     fills: list[str] = []
     for top, chart in zip(tops, charts, strict=True):
+        parts.append(name(top + 12, chart.name, letters=18))
         peak = chart.occupancy.peak_checkpoints
+        if not peak:
+            parts.append(text(LEFT + 6, top + 13, "not used", "faint"))
+            continue
         lines = (
             f"at most {bytes_text(chart.occupancy.peak_bytes)}",
             chart.limit,
             f"{peak:,} {_stored_as(chain, peak)}",
         )
-        parts.append(name(top + 12, chart.name, letters=18))
         parts += [
             text(0, top + HIGH - 34 + 14 * row, line, "faint") for row, line in enumerate(lines)
         ]
         fills += _fill(chart, axis, top + HIGH, chain)
     parts.append(plot("time", (4, bottom), fills))
     return Picture(bottom + FOOT, tuple(parts), "How full each level is")
+
+
+def _spots(tops: Sequence[float], heights: Sequence[float]) -> Iterator[tuple[float, float, float]]:
+    """Yield the top, the width and the height of each chart."""
+    return ((top, COLUMNS, height) for top, height in zip(tops, heights, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +225,6 @@ class _OccupancyChart:
     occupancy: Occupancy
     capacity: int | None
     limit: str
-    css: str
 
 
 def _charts(timeline: Timeline, chain: Chain, platform: Platform) -> list[_OccupancyChart]:
@@ -190,17 +235,16 @@ def _charts(timeline: Timeline, chain: Chain, platform: Platform) -> list[_Occup
             occupancy,
             level.capacity,
             "never fills" if level.capacity is None else f"of {bytes_text(level.capacity)}",
-            f"level{place % 4}",
         )
-        for place, (level, occupancy) in enumerate(
-            zip(platform.levels, occupancies(timeline, chain, platform), strict=True)
+        for level, occupancy in zip(
+            platform.levels, occupancies(timeline, chain, platform), strict=True
         )
     ]
     if len(timeline.transfers):
         memory = memory_level(platform)
         limit = "of free memory" if memory is None else f"in {platform.levels[memory].name}"
         staging = staged(timeline, chain, platform)
-        charts.append(_OccupancyChart(ON_ITS_WAY, staging, None, limit, "way"))
+        charts.append(_OccupancyChart(ON_ITS_WAY, staging, None, limit))
     return charts
 
 
@@ -212,7 +256,7 @@ def _stored_as(chain: Chain, count: int) -> str:
 
 def _fill(chart: _OccupancyChart, axis: PlotAxis, base: float, chain: Chain) -> list[str]:
     """The staircase step by step; or, merged, its highest and its lowest in each column."""
-    occupancy, css, capacity = chart.occupancy, chart.css, chart.capacity
+    occupancy, capacity = chart.occupancy, chart.capacity
     peak = occupancy.peak_bytes
     limit = capacity if capacity is not None and capacity <= FAR * peak else None
     scale = HIGH / (1.1 * max(1, peak if limit is None else limit))
@@ -220,7 +264,7 @@ def _fill(chart: _OccupancyChart, axis: PlotAxis, base: float, chain: Chain) -> 
     if len(height) <= DISTINCT:
         x = axis.x(np.append(occupancy.times, axis.until))
         parts = [
-            group(f"bar {css}", [path(_staircase(x, base - height, base))]),
+            group("bar stored", [path(_staircase(x, base - height, base))]),
             group("bar hint", _hints(occupancy, axis, base, chain)),
         ]
     else:
@@ -229,7 +273,7 @@ def _fill(chart: _OccupancyChart, axis: PlotAxis, base: float, chain: Chain) -> 
             path(skyline(np.where(edge > 0, base - edge, np.nan), LEFT, base), title=title)
             for edge in _extremes(occupancy, height, axis)
         )
-        parts = [group(f"bar {css} pale", [high]), group(f"bar {css}", [low])]
+        parts = [group("bar stored pale", [high]), group("bar stored", [low])]
     if limit is not None:
         line = f"M{LEFT} {number(base - limit * scale)}H{RIGHT}"
         parts.append(path(line, css="limit", title="capacity"))
@@ -276,20 +320,19 @@ def _hints(occupancy: Occupancy, axis: PlotAxis, base: float, chain: Chain) -> l
 def sweeps(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis, /) -> Picture:
     """Time across, steps up."""
     scale, places = DEEP / chain.length, Places.of(timeline.actions)
-    entries = [(VERBS[op], VERBS[op]) for op in _COMPUTE]
-    lines = []
+    entries, lines = legend.steps(timeline.actions), []
     for place, level in enumerate(platform.levels):
         events = accesses(timeline, platform, place)
         if not len(events):
             continue
-        css = f"level{place % 4}"
-        entries.append((css, f"on {level.name}"))
+        entries += legend.levels([place], platform, marked=False)
         written = places.take(of_program(events, timeline, place))
         stays = DrawnStays.of(Lifetimes.of(events.actions), written, level.name)
-        lines.append(group(f"line {css}", _stays(events, stays, axis, scale, timeline.makespan)))
-    lines += [group(line_css(op), _moves(timeline, op, axis, scale)) for op in _COMPUTE]
+        css = f"line stay stored level{place % LEVELS}"
+        lines.append(group(css, _stays(events, stays, axis, scale, timeline.makespan)))
+    lines += [group(line_css(op), _moves(timeline, op, axis, scale)) for op in legend.COMPUTE]
     parts = (
-        legend(14, entries),
+        legend.key(14, entries)[0],
         rect(LEFT, TOP, COLUMNS, DEEP, css="lane"),
         axis.draw(TOP, BOTTOM, end=timeline.makespan),
         _steps(chain.length, scale),

@@ -1,0 +1,115 @@
+"""The images that a model offers of its state and gradient, taken while it runs, and their file.
+
+A model may have a method `images()`, which returns arrays of one or two dimensions by name. It is
+called once the forward has reached the last step; images of the gradient are taken after the
+reverse sweep. Nothing that goes wrong here ends a run: it is a warning, and a line of the report.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ckio.actions import Advance, Record
+from ckio.errors import BadInput
+from ckio.jobs.directory import IMAGES, RunDirectory, json_line, read_text, unsealed
+from ckio.report.thumbnails import MOST_IMAGES, Thumbnail, read_thumbnails, thumbnail
+from ckio.schedule.timeline import Event
+
+
+@dataclass
+class ImageTaker:
+    """Takes the images of one run.
+
+    Attributes
+    ----------
+    steps : int
+        How many the run has.
+    warn : callable
+        Told what goes wrong.
+    images : list of Thumbnail
+        Those taken so far.
+    problems : list of str
+        What went wrong so far.
+    """
+
+    steps: int
+    warn: Callable[[str], Any]
+    images: list[Thumbnail] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    _has_state: bool = False
+
+    def watch(self, event: Event, model: Any, /) -> None:
+        """Take what the model offers of its state, once the forward has reached the last step."""
+        match event.action:
+            case Advance(_, end) | Record(_, end) if end == self.steps and not self._has_state:
+                self._has_state = True
+                self._take("images()", f"state at step {self.steps:,}", model.images)
+
+    def take_gradient(self, model: Any, /) -> None:
+        """Take the gradient, of which only fields and lines have images."""
+        self._take("gradient", "gradient", lambda: _drawable(model.gradient))
+
+    def write(self, directory: RunDirectory, /) -> None:
+        """Keep them in the directory of the run."""
+        if not self.images and not self.problems:
+            return
+        data = {"images": [image.data() for image in self.images], "problems": self.problems}
+        try:
+            directory.write(IMAGES, json_line(data))
+        except BadInput as error:
+            self._blame(f"the images are not kept: {error}")
+
+    def _take(self, source: str, what: str, call: Callable[[], Any]) -> None:
+        try:
+            entries = list(_arrays(call()).items())
+        except Exception as error:
+            self._blame(f"{source} of the model failed: {type(error).__name__}: {error}")
+            return
+        for name, array in entries:
+            if len(self.images) == MOST_IMAGES:
+                self._blame(f"only the first {MOST_IMAGES} images are kept")
+                return
+            try:
+                self.images.append(thumbnail(name, what, array))
+            except Exception as error:
+                self._blame(f"{source} of the model: {error}")
+
+    def _blame(self, problem: str) -> None:
+        self.problems.append(problem[:300])
+        self.warn(problem[:300])
+
+
+def taker_of(model: Any, steps: int, warn: Callable[[str], Any], /) -> ImageTaker | None:
+    """Return what takes the images of a model, or None if it offers none."""
+    return ImageTaker(steps, warn) if callable(getattr(model, "images", None)) else None
+
+
+def _arrays(value: object) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    raise BadInput(f"it returned {type(value).__name__}, not a mapping of names to arrays")
+
+
+def _drawable(gradient: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of a gradient that are a line or a field."""
+    return {
+        name: array
+        for name, array in gradient.items()
+        if getattr(array, "ndim", 0) in (1, 2) and getattr(array, "size", 0) > 1
+    }
+
+
+def read_images(path: Path, /) -> tuple[list[Thumbnail], list[str]]:
+    """Return the images in the directory of a run, and what went wrong; raises BadInput."""
+    file = path / IMAGES
+    if not file.is_file():
+        return [], []
+    data: object = None
+    with suppress(ValueError, RecursionError):
+        data = json.loads(unsealed(read_text(file), file))
+    if not isinstance(data, dict) or not isinstance(problems := data.get("problems"), list):
+        raise BadInput(f"{file} is damaged: it holds no images")
+    return read_thumbnails(data.get("images")), [str(problem)[:300] for problem in problems[:20]]
