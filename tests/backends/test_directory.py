@@ -195,6 +195,20 @@ def test_what_left_the_page_cache_is_read_back(tmp_path: Path) -> None:
     level.close()
 
 
+def test_a_page_cache_that_keeps_a_file_is_an_error_with_the_name_of_the_level(
+    tmp_path: Path,
+) -> None:
+    class Sticky(Files):
+        def evict(self, fd: int, /) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+    level = Directory(tmp_path, files=Sticky())
+    put(level, x(0), raw(100))
+    with pytest.raises(StorageError, match=r"leaving the page cache.*Input/output error"):
+        level.evict()
+    level.close()
+
+
 def test_without_checksums_nothing_is_said_to_be_sound_or_read_as_verified(tmp_path: Path) -> None:
     level = Directory(tmp_path, checksum=False)
     original = put(level, x(0), raw(5000))

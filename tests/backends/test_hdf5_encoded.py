@@ -146,6 +146,13 @@ def test_the_filter_of_zfp_takes_four_axes_besides_those_of_one_element() -> Non
     assert pipeline("zfp", np.dtype("<f8"), (1, 2, 2, 2, 2)) is not None
 
 
+def test_elements_of_one_byte_are_not_shuffled() -> None:
+    for dtype, filters in (("u1", 1), ("<i2", 2), ("<c8", 2)):
+        line = pipeline("zstd+shuffle", np.dtype(dtype), (5,))
+        assert line is not None
+        assert len(line.numbers) == filters, dtype
+
+
 @needs_hdf5plugin
 def test_fields_that_hdf5_cannot_have_are_in_the_encoded_bytes_alone(path: Path) -> None:
     layout = (

@@ -15,7 +15,7 @@ from ckio.backends.directory import Directory
 from ckio.backends.directory.slotfiles import TRIAL
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.runid import RunId
-from ckio.errors import LevelInUse, StorageError
+from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.jobs import directory as rundir
 from ckio.jobs import leftovers
 from ckio.jobs.leftovers import Cleaned, Cleaning, Holding
@@ -287,3 +287,13 @@ def test_python_lists_and_cleans_with_one_call(run: Path) -> None:
     assert [left.checkpoints for left in cleaned.removed] == [2]
     assert (cleaned.in_use, cleaned.refused) == ([], {})
     assert names(run.parent) == {"ck"}
+
+
+def test_a_path_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    too_long = tmp_path / ("x" * 300)
+    with pytest.raises(BadInput, match=r"x{300} cannot be read: File name too long"):
+        leftovers.half_made(too_long)
+
+
+def test_a_level_that_cannot_be_looked_at_is_not_in_use(tmp_path: Path) -> None:
+    assert not Holding(tmp_path / ("x" * 300), "directory").in_use()

@@ -199,6 +199,15 @@ def test_a_second_interrupt_does_not_wait_and_handlers_come_back() -> None:
     assert (signal.getsignal(TERM), signal.getsignal(INT)) == before
 
 
+def test_without_proc_a_process_counts_from_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(path: Path) -> str:
+        raise OSError(path)
+
+    monkeypatch.setattr(Path, "read_text", unreadable)
+    before = time.monotonic()
+    assert before <= began() <= time.monotonic()
+
+
 def test_a_process_knows_when_it_began() -> None:
     tick = 0.1  # the system counts in hundredths of a second
     before = time.monotonic()
