@@ -1,7 +1,7 @@
 """A timeline as pictures: the schedule, who works when, what is stored, where the sweeps stand.
 
-The first has steps across and time down. The others have time across on one axis, so that they can
-be read one below another. Up to a few hundred shapes of one class are drawn one by one, each with
+The first has steps across and sweeps down. The others have time across on one axis, so that they
+can be read one below another. Up to a few hundred shapes of one class are drawn one by one, each with
 its tooltip; more are merged into the picture's columns, so that a picture of a million events is
 about as large as one of a thousand.
 """
