@@ -22,6 +22,7 @@ from ckio.errors import BadInput
 from ckio.jobs.directory import MEASURED
 from ckio.jobs.images import read_images
 from ckio.jobs.planning import blamed_on
+from ckio.jobs.result import verdict_in
 from ckio.platform import Platform
 from ckio.platform.readable import shown
 from ckio.report import compare
@@ -134,7 +135,12 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
         facts.append(("rounded", report.rounding))
     if found.overlap:
         facts.append(("overlap", str(found.overlap)))
-    images, problems = read_images(file.parent) if file.name == MEASURED else ([], [])
+    is_run = measured is not None and file.name == MEASURED
+    images, problems = read_images(file.parent) if is_run else ([], [])
+    verdict = ""
+    if is_run and measured is not None:
+        chain, seconds = found.schedule.chain, predicted.makespan
+        verdict = verdict_in(file.parent, measured, chain, platform, predicted=seconds)
     facts += [("images", problem) for problem in problems]
     return page(
         title=shown(file.name),
@@ -143,6 +149,7 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
         chain=found.schedule.chain,
         predicted=predicted,
         measured=measured,
+        verdict=verdict,
         images=images,
         report=None if measured is None else report,
         origin=console.origin(),

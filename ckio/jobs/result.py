@@ -15,7 +15,15 @@ import numpy as np
 from ckio.actions.columns import WRITE
 from ckio.adapters.registry import lossy
 from ckio.errors import BadInput
-from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, SCHEDULE, RunDirectory
+from ckio.jobs.directory import (
+    MEASURED,
+    PREDICTED,
+    RESULT,
+    SCHEDULE,
+    RunDirectory,
+    read_text,
+    unsealed,
+)
 from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
 from ckio.jobs.images import read_images
 from ckio.model import Differentiable, functional_of
@@ -299,21 +307,46 @@ def _moved(timeline: Timeline, level: int) -> tuple[int, int, float]:
     )
 
 
+_CHECKED: Final = {True: "verified", False: "NOT verified", None: "not checked"}
+
+
 def verdict(result: Result, /) -> str:
     """Return a paragraph: whether the gradient is right, memory, work, and what limits the run."""
-    words = {True: "verified", False: "NOT verified", None: "not checked"}
-    gradient = words[result.figures["verified"]]
     predicted = None if result.report is None else result.prediction.makespan
-    chain, platform = result.schedule.chain, result.platform
-    bounds = result.figures.get("interval")
     return headline(
         result.timeline,
-        chain,
-        platform,
-        gradient=gradient,
+        result.schedule.chain,
+        result.platform,
+        gradient=_CHECKED[result.figures["verified"]],
         predicted=predicted,
-        interval=(bounds["low"], bounds["high"]) if bounds else None,
+        interval=_interval(result.figures),
     )
+
+
+def verdict_in(
+    path: Path, measured: Timeline, chain: Chain, platform: Platform, /, *, predicted: float
+) -> str:
+    """Return this paragraph for a run by its directory; "" if the directory has no result.
+
+    Raises BadInput if the result is damaged.
+    """
+    file = path / RESULT
+    if not file.is_file():
+        return ""
+    figures = figures_of(unsealed(read_text(file), file), file)
+    gradient, interval = _CHECKED[figures["verified"]], _interval(figures)
+    return headline(
+        measured, chain, platform, gradient=gradient, predicted=predicted, interval=interval
+    )
+
+
+def _interval(figures: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return the seconds between which nine of ten runs were expected, if that is known."""
+    bounds = figures.get("interval")
+    if not isinstance(bounds, Mapping):
+        return None
+    low, high = bounds.get("low"), bounds.get("high")
+    return (low, high) if isinstance(low, float) and isinstance(high, float) else None
 
 
 def facts(result: Result, /) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from ckio.errors import BadInput
 from ckio.platform.readable import Printed, Sheet, bytes_text
 from ckio.schedule.timeline import Timeline
 
-NOTICED: Final = 0.005
+NOTICED: Final = 0.01
 """The part of the time from which on the discards of a level are shown by themselves."""
 
 BETWEEN = "between actions"

@@ -1,6 +1,6 @@
 """The accesses to each level in figures: how many, how many bytes, how fast, and how steadily."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.report.pictures.timelines import slow_discards
-from ckio.schedule.occupancy import accesses, occupancies
+from ckio.schedule.occupancy import Occupancy, accesses
 from ckio.schedule.timeline import Timeline
 
 _GIGABYTE: Final = 1e9
@@ -62,8 +62,12 @@ def access_figures(timeline: Timeline, platform: Platform, level: int, /) -> lis
     return figures
 
 
-def level_table(timeline: Timeline, chain: Chain, platform: Platform, /) -> list[list[str]]:
+def level_table(
+    timeline: Timeline, levels: Sequence[Occupancy], chain: Chain, platform: Platform, /
+) -> list[list[str]]:
     """Return the table of levels, its heading first, with a row for each kind of access.
+
+    `levels` say how full each of them was.
 
     Discards have a row only where they take a notable time.
     """
@@ -71,7 +75,7 @@ def level_table(timeline: Timeline, chain: Chain, platform: Platform, /) -> list
     heading = f"level, {peak}, peak, capacity, access, count, bytes, busy, GB/s, median, 90 %"
     rows = [heading.split(", ")]
     slow = slow_discards([timeline], platform)
-    for place, occupancy in enumerate(occupancies(timeline, chain, platform)):
+    for place, occupancy in enumerate(levels):
         level = platform.levels[place]
         first = [
             level.name,

@@ -33,7 +33,7 @@ def largest_difference(report: Report, /) -> str:
 def difference_table(report: Report, /) -> str:
     """Return the sentences and the table, and with overlap that of the transfers."""
     rows = shown_rows(report)
-    words = verdict(report)
+    words = verdict(report).partition(";")[0]
     parts = [
         f"<p>{escape(words[:1].upper() + words[1:])}.</p>",
         f'<p class="largest">{escape(largest_difference(report))}</p>',

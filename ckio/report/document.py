@@ -104,7 +104,7 @@ label { margin-right: 1rem; }
   figcaption { break-before: avoid; }
   svg { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
-svg.picture { user-select: none; cursor: crosshair; }
+svg.picture:has(.plot) { user-select: none; cursor: crosshair; }
 .picture .plot.zoomed { overflow: hidden; }
 .picture .plot.zoomed path { vector-effect: non-scaling-stroke; }
 .picture .point > path, .picture .tip > path { transform-box: fill-box;

@@ -1,12 +1,14 @@
 """The verdict on a run in one paragraph: is it right, what did it gain, and what limits it."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ckio.actions.columns import ADVANCE, RECORD, REVERSE, WRITE
 from ckio.platform import Platform
 from ckio.platform.chain import Chain, PerStep
 from ckio.platform.readable import bytes_text, seconds_text
-from ckio.schedule.occupancy import accesses, occupancies
+from ckio.schedule.occupancy import Occupancy, accesses, occupancies
 from ckio.schedule.timeline import Timeline
 
 _COMPUTING = "computing"
@@ -69,9 +71,8 @@ def peak_bytes(timeline: Timeline, chain: Chain, platform: Platform, /) -> int:
     return int(changes[order].cumsum().max())
 
 
-def memory_sentence(timeline: Timeline, chain: Chain, platform: Platform, /) -> str:
-    """Return whether the first level limits a plan; empty if it has no capacity."""
-    levels = occupancies(timeline, chain, platform)
+def memory_sentence(levels: Sequence[Occupancy], chain: Chain, platform: Platform, /) -> str:
+    """Return whether the first of the levels limits a plan; empty if it has no capacity."""
     first = platform.levels[0] if platform.levels else None
     if first is None or first.capacity is None:
         return ""

@@ -24,6 +24,7 @@ from ckio.report.pictures import (
     sweeps,
 )
 from ckio.report.thumbnails import Thumbnail, gallery
+from ckio.schedule.occupancy import occupancies
 from ckio.schedule.timeline import Timeline
 
 _SCHEDULE: Final = (
@@ -107,8 +108,9 @@ def page(
     """
     shown = predicted if measured is None else measured
     timelines = {"predicted": predicted} | ({"measured": measured} if measured is not None else {})
+    levels = occupancies(shown, chain, platform)
     said = verdict or headline(shown, chain, platform)
-    more = memory_sentence(shown, chain, platform) if memory is None else memory.said()
+    more = memory_sentence(levels, chain, platform) if memory is None else memory.said()
     body = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="verdict">{escape(f"{said} {more}".strip())}</p>',
@@ -122,7 +124,7 @@ def page(
         "<h2>Storage levels</h2>",
         "<p>GB/s is 10⁹ bytes per second while the level is busy; half of the accesses take"
         " no longer than the median, and 90 % no longer than the last column.</p>",
-        table(level_table(shown, chain, platform)),
+        table(level_table(shown, levels, chain, platform)),
         "<h2>The platform</h2>",
         "<p>This file, given to <code>--platform</code>, plans for the same machine again.</p>",
         f"<pre>{escape(platform.dumps())}</pre>",

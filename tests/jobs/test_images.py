@@ -1,6 +1,7 @@
 """A model's images are of its last state and of its gradient, and never make a run fail."""
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,9 @@ def test_the_page_of_a_run_shows_them_and_damaged_ones_are_refused(tmp_path: Pat
     page = (tmp_path / "page.html").read_text()
     assert page.count('<div class="thumbnail"><img src="data:image/png;base64,') == 2
     assert "What was computed" in page
+    (verdict,) = re.findall(r'<p class="verdict">(.*?)</p>', page)
+    assert verdict.startswith("Gradient of 6 steps, not checked. At most ")
+    assert "Predicted " in verdict
     file = tmp_path / "run" / "images.json"
     file.write_text(file.read_text().replace("state at", "<b>at"))
     assert "images.json is damaged" in complaint(

@@ -365,7 +365,8 @@ def test_bars_show_each_difference_with_its_sign_and_the_largest_is_marked() -> 
     rows = {name: (begin, end, marked) for name, begin, end, marked in differences(measured)}
     assert [name for name, row in rows.items() if row[2]] == ["reverse"]
     assert rows["reverse"][:2] == (0, HALF)
-    assert rows["read archive"][0] < rows["read archive"][1] == 0
+    faster = rows["read, discard archive"]  # those discards take less than 1% of the time
+    assert faster[0] < faster[1] == 0
     assert rows["advance"][:2] == (0, 0)
     report = compare(PREDICTED, measured, names=["ram", "archive"])
     assert largest_difference(report) == (

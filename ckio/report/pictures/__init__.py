@@ -1,9 +1,9 @@
 """A timeline as pictures: the schedule, who works when, what is stored, where the sweeps stand.
 
-The first has steps across and time down. The others have time across on one axis, so that they can
-be read one below another. Up to a few hundred shapes of one class are drawn one by one, each with
-its tooltip; more are merged into the picture's columns, so that a picture of a million events is
-about as large as one of a thousand.
+The first has steps across and sweeps down. The others have time across on one axis, so that they
+can be read one below another. A hue is a kind of action in all of them (see `legend`). Up to a few
+hundred shapes of one class are drawn one by one, each with its tooltip; more are merged into the
+picture's columns, so that a picture of a million events is about as large as one of a thousand.
 """
 
 from collections.abc import Iterable
