@@ -181,7 +181,7 @@ def test_a_policy_in_place_of_none_needs_no_word(tmp_path: Path) -> None:
 def test_what_is_no_policy_or_cannot_be_decided_is_refused(tmp_path: Path) -> None:
     at = running(tmp_path)
     said = complaint(*words("--overlap", "both"), at=at)
-    assert re.search("'both' is not write_behind=N.*auto, all, or none", said)
+    assert re.search("'both' is not write_behind=N.*auto, all or none", said)
     line = words("--overlap", "auto", steps=None)
     assert "--overlap auto is not possible without --steps" in complaint(*line, at=at)
     line = words("--by-variable", "--overlap", "auto")

@@ -162,7 +162,7 @@ def of_trace(text: str) -> object:
         (
             of_compact,
             "Sequence: [WD_0, Revolve(99999, 3)" + ", RD_0, Revolve(99999, 3)" * 5000 + "]",
-            "^FILE: .*in all",
+            "^FILE: .*in total",
         ),
         (of_compact, "Sequence: [" * 200_000, "^FILE: .*no compact schedule"),
         (of_trace, "x" * 100_000, "line 1"),
