@@ -60,7 +60,7 @@ def test_scripts_get_numbers(runs: Path) -> None:
         for run in (first, second)
     ]
     assert steps[0] > steps[1]
-    assert f"it computes {steps[0] - steps[1]} forward steps fewer" in [
+    assert f"it computes {steps[0] - steps[1]} fewer forward steps" in [
         cause["why"] for cause in figures["causes"]
     ]
     assert figures["same_gradient"] is True
