@@ -49,8 +49,8 @@ _CAPTIONS: Final = (
     (
         "Storage over time",
         "Each chart shows the bytes stored on one level; a dashed line is the capacity. A level"
-        " that stays at its capacity causes recomputation, and a level that stays far below it has"
-        " space to spare.",
+        " that stays at its capacity limits the plan, and a level that stays far below it has space"
+        " to spare.",
     ),
     (
         "Steps over time",

@@ -79,7 +79,7 @@ def test_what_is_no_run_is_refused_with_a_remedy(copied: Path) -> None:
     (copied / "empty").mkdir()
     for pair in (("a", "empty"), ("empty", "a")):
         line = complaint("compare", *pair, at=copied)
-        assert "empty: not the directory of a run, because it holds no manifest.json" in line
+        assert "empty: not the directory of a run, because it has no manifest.json" in line
         assert "give the directory that `ckio run --into` wrote" in line
     line = complaint("compare", "a", "b/measured.txt", at=copied)
     assert "b/measured.txt is no directory and a is one: give two directories" in line
