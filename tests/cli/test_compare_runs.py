@@ -124,4 +124,4 @@ def test_what_a_run_says_of_itself_neither_steers_the_terminal_nor_the_page(copi
 def test_the_help_says_what_tells_the_forms_apart() -> None:
     text = " ".join(ckio("compare", "--help", at=Path()).stdout.split())
     assert "Two directories A and B of `ckio run` are compared as runs" in text
-    assert "One directory, or two files PREDICTED and MEASURED" in text
+    assert "One directory is compared by class of action" in text
