@@ -414,3 +414,6 @@ def test_the_verdict_says_whether_more_memory_would_help() -> None:
         text = page(title="memory", facts=[], memory=memory, **arguments)  # type: ignore[arg-type]
         (verdict,) = re.findall(r'<p class="verdict">(.*?)</p>', text)
         assert words in verdict
+        if memory is not None:
+            _, _, section = text.partition("<h2>Would more memory help?</h2>")
+            assert section.index(f"<p>{memory.said()}</p>") < section.index("<svg")
