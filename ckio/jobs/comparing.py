@@ -1,4 +1,4 @@
-"""The directories of two runs, read to be laid next to each other."""
+"""The directories of two runs, read for a comparison of the runs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ _UNKNOWN = "unknown"
 
 
 def sides_of(first: Path, second: Path, /) -> tuple[RunSide, RunSide]:
-    """Return two runs that have ended; raises BadInput where one of them is something else."""
+    """Return two runs that have ended; raise BadInput if a path is not the directory of one."""
     names = first.name, second.name
     if names[0] == names[1] or not all(names):
         names = str(first), str(second)
@@ -27,16 +27,16 @@ def sides_of(first: Path, second: Path, /) -> tuple[RunSide, RunSide]:
 
 
 def check_ended(path: Path, /) -> None:
-    """Raise BadInput where a directory is not that of a run that has ended."""
+    """Raise BadInput if a directory does not belong to a run that has ended."""
     if not is_run_directory(path):
         raise BadInput(
-            f"{path}: not the directory of a run, because it holds no manifest.json; give the"
+            f"{path}: not the directory of a run, because it has no manifest.json; give the"
             " directory that `ckio run --into` wrote"
         )
     if not (path / RESULT).is_file():
         raise BadInput(
-            f"{path}: its run has not ended, because there is no {RESULT} yet; `ckio run --resume`"
-            " ends it"
+            f"{path}: its run has not ended, because there is no {RESULT} yet; finish it"
+            " with `ckio run --resume`"
         )
 
 
@@ -46,7 +46,9 @@ def _side(path: Path, name: str) -> RunSide:
     figures = figures_of(unsealed(read_text(path / RESULT), path / RESULT), path / RESULT)
     measured, predicted = _timeline(path / MEASURED), _timeline(path / PREDICTED)
     if measured.timeline is None or measured.platform is None or predicted.timeline is None:
-        raise BadInput(f"{path}: its timelines are not there; they were edited")
+        raise BadInput(
+            f"{path}: its timelines are missing, because the files were edited; run the model again"
+        )
     request = manifest.request
     settings = ", ".join(f"{key}={value}" for key, value in sorted(request.settings.items()))
     return RunSide(

@@ -1,8 +1,8 @@
-"""The images that a model offers of its state and gradient, taken while it runs, and their file.
+"""Images of a model's state and gradient, taken during a run, and their file.
 
-A model may have a method `images()`, which returns arrays of one or two dimensions by name. It is
-called once the forward has reached the last step; images of the gradient are taken after the
-reverse sweep. Nothing that goes wrong here ends a run: it is a warning, and a line of the report.
+A model may have a method `images()` that returns arrays of one or two dimensions by name. ckio
+calls it when the forward sweep has reached the last step. It takes images of the gradient after the
+reverse sweep. An error here does not end the run: it is a warning, and a line of the report.
 """
 
 import json
@@ -21,18 +21,18 @@ from ckio.schedule.timeline import Event
 
 @dataclass
 class ImageTaker:
-    """Takes the images of one run.
+    """The images of one run, and the problems with them.
 
     Attributes
     ----------
     steps : int
-        How many the run has.
+        The number of time steps of the run.
     warn : callable
-        Told what goes wrong.
+        Is called with each problem.
     images : list of Thumbnail
-        Those taken so far.
+        The images so far.
     problems : list of str
-        What went wrong so far.
+        The problems so far.
     """
 
     steps: int
@@ -42,25 +42,25 @@ class ImageTaker:
     _has_state: bool = False
 
     def watch(self, event: Event, model: Any, /) -> None:
-        """Take what the model offers of its state, once the forward has reached the last step."""
+        """Take images of the state when the forward sweep has reached the last step."""
         match event.action:
             case Advance(_, end) | Record(_, end) if end == self.steps and not self._has_state:
                 self._has_state = True
                 self._take("images()", f"state at step {self.steps:,}", model.images)
 
     def take_gradient(self, model: Any, /) -> None:
-        """Take the gradient, of which only fields and lines have images."""
+        """Take images of those arrays of the gradient that have one or two dimensions."""
         self._take("gradient", "gradient", lambda: _drawable(model.gradient))
 
     def write(self, directory: RunDirectory, /) -> None:
-        """Keep them in the directory of the run."""
+        """Write the images and the problems to the directory of the run."""
         if not self.images and not self.problems:
             return
         data = {"images": [image.data() for image in self.images], "problems": self.problems}
         try:
             directory.write(IMAGES, json_line(data))
         except BadInput as error:
-            self._blame(f"the images are not kept: {error}")
+            self._blame(f"the images are not stored: {error}")
 
     def _take(self, source: str, what: str, call: Callable[[], Any]) -> None:
         try:
@@ -70,7 +70,7 @@ class ImageTaker:
             return
         for name, array in entries:
             if len(self.images) == MOST_IMAGES:
-                self._blame(f"only the first {MOST_IMAGES} images are kept")
+                self._blame(f"only the first {MOST_IMAGES} images are stored")
                 return
             try:
                 self.images.append(thumbnail(name, what, array))
@@ -83,18 +83,18 @@ class ImageTaker:
 
 
 def taker_of(model: Any, steps: int, warn: Callable[[str], Any], /) -> ImageTaker | None:
-    """Return what takes the images of a model, or None if it offers none."""
+    """Return an ImageTaker, or None if the model has no method `images()`."""
     return ImageTaker(steps, warn) if callable(getattr(model, "images", None)) else None
 
 
 def _arrays(value: object) -> Mapping[str, Any]:
     if isinstance(value, Mapping):
         return value
-    raise BadInput(f"it returned {type(value).__name__}, not a mapping of names to arrays")
+    raise BadInput(f"it returned {type(value).__name__}; return a mapping of names to arrays")
 
 
 def _drawable(gradient: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of a gradient that are a line or a field."""
+    """Return the arrays of a gradient with one or two dimensions and more than one value."""
     return {
         name: array
         for name, array in gradient.items()
@@ -103,7 +103,10 @@ def _drawable(gradient: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_images(path: Path, /) -> tuple[list[Thumbnail], list[str]]:
-    """Return the images in the directory of a run, and what went wrong; raises BadInput."""
+    """Return the images in the directory of a run, and the problems with them.
+
+    Raises BadInput if the file of images is damaged.
+    """
     file = path / IMAGES
     if not file.is_file():
         return [], []
@@ -111,5 +114,5 @@ def read_images(path: Path, /) -> tuple[list[Thumbnail], list[str]]:
     with suppress(ValueError, RecursionError):
         data = json.loads(unsealed(read_text(file), file))
     if not isinstance(data, dict) or not isinstance(problems := data.get("problems"), list):
-        raise BadInput(f"{file} is damaged: it holds no images")
+        raise BadInput(f"{file} is damaged: it has no images")
     return read_thumbnails(data.get("images")), [str(problem)[:300] for problem in problems[:20]]

@@ -1,4 +1,4 @@
-"""Predicted beside measured: which class of action explains the difference."""
+"""Predicted and measured seconds, compared by class of action."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,26 +12,26 @@ from ckio.platform.readable import Printed, Sheet, bytes_text
 from ckio.schedule.timeline import Timeline
 
 NOTICED: Final = 0.01
-"""The part of the time from which on the discards of a level are shown by themselves."""
+"""Discards of a level have a row of their own if they take more than this part of the time."""
 
 BETWEEN = "between actions"
-"""The row for the time in which no action ran: what the runner itself costs."""
+"""The row for the time in which no action ran, which is the overhead of the runner."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportRow:
-    """One class of action.
+    """The actions, steps, seconds and bytes of one class of action.
 
     Attributes
     ----------
     name : str
-        "advance", "write nvme", ...
+        For example "advance" or "write nvme".
     actions, steps : int
-        How many there are; how many steps they compute (0 for accesses).
+        The number of actions, and of the steps that they compute (0 for accesses).
     predicted, measured : float
-        Seconds in total.
+        The sum of their seconds.
     nbytes : int
-        Bytes measured to reach or leave the level.
+        The measured bytes that were written to the level, or read from it.
     """
 
     name: str
@@ -43,17 +43,17 @@ class ReportRow:
 
     @property
     def difference(self) -> float:
-        """Measured less predicted, in seconds."""
+        """Measured minus predicted, in seconds."""
         return self.measured - self.predicted
 
 
 @dataclass(frozen=True)
 class Report(Printed):
-    """Two timelines of one schedule by class of action; the rows add up to the makespans.
+    """Two timelines of one schedule by class of action. The rows add up to the makespans.
 
-    `lossy` are the levels from which rounded checkpoints were read, each with what rounds them.
-    `transfers` is what channels did beside the program, by level; there may be more or fewer of
-    them in one timeline than in the other, and `actions` counts those that were measured.
+    `lossy` maps each level from which rounded checkpoints were read to the codec that rounds them.
+    `transfers` has the transfers in the background, by level. Their number may differ between the
+    timelines; `actions` counts the measured ones.
     """
 
     rows: tuple[ReportRow, ...]
@@ -64,32 +64,32 @@ class Report(Printed):
 
     @property
     def waiting(self) -> tuple[float, float]:
-        """Seconds that the program itself spends on storage, predicted and measured."""
+        """The seconds that the program itself spends on storage, predicted and measured."""
         rows = [row for row in self.rows if row.actions and not row.steps]
         return sum(row.predicted for row in rows), sum(row.measured for row in rows)
 
     @property
     def error(self) -> float:
-        """How far the prediction is off, as a part of what was measured: -0.1 is 10 % too low.
+        """The relative error of the prediction: -0.1 means 10 % below the measured makespan.
 
-        0 where no time was measured.
+        It is 0 if no time was measured.
         """
         return (self.predicted - self.measured) / self.measured if self.measured else 0.0
 
     @property
     def culprit(self) -> ReportRow:
-        """The row that explains most of the difference."""
+        """The row with the largest difference, of either sign."""
         return max(self.rows, key=lambda row: abs(row.difference))
 
     @property
     def share(self) -> float:
-        """The culprit's part of all differences, from 0 to 1."""
+        """The share of the culprit in the sum of all absolute differences, from 0 to 1."""
         total = sum(abs(row.difference) for row in self.rows)
         return abs(self.culprit.difference) / total if total else 0.0
 
     @property
     def rounding(self) -> str:
-        """The effect of lossy levels on the gradient, in one sentence; empty without them."""
+        """One sentence on the lossy levels that affect the gradient; empty without such levels."""
         levels = " and ".join(f"level {name!r}, by {by}" for name, by in self.lossy.items())
         return levels and f"the gradient is that of rounded states: LOSSY is {levels}"
 
@@ -107,16 +107,16 @@ def compare(
     names: Sequence[str] = (),
     lossy: Mapping[str, str] | None = None,
 ) -> Report:
-    """Line up two timelines of the same actions by position and sum them by class.
+    """Return the seconds of each class of action in two timelines of the same actions.
 
     Parameters
     ----------
     predicted, measured
-        The timelines; raises BadInput where their actions differ.
+        The timelines. Raises BadInput if their actions differ.
     names
-        Of the levels; a level without one goes by its number.
+        The names of the levels. A level without a name is called by its number.
     lossy
-        The levels that round what they store, by name, each with what does it.
+        The levels that round checkpoints: the name of each level, and the codec that rounds.
     """
     _check_same_actions(predicted, measured)
     actions = predicted.actions
@@ -134,7 +134,7 @@ def compare(
 
 
 def _rows(predicted: Timeline, measured: Timeline, names: Sequence[str]) -> Iterator[ReportRow]:
-    """Yield a row for each class of action that is in one of the timelines."""
+    """Yield a row for each class of action that occurs in one of the timelines."""
     both = (predicted, measured)
     levels = range(max(int(each.actions.level.max(initial=0)) for each in both) + 1)
     classes = [*product((None,), range(WRITE)), *product(levels, range(WRITE, len(VERBS)))]
@@ -164,13 +164,13 @@ def _check_same_actions(predicted: Timeline, measured: Timeline) -> None:
     if len(predicted) != len(measured):
         raise BadInput(
             f"the timelines do not belong together: {len(predicted)} events predicted,"
-            f" {len(measured)} measured"
+            f" {len(measured)} measured; give two timelines of one schedule"
         )
     pairs = zip(predicted.actions, measured.actions, strict=True)
     number, (plan, real) = next((n, pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
     raise BadInput(
         f"the timelines do not belong together: event #{number} is {plan} in one,"
-        f" {real} in the other"
+        f" {real} in the other; give two timelines of one schedule"
     )
 
 
@@ -186,14 +186,14 @@ HEADER: Final = [
 
 
 def table(report: Report, /) -> list[list[str]]:
-    """The rows of a comparison as text, the total last; seconds with four digits of the total."""
+    """Return the rows as text, the total last. Seconds have four digits of the total."""
     actions = sum(row.actions for row in report.rows)
     total = ReportRow("total", actions, 0, report.predicted, report.measured, 0)
     return _cells(report, (*shown_rows(report), total))
 
 
 def shown_rows(report: Report, /) -> list[ReportRow]:
-    """Return the rows that are shown: discards that take next to no time are with the reads."""
+    """Return the rows to show. Discards that take less than 1 % are added to the reads."""
     rows = list(report.rows)
     for row in report.rows:
         verb, _, level = row.name.partition(" ")
@@ -220,7 +220,7 @@ def _totals(report: Report) -> tuple[float, float]:
 
 
 def behind(report: Report, /) -> list[list[str]]:
-    """The transfers of channels, as text in the same columns; often empty."""
+    """Return the transfers in the background as text, in the columns of `table`."""
     return _cells(report, report.transfers)
 
 
@@ -242,7 +242,7 @@ def _cells(report: Report, rows: Sequence[ReportRow]) -> list[list[str]]:
 
 
 def verdict(report: Report, /) -> str:
-    """One sentence: how far off, and why."""
+    """Return one sentence: the error of the prediction, and the class that explains most of it."""
     if not report.measured:
         return "nothing was measured"
     off, side = f"{abs(report.error):.1%}", "above" if report.error > 0 else "below"

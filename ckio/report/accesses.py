@@ -1,4 +1,4 @@
-"""The accesses to each level in figures: how many, how many bytes, how fast, and how steadily."""
+"""The accesses to each level: their number, bytes, bandwidth, and times per access."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ _GIGABYTE: Final = 1e9
 
 @dataclass(frozen=True, slots=True)
 class AccessFigures:
-    """The accesses of one kind to one level; there is at least one.
+    """The accesses of one kind to one level. There is at least one access.
 
     Attributes
     ----------
     kind : str
         "write", "read" or "discard".
     count, nbytes : int
-        How many there are, and the bytes that all of them move.
+        The number of accesses, and the sum of their bytes.
     busy : float
-        Seconds of all of them.
+        The sum of their seconds.
     median, late : float
-        Seconds that half of them, and nine of ten of them, do not exceed.
+        The seconds that 50 %, and 90 %, of the accesses do not exceed.
     """
 
     kind: str
@@ -42,12 +42,12 @@ class AccessFigures:
 
     @property
     def gigabytes_per_second(self) -> float:
-        """10^9 bytes per second of busy time; 0 where nothing moves or no time passes."""
+        """10^9 bytes per second of busy time; 0 without bytes or without time."""
         return self.nbytes / self.busy / _GIGABYTE if self.busy else 0.0
 
 
 def access_figures(timeline: Timeline, platform: Platform, level: int, /) -> list[AccessFigures]:
-    """Return the figures of a level, of each kind of access that occurs."""
+    """Return the figures of a level, one for each kind of access that occurs."""
     events = accesses(timeline, platform, level)
     figures = []
     for op in (WRITE, READ, DISCARD):
@@ -65,11 +65,10 @@ def access_figures(timeline: Timeline, platform: Platform, level: int, /) -> lis
 def level_table(
     timeline: Timeline, levels: Sequence[Occupancy], chain: Chain, platform: Platform, /
 ) -> list[list[str]]:
-    """Return the table of levels, its heading first, with a row for each kind of access.
+    """Return the table of levels, with a row for each kind of access. Its first row is the heading.
 
-    `levels` say how full each of them was.
-
-    Discards have a row only where they take a notable time.
+    `levels` are the bytes and checkpoints on each level over time. Discards have a row only if they
+    take more than 1 % of the makespan.
     """
     peak = "peak slots" if chain.variables is None else "peak arrays"
     heading = f"level, {peak}, peak, capacity, access, count, bytes, busy, GB/s, median, 90 %"
@@ -94,7 +93,7 @@ def level_table(
 
 
 def _heads(first: list[str]) -> Iterator[list[str]]:
-    """Yield the cells on a level, and then empty ones."""
+    """Yield the cells of a level for its first row, and empty cells for further rows."""
     yield first
     while True:
         yield [""] * len(first)

@@ -1,7 +1,7 @@
-"""The curves of a sweep, by matplotlib: makespans over one axis, and over the memory they take.
+"""The curves of a sweep, drawn by matplotlib: makespan over one axis, and makespan over memory.
 
-The first axis goes across the upper panel. The second has a line for each of its values; where
-there are more axes, each line is the least over them.
+The first axis is the horizontal axis of the upper panel. The second axis has one line for each of
+its values. If there are more axes, each line shows the least makespan over them.
 """
 
 import math
@@ -19,12 +19,12 @@ _LINES: Final = (
     "#004f8a", "#d55e00", "#009e73", "#d0699f", "#d98e00", "#3d9bdb", "#7a4f00", "#7b7f86",
     "#22252a", "#00806c",
 )  # fmt: skip
-"""The colours of the lines; their markers tell them apart in grey."""
+"""The colours of the lines. In grey, the markers distinguish them."""
 _MARKERS: Final = "os^Dv<>Ph*"
 MOST_LINES: Final = len(_LINES)
 _MOST_LABELS: Final = 9
 _DECADE: Final = 8
-"""A range this many times its least number is drawn in logarithms."""
+"""An axis is logarithmic if its largest number is more than this many times its least."""
 _STYLE: Final[Any] = {
     "svg.hashsalt": "ckio",  # the same bytes from the same numbers
     "svg.fonttype": "none",
@@ -40,10 +40,10 @@ _STYLE: Final[Any] = {
 
 @dataclass(frozen=True, slots=True)
 class CurveAxis:
-    """One thing that varies: the words for its values, and their numbers where it has an order.
+    """One parameter that varies: the labels of its values, and their numbers if it has an order.
 
-    The number of a value without a limit is None. `said` writes any number on the axis in words,
-    and `base` is by how much its units differ: 1024 for bytes.
+    The number of a value without a limit is None. `said` returns the label of any number on the
+    axis. `base` is the ratio of two units: 1024 for bytes, otherwise 1000.
     """
 
     name: str
@@ -53,9 +53,10 @@ class CurveAxis:
     base: int = 1000
 
     def ticks(self, *, is_log: bool) -> list[tuple[float, str]]:
-        """Return the places of labels, and the labels: the values, if those are few and round.
+        """Return the places of labels, and the labels.
 
-        Otherwise they are 1, 2 and 5 times powers of ten, in the units of the axis.
+        Labels are at the values, if these are few and round. Otherwise they are at 1, 2 and 5 times
+        powers of ten, in the units of the axis.
 
         >>> CurveAxis("ram.slots", ("2", "4"), (2, 4)).ticks(is_log=False)
         [(2, '2'), (4, '4')]
@@ -76,7 +77,7 @@ class CurveAxis:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The makespan of one point, its bytes of memory if they are known, and whether it is best."""
+    """The makespan of one point, its bytes of memory if known, and if it is on the Pareto front."""
 
     makespan: float
     memory: int | None
@@ -84,7 +85,7 @@ class CurvePoint:
 
 
 def check_curves(suffix: str, /) -> None:
-    """Raise BadInput, which says what is possible, where no file with this suffix can be drawn."""
+    """Raise BadInput if no file with this suffix can be drawn."""
     if suffix not in (".svg", ".png"):
         raise BadInput(f"{suffix or 'no suffix'}: pictures are written as .svg and .png")
     try:
@@ -94,11 +95,11 @@ def check_curves(suffix: str, /) -> None:
 
 
 def check_axes(axes: Sequence[CurveAxis], /) -> None:
-    """Raise BadInput where the second axis has more values than a picture has lines."""
+    """Raise BadInput if the second axis has more than `MOST_LINES` values."""
     if len(axes) > 1 and len(axes[1].labels) > MOST_LINES:
         raise BadInput(
             f"axis {axes[1].name} has {len(axes[1].labels)} values; a picture has {MOST_LINES}"
-            " lines at the most: give a shorter axis second"
+            " lines at the most; make an axis with fewer values the second one"
         )
 
 
@@ -111,21 +112,22 @@ def draw_curves(
     makespan: str = "makespan",
     suffix: str = ".svg",
 ) -> bytes:
-    """Both panels, as the bytes of one file.
+    """Return both panels as the bytes of one file.
 
     Parameters
     ----------
     points : sequence of CurvePoint or None
-        Of all combinations of values, the last axis fastest; None where there is no schedule.
+        One point for each combination of values; the last axis varies fastest. None means that
+        there is no schedule.
     memory : str
-        The level whose bytes are the memory.
+        The name of the level whose bytes are on the axis of the lower panel.
     makespan : str
-        The name of the seconds.
+        The label of the seconds.
     suffix : str
         ".svg" or ".png".
 
-    Raises BadInput for more than `MOST_LINES` lines, where no point has a schedule, and where
-    matplotlib is not installed.
+    Raises BadInput for more than `MOST_LINES` lines, if no point has a schedule, and if matplotlib
+    is not installed.
     """
     check_curves(suffix)
     check_axes(axes)
@@ -143,7 +145,7 @@ def draw_curves(
         _draw_memories(lower, points, unit)
         for panel in (upper, lower):
             panel.set_ylabel(f"{makespan} ({sign})")
-        lower.set_xlabel(f"bytes of checkpoints on {memory}, at most at one time")
+        lower.set_xlabel(f"peak bytes of checkpoints on {memory}")
         file = BytesIO()
         form = suffix.removeprefix(".")
         metadata = {"Date": None} if form == "svg" else {}
@@ -193,7 +195,7 @@ def _draw_makespans(
 
 
 def _places(axis: CurveAxis) -> tuple[list[float], bool]:
-    """The place of each value across, and whether they are by logarithms: no limit is the last."""
+    """Return the place of each value, the one without a limit last, and if they are logarithms."""
     if axis.numbers is None:
         return list(map(float, range(len(axis.labels)))), False
     known = [number for number in axis.numbers if number is not None] or [1.0]
@@ -203,14 +205,14 @@ def _places(axis: CurveAxis) -> tuple[list[float], bool]:
 
 
 def _draw_memories(panel: Any, points: Sequence[CurvePoint | None], unit: float) -> None:
-    """A mark for each point, and a staircase through those that no other one beats."""
+    """Draw a mark for each point, and a staircase through the points of the Pareto front."""
     known = {
         (point.memory, point.makespan / unit, point.best)
         for point in points
         if point is not None and point.memory is not None
     }
     if not known:
-        panel.text(0.02, 0.9, "not known of any point", transform=panel.transAxes)
+        panel.text(0.02, 0.9, "the memory of no point is known", transform=panel.transAxes)
         return
     best = sorted((bytes_, seconds) for bytes_, seconds, is_best in known if is_best)
     others = sorted((bytes_, seconds) for bytes_, seconds, is_best in known if not is_best)
@@ -222,17 +224,17 @@ def _draw_memories(panel: Any, points: Sequence[CurvePoint | None], unit: float)
             label="other points",
             gid="others",
         )
-    named = {"label": "the Pareto front", "gid": "front"}
+    named = {"label": "Pareto front", "gid": "front"}
     panel.step(*zip(*best, strict=True), "o-", where="post", c=_LINES[1], **named)
     sizes = [bytes_ for bytes_, _, _ in known if bytes_]
     if _is_wide([*sizes, 1.0] if len(sizes) < len(known) else sizes):
-        panel.set_xscale("symlog", base=2, linthresh=min(sizes) / 2)  # 0 is on it, too
+        panel.set_xscale("symlog", base=2, linthresh=min(sizes) / 2)  # the axis includes 0
     panel.xaxis.set_major_formatter(lambda size, _: bytes_text(round(size)))
     panel.legend(fontsize=8)
 
 
 def _is_round(number: float, base: int) -> bool:
-    """Whether a number has at most three digits in one of its units.
+    """Return whether a number has at most three digits in one of its units.
 
     >>> _is_round(3 << 20, 1024), _is_round(1.4e9, 1000), _is_round(0.1 + 0.2, 1000)
     (True, True, True)
@@ -247,7 +249,7 @@ def _is_round(number: float, base: int) -> bool:
 
 
 def _round_in_logarithms(low: float, high: float, base: int) -> list[float]:
-    """Return 1, 2 and 5 times powers of ten between two numbers, in units that `base` parts."""
+    """Return 1, 2 and 5 times powers of ten between two numbers, in units with ratio `base`."""
     if base == 1024:
         return list(map(float, round_bytes(low, high)))
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)

@@ -1,4 +1,4 @@
-"""The table of predicted against measured as HTML, with a bar for each signed difference."""
+"""The table of predicted and measured seconds as HTML, with a bar for each difference."""
 
 from collections.abc import Sequence
 from html import escape
@@ -10,11 +10,9 @@ from ckio.report import HEADER, Report, ReportRow, behind, shown_rows, table, ve
 from ckio.report.pictures.svg import number, path, rect
 
 HALF, HIGH = 64, 14
-"""Width of the longest bar to either side, and height of a bar."""
+"""Width of the longest bar to each side, and height of a row of bars."""
 _LEAST: Final = 0.5
-"""Width of a bar of a difference that is not zero."""
-_ROUNDING: Final = 1e-9
-"""The part of the largest difference below which one is of rounding alone."""
+"""Least width of a bar if the difference is not zero."""
 
 
 def largest_difference(report: Report, /) -> str:
@@ -31,7 +29,7 @@ def largest_difference(report: Report, /) -> str:
 
 
 def difference_table(report: Report, /) -> str:
-    """Return the sentences and the table, and with overlap that of the transfers."""
+    """Return two sentences and the table, and with overlap a second table for the transfers."""
     rows = shown_rows(report)
     words = verdict(report).partition(";")[0]
     parts = [
@@ -40,7 +38,7 @@ def difference_table(report: Report, /) -> str:
         _html(HEADER, table(report), rows, report.culprit.name if report.share else "", "summed"),
     ]
     if report.transfers:
-        parts.append("<p>Transfers in the background, whose seconds add nothing to the total:</p>")
+        parts.append("<p>Transfers in the background; their seconds are not part of the total:</p>")
         header = ["transfer", *HEADER[1:]]
         parts.append(_html(header, behind(report), report.transfers, "", ""))
     return "\n".join(parts)
@@ -53,7 +51,7 @@ def _html(
     largest: str,
     css: str,
 ) -> str:
-    """Return a table; rows beyond those with figures, like a total, have no bar."""
+    """Return a table. Cells without a row in `rows`, for example the total, have no bar."""
     scale = max((abs(row.difference) for row in rows), default=0.0)
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
     lines = []
@@ -74,18 +72,18 @@ def _html(
 
 
 def _stands_for(row: ReportRow, largest: str) -> bool:
-    """Whether this row is of a class of action, or of that class and another one."""
+    """Return whether a row belongs to this class of action, alone or with another class."""
     return bool(largest) and (row.name == largest or largest in _parts(row.name))
 
 
 def _parts(name: str) -> list[str]:
-    """Return the classes of a row: "read, discard ram" is of "read ram" and "discard ram"."""
+    """Return the classes of a row: "read, discard ram" has "read ram" and "discard ram"."""
     verbs, _, level = name.rpartition(" ")
     return [f"{verb} {level}" for verb in verbs.split(", ")]
 
 
 def _bar(row: ReportRow, scale: float) -> str:
-    """Return a bar from the middle: to the right what took longer than predicted."""
+    """Return a bar from the middle: to the right if the class took longer than predicted."""
     verb = row.name.partition(" ")[0].rstrip(",")
     css = f"bar {verb if verb in VERBS else 'ink'}"
     share = row.difference / scale if scale else 0.0

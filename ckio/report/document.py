@@ -1,7 +1,7 @@
-"""The frame of a page: its style, its script, and how tables and figures are written.
+"""The frame of an HTML page: its style, its script, its tables and its figures.
 
-The script reads off values and zooms in and out, by pointer and keys. A page needs no other file,
-and nothing from the network.
+The script shows the value under the pointer and zooms by pointer and keys. A page needs no other
+file and no network.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from ckio.report.pictures.svg import COLUMNS, LEFT, STYLE, WIDTH, WORDED
 
 
 def document(title: str, body: Iterable[str], /) -> str:
-    """Return a page; its parts are HTML, the title is plain text."""
+    """Return a page. The parts of `body` are HTML; `title` is plain text."""
     return _DOCUMENT.format(
         title=escape(title),
         style=STYLE + _STYLE,
@@ -22,7 +22,7 @@ def document(title: str, body: Iterable[str], /) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of plain text, its heading first."""
+    """Return rows of plain text as an HTML table. The first row is the heading."""
     head, *body = rows
     lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in body]
     return (
@@ -34,21 +34,22 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def figure(heading: str, caption: str, pictures: Iterable[str]) -> str:
-    """Return pictures below a heading, and what they show below them."""
+def figure(heading: str, caption: str, pictures: Iterable[str], *, lead: str = "") -> str:
+    """Return a heading, the sentence `lead`, pictures, and below them their caption; all HTML."""
     return (
         f"<figure>\n<h2>{heading}</h2>\n"
+        + (f"<p>{lead}</p>\n" if lead else "")
         + "\n".join(pictures)
         + f"\n<figcaption>{caption}</figcaption>\n</figure>"
     )
 
 
 HELP: Final = """\
-<p id="help" hidden>Rest on a shape to see what it is. Drag across a picture to see that part of it
-closely, double-click to see all again; or Ctrl and the wheel, and Shift and the wheel to move; or
-the keys + &minus; &larr; &rarr; and 0 on a picture that has the focus. Pictures with time across
-move together.</p>"""
-"""How to use the script; seen only where it runs."""
+<p id="help" hidden>Point at a shape to see its name and times. Drag across a picture to enlarge
+that part, and double-click to see the whole picture again. Ctrl and the wheel also zoom, and Shift
+and the wheel move; in a picture that has the focus, so do the keys + &minus; &larr; &rarr; and 0.
+All pictures with a time axis zoom together.</p>"""
+"""Instructions for the reader. The script makes them visible, so they are hidden without it."""
 
 _STYLE: Final = """\
 :root { color-scheme: light dark; --paper: #fff; --text: #1c1e21; --quiet: #5f656d;
@@ -144,8 +145,8 @@ _DOCUMENT: Final = """\
 _SCRIPT: Final = """\
 (() => {
 "use strict";
-// A picture is WIDTH wide; what lies along its axis begins at LEFT and is COLUMNS wide. Of each
-// axis a part is shown, [where it begins, its length] of 1: all pictures of that axis move at once.
+// A picture is WIDTH wide; its plot begins at LEFT and is COLUMNS wide. `part` gives the visible
+// part of each axis, [begin, length], as fractions of 1. All pictures of an axis share it.
 const WIDTH = %d, LEFT = %d, COLUMNS = %d, WORDED = %d, CLOSEST = 1e-6;
 const part = { time: [0, 1], step: [0, 1] };
 const hair = document.getElementById("hair"), chosen = document.getElementById("chosen");
@@ -190,7 +191,7 @@ function rule(ruler) {
   ruler.replaceChildren(grid, ...labels);
 }
 
-// Where the pointer is along the axis, from 0 to 1 of what is shown.
+// The place of the pointer along the axis: 0 and 1 are the ends of the visible part.
 function along(picture, x) {
   const box = picture.getBoundingClientRect();
   return (((x - box.left) / box.width) * WIDTH - LEFT) / COLUMNS;
@@ -243,7 +244,7 @@ for (const picture of pictures) {
     const at = along(picture, event.clientX);
     if (at < 0 || at > 1) return;
     from = at;
-    try { picture.setPointerCapture(event.pointerId); } catch { /* a pointer that is no more */ }
+    try { picture.setPointerCapture(event.pointerId); } catch { /* the pointer is gone */ }
   });
   picture.addEventListener("pointerup", (event) => {
     if (from === null) return;
@@ -273,4 +274,4 @@ document.getElementById("help").hidden = pictures.length == 0;
 """
 
 SCRIPT: Final = _SCRIPT % (WIDTH, LEFT, COLUMNS, WORDED)
-"""The script of the page, which needs nothing else."""
+"""The script of the page, which loads nothing."""

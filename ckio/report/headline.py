@@ -1,4 +1,4 @@
-"""The verdict on a run in one paragraph: is it right, what did it gain, and what limits it."""
+"""The verdict on a run in one paragraph: its gradient, its gain, and its bottleneck."""
 
 from collections.abc import Sequence
 
@@ -29,13 +29,13 @@ def headline(
     Parameters
     ----------
     timeline, chain, platform
-        What happened, or is to happen; it has at least one action.
+        The measured or predicted timeline, with at least one action, its steps and its machine.
     gradient : str
         The state of the gradient, for example "verified"; empty if none was computed.
     predicted : float, optional
-        The seconds that were predicted for a timeline that was measured.
+        The predicted makespan in seconds, if the timeline was measured.
     interval : (float, float), optional
-        The seconds between which nine of ten runs were expected.
+        The makespans in seconds between which nine of ten runs were expected.
     """
     steps = chain.length
     subject = f"Gradient of {steps:,} steps, {gradient}" if gradient else f"Plan of {steps:,} steps"
@@ -51,7 +51,7 @@ def headline(
 
 
 def tape_bytes(chain: Chain, /) -> int:
-    """Return the bytes of the tapes of all steps, which storing everything takes."""
+    """Return the bytes of the tapes of all steps, without any checkpointing."""
     tape = chain.tape
     match tape:
         case PerStep():
@@ -61,7 +61,7 @@ def tape_bytes(chain: Chain, /) -> int:
 
 
 def peak_bytes(timeline: Timeline, chain: Chain, platform: Platform, /) -> int:
-    """Return the most bytes that lie on all levels together at one time."""
+    """Return the largest number of bytes stored on all levels together at one time."""
     levels = occupancies(timeline, chain, platform)
     if not levels:
         return 0
@@ -72,14 +72,16 @@ def peak_bytes(timeline: Timeline, chain: Chain, platform: Platform, /) -> int:
 
 
 def memory_sentence(levels: Sequence[Occupancy], chain: Chain, platform: Platform, /) -> str:
-    """Return whether the first of the levels limits a plan; empty if it has no capacity."""
+    """Return a sentence: does the first level limit the plan? It is empty without a capacity."""
     first = platform.levels[0] if platform.levels else None
     if first is None or first.capacity is None:
         return ""
     sizes = [size for size in map(chain.largest, ("restart", "tape")) if size]
     if first.capacity - levels[0].peak_bytes >= first.stored(min(sizes, default=0)):
-        return f"Level {first.name} never fills up, so this plan would not use more of it."
-    return f"Level {first.name} fills up; `ckio sweep` says what more of it would save."
+        return (
+            f"Level {first.name} never fills up, so a larger capacity would not change this plan."
+        )
+    return f"Level {first.name} fills up; `ckio sweep` shows how much time more would save."
 
 
 def _memory(timeline: Timeline, chain: Chain, platform: Platform) -> str:
@@ -99,7 +101,7 @@ def _work(timeline: Timeline, steps: int) -> str:
 
 
 def _limit(timeline: Timeline, platform: Platform) -> str:
-    """Return what the time goes to, and what is busy for the longest."""
+    """Return the share of storage in the makespan, and the resource that is busy for longest."""
     seconds = timeline.stop - timeline.start
     waits = float(seconds[timeline.actions.op >= WRITE].sum())
     busy = {_COMPUTING: float(seconds[timeline.actions.op < WRITE].sum())}

@@ -1,4 +1,4 @@
-"""The report as one self-contained HTML page: what was run, what it cost, and the pictures."""
+"""The report of a run or a plan as one self-contained HTML page: verdict, pictures and tables."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -23,48 +23,49 @@ from ckio.report.pictures import (
     storage,
     sweeps,
 )
+from ckio.report.pictures.timelines import ON_ITS_WAY
 from ckio.report.thumbnails import Thumbnail, gallery
 from ckio.schedule.occupancy import occupancies
 from ckio.schedule.timeline import Timeline
 
 _SCHEDULE: Final = (
     "The schedule",
-    "Steps across; one line for each sweep, the first at the top, with the time at which it begins."
-    " Arrows to the right are the forward, arrows to the left the adjoint. A cross is restart data"
-    " that is written, and in a box it is read; its shape says on which level. The thin line below"
-    " it lasts as long as it is stored, with the dashes of that level. In all pictures a colour"
-    " means a kind of action, and grey is what is stored.",
+    "Each row is one sweep with its start time: arrows to the right are forward steps, arrows to"
+    " the left are adjoint steps. A cross is a state that is written, a cross in a box is a state"
+    " that is read, and the thin line below it lasts as long as the state is stored.",
 )
 _BY_VARIABLE: Final = (
-    " Here each variable is stored by itself: a cross is for all that are written, or read, at that"
-    " step, and its tooltip names them. x_4.u is the variable u as step 3 left it, the last before"
-    " to change it."
+    " Here each variable is stored by itself, and one cross stands for all variables that are"
+    " written or read at that step. Its tooltip names them: x_4.u is the value of u after step 3,"
+    " the last step that changed it."
 )
 _CAPTIONS: Final = (
     (
-        "Who works when",
-        "One lane for computing and one for each storage level; a filled box is time in which that"
-        " action was going on. Look for levels whose reads and writes leave long gaps in the"
-        " computing lane: there the computation waits for storage. Where transfers overlap it, the"
-        " waiting lane has what it copies or waits for itself. Where boxes are low, many short"
-        " actions share one column, and the height is their share of its time.",
+        "Activity over time",
+        "A filled box means that an action is in progress; a low box is the share of time of many"
+        " short actions. Gaps in the computing lane while a level is busy mean that the program"
+        " waits for storage.",
     ),
     (
-        "What is stored",
-        "How full each level is, against its capacity (dashed). A level that stays at its capacity"
-        " limits the plan: if it held more, fewer steps would be computed twice. A level that stays"
-        " far below has capacity to spare. With overlap, what is on its way between the model and"
-        " the levels takes memory too.",
+        "Storage over time",
+        "Each chart shows the bytes stored on one level; a dashed line is the capacity. A level"
+        " that stays at its capacity limits the plan, and a level that stays far below it has space"
+        " to spare.",
     ),
     (
-        "The adjoint moving back",
-        "Step number over time. The forward climbs to the last step; then the adjoint comes down,"
-        " and every climb beneath it computes again what was not stored. Level lines are"
-        " checkpoints, as long as they are stored.",
+        "Steps over time",
+        "The forward run climbs to the last step; then the adjoint descends, and each short climb"
+        " below it recomputes steps. Horizontal lines are checkpoints while they are stored.",
     ),
 )
+_WITH_OVERLAP: Final = (
+    " The waiting lane shows when the program itself copies data or waits for a transfer.",
+    f" The chart {ON_ITS_WAY!r} shows the memory for data between the model and the levels.",
+    "",
+)
+"""Further sentences of these captions, if transfers overlap with computation."""
 
-AGAINST: Final = "Predicted against measured"
+AGAINST: Final = "Predicted and measured"
 
 
 def page(
@@ -81,30 +82,31 @@ def page(
     images: Sequence[Thumbnail] = (),
     origin: str = "",
 ) -> str:
-    """The whole document; it needs no other file, and nothing from the network.
+    """Return the whole page as text. It needs no other file and no network.
 
     Parameters
     ----------
     title : str
         The heading.
     facts : pairs of str
-        What was run and how it ended, a name and a value each, in reading order.
+        Names and values that describe the run and how it ended, in reading order.
     platform, chain
-        Where and what; the platform's TOML ends the page.
+        The machine and the time steps of the run. The page ends with the platform as TOML.
     predicted, measured : Timeline
-        Drawn one below the other on one time axis; without `measured`, the prediction alone.
+        The page shows them one below the other on one time axis. Without `measured`, it shows the
+        prediction only.
     report : Report, optional
-        Predicted against measured seconds by class of action: a table with a bar for each
-        difference.
+        The seconds of each class of action, predicted and measured. The page shows them as a
+        table with a bar for each difference.
     verdict : str
-        A paragraph that says what matters most; by default that of the timeline. The page adds
+        The paragraph at the top; by default the `headline` of the timeline. The page adds
         whether more memory would help.
     memory : MemoryCurve, optional
-        The makespan over the memory, drawn if it is given.
+        The makespan over the memory for checkpoints; the page shows its picture.
     images : sequence of Thumbnail
         Small images of the model's state and gradient.
     origin : str
-        When, where and with which versions the page was made: its last line.
+        The last line: when, where and with which versions the page was made.
     """
     shown = predicted if measured is None else measured
     timelines = {"predicted": predicted} | ({"measured": measured} if measured is not None else {})
@@ -118,15 +120,16 @@ def page(
         *([] if memory is None else [_memory(memory)]),
         *([_images(images)] if images else []),
         *_figures(timelines, chain, platform),
-        "<h2>The run in figures</h2>",
+        "<h2>Run summary</h2>",
         _facts(facts),
         *([] if report is None else [f"<h2>{AGAINST}</h2>", difference_table(report)]),
         "<h2>Storage levels</h2>",
-        "<p>GB/s is 10⁹ bytes per second while the level is busy; half of the accesses take"
-        " no longer than the median, and 90 % no longer than the last column.</p>",
+        "<p>GB/s is 10⁹ bytes per second of busy time. Half of the accesses take at most the"
+        " median time, and 90 % take at most the time in the last column.</p>",
         table(level_table(shown, levels, chain, platform)),
         "<h2>The platform</h2>",
-        "<p>This file, given to <code>--platform</code>, plans for the same machine again.</p>",
+        "<p>To plan for the same machine again, save this text to a file and pass it to"
+        " <code>--platform</code>.</p>",
         f"<pre>{escape(platform.dumps())}</pre>",
         f"<footer>{escape(origin)}</footer>",
     ]
@@ -136,18 +139,20 @@ def page(
 def _memory(curve: MemoryCurve) -> str:
     return figure(
         "Would more memory help?",
-        f"{escape(curve.said())} Each box is the makespan of the best plan with so much memory for"
-        " checkpoints.",
+        "Each box is the makespan of the best plan with that amount of memory for checkpoints. The"
+        " vertical line is this machine.",
         [f"<div>{over_memory(curve).element()}</div>"],
+        lead=escape(curve.said()),
     )
 
 
 def _images(images: Sequence[Thumbnail]) -> str:
     caption = (
-        "The model's arrays at the end of the forward, and the gradient. White is zero where red is"
-        " positive and blue is negative; the first row of an array is at the top."
+        "The images show the model's arrays after the last forward step, and the gradient; the"
+        " first row of an array is at the top. If an image has red and blue, red is positive, blue"
+        " is negative and white is zero."
     )
-    return figure("What was computed", caption, [gallery(images)])
+    return figure("State and gradient", caption, [gallery(images)])
 
 
 def _facts(facts: Iterable[tuple[str, str]]) -> str:
@@ -156,7 +161,7 @@ def _facts(facts: Iterable[tuple[str, str]]) -> str:
 
 
 def _schedule(timeline: Timeline, chain: Chain, platform: Platform) -> list[str]:
-    """The picture with steps across: it is the same schedule in all timelines."""
+    """Return the picture of the schedule, which is the same for all timelines, and the help."""
     picture = spacetime(timeline, chain, platform)
     heading, caption = _SCHEDULE
     caption += "" if chain.variables is None else _BY_VARIABLE
@@ -164,7 +169,7 @@ def _schedule(timeline: Timeline, chain: Chain, platform: Platform) -> list[str]
 
 
 def _figures(timelines: dict[str, Timeline], chain: Chain, platform: Platform) -> list[str]:
-    """The pictures with time across, each of every timeline, all on the axis of the longest."""
+    """Return the pictures over time. All timelines share the time axis of the longest one."""
     axis = PlotAxis(max(timeline.makespan for timeline in timelines.values()))
     slow = slow_discards(timelines.values(), platform)
     drawn: dict[str, tuple[Picture, ...]] = {
@@ -176,16 +181,20 @@ def _figures(timelines: dict[str, Timeline], chain: Chain, platform: Platform) -
         for name, timeline in timelines.items()
     }
     switch = [_SWITCH] if len(timelines) > 1 else []
+    overlaps = any(len(timeline.transfers) for timeline in timelines.values())
     return switch + [
         figure(
-            *words,
+            heading,
+            caption + (more if overlaps else ""),
             (
                 f'<div class="{name}"><h3>{name}, {seconds_text(timelines[name].makespan)}</h3>\n'
                 f"{pictures[place].element()}</div>"
                 for name, pictures in drawn.items()
             ),
         )
-        for place, words in enumerate(_CAPTIONS)
+        for place, ((heading, caption), more) in enumerate(
+            zip(_CAPTIONS, _WITH_OVERLAP, strict=True)
+        )
     ]
 
 

@@ -7,7 +7,7 @@
          9  |           <~~~~~
 
 One line is one sweep, forward or adjoint, with the checkpoints that it writes and reads. The column
-of a checkpoint goes on below it as long as it is stored.
+of a checkpoint continues below it while the checkpoint is stored.
 """
 
 from collections.abc import Iterable
@@ -26,9 +26,9 @@ from ckio.schedule.occupancy import BEFORE, Lifetimes
 from ckio.schedule.timeline import Event, Timeline
 
 MARGIN: Final = 11
-"""Columns of the label at the left of a line."""
+"""The number of columns for the label at the left of a line."""
 LINES: Final = 100
-"""Longer pictures are folded."""
+"""The largest number of lines. If there are more sweeps, several share one line."""
 NARROWEST: Final = 40
 
 _Ints = NDArray[np.int64]
@@ -39,16 +39,17 @@ _MARKS: Final = {
     Kind.TAPE: ("abcdefghij", "tape"),
     Kind.ADJOINT: ("ABCDEFGHIJ", "adjoint"),
 }
-"""The marks of a kind on levels 0 to 9; beyond that all are '+'."""
+"""The marks of each kind on levels 0 to 9. The mark on all further levels is '+'."""
 SCATTERED: Final = "*"
-"""The mark of variables that are written, or read, at one step on more than one level."""
+"""The mark of variables that are written, or read, at one step on several levels."""
 
 
 def render(events: Iterable[Event | Action], /, *, width: int = 80) -> str:
-    """A picture of a schedule's actions, or of a timeline, in lines of at most `width` columns.
+    """Return a picture of actions, or of a timeline, in lines of at most `width` columns.
 
-    Lines are labelled with the number of their first action, or with its start in seconds where
-    `events` have times. Steps share columns and sweeps share lines where there are too many.
+    The label of a line is the number of its first action, or the start of that action in seconds if
+    `events` have times. If there are too many, several steps share a column and several sweeps
+    share a line. Raises BadInput if `width` is below 40.
     """
     if width < NARROWEST:
         raise BadInput(f"render: width = {width}; a picture needs at least {NARROWEST} columns")
@@ -83,7 +84,7 @@ def render(events: Iterable[Event | Action], /, *, width: int = 80) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _TextScale:
-    """Steps across: `cell` columns for a step, or one column for `fold` steps."""
+    """The horizontal scale: `cell` columns for a step, or one column for `fold` steps."""
 
     steps: int
     cell: int
@@ -101,15 +102,15 @@ class _TextScale:
         return self.steps * self.cell // self.fold + 1
 
     def column(self, step: _Ints) -> _Ints:
-        """The column of x_step."""
+        """Return the column of the state x_step."""
         return step * self.cell // self.fold
 
     def stop(self, step: _Ints) -> _Ints:
-        """One past the last column of a span that ends at `step`."""
+        """Return one more than the last column of a span that ends at `step`."""
         return -(-step * self.cell // self.fold)
 
     def ruler(self, width: int) -> str:
-        """Step numbers where they stand, as many as are easy to read."""
+        """Return a line with step numbers above their columns, with space between them."""
         apart = (len(str(self.steps)) + 2) * self.fold / self.cell
         stride = next(
             nice * 10**power
@@ -137,7 +138,7 @@ def _columns(events: Iterable[Event | Action]) -> tuple[Actions, NDArray[np.floa
 def _draw(
     actions: Actions, places: Places, row: _Ints, scale: _TextScale, *, folded: bool
 ) -> _Canvas:
-    """Paint in layers, the most telling last; where lines are folded that is the adjoint."""
+    """Paint in layers, the most important last: marks, or the adjoint if lines are folded."""
     canvas = np.full((int(row[-1]) + 1, scale.columns), ord(" "), np.uint8)
     _paint_stays(canvas, actions, places, row, scale)
     _paint_spans(canvas, actions, row, scale, op=ADVANCE, body="-", head=">")
@@ -185,7 +186,7 @@ def _paint_marks(
 
 
 def _scattered(actions: Actions, places: Places) -> NDArray[np.bool_]:
-    """Whether the mark of an action stands for variables on several levels."""
+    """Return whether the mark of each action stands for variables on several levels."""
     several = np.zeros(len(actions), np.bool_)
     several[places.mark[actions.level != actions.level[places.mark]]] = True
     return several[places.mark]
@@ -203,7 +204,7 @@ def _paint_stays(
 
 
 def _mark_column(step: _Ints, kind: NDArray[np.uint8], scale: _TextScale) -> _Ints:
-    """Restart data and the adjoint stand at the point between two steps, a tape inside its step."""
+    """Return the column of a mark: between two steps, or for a tape inside its step."""
     inside = (kind == _TAPE) & (scale.cell > 1)
     column: _Ints = scale.column(step) + inside
     return column

@@ -1,10 +1,10 @@
 """Small images of a model's arrays, for the report: a field as a PNG, a line as SVG.
 
-An array is sampled at regular distances, so that it has at most `MOST` points each way. Values
-become one of 254 colours, between the least and the greatest. Where those have different signs the
-colours are symmetric around zero: white is zero, red is positive and blue is negative. What is not
-finite is grey. As JSON an image is a name, numbers, and its points in base64; nothing of that is
-trusted when it is read.
+An array is sampled at regular distances, so that an image has at most `MOST` points in each
+direction. Each value gets one of 255 colours between the least and the greatest value. If these
+two have different signs, the colours are symmetric around zero: white is zero, red is positive and
+blue is negative. Values that are not finite are grey. As JSON, an image is a name, numbers, and its
+points in base64. The reader checks all of it.
 """
 
 import base64
@@ -22,16 +22,16 @@ from numpy.typing import NDArray
 from ckio.errors import BadInput
 
 MOST: Final = 160
-"""Points of an image in each direction, and its pixels on the page."""
+"""The largest number of points in each direction, and of pixels on the page."""
 MOST_IMAGES: Final = 12
-"""Images of one run."""
+"""The largest number of images of one run."""
 WHOLE: Final = 10_000_000
-"""Values of which all are looked at for the least and the greatest; of more, those sampled."""
+"""Up to this many values, the range is that of all values; beyond, of the sampled ones."""
 _LETTERS: Final = 80
 _LINE_HEIGHT: Final = 80
 
 _GREY, _FIRST, _LAST = 0, 1, 255
-"""The point that is not finite, and those of the least and the greatest value."""
+"""The points of a value that is not finite, of the least value, and of the greatest value."""
 _SIGNED: Final = (0x2166AC, 0x92C5DE, 0xF7F7F7, 0xF4A582, 0xB2182B)
 _PLAIN: Final = (0x440154, 0x3B528B, 0x21918C, 0x5EC962, 0xFDE725)
 """Colours from the least to the greatest value, at regular distances."""
@@ -40,21 +40,21 @@ _MISSING: Final = b"\x9a\xa0\xa6"
 
 @dataclass(frozen=True, slots=True)
 class Thumbnail:
-    """One image.
+    """A small image of one array.
 
     Attributes
     ----------
     name : str
         The name of the array.
     what : str
-        What it is of, for example "state at step 60".
+        The origin of the array, for example "state at step 60".
     points : uint8 array
-        [row, column], from 1 for the least value to 255 for the greatest; 0 is not finite. A line
-        has one row.
+        [row, column], from 1 for the least value to 255 for the greatest. 0 is a value that is not
+        finite. The image of an array of one dimension has one row.
     low, high : float
-        The least and the greatest finite value; nan if there is none.
+        The least and the greatest finite value; nan if there is no finite value.
     shape : tuple of int
-        Of the array before it was sampled.
+        The shape of the array before it was sampled.
     """
 
     name: str
@@ -66,11 +66,11 @@ class Thumbnail:
 
     @property
     def is_signed(self) -> bool:
-        """Whether values have different signs, so that the colours are symmetric around zero."""
+        """Whether values have both signs, so that the colours are symmetric around zero."""
         return self.low < 0 < self.high
 
     def html(self) -> str:
-        """Return the image with its caption."""
+        """Return the image and its caption as HTML."""
         caption = (
             f"<b>{escape(self.name)}</b>, {escape(self.what)}<br>"
             f"{_number(self.low)} to {_number(self.high)}"
@@ -90,7 +90,7 @@ class Thumbnail:
         )
 
     def _line(self) -> str:
-        """Draw values over their places; a gap is where they are not finite."""
+        """Return the values as a line, with gaps at values that are not finite."""
         values, last = self.points[0], max(1, self.points.shape[1] - 1)
         y = 2 + (_LINE_HEIGHT - 4) * (_LAST - values.astype(np.float64)) / (_LAST - _FIRST)
         d, pen = "", "M"
@@ -111,7 +111,7 @@ class Thumbnail:
         )
 
     def data(self) -> dict[str, Any]:
-        """Return the image as what JSON can have."""
+        """Return the image as data for JSON."""
         return {
             "name": self.name,
             "what": self.what,
@@ -124,7 +124,10 @@ class Thumbnail:
 
 
 def thumbnail(name: str, what: str, array: Any, /) -> Thumbnail:
-    """Return the image of an array; raises BadInput where it has no image."""
+    """Return the image of an array of real numbers with one or two dimensions.
+
+    Raises BadInput for any other array.
+    """
     values = np.asarray(array)
     if values.ndim not in (1, 2) or not values.size:
         raise BadInput(
@@ -161,7 +164,7 @@ def _range(values: NDArray[Any]) -> tuple[float, float]:
 
 
 def _points(sample: NDArray[np.float64], low: float, high: float) -> NDArray[np.uint8]:
-    """Return the number of each value's colour; a field that has both signs is symmetric."""
+    """Return the number of each value's colour, symmetric around zero for a field of both signs."""
     if sample.ndim == 2 and low < 0 < high:
         low, high = -max(-low, high), max(-low, high)
     finite = np.isfinite(sample)
@@ -173,9 +176,11 @@ def _points(sample: NDArray[np.float64], low: float, high: float) -> NDArray[np.
 
 
 def read_thumbnails(entries: object, /) -> list[Thumbnail]:
-    """Return the images of what `data` gave; raises BadInput where it is something else."""
+    """Return the images from the results of `data`; raise BadInput if they are damaged."""
     if not isinstance(entries, list) or len(entries) > MOST_IMAGES:
-        raise BadInput("the images of a run are damaged: they are no short list")
+        raise BadInput(
+            f"the images of a run are damaged: they are not a list of at most {MOST_IMAGES} images"
+        )
     return [_read(entry) for entry in entries]
 
 
@@ -199,14 +204,14 @@ def _read(entry: object) -> Thumbnail:
 
 
 def gallery(images: Iterable[Thumbnail], /) -> str:
-    """Return the images next to one another."""
+    """Return the images next to one another as HTML."""
     return f'<div class="gallery">{"".join(image.html() for image in images)}</div>'
 
 
 def png(points: NDArray[np.uint8], /, *, signed: bool) -> bytes:
-    """Return a PNG with a palette."""
+    """Return points as a PNG file with a palette."""
     height, width = points.shape
-    rows = np.zeros((height, width + 1), np.uint8)  # before each row, 0: as it is
+    rows = np.zeros((height, width + 1), np.uint8)  # each row begins with 0: no filter
     rows[:, 1:] = points
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"PLTE", _palette(_SIGNED if signed else _PLAIN)))

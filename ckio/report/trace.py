@@ -1,14 +1,14 @@
 """A timeline as a Chrome trace, which Perfetto (ui.perfetto.dev) opens: a thread per resource.
 
-A slice is named after its action, with the first and the last of its steps, or the checkpoint; its
-category is the kind of action alone. Counters say what each level holds, and at which step the
-forward and the adjoint stand.
+The name of a slice is its action with the first and the last step, or with the checkpoint. Its
+category is the kind of action. Counters give the bytes on each level, and the current steps of the
+forward run and of the adjoint.
 
-Where slices of a track are many and short, few stand for them. Time is cut into cells. A slice that
-lasts longer than a cell stays as it is, and so does the last slice of each track. The others of one
-track and cell become one for each kind of action, one after the other from where the first of them
-began: each lasts as long as all that it stands for, so that busy seconds stay the same, and the
-rest of the cell is idle.
+If a trace would have too many slices, short slices are merged. Time is divided into cells. A slice
+that lasts at least a cell is not changed, nor is the last slice of each track. The others of one
+track and cell become one slice for each kind of action. These slices follow one another, from the
+start of the first original slice. Each lasts as long as the sum of the slices that it replaces, so
+that the busy seconds stay the same, and the rest of the cell is idle.
 """
 
 import json
@@ -32,24 +32,24 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Slices of tracks, in whole nanoseconds: what touches in seconds does not overlap here.
+    """Slices of tracks, in whole nanoseconds, so that slices that touch never overlap.
 
     Attributes
     ----------
     track : int64 array
-        On which each is; on one track none overlaps another.
+        The track of each slice. Slices of one track do not overlap.
     start, lasts : int64 arrays
-        Nanoseconds; of several actions together, of all of them.
+        The start and the duration in nanoseconds; a merged slice has the sum of the durations.
     until : int64 array
-        Nanoseconds: when the last of its actions ended.
+        The end of the last of its actions, in nanoseconds.
     row : int64 array
-        The place of its first action.
+        The index of its first action.
     op : uint8 array
-        Which action.
+        The kind of action.
     count : int64 array
-        Of so many actions.
+        The number of actions.
     amount : int64 array
-        The steps of all of them, or the bytes.
+        The sum of the steps of all actions, or of their bytes.
     """
 
     track: Ints
@@ -63,7 +63,7 @@ class Slices:
 
     @staticmethod
     def of(timeline: Timeline, track: Ints, /, *, tick: int = 1) -> "Slices":
-        """One for each action; times are multiples of so many nanoseconds."""
+        """Return one slice for each action. Times are multiples of `tick` nanoseconds."""
         actions = timeline.actions
         start, until = nanoseconds(timeline.start, tick), nanoseconds(timeline.stop, tick)
         return Slices(
@@ -81,21 +81,23 @@ class Slices:
         return len(self.track)
 
     def take(self, index: Ints, /) -> "Slices":
-        """Those at these places."""
+        """Return the slices with these indices."""
         return Slices(*(getattr(self, field.name)[index] for field in fields(self)))
 
     def merged(self, cell: int, /) -> "Slices":
-        """Those that are shorter than a cell of so many nanoseconds together; by track and time."""
+        """Return the slices by track and time; those shorter than `cell` nanoseconds are merged."""
         if not len(self):
             return self
         these = self.take(np.lexsort((self.row, self.track)))
         ends = np.append(changes(these.track)[1:], True)
         alone = (these.lasts >= cell) | ends
-        opens = changes(these.track, these.start // cell) | alone  # what follows is in another cell
+        opens = (
+            changes(these.track, these.start // cell) | alone
+        )  # the next slice is in another cell
         run = np.cumsum(opens) - 1
         by_kind = np.lexsort((these.op, run))
         kinds = np.flatnonzero(changes(run[by_kind], these.op[by_kind]))
-        run = run[by_kind[kinds]]  # from here on, of each kind
+        run = run[by_kind[kinds]]  # one number for each kind of action
         slices = _together(these.take(by_kind), kinds)
         first = np.flatnonzero(changes(run))
         several = np.logical_or.reduceat(slices.count > 1, first)
@@ -110,7 +112,7 @@ class Slices:
 
 
 def _together(slices: Slices, first: Ints) -> Slices:
-    """One for those from each of these places up to the next."""
+    """Return one slice for each group of slices; `first` has the index of its first slice."""
     sums = {
         name: np.add.reduceat(getattr(slices, name), first) for name in ("lasts", "count", "amount")
     }
@@ -119,14 +121,15 @@ def _together(slices: Slices, first: Ints) -> Slices:
 
 
 def nanoseconds(seconds: NDArray[np.float64], tick: int = 1, /) -> Ints:
-    """Whole ones: the nearest multiples of a tick."""
+    """Return seconds as whole nanoseconds: the nearest multiples of `tick`."""
     return np.rint(seconds * (1e9 / tick)).astype(np.int64) * tick
 
 
 def steps(occupancy: Occupancy, cell: int = 0, /, *, tick: int = 1) -> tuple[Ints, Ints]:
-    """When a level holds how many bytes: one value for each time, a multiple of a tick.
+    """Return times and the bytes on a level from each time on. Times are multiples of `tick`.
 
-    With a cell of so many nanoseconds, of all in one cell the largest value and the last.
+    If `cell` is not 0, there are two values for each cell of that many nanoseconds: the largest
+    value in the cell and the last one.
     """
     times, nbytes = nanoseconds(occupancy.times, tick), occupancy.nbytes
     last = np.append(changes(times)[1:], True)
@@ -146,18 +149,19 @@ FORWARD: Final = (ADVANCE, RECORD)
 COMPUTING: Final = 0
 """The thread of the computing unit; level k is thread k + 1.
 
-With overlap that is what the program does for a level, or waits for; channels are the next threads.
+With overlap, the thread of a level shows the program's own accesses and waiting times. The next
+threads are those of the channels.
 """
 
 MOST_EVENTS: Final = 100_000
-"""Slices and values of counters, together, that a trace has where more are not asked for."""
+"""The default for the largest number of slices and counter values of a trace."""
 
 _NANOSECOND: Final = 1
 _MICROSECOND: Final = 1000
 _FINE: Final = 2**51 / 1e9
-"""Seconds up to which a float of microseconds says every nanosecond, also multiplied by 1000."""
+"""Up to these seconds, a float of microseconds resolves each nanosecond, also times 1000."""
 _FAR: Final = 2**53 / 1e6
-"""Seconds up to which a float counts microseconds, and eight bytes count nanoseconds."""
+"""Up to these seconds, a float counts microseconds and an int64 counts nanoseconds."""
 
 HOW_TO_OPEN: Final = "; to look at it, choose 'Open trace file' at ui.perfetto.dev"
 
@@ -223,9 +227,9 @@ def trace(
 
 
 def _standing(timeline: Timeline, ops: tuple[int, ...], first: int) -> Occupancy:
-    """Return at which step a direction stands: from `first` on, and where each action leaves it.
+    """Return the current step of a direction over time: `first`, then the end of each action.
 
-    An action that begins elsewhere than the one before it ended moves it when it begins.
+    If an action does not begin where the previous one ended, the step changes when it begins.
     """
     actions = timeline.actions
     rows = np.flatnonzero(np.isin(actions.op, ops))
@@ -239,21 +243,21 @@ def _standing(timeline: Timeline, ops: tuple[int, ...], first: int) -> Occupancy
 
 
 def _tick(seconds: float) -> int:
-    """Nanoseconds that all times are multiples of."""
+    """Return the nanoseconds of which all times are multiples."""
     if seconds >= _FAR:
         raise BadInput(f"a trace counts up to 285 years, {_FAR:.4g} s, and this takes {seconds:g}")
     return _NANOSECOND if seconds < _FINE else _MICROSECOND
 
 
 def _microseconds(times: Ints, tick: int) -> list[float] | list[int]:
-    """Without a fraction where a tick is one: readers keep whole numbers as they are."""
+    """Return microseconds, as whole numbers if the tick is one microsecond: they stay exact."""
     counts: list[float] | list[int]
     counts = (times / 1000 if tick == _NANOSECOND else times // 1000).tolist()
     return counts
 
 
 def _few(sliced: Sliced, counted: Counted, most: int | None) -> tuple[int, Sliced]:
-    """The cell in nanoseconds, 0 where nothing has to be merged, and the slices."""
+    """Return the cell in nanoseconds, 0 if nothing is merged, and the slices."""
     longest = max(int(slices.until.max(initial=0)) for _, slices in sliced)
     cell, merged = 0, sliced
     while most is not None and _events(merged, counted, cell) > most and cell <= longest:
@@ -294,7 +298,7 @@ def _slices(timeline: Timeline, slices: Slices, tick: int) -> Iterator[str]:
 
 
 def _names(timeline: Timeline, slices: Slices) -> Iterator[str]:
-    """Yield the names as JSON; those of several actions are in the plural."""
+    """Yield the names as JSON. The name of a merged slice is in the plural."""
     actions: Actions = timeline.actions.take(slices.row)
     for row, count in zip(actions.rows(), slices.count.tolist(), strict=True):
         op, _, _, begin, end, _ = row

@@ -1,10 +1,11 @@
-"""Two runs next to each other: which took less time, why, and both as tables and pictures.
+"""The comparison of two runs: the faster one, the causes of the difference, tables and pictures.
 
-The difference of two makespans is split into causes that add up to it. Of the classes of action
-that compute, a cause is the number of steps, at the seconds per step of the first run, and another
-is the seconds per step, for the number of steps of the second. For example, 400 forward steps of
-2 ms in A and 100 of 3 ms in B are -0.6 s for 300 steps fewer, and +0.1 s for slower steps. Of the
-accesses, a cause is all that the program does, or waits for, at one level.
+The difference of two makespans is the sum of its causes. The forward steps have two causes, and so
+have the adjoint steps: a different number of steps, at the seconds per step of the first run, and
+different seconds per step, for the number of steps of the second run. For example, A computes 400
+forward steps in 2 ms each, and B computes 100 in 3 ms each. Then 300 fewer steps are -0.6 s, and
+slower steps are +0.1 s. Each level is one more cause: the time in which the program reads, writes
+or discards there, or waits for a transfer. The last cause is the time between actions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,12 +30,12 @@ from ckio.report.pictures import (
 from ckio.schedule.timeline import Timeline
 
 SAME: Final = 0.01
-"""The part of the longer makespan below which two differ by nothing worth a reason."""
-_TOLD: Final = 0.8
-"""Causes are told until they explain this part of the difference."""
+"""The verdict names no cause if the makespans differ by at most this part of the longer one."""
+_EXPLAINED: Final = 0.8
+"""The verdict names causes until they explain this part of the difference."""
 _MOST_CAUSES: Final = 3
 _AGAINST: Final = 0.25
-"""A cause in the other direction is told from this part of the difference on."""
+"""The verdict names a cause in the other direction from this part of the difference."""
 _COMPUTING: Final = {"forward": ("advance", "record"), "adjoint": ("reverse",)}
 
 
@@ -45,17 +46,17 @@ class RunSide:
     Attributes
     ----------
     name : str
-        How it is called.
+        The name of the run in sentences and tables.
     timeline, chain, platform
-        What was measured, of what, and where.
+        The measured timeline, the time steps and the machine.
     facts : mapping of str to str
-        What else is known of it, such as its planner and versions, in reading order.
+        Further facts, such as planner and versions, in reading order.
     problem : mapping of str to str
-        What was computed: runs that differ in it are not of one gradient.
+        Model, settings and steps. If they differ, the two gradients are not comparable.
     predicted : float or None
-        The seconds that were predicted.
+        The predicted makespan in seconds.
     digest : str
-        Of its gradient.
+        The digest of the gradient, or "" if it is unknown.
     """
 
     name: str
@@ -69,14 +70,14 @@ class RunSide:
 
     @property
     def rows(self) -> dict[str, ReportRow]:
-        """The measured seconds of each class of action."""
+        """The measured seconds of each class of action, by its name."""
         names = [level.name for level in self.platform.levels]
         report = compare(self.timeline, self.timeline, names=names)
         return {row.name: row for row in report.rows}
 
     @property
     def is_whole(self) -> bool:
-        """Whether the timeline reverses every step: the last process of a resumed run does not."""
+        """Whether the timeline reverses every step. The last process of a resumed run does not."""
         row = self.rows.get("reverse")
         return row is not None and row.steps >= self.chain.length
 
@@ -90,7 +91,10 @@ class Cause:
 
 
 def causes(first: RunSide, second: RunSide, /) -> list[Cause]:
-    """Return what makes the second run longer or shorter; the sum is the difference."""
+    """Return the causes of the difference of the makespans, the largest first.
+
+    The sum of their seconds is the makespan of the second run less that of the first.
+    """
     old, new = first.rows, second.rows
     parts: list[Cause] = []
     for direction, classes in _COMPUTING.items():
@@ -98,16 +102,16 @@ def causes(first: RunSide, second: RunSide, /) -> list[Cause]:
     for level in dict.fromkeys([*_levels(first), *_levels(second)]):
         seconds = _at_level(new, level) - _at_level(old, level)
         more = "more" if seconds > 0 else "less"
-        why = f"it spends {seconds_text(abs(seconds))} {more} at level {level}"
+        why = f"it spends {seconds_text(abs(seconds))} {more} on level {level}"
         parts.append(Cause(seconds, why))
     between = new[BETWEEN].measured - old[BETWEEN].measured
     more = "more" if between > 0 else "less"
-    parts.append(Cause(between, f"{seconds_text(abs(between))} {more} pass {BETWEEN}"))
+    parts.append(Cause(between, f"it spends {seconds_text(abs(between))} {more} {BETWEEN}"))
     return sorted(filter(lambda cause: cause.seconds, parts), key=lambda it: -abs(it.seconds))
 
 
 def _computing(direction: str, old: tuple[int, float], new: tuple[int, float]) -> list[Cause]:
-    """Return the causes of the number of steps and of the seconds per step."""
+    """Return up to two causes: the number of steps, and the seconds per step."""
     (steps, seconds), (other_steps, other_seconds) = old, new
     pace = seconds / steps if steps else other_seconds / (other_steps or 1)
     other_pace = other_seconds / other_steps if other_steps else pace
@@ -117,7 +121,7 @@ def _computing(direction: str, old: tuple[int, float], new: tuple[int, float]) -
         count, unit = abs(more), "step" if abs(more) == 1 else "steps"
         verb = "computes" if direction == "forward" else "reverses"
         fewer = "more" if more > 0 else "fewer"
-        parts.append(Cause(more * pace, f"it {verb} {count:,} {direction} {unit} {fewer}"))
+        parts.append(Cause(more * pace, f"it {verb} {count:,} {fewer} {direction} {unit}"))
     if other_pace != pace:
         share = f"{abs(other_pace / pace - 1):.0%}" if pace else seconds_text(other_pace)
         longer = "longer" if other_pace > pace else "less time"
@@ -127,7 +131,7 @@ def _computing(direction: str, old: tuple[int, float], new: tuple[int, float]) -
 
 
 def _steps(rows: Mapping[str, ReportRow], classes: Sequence[str]) -> tuple[int, float]:
-    """Return the steps and the seconds of some classes together."""
+    """Return the sum of the steps, and of the seconds, of some classes."""
     chosen = [rows[name] for name in classes if name in rows]
     return sum(row.steps for row in chosen), sum(row.measured for row in chosen)
 
@@ -142,7 +146,7 @@ def _at_level(rows: Mapping[str, ReportRow], level: str) -> float:
 
 
 def verdict(first: RunSide, second: RunSide, /) -> str:
-    """Return a paragraph: which run took less time, why, and whether they are of one gradient."""
+    """Return a paragraph: which run took less time, why, and whether the gradients are equal."""
     before, after = first.timeline.makespan, second.timeline.makespan
     change = after - before
     both = f"({seconds_text(after)} instead of {seconds_text(before)})"
@@ -160,14 +164,14 @@ def _reasons(parts: Sequence[Cause], change: float) -> str:
     """Return the largest causes in the direction of a change, and the largest against it."""
     towards = [cause for cause in parts if cause.seconds * change > 0]
     against = [cause for cause in parts if cause.seconds * change < 0]
-    told: list[Cause] = []
-    while len(told) < min(_MOST_CAUSES, len(towards)):
-        told.append(towards[len(told)])
-        if sum(cause.seconds for cause in told) / change >= _TOLD:
+    named: list[Cause] = []
+    while len(named) < min(_MOST_CAUSES, len(towards)):
+        named.append(towards[len(named)])
+        if sum(cause.seconds for cause in named) / change >= _EXPLAINED:
             break
-    if not told:
+    if not named:
         return ""
-    words = [cause.why for cause in told]
+    words = [cause.why for cause in named]
     reason = words[0] if len(words) == 1 else f"{', '.join(words[:-1])}, and {words[-1]}"
     if against and -against[0].seconds / change >= _AGAINST:
         reason += f"; but {against[0].why}"
@@ -175,15 +179,15 @@ def _reasons(parts: Sequence[Cause], change: float) -> str:
 
 
 def _warnings(first: RunSide, second: RunSide) -> list[str]:
-    """Return sentences on what makes the two less comparable, and on their gradients."""
+    """Return sentences about facts that make the runs less comparable, and about the gradients."""
     sentences = [
-        f"They are not of the same problem: {name} is {first.problem.get(name, 'unknown')} in"
+        f"The runs solve different problems: {name} is {first.problem.get(name, 'unknown')} in"
         f" {first.name} and {second.problem.get(name, 'unknown')} in {second.name}."
         for name in dict.fromkeys([*first.problem, *second.problem])
         if first.problem.get(name) != second.problem.get(name)
     ]
     sentences += [
-        f"Of {side.name} only the last process is compared, because it resumed the run."
+        f"Only the last process of {side.name} is compared, because {side.name} was resumed."
         for side in (first, second)
         if not side.is_whole
     ]
@@ -197,14 +201,14 @@ def _warnings(first: RunSide, second: RunSide) -> list[str]:
 
 
 def run_table(first: RunSide, second: RunSide, /) -> list[list[str]]:
-    """Return the table of both, its heading first."""
+    """Return the table of both runs. The first row is the heading."""
     rows = [["", first.name, second.name, "difference"]]
     for name in dict.fromkeys([*first.problem, *first.facts, *second.problem, *second.facts]):
         cells = [{**side.problem, **side.facts}.get(name, "") for side in (first, second)]
         if any(cells):
             rows.append([name, *cells, "" if cells[0] == cells[1] else "differs"])
     rows.append(["levels", _capacities(first), _capacities(second), ""])
-    rows.append(_row("checkpoints, at most", *map(_peak, (first, second)), text=_bytes))
+    rows.append(_row("peak of checkpoints", *map(_peak, (first, second)), text=_bytes))
     if first.predicted is not None and second.predicted is not None:
         rows.append(_row("predicted", first.predicted, second.predicted))
     rows.append(_row("measured", first.timeline.makespan, second.timeline.makespan))
@@ -214,9 +218,9 @@ def run_table(first: RunSide, second: RunSide, /) -> list[list[str]]:
 
 
 def class_pairs(first: RunSide, second: RunSide, /) -> list[tuple[ReportRow, ReportRow]]:
-    """Return each class of action of both runs, in the order of the tables.
+    """Return each class of action as a pair, one row of each run, in the order of the tables.
 
-    Discards that take next to no time in both are with the reads of their level.
+    Discards that take less than 1 % of the time in both runs are added to the reads of their level.
     """
     old, new = dict(first.rows), dict(second.rows)
     limits = [NOTICED * side.timeline.makespan for side in (first, second)]
@@ -236,7 +240,7 @@ def class_pairs(first: RunSide, second: RunSide, /) -> list[tuple[ReportRow, Rep
 
 
 def _together(read: ReportRow, discard: ReportRow) -> ReportRow:
-    """Return reads and discards of one level as one row."""
+    """Return the sum of the reads and the discards of one level."""
     seconds = read.measured + discard.measured
     actions = read.actions + discard.actions
     name = f"{VERBS[READ]}, {discard.name}"
@@ -244,7 +248,7 @@ def _together(read: ReportRow, discard: ReportRow) -> ReportRow:
 
 
 def _named(old: ReportRow, new: ReportRow) -> str:
-    """Return the name of a class of action, with what it amounts to in both."""
+    """Return the name of a class of action with its number of steps or actions in both runs."""
     has_steps = old.steps or new.steps
     first, second = (old.steps, new.steps) if has_steps else (old.actions, new.actions)
     if not first and not second:
@@ -275,7 +279,7 @@ def _capacities(side: RunSide) -> str:
 
 
 def comparison_figures(first: RunSide, second: RunSide, /) -> dict[str, Any]:
-    """Return the comparison as plain data: what `--json` prints."""
+    """Return the comparison as plain data, which `--json` prints."""
     before, after = first.timeline.makespan, second.timeline.makespan
     return {
         "verdict": verdict(first, second),
@@ -306,25 +310,36 @@ def _figures(side: RunSide) -> dict[str, Any]:
 
 
 _PICTURES: Final = (
-    ("The schedules", "The same steps across in both; lines are sweeps."),
-    ("Who works when", "Both runs on one time axis. A lane is a level, a colour a kind of action."),
-    ("What is stored", "How full each level is, against its capacity (dashed)."),
-    ("The adjoint moving back", "Step number over time; level lines are checkpoints."),
+    (
+        "The schedules",
+        "Each row is one sweep: arrows to the right are forward steps, arrows to the left are"
+        " adjoint steps. Both runs have the same axis of steps.",
+    ),
+    (
+        "Activity over time",
+        "Each lane is computing or one level, and each colour is one kind of action. Both runs have"
+        " the same time axis.",
+    ),
+    (
+        "Storage over time",
+        "Each chart shows the bytes stored on one level. A dashed line is the capacity.",
+    ),
+    (
+        "Steps over time",
+        "The forward run climbs to the last step, and then the adjoint descends. Horizontal lines"
+        " are checkpoints while they are stored.",
+    ),
 )
 
 
 def comparison_page(first: RunSide, second: RunSide, /, *, origin: str = "") -> str:
-    """Return the whole page, with the pictures of both one above the other."""
+    """Return the HTML page. It shows each picture for both runs, one above the other."""
     sides = (first, second)
     axis = PlotAxis(max(side.timeline.makespan for side in sides))
     drawn = [
         (
             spacetime(side.timeline, side.chain, side.platform),
-            resources(
-                side.timeline,
-                side.platform,
-                axis,
-            ),
+            resources(side.timeline, side.platform, axis),
             storage(side.timeline, side.chain, side.platform, axis),
             sweeps(side.timeline, side.chain, side.platform, axis),
         )

@@ -60,7 +60,7 @@ def test_scripts_get_numbers(runs: Path) -> None:
         for run in (first, second)
     ]
     assert steps[0] > steps[1]
-    assert f"it computes {steps[0] - steps[1]} forward steps fewer" in [
+    assert f"it computes {steps[0] - steps[1]} fewer forward steps" in [
         cause["why"] for cause in figures["causes"]
     ]
     assert figures["same_gradient"] is True
@@ -79,7 +79,7 @@ def test_what_is_no_run_is_refused_with_a_remedy(copied: Path) -> None:
     (copied / "empty").mkdir()
     for pair in (("a", "empty"), ("empty", "a")):
         line = complaint("compare", *pair, at=copied)
-        assert "empty: not the directory of a run, because it holds no manifest.json" in line
+        assert "empty: not the directory of a run, because it has no manifest.json" in line
         assert "give the directory that `ckio run --into` wrote" in line
     line = complaint("compare", "a", "b/measured.txt", at=copied)
     assert "b/measured.txt is no directory and a is one: give two directories" in line
@@ -124,4 +124,4 @@ def test_what_a_run_says_of_itself_neither_steers_the_terminal_nor_the_page(copi
 def test_the_help_says_what_tells_the_forms_apart() -> None:
     text = " ".join(ckio("compare", "--help", at=Path()).stdout.split())
     assert "Two directories A and B of `ckio run` are compared as runs" in text
-    assert "Two files PREDICTED and MEASURED" in text
+    assert "One directory is compared by class of action" in text

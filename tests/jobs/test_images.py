@@ -139,7 +139,7 @@ def test_the_page_of_a_run_shows_them_and_damaged_ones_are_refused(tmp_path: Pat
     ckio("show", "run/measured.txt", "--html", "page.html", at=tmp_path)
     page = (tmp_path / "page.html").read_text()
     assert page.count('<div class="thumbnail"><img src="data:image/png;base64,') == 2
-    assert "What was computed" in page
+    assert "State and gradient" in page
     (verdict,) = re.findall(r'<p class="verdict">(.*?)</p>', page)
     assert verdict.startswith("Gradient of 6 steps, not checked. At most ")
     assert "Predicted " in verdict

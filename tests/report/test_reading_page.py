@@ -38,6 +38,6 @@ def test_the_page_shows_what_is_printed(tmp_path: Path) -> None:
         assert shape(done.stdout) == shape(printed)
     headings = re.findall(r"<h2>(.*?)</h2>", (tmp_path / "report.html").read_text("utf-8"))
     explained = set(re.findall(r"^#+ (.*)$", PAGE.read_text("utf-8"), re.MULTILINE))
-    inside = {"The run in figures", "Storage levels", "The platform", "Predicted against measured"}
+    inside = {"Run summary", "Storage levels", "The platform", "Predicted and measured"}
     assert set(headings) <= explained | inside
     assert len(set(headings) & explained) >= 4

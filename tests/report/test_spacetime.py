@@ -14,6 +14,7 @@ from ckio.report.pictures.lines import STROKES, Places
 from ckio.report.pictures.spacetime import BEGINS, MOST, spacetime
 from ckio.report.pictures.svg import COLUMNS, LEFT, RIGHT
 from ckio.schedule import Schedule
+from ckio.schedule.timeline import Timeline
 from ckio.testing.strategies import Case, legal_schedules
 
 from .drawing import SVG, in_sequence, long, shapes
@@ -22,7 +23,7 @@ CHAIN = Chain(steps=4, advance=1.0, record=1.5, reverse=2.5, restart=10, tape=7,
 PLATFORM = Platform((Level(name="ram"), Level(name="disk")))
 X0, X2, T2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2), Key(Kind.TAPE, 2)
 
-# Four steps: x_0 on the disk, x_2 in memory, and the tape of step 2 in the room that x_2 leaves.
+# Four steps: x_0 on the disk, x_2 in memory, and the tape of step 2 in the slot that x_2 leaves.
 SMALL: list[Action] = [
     *(Write(X0, 1), Advance(0, 2), Write(X2, 0), Advance(2, 3), Record(3, 4)),  # line 0
     Reverse(3, 4),  # line 1
@@ -119,12 +120,22 @@ def test_axes_say_steps_above_and_at_the_left_sweeps_and_when_they_begin() -> No
     for k in range(4):
         assert (X[k], 32.0, str(k)) in texts
     assert (RIGHT, 32.0, "step") in texts
-    assert (0.0, 32.0, "begins (s)") in texts
+    assert (0.0, 32.0, "start (s)") in texts
     assert [words for x, _, words in texts if x == LEFT - 8] == ["sweep", *"123456"]
     times = [(y, words) for x, y, words in texts if x == BEGINS]
     assert times == [
         (y + 4, t) for y, t in zip(Y, ("0", "4.5", "7", "8.5", "11", "14"), strict=True)
     ]
+
+
+@pytest.mark.parametrize(("late", "label"), [(1e-5, "0"), (0.5, "0.5")])
+def test_a_first_time_below_a_thousandth_of_the_makespan_is_labelled_zero(
+    late: float, label: str
+) -> None:
+    first = in_sequence(Schedule(CHAIN, SMALL), PLATFORM)
+    timeline = Timeline(first.actions, first.start + late, first.stop + late, first.nbytes)
+    texts = labels(spacetime(timeline, CHAIN, PLATFORM).element())
+    assert next(words for x, _, words in texts if x == BEGINS) == label
 
 
 def test_many_sweeps_have_round_numbers_and_short_times() -> None:

@@ -62,7 +62,9 @@ def test_it_is_as_large_as_the_picture_and_each_bar_has_its_colour() -> None:
     _, _, width, height = map(float, root.get("viewBox", "").split())
     assert image.shape[:2] == (int(SHARP * height), int(SHARP * width))
     assert colour(image, -8, -8) == "#ffffff"
-    gantt = next(p for p in root.findall(f"{SVG}svg") if p.get("aria-label") == "Who works when")
+    gantt = next(
+        p for p in root.findall(f"{SVG}svg") if p.get("aria-label") == "Activity over time"
+    )
     down, seen = float(gantt.get("y", "")), 0
     for css, expected in (("advance", "#3d9bdb"), ("record", "#d98e00"), ("reverse", "#004f8a")):
         for g in gantt.iter(f"{SVG}g"):

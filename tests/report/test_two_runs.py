@@ -77,18 +77,18 @@ def test_the_verdict_says_which_took_less_time_and_why() -> None:
     many, few = side("A", MANY), side("B", FEW)
     assert (many.timeline.makespan, few.timeline.makespan) == (18.5, 12.0)
     assert verdict(many, few) == (
-        "B took 35% less time (12 s instead of 18.5 s): it computes 5 forward steps fewer, and it"
-        " spends 1.5 s less at level nvme. The gradients are equal bit for bit."
+        "B took 35% less time (12 s instead of 18.5 s): it computes 5 fewer forward steps, and it"
+        " spends 1.5 s less on level nvme. The gradients are equal bit for bit."
     )
     assert verdict(few, many).startswith(
-        "A took 54% more time (18.5 s instead of 12 s): it computes 5 forward steps more, and it"
-        " spends 1.5 s more at level nvme."
+        "A took 54% more time (18.5 s instead of 12 s): it computes 5 more forward steps, and it"
+        " spends 1.5 s more on level nvme."
     )
 
 
 def test_a_cause_against_the_difference_is_named_where_it_is_large() -> None:
     said = verdict(side("A", MANY), side("B", FEW, reverse=2.75))
-    assert said.startswith("B took 19% less time (15 s instead of 18.5 s): it computes 5 forward")
+    assert said.startswith("B took 19% less time (15 s instead of 18.5 s): it computes 5 fewer")
     assert "; but each of its adjoint steps takes 38% longer." in said
     assert "but" not in verdict(side("A", MANY), side("B", FEW, reverse=2.01))
 
@@ -108,10 +108,10 @@ def test_what_makes_runs_less_comparable_is_said() -> None:
     )
     other = replace(two, problem={"model": "burgers"})
     said = verdict(one, other)
-    assert "They are not of the same problem: model is wave in A and burgers in B." in said
+    assert "The runs solve different problems: model is wave in A and burgers in B." in said
     assert "gradients" not in said
     part = replace(two, timeline=side("B", [Reverse(0, 1)]).timeline)
-    assert "Of B only the last process is compared" in verdict(one, part)
+    assert "Only the last process of B is compared, because B was resumed" in verdict(one, part)
 
 
 SECONDS = st.floats(1e-6, 1e3)
@@ -147,7 +147,7 @@ def test_the_table_has_all_classes_of_both_and_their_signed_differences() -> Non
     assert rows["write nvme (1 and 0 actions)"] == ["500 ms", "0 s", "-500 ms"]
     assert rows["read, discard nvme (3 and 0 actions)"] == ["1 s", "0 s", "-1 s"]
     assert rows["levels"][0] == "ram without a limit, nvme 100 B"
-    assert rows["checkpoints, at most"][:2] == ["8 B", "0 B"]
+    assert rows["peak of checkpoints"][:2] == ["8 B", "0 B"]
     assert rows["planner"] == ["revolve", "revolve", ""]
     pairs = class_pairs(side("A", MANY), side("B", FEW))
     assert pairs[-1][0].name == BETWEEN
@@ -159,7 +159,7 @@ def test_the_figures_are_plain_data() -> None:
     assert figures["difference"] == -6.5
     assert figures["share"] == pytest.approx(-6.5 / 18.5)
     assert figures["same_gradient"] is True
-    assert figures["causes"][0] == {"seconds": -5.0, "why": "it computes 5 forward steps fewer"}
+    assert figures["causes"][0] == {"seconds": -5.0, "why": "it computes 5 fewer forward steps"}
     first, second = figures["runs"]
     assert first["classes"]["advance"] == {"actions": 2, "steps": 5, "seconds": 5.0}
     assert (second["steps"], second["peak_bytes"], second["whole"]) == (4, 0, True)

@@ -1,9 +1,10 @@
-"""A timeline as pictures: the schedule, who works when, what is stored, where the sweeps stand.
+"""Pictures of a timeline: the schedule, activity over time, storage over time, steps over time.
 
-The first has steps across and sweeps down. The others have time across on one axis, so that they
-can be read one below another. A hue is a kind of action in all of them (see `legend`). Up to a few
-hundred shapes of one class are drawn one by one, each with its tooltip; more are merged into the
-picture's columns, so that a picture of a million events is about as large as one of a thousand.
+The schedule has steps on the horizontal axis and sweeps below one another. The other pictures share
+one time axis, so that they can be read one below another. Each colour is one kind of action in all
+of them (see `legend`). Up to 250 shapes of one class are drawn one by one, each with its tooltip.
+More shapes are merged into the picture's columns, so that a picture of a million events is about as
+large as one of a thousand.
 """
 
 from collections.abc import Iterable
@@ -40,7 +41,7 @@ _GAP = 16
 
 
 def draw(timeline: Timeline, chain: Chain, platform: Platform, /) -> str:
-    """The pictures, one below another, as the text of one SVG file."""
+    """Return the four pictures, one below another, as the text of one SVG file."""
     axis = PlotAxis(timeline.makespan)
     pictures = (
         spacetime(timeline, chain, platform),
@@ -52,7 +53,7 @@ def draw(timeline: Timeline, chain: Chain, platform: Platform, /) -> str:
 
 
 def draw_schedule(schedule: Schedule, /) -> str:
-    """The sweeps of a schedule as SVG, on levels that cost nothing."""
+    """Return the picture of a schedule as SVG. Its levels cost nothing."""
     platform = _numbered(schedule.actions)
     stop = np.cumsum(seconds_of(schedule, platform))
     start = np.concatenate(([0.0], stop[:-1])) if len(stop) else stop
@@ -61,7 +62,7 @@ def draw_schedule(schedule: Schedule, /) -> str:
 
 
 def draw_timeline(timeline: Timeline, /) -> str:
-    """The sweeps of a timeline, and who works when, as SVG."""
+    """Return the schedule and the activity over time of a timeline as SVG."""
     platform, actions = _numbered(timeline.actions), timeline.actions
     last = int(max(actions.end.max(initial=1), actions.begin.max(initial=0) + 1))
     chain = Chain(steps=last, advance=0, record=0, reverse=0, restart=0, tape=0, adjoint=0)
@@ -72,13 +73,13 @@ def draw_timeline(timeline: Timeline, /) -> str:
 
 
 def _numbered(actions: Actions) -> Platform:
-    """Return as many levels as actions use, named by their numbers."""
+    """Return a platform with the levels that the actions use, named by their numbers."""
     last = int(actions.level[actions.op >= WRITE].max(initial=-1))
     return Platform(tuple(Level(name=f"level{number}") for number in range(last + 1)))
 
 
 def _stacked(pictures: Iterable[Picture], label: str) -> str:
-    """Pictures, one below another, as the text of one SVG file."""
+    """Return pictures, one below another, as the text of one SVG file."""
     y, parts = 0.0, []
     for picture in pictures:
         parts.append(picture.nested(y))

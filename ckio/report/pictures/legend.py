@@ -1,8 +1,8 @@
 """The legend that all pictures share.
 
-A hue means a kind of action. The shape of a mark, and the dashes of the line that lasts as long as
-a checkpoint is stored, mean a level. Where each level has a lane or a chart of its own, its name
-stands there, and what is stored is grey.
+A colour means a kind of action. The shape of a mark, and the dashes of the line that lasts as long
+as a checkpoint is stored, mean a level. If each level has a lane or a chart of its own, its name is
+there, and stored data are grey.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -43,12 +43,12 @@ from ckio.report.pictures.svg import (
 COMPUTE: Final = (ADVANCE, RECORD, REVERSE)
 
 Sample = Callable[[float, float], str]
-"""Draws the sample of a legend from a place to the right, 14 wide."""
+"""A function that draws a sample of the legend, 14 units wide, to the right of (x, y)."""
 Entry = tuple[str, Sample]
 
 
 def key(y: float, entries: Iterable[Entry], /) -> tuple[str, float]:
-    """Return a legend in rows from `y` on, and the height of its last row."""
+    """Return a legend in rows, the first at height `y`, and the height of its last row."""
     parts, x = [], float(LEFT)
     for words, sample in entries:
         width = 22 + 6 * len(words) + 14
@@ -60,12 +60,12 @@ def key(y: float, entries: Iterable[Entry], /) -> tuple[str, float]:
 
 
 def steps(actions: Actions, /) -> list[Entry]:
-    """Return the entries of the kinds of action that compute steps, of those that occur."""
+    """Return the entries of those kinds of action that compute steps and occur."""
     return [(VERBS[op], _line(line_css(op))) for op in COMPUTE if bool((actions.op == op).any())]
 
 
 def accesses(actions: Actions, /) -> list[Entry]:
-    """Return the entries of writing and reading, and of the shapes of tapes and adjoints."""
+    """Return the entries of Writes and Reads, and of the shapes of tapes and adjoints."""
     entries: list[Entry] = []
     if (actions.op == WRITE).any():
         entries.append((VERBS[WRITE], _swatch(VERBS[WRITE])))
@@ -81,7 +81,7 @@ def accesses(actions: Actions, /) -> list[Entry]:
 
 
 def levels(numbers: Sequence[int], platform: Platform, /, *, marked: bool) -> list[Entry]:
-    """Return the entries of levels: the dashes of each, and where it has marks their shape."""
+    """Return the entries of levels: the dashes of each, and if `marked` the shape of its marks."""
     names = [level.name for level in platform.levels]
     return [(f"on {names[place]}", _stay(place % LEVELS, marked=marked)) for place in numbers]
 

@@ -1,9 +1,9 @@
-"""Where the actions of a schedule stand in its pictures, and what their tooltips say.
+"""The places of actions in the pictures of a schedule, and their tooltips.
 
-Where checkpoints are single variables, a key says in which version a variable is stored, and that
-may be older than the state that it is a part of. Its mark stands where the program is: of a Write
-where the state is then, of a Read at the step for which it is read. All that is written there, or
-read there, has one mark.
+If checkpoints are single variables, a key gives the version of a variable, which may be older than
+the state that the variable belongs to. Its mark is at the current step of the program: for a Write,
+at the step of the state, and for a Read, at the step for which the variable is read. All variables
+written at one step, or read at one step, share one mark.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ from ckio.schedule.timeline import Event, Timeline
 Grid = NDArray[np.bool_]
 
 STROKES: Final = 6000
-"""The most of a merged class; beyond, they are merged more coarsely."""
+"""The largest number of strokes of a merged class. More strokes are merged more coarsely."""
 MOST_TITLES: Final = 8
-"""Tooltips of one shape; of more, the first are given."""
+"""The largest number of tooltips of one shape. If there are more, it has the first ones."""
 
 
 def covered(line: Ints, begin: Ints, end: Ints, /, *, lines: int, length: int) -> Grid:
-    """The cells of a `lines` by `length` grid that half-open spans `[begin, end)` cover."""
+    """Return the cells of a `lines` by `length` grid that half-open spans [begin, end) cover."""
     edges = np.zeros((lines, length + 1), np.int32)
     np.add.at(edges, (line, begin), 1)
     np.add.at(edges, (line, end), -1)
@@ -48,7 +48,7 @@ def covered(line: Ints, begin: Ints, end: Ints, /, *, lines: int, length: int) -
 
 
 def runs(grid: Grid, /) -> tuple[Ints, Ints, Ints]:
-    """The spans of a grid, merged where they touch: (line, begin, end), by line."""
+    """Return the spans of a grid by line, (line, begin, end). Spans that touch are merged."""
     padded = np.zeros((grid.shape[0], grid.shape[1] + 2), np.int8)
     padded[:, 1:-1] = grid
     change = np.diff(padded, axis=1)
@@ -59,9 +59,9 @@ def runs(grid: Grid, /) -> tuple[Ints, Ints, Ints]:
 def strokes(
     line: Ints, begin: Ints, end: Ints, /, *, lines: int, length: int
 ) -> list[tuple[int, int, int]]:
-    """The spans of `runs`, merged more coarsely where they are too many: (line, begin, end).
+    """Return the spans of `runs`, (line, begin, end), merged more coarsely if they are too many.
 
-    Coarse ones begin and end at multiples of a power of two, which may lie beyond `length`.
+    Coarse spans begin and end at multiples of a power of two, which may exceed `length`.
     """
     unit, spans = 1, runs(covered(line, begin, end, lines=lines, length=length))
     while len(spans[0]) > STROKES:
@@ -80,16 +80,16 @@ _TAPE: Final = KIND_CODE[Kind.TAPE]
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where each action stands.
+    """The place of each action in a picture.
 
     Attributes
     ----------
     line : int64 array
-        One for each sweep, from 0; a discard belongs to the line before it.
+        The number of the sweep, from 0. A Discard has the line of the action before it.
     step : int64 array
-        The step at which a span begins; of an access, i of the x_i or of the tape.
+        The first step of a span. For an access, i of the state x_i or of the tape.
     mark : int64 array
-        The place of the first action that has the same mark; its own where it is alone.
+        The index of the first action with the same mark; its own index if the mark is its own.
     """
 
     line: Ints
@@ -98,7 +98,7 @@ class Places:
 
     @staticmethod
     def of(actions: Actions, /) -> "Places":
-        """Those of a schedule, or of the beginning of one."""
+        """Return the places of a schedule, or of the beginning of a schedule."""
         step = _steps(actions)
         shown = np.flatnonzero(actions.op != DISCARD)
         first = shown[_opens(actions.take(shown), step[shown])]
@@ -110,18 +110,19 @@ class Places:
         return Places(np.maximum.accumulate(line), step, mark)
 
     def take(self, index: Ints, /) -> "Places":
-        """Those of some of the actions."""
+        """Return the places of some of the actions."""
         return Places(self.line[index], self.step[index], self.mark[index])
 
     def of_stays(self, stays: Lifetimes, /) -> Ints:
-        """The step at which each was written; of what lay there before, the version."""
+        """Return the step of each Write; for data stored before the start, their version."""
         before = stays.written == BEFORE
         return np.where(before, stays.named.begin, self.step[stays.written])
 
     def together(self, stays: Lifetimes, /) -> tuple[Lifetimes, Ints]:
-        """One stay for all that have one mark, up to the last Discard; and which is whose.
+        """Merge the stays that share a mark; each merged stay ends at the last Discard.
 
-        The stays are those of one level.
+        Returns the merged stays, and for each original stay the number of its merged one. All stays
+        are on one level.
         """
         count = len(stays.written)
         alone = np.arange(count) - count
@@ -133,14 +134,14 @@ class Places:
 
 
 def members(which: Ints, /) -> list[list[int]]:
-    """Of each group, the numbers of those that are in it, in order."""
+    """Return for each group the numbers of its members, in order."""
     ends = np.cumsum(np.bincount(which))
     parts = np.split(np.argsort(which, kind="stable"), ends[:-1]) if len(which) else []
     return [part.tolist() for part in parts]
 
 
 def tooltip(event: Event, /, place: str = "") -> str:
-    """Return a tooltip: the action, its time and seconds, after what `place` says of a level."""
+    """Return a tooltip: the action, and below it the level in `place`, the times and seconds."""
     verb = type(event.action).__name__.lower()
     match event.action:
         case Advance(begin, end) | Record(begin, end) | Reverse(begin, end):
@@ -155,7 +156,7 @@ def tooltip(event: Event, /, place: str = "") -> str:
 
 
 def together(titles: Sequence[str], /) -> str:
-    """The tooltip of a shape that stands for several things.
+    """Return the tooltip of a shape that stands for several actions or checkpoints.
 
     >>> together([f"x_{i}" for i in range(10)]).splitlines()[-2:]
     ['x_7', 'and 2 more']
@@ -165,14 +166,16 @@ def together(titles: Sequence[str], /) -> str:
 
 
 def some(count: int, shown: int, /) -> str:
-    """How many are stored, in words: single variables are where fewer marks are shown."""
+    """Return the number of checkpoints, or of variables if fewer marks than that are shown."""
     return f"{count:,} {'checkpoints' if count == shown else 'variables'}"
 
 
 def of_program(events: Timeline, program: Timeline, level: int, /) -> Ints:
-    """The place in the program of each event of a level, for Writes; BEFORE where there is none.
+    """Return for each event of a level its index in the program, or BEFORE if it has none.
 
-    A channel writes after the program has written, and not at all what is cancelled.
+    Only the values for Writes are used.
+
+    A channel writes later than the program, and it does not write data whose transfer is cancelled.
     """
     rows = np.flatnonzero((program.actions.op >= WRITE) & (program.actions.level == level))
     own, count = program.actions.take(rows), len(rows)
@@ -186,18 +189,18 @@ def of_program(events: Timeline, program: Timeline, level: int, /) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class DrawnStays:
-    """The stays of checkpoints on one level, one for all that have one mark.
+    """The stays of checkpoints on one level. Stays that share a mark are drawn as one.
 
     Attributes
     ----------
     each : Lifetimes
         The stays of single checkpoints or variables.
     stays : Lifetimes
-        Those that are drawn.
+        The stays that are drawn.
     which : int64 array
-        For each of `each`, the number of the one that is drawn for it.
+        For each stay in `each`, the number of the drawn stay.
     step : int64 array
-        The step at which each that is drawn was written.
+        For each drawn stay, the step at which it was written.
     level : str
         The name of the level.
     """
@@ -219,17 +222,17 @@ class DrawnStays:
 
     @property
     def tape(self) -> Bools:
-        """Whether each is of a tape, which stands inside its step."""
+        """Whether each stay is that of a tape, whose mark is inside its step."""
         tape: Bools = self.stays.named.kind == _TAPE
         return tape
 
     @property
     def title(self) -> str:
-        """The tooltip of a shape for all of them."""
+        """The tooltip of a shape that stands for all stays."""
         return f"{some(len(self.each.written), len(self))} on {self.level}"
 
     def titles(self, timeline: Timeline, until: float, /) -> list[str]:
-        """The tooltip of each: checkpoints, and their times on the level."""
+        """Return the tooltip of each stay: checkpoints, and their times on the level."""
         start, stop = seconds_of_stays(self.each, timeline, until)
         keys = map(self.each.named.key, self.each.named.rows())
         titles = [
@@ -240,14 +243,14 @@ class DrawnStays:
 
 
 def seconds_of_stays(stays: Lifetimes, timeline: Timeline, until: float) -> tuple[Floats, Floats]:
-    """When each begins and ends; what stays does so until the end of the picture."""
+    """Return the start and the end of each stay. Without a Discard it ends at `until`."""
     start, stop = stays.seconds(timeline)
     stop[stays.discarded == len(timeline)] = until
     return start, stop
 
 
 def _steps(actions: Actions) -> Ints:
-    """The step of each action; that of a variable by what the program does before and after."""
+    """Return the step of each action; for a variable it follows from the actions around it."""
     step = actions.begin.copy()
     named = (actions.op >= WRITE) & (actions.name > 0)
     if not named.any():
@@ -257,7 +260,7 @@ def _steps(actions: Actions) -> Ints:
     came = np.append(np.where(back, actions.begin, actions.end), 0)[before]
     goes = np.append(np.where(back, actions.end, actions.begin), 0)[after]
     goes = np.where(after < len(actions), goes, came)
-    # What is there after a Reverse is what the next step forward finds.
+    # After a Reverse, a Write belongs to the next forward step.
     turned = np.append(back, False)[before] & ~np.append(back, True)[after]
     for kind, inside in ((_RESTART, 0), (_TAPE, 1)):
         ours = named & (actions.kind == kind)
@@ -268,23 +271,23 @@ def _steps(actions: Actions) -> Ints:
 
 
 def _last(happens: Bools) -> Ints:
-    """For each place, the last one up to there at which it happens; -1 if there is none."""
+    """Return for each index the last index up to it at which `happens` is true, or -1."""
     last: Ints = np.maximum.accumulate(np.where(happens, np.arange(len(happens)), -1))
     return last
 
 
 def _opens(drawn: Actions, step: Ints) -> Bools:
-    """Whether each has a mark of its own: not a variable that goes with the one before it."""
+    """Return whether each action has a mark of its own. A variable may share the previous mark."""
     opens, named = changes(drawn.op, drawn.kind, step), drawn.name > 0
     opens[1:] |= ~(named[1:] & named[:-1])
     return opens
 
 
 def _lines(drawn: Actions, step: Ints) -> Ints:
-    """The line of each mark, or span."""
+    """Return the line of each mark, or span."""
     sweep = _sweeps(drawn, step)
     breaks = np.diff(sweep, prepend=0) > 0
-    # Marks at one place would hide one another: the second goes on a line of its own.
+    # Marks at one place would hide one another, so the second one begins a new line.
     place = np.where(drawn.op < WRITE, -1 - np.arange(len(drawn)), 2 * step)
     place[drawn.kind == _TAPE] += 1
     previous, last = _previous(sweep, place), -1
@@ -295,12 +298,12 @@ def _lines(drawn: Actions, step: Ints) -> Ints:
 
 
 def _sweeps(drawn: Actions, step: Ints) -> Ints:
-    """The sweep of each action: a new one where the direction turns, or another x_i is read."""
+    """Return the sweep of each action. A turn, or a Read of another x_i, begins a new sweep."""
     read, back = drawn.op == READ, drawn.op == REVERSE
     restart = read & (drawn.kind == _RESTART)
     does, named = drawn.op < WRITE, drawn.name > 0
     before, after = _last(does), following(does)
-    # A variable may be read where the state stays x_i, or by the adjoint: then nothing turns.
+    # A variable may be read while the state stays x_i, or for the adjoint: this is no turn.
     adjoint = restart & named & np.append(back, False)[after]
     stays = (drawn.op[before] <= RECORD) & (drawn.end[before] == step) & (before >= 0)
     moves = restart & ~adjoint & ~(named & stays)
@@ -315,7 +318,7 @@ def _sweeps(drawn: Actions, step: Ints) -> Ints:
 
 
 def _previous(sweep: Ints, place: Ints) -> Ints:
-    """For each, the last one before it with the same sweep and place, or -1."""
+    """Return for each action the last earlier one with the same sweep and place, or -1."""
     order = np.lexsort((place, sweep))
     same = (np.diff(sweep[order]) == 0) & (np.diff(place[order]) == 0)
     previous = np.full(len(order), -1)

@@ -1,4 +1,4 @@
-"""Makespan over memory: how much more memory would save, and how much less would cost."""
+"""Makespan over memory: the time that more memory saves and that less memory costs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ class MemoryCurve:
     Attributes
     ----------
     points : sequence of (int, float)
-        Bytes of the memory, which grow, and seconds of the makespan.
+        Bytes of memory, in increasing order, and the makespan in seconds.
     present : int
-        The bytes that the machine has.
+        The bytes of the machine.
     everything : (int, float)
-        The bytes and the makespan if every tape is kept in memory.
+        The bytes and the makespan if every tape is stored in memory.
     nothing : float
-        The makespan if only x_0 is kept.
+        The makespan if only x_0 is stored.
     """
 
     points: Sequence[tuple[int, float]]
@@ -46,7 +46,7 @@ class MemoryCurve:
     nothing: float
 
     def said(self) -> str:
-        """Return in one sentence what twice and half the memory would change.
+        """Return one sentence on the makespan with twice and with half the memory.
 
         >>> MemoryCurve([(1, 40.0), (2, 30.0), (4, 24.0)], 2, (8, 20.0), 90.0).said()
         'Twice the memory would save 20%; half would cost 33%.'
@@ -73,7 +73,7 @@ def _changed(verb: str, share: float) -> str:
 
 
 def over_memory(curve: MemoryCurve, /) -> Picture:
-    """Return the picture of a curve: memory across in powers of two, seconds up from zero."""
+    """Return the picture of a curve: memory across in powers of two, seconds upwards from 0."""
     nbytes, least = curve.everything
     low = min(curve.points[0][0], curve.present, nbytes)
     high = max(curve.points[-1][0], curve.present, nbytes)
@@ -112,7 +112,7 @@ def over_memory(curve: MemoryCurve, /) -> Picture:
 
 
 def _labels(memories: Sequence[int], x: Callable[[float], float]) -> list[str]:
-    """Label round amounts of memory, as many as there is width for."""
+    """Return labels of round amounts of memory that do not overlap."""
     parts, end = [], float(LEFT)
     for memory in memories:
         place = x(memory)

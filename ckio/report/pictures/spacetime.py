@@ -1,9 +1,10 @@
 """The usual picture of a schedule: steps across, one line for each sweep, the first at the top.
 
-Arrows to the right are the forward, arrows to the left the adjoint. A cross between two steps is
-restart data, a bar with two ends a tape, a diamond the adjoint; in a box it is read. A thin line
-below it lasts as long as it is stored. Lines follow one another in time, but not in proportion to
-it: the axis counts sweeps, and says when each begins.
+Arrows to the right are forward steps, arrows to the left are adjoint steps. A cross between two
+steps is a state, a bar with two ends is a tape, and a diamond is an adjoint. A mark in a box is
+read, a mark without a box is written. The thin line below a mark lasts as long as the checkpoint is
+stored. Lines are in the order of time but all have the same height, so the axis gives the number of
+each sweep and its start time.
 """
 
 from dataclasses import dataclass, replace
@@ -58,18 +59,20 @@ from ckio.schedule.occupancy import BEFORE, Lifetimes
 from ckio.schedule.timeline import Timeline
 
 MOST: Final = 120
-"""Lines; where there are more sweeps, several share one."""
+"""The largest number of lines. If there are more sweeps, several share one line."""
 TALLEST, DEEP = 18.0, 480.0
-"""Heights: at most of one line, and of all of them, so that verdict and picture fit a screen."""
+"""The largest height of one line, and of all lines, so that verdict and picture fit a screen."""
 APART: Final = 13
-"""The least distance of two labels."""
+"""The least vertical distance of two labels."""
 
 BEGINS: Final = 76
-"""Where the times at which sweeps begin end, at the left."""
+"""The right end of the labels that give the start times of sweeps."""
+_NEGLIGIBLE: Final = 1e-3
+"""If the first label is below this part of the makespan, it is 0: 1.2e-05 says no more."""
 
 
 def spacetime(timeline: Timeline, chain: Chain, platform: Platform, /) -> Picture:
-    """Steps across; each line is a sweep, with its number and the time at which it begins."""
+    """Return the picture of a schedule. Each line is a sweep, with its number and start time."""
     actions = timeline.actions
     places = Places.of(actions)
     count = int(places.line.max(initial=-1)) + 1
@@ -94,15 +97,17 @@ def spacetime(timeline: Timeline, chain: Chain, platform: Platform, /) -> Pictur
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Where steps and lines are.
+    """The grid of steps and lines.
 
     Attributes
     ----------
     steps, lines : int
+        The number of steps, and of lines.
     top, pitch : float
-        Where the first line begins; the height of each.
+        The upper end of the first line, and the height of each line.
     folded : bool
-        Whether lines are of several sweeps: then the forward is in their upper half.
+        Whether each line shows several sweeps. Then forward steps are in its upper half, and
+        adjoint steps in its lower half.
     """
 
     steps: int
@@ -126,26 +131,26 @@ class _Cells:
 
     @property
     def radius(self) -> float:
-        """Of a mark."""
+        """The radius of a mark."""
         return max(1.2, min(4.5, 0.3 * self.pitch, 0.3 * self.cell))
 
     def x(self, step: Ints | Floats, /) -> Floats:
-        """The place of x_step."""
+        """Return the horizontal position of the state x_step."""
         place: Floats = LEFT + self.cell * np.asarray(step, np.float64)
         return place
 
     def y(self, line: Ints, /, *, lower: float = 0.5) -> Floats:
-        """The height of a line: its middle, or another part of it."""
+        """Return the vertical position of a line: its middle, or the part `lower` of its height."""
         place: Floats = self.top + self.pitch * (line.astype(np.float64) + lower)
         return place
 
     def column(self, step: Ints, /) -> Ints:
-        """The column from which x_step lies to the right."""
+        """Return the column to the right of the state x_step."""
         return step * COLUMNS // self.steps
 
 
 def _entries(actions: Actions, platform: Platform) -> list[legend.Entry]:
-    """Return the legend's entries of what occurs."""
+    """Return the entries of the legend for the actions and levels that occur."""
     used = np.unique(actions.level[actions.op >= WRITE]).tolist()
     return [
         *legend.steps(actions),
@@ -155,7 +160,7 @@ def _entries(actions: Actions, platform: Platform) -> list[legend.Entry]:
 
 
 def _steps(grid: _Cells) -> str:
-    """The axis above."""
+    """Return the axis of steps, above the lines."""
     ticks = [tick for tick in round_numbers(grid.steps, about=10) if tick == int(tick)]
     marks = [(LEFT + grid.cell * tick, tick) for tick in ticks]
     across = (grid.top, grid.bottom)
@@ -163,7 +168,7 @@ def _steps(grid: _Cells) -> str:
 
 
 def _sweeps(timeline: Timeline, line: Ints, fold: int, grid: _Cells) -> list[str]:
-    """The axis at the left: numbers of sweeps, and when those begin."""
+    """Return the axis at the left: the numbers of sweeps and their start times."""
     unit, sign = time_unit(timeline.makespan)
     first = np.flatnonzero(np.diff(line, prepend=-1))
     apart = APART * fold / grid.pitch
@@ -171,18 +176,20 @@ def _sweeps(timeline: Timeline, line: Ints, fold: int, grid: _Cells) -> list[str
     labels = []
     for sweep in range(stride, len(first) + 1, stride):
         y = float(grid.y(np.array((sweep - 1) // fold))) + 4
-        begins = float(timeline.start[first[sweep - 1]]) / unit
+        begins = float(timeline.start[first[sweep - 1]])
+        if sweep == stride and begins < _NEGLIGIBLE * timeline.makespan:
+            begins = 0.0
         labels += [
             text(LEFT - 8, y, f"{sweep:,}", "faint right"),
-            text(BEGINS, y, short(begins), "faint right"),
+            text(BEGINS, y, short(begins / unit), "faint right"),
         ]
     above = grid.top - 6
-    heads = [text(0, above, f"begins ({sign})", "name"), text(LEFT - 8, above, "sweep", "right")]
+    heads = [text(0, above, f"start ({sign})", "name"), text(LEFT - 8, above, "sweep", "right")]
     return [*heads, *labels]
 
 
 def _layers(timeline: Timeline, places: Places, grid: _Cells, platform: Platform) -> list[str]:
-    """Yield the marks to draw, the most important last."""
+    """Return the shapes to draw, the most important last."""
     actions = timeline.actions
     names = [level.name for level in platform.levels]
     stays = Lifetimes.of(actions)
@@ -203,7 +210,7 @@ def _layers(timeline: Timeline, places: Places, grid: _Cells, platform: Platform
 
 
 def _arrows(timeline: Timeline, op: int, line: Ints, grid: _Cells) -> list[str]:
-    """The shafts of one action's arrows, and then their heads."""
+    """Return the arrows of one kind of action: first their shafts, then their heads."""
     actions, word, back = timeline.actions, VERBS[op], op == REVERSE
     places = np.flatnonzero(actions.op == op)
     lines = line[places]
@@ -229,7 +236,7 @@ def _arrows(timeline: Timeline, op: int, line: Ints, grid: _Cells) -> list[str]:
 
 
 def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Cells, level: str) -> list[str]:
-    """The Writes, or the Reads, of one level: variables of one step have one mark."""
+    """Return the marks of the Writes or the Reads of one level; variables of one step share one."""
     _, first, which = np.unique(places.mark[here], return_index=True, return_inverse=True)
     shown = here[first]
     actions, line, step = timeline.actions.take(shown), places.line[shown], places.step[shown]
@@ -262,7 +269,7 @@ def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Cells, level: 
 
 
 def _stays(timeline: Timeline, stored: DrawnStays, places: Places, grid: _Cells) -> list[str]:
-    """A line down from where each checkpoint is written to where it is discarded."""
+    """Return for each checkpoint a line down from its Write to its Discard."""
     stays, step, tape = stored.stays, stored.step, stored.tape
     begin = np.where(stays.written == BEFORE, 0, np.append(places.line, 0)[stays.written])
     end = np.append(places.line, max(0, grid.lines - 1))[stays.discarded]
@@ -289,7 +296,7 @@ def _stays(timeline: Timeline, stored: DrawnStays, places: Places, grid: _Cells)
 def _merged(
     css: str, line: Ints, span: tuple[Ints, Ints], grid: _Cells, /, *, lower: float, title: str
 ) -> str:
-    """Spans of columns, merged within each line."""
+    """Return spans of columns as one path, merged within each line."""
     y = [number(at) for at in grid.y(np.arange(grid.lines), lower=lower).tolist()]
     d = "".join(
         f"M{LEFT + a} {y[k]}H{min(RIGHT, LEFT + b)}"

@@ -1,7 +1,7 @@
-"""The drawing layer: axes, marks and shapes with tooltips, as SVG by one style sheet.
+"""The drawing layer: axes, marks and shapes with tooltips, as SVG with one style sheet.
 
-A picture is written as SVG. CairoSVG (extra `png`) converts it to PNG; it knows no variables of
-style sheets, so that it gets the style sheet with the colours of paper in their places.
+A picture is written as SVG. CairoSVG (extra `png`) converts it to PNG. CairoSVG does not support
+variables in style sheets, so it gets a style sheet in which the colours of paper replace them.
 """
 
 import math
@@ -23,17 +23,17 @@ Ints = NDArray[np.int64]
 
 WIDTH: Final = 960
 LEFT, RIGHT = 136, 944
-"""Where time begins and ends."""
+"""The left and the right end of the horizontal axis."""
 COLUMNS: Final = RIGHT - LEFT
-"""The finest that is drawn across: one unit of the picture, about one pixel."""
+"""The number of columns of a plot. A column is one unit of the picture, about one pixel."""
 FOOT: Final = 22
 """Height below a picture for the labels of its time axis."""
 WORDED: Final = 66
-"""Width at the end of an axis for its words, where numbers would run into them."""
+"""Width at the end of an axis that is reserved for its name, so that numbers do not overlap it."""
 DISTINCT: Final = 250
-"""The most shapes of one class that are drawn one by one."""
+"""The largest number of shapes of one class that are drawn one by one."""
 SHARP: Final = 2
-"""Pixels of one unit of a picture as PNG."""
+"""The number of pixels of a PNG for each unit of a picture."""
 
 LIGHT: Final = """\
   --paper: #fff; --ink: #1c1e21; --faint: #5f656d; --grid: #d9dce0; --lane: #f3f4f6;
@@ -44,16 +44,16 @@ DARK: Final = """\
   --paper: #15181b; --ink: #e8eaed; --faint: #a2a9b2; --grid: #3a3f46; --lane: #1f2328;
   --advance: #a3d9f7; --record: #f0b030; --reverse: #3d95dd;
   --write: #e0503c; --read: #e2f5c4; --discard: #c4c9d0; --stored: #8b929b;"""
-"""Those on a dark screen."""
+"""The colours on a dark screen."""
 
 COLOURS: Final[dict[str, str]] = dict(re.findall(r"--(\w+): ([^;]+);", LIGHT))
 """The colours on paper by name."""
 _SHAPES: Final = {name: name for name in COLOURS if name not in ("paper", "faint", "grid", "lane")}
-"""The colour of each class of bars and lines: a hue is a kind of action, grey is what is stored."""
+"""The colour of each class of bars and lines: one for each kind of action, grey for storage."""
 _DASHES: Final = ("", "6 3", "1.5 2.5", "8 2.5 1.5 2.5")
 """The strokes and gaps of a line that stands for a checkpoint, by level."""
 LEVELS: Final = len(_DASHES)
-"""Levels that shapes and dashes tell apart; a level beyond has those of an earlier one."""
+"""The number of levels with different shapes and dashes. Further levels repeat them."""
 
 _RULES: Final = (
     """\
@@ -102,10 +102,10 @@ STYLE: Final = f"""\
 {DARK}
 }} }}
 {_RULES}"""
-"""Near Okabe and Ito's colours, which colour-blind people can tell apart.
+"""Colours near those of Okabe and Ito, which colour-blind people can distinguish.
 
-In grey, brightness, width, shape or place tells them apart. A colour means a kind of action, in
-every picture; levels are told apart by lanes, by shapes and by dashes.
+In grey, brightness, width, shape or position distinguishes them. A colour means a kind of action in
+every picture. Lanes, shapes and dashes distinguish levels.
 """
 _PAPER: Final = re.sub(r"var\(--(\w+)\)", lambda name: COLOURS[name[1]], _RULES)
 """The style sheet without variables, on paper."""
@@ -113,22 +113,22 @@ _PAPER: Final = re.sub(r"var\(--(\w+)\)", lambda name: COLOURS[name[1]], _RULES)
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A drawing WIDTH units wide; `label` says what it shows to those who do not see it."""
+    """A drawing WIDTH units wide. `label` is its description for screen readers."""
 
     height: float
     parts: tuple[str, ...]
     label: str
 
     def element(self) -> str:
-        """The <svg> element, for a page."""
+        """Return the <svg> element, for a page."""
         return self._element(f'viewBox="0 0 {WIDTH} {number(self.height)}"')
 
     def nested(self, y: float, /) -> str:
-        """The element at height `y` of a larger picture."""
+        """Return the element at height `y` of a larger picture."""
         return self._element(f'y="{number(y)}" width="{WIDTH}" height="{number(self.height)}"')
 
     def file(self) -> str:
-        """The picture as a file of its own: with its style, a margin and a background."""
+        """Return the text of an SVG file, with style, margin and background."""
         margin = 16
         x, y, width, height = -margin, -margin, WIDTH + 2 * margin, self.height + 2 * margin
         return self._element(
@@ -147,7 +147,7 @@ class Picture:
 
 
 def check_png() -> None:
-    """Raise BadInput, which says what to install, where no picture can be converted to PNG."""
+    """Raise BadInput with the package to install if pictures cannot be converted to PNG."""
     try:
         import cairosvg  # noqa: F401
     except (ImportError, OSError) as error:  # OSError: the Cairo library is missing
@@ -155,9 +155,9 @@ def check_png() -> None:
 
 
 def png(svg: str, /) -> bytes:
-    """Return the PNG file of the text that `Picture.file` gives, in the colours of paper.
+    """Return the PNG file of a text from `Picture.file`, in the colours of paper.
 
-    Raises BadInput where CairoSVG is not installed.
+    Raises BadInput if CairoSVG is not installed.
     """
     check_png()
     from cairosvg import svg2png
@@ -168,31 +168,31 @@ def png(svg: str, /) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class PlotAxis:
-    """Time across: 0 at LEFT, `until` seconds at RIGHT."""
+    """A horizontal axis of time: 0 at LEFT, `until` seconds at RIGHT."""
 
     until: float
 
     @property
     def seconds(self) -> float:
-        """The seconds that the axis spans; one second where nothing takes any time."""
+        """The seconds that the axis spans; one second if `until` is 0."""
         return self.until or 1.0
 
     def x(self, seconds: Floats, /) -> Floats:
-        """Where a time is."""
+        """Return the horizontal positions of times."""
         place: Floats = LEFT + COLUMNS * (seconds / self.seconds)
         return place
 
     def column(self, seconds: Floats, /) -> Ints:
-        """The column that a time falls in, from 0."""
+        """Return the columns of times, from 0."""
         column: Ints = np.clip((self.x(seconds) - LEFT).astype(np.int64), 0, COLUMNS - 1)
         return column
 
     def edges(self) -> Floats:
-        """The times between which the columns lie."""
+        """Return the times at the edges of the columns."""
         return np.linspace(0.0, self.seconds, COLUMNS + 1)
 
     def draw(self, top: float, bottom: float, /, *, end: float) -> str:
-        """Lines at round times with their labels below, and a dashed one where the run ends."""
+        """Return lines at round times with labels, and a dashed line at the end of the run."""
         unit, sign = time_unit(self.seconds)
         ticks = round_numbers(self.seconds / unit, about=8)
         places = self.x(np.array(ticks) * unit).tolist()
@@ -217,10 +217,10 @@ def ruler(
     base: float,
     words: str,
 ) -> str:
-    """Grid lines from top to bottom at `marks`, (place, number) each, and their labels on `base`.
+    """Return grid lines from top to bottom at `marks`, (place, number) each, with labels at `base`.
 
-    The number that it goes up to, and where it is, are for the page's script, which draws it anew
-    when a reader zooms in on a part; `words` stay.
+    The element stores its last number `until` and its position, so that the page's script can draw
+    it again after a zoom. The script does not change `words`, the name of the axis.
     """
     top, bottom = map(number, across)
     marks = list(marks)
@@ -236,7 +236,7 @@ def ruler(
 
 
 def plot(along: str, across: tuple[float, float], parts: Iterable[str], /) -> str:
-    """Return the part of a picture along an axis ("time" or "step"), in which a page zooms."""
+    """Return the part of a picture along an axis ("time" or "step") that a page can zoom."""
     top, height = number(across[0]), number(across[1] - across[0])
     return (
         f'<svg class="plot" data-axis="{along}" x="{LEFT}" y="{top}" width="{COLUMNS}"'
@@ -246,7 +246,7 @@ def plot(along: str, across: tuple[float, float], parts: Iterable[str], /) -> st
 
 
 def round_numbers(until: float, /, *, about: int) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten from 0 to `until`, some `about` of them.
+    """Return about `about` multiples of 1, 2 or 5 times a power of ten, from 0 to `until`.
 
     >>> round_numbers(11.0, about=4)
     [0.0, 5.0, 10.0]
@@ -279,41 +279,41 @@ def short(value: float, /) -> str:
 
 
 def line_css(op: int, /) -> str:
-    """The class of an action's lines: also in grey, record is not advance."""
+    """Return the class of an action's lines; record is thicker than advance, also in grey."""
     return f"line move {'thick ' if op == RECORD else ''}{VERBS[op]}"
 
 
 def group(css: str, parts: Iterable[str], /) -> str:
-    """Shapes of one class."""
+    """Return shapes of one class as a group."""
     return f'<g class="{css}">{"".join(parts)}</g>'
 
 
 def rect(
     x: float, y: float, width: float, height: float, /, *, title: str = "", css: str = ""
 ) -> str:
-    """A box; `title` shows when the pointer rests on it."""
+    """Return a box. `title` is its tooltip."""
     size = f'x="{number(x)}" y="{number(y)}" width="{number(width)}" height="{number(height)}"'
     return f"<rect{_css(css)} {size}>{_title(title)}</rect>"
 
 
 def path(d: str, /, *, title: str = "", css: str = "") -> str:
-    """A path; `title` shows when the pointer rests on it."""
+    """Return a path. `title` is its tooltip."""
     return f'<path{_css(css)} d="{d}">{_title(title)}</path>' if d else ""
 
 
 def text(x: float, y: float, words: str, css: str = "", /) -> str:
-    """Words whose base line begins at (x, y), or ends there with the class `right`."""
+    """Return words whose base line begins at (x, y), or ends there with the class `right`."""
     return f'<text{_css(css)} x="{number(x)}" y="{number(y)}">{escape(words)}</text>'
 
 
 def name(y: float, words: str, /, *, letters: int = 11) -> str:
-    """Return the name of a lane, at its left, in at most so many letters."""
+    """Return the name of a lane, at its left, with at most `letters` letters."""
     shown = words if len(words) <= letters else words[: letters - 1] + "…"
     return f'<text class="name" x="0" y="{number(y)}">{_title(words)}{escape(shown)}</text>'
 
 
 def number(value: float, /) -> str:
-    """A coordinate, to a tenth of a unit."""
+    """Return a coordinate as text, rounded to a tenth of a unit."""
     return f"{value:.1f}".removesuffix(".0")
 
 
@@ -326,7 +326,7 @@ def _title(words: str) -> str:
 
 
 Shape = tuple[tuple[float, float, float, float], ...]
-"""Strokes, each from one point to another, about (0, 0); 1 is the radius of the mark."""
+"""Strokes (x, y, x, y) around (0, 0), in units of the radius of the mark."""
 
 _FALLING: Final = (-1.0, -1.0, 1.0, 1.0)
 _RISING: Final = (-1.0, 1.0, 1.0, -1.0)
@@ -339,7 +339,7 @@ CROSSES: Final[tuple[Shape, ...]] = (
     (_FALLING, _RISING, _DOWN),
     (_FALLING, _RISING, _ACROSS, _DOWN),
 )
-"""Restart data on levels 0 to 3, and again from 4 on: told apart by shape, not only by colour."""
+"""The marks of states on levels 0 to 3. Level 4 has the mark of level 0, and so on."""
 TAPE: Final[Shape] = ((-1.0, 0.0, 1.0, 0.0), (-1.0, -0.8, -1.0, 0.8), (1.0, -0.8, 1.0, 0.8))
 ADJOINT: Final[Shape] = (
     *((0.0, -1.3, 1.3, 0.0), (1.3, 0.0, 0.0, 1.3)),
@@ -349,13 +349,13 @@ BOX: Final[Shape] = (
     *((-1.5, -1.5, 1.5, -1.5), (1.5, -1.5, 1.5, 1.5)),
     *((1.5, 1.5, -1.5, 1.5), (-1.5, 1.5, -1.5, -1.5)),
 )
-"""Around what is read."""
+"""The box around a mark that is read."""
 
 
 def drawn(
     shape: Shape, x: float, y: float, radius: float, /, *, wide: float = 0.0, title: str = ""
 ) -> str:
-    """A mark at a point; `wide` is its radius across where that is another."""
+    """Return a mark at a point. `wide` is its horizontal radius, if that differs."""
     across = wide or radius
     return path(
         "".join(

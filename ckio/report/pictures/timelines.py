@@ -1,10 +1,10 @@
-"""The pictures with time across, on one axis: who works when, what is stored, the two sweeps.
+"""Three pictures with time on the horizontal axis: activity, storage and steps over time.
 
-`resources` has a lane for computing and one for each level. With overlap the far levels' lanes show
-their transfers, and another shows what the program itself copies or waits for. Discards that take
-next to no time are in the track of the reads, because most of them follow one. `storage` shows how
-full each level is. In `sweeps` the forward climbs and the adjoint comes down; a level line is a
-checkpoint, as long as it is stored.
+`resources` has a lane for computing and one for each level. With overlap, the lanes of far levels
+show their transfers, and the lane "waiting" shows when the program itself copies data or waits for
+a transfer. Discards that take less than 1 % of the time are in the track of the reads, because most
+of them follow a read. `storage` shows the bytes on each level. In `sweeps` the forward run climbs
+to the last step, the adjoint descends, and a horizontal line is a checkpoint while it is stored.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,17 +56,17 @@ from ckio.schedule.timeline import Timeline
 TRACK: Final = 15
 """Height of one action's track in a lane."""
 THIN: Final = 2.5
-"""Height of what is hardly there, so that it is seen at all."""
+"""Least height of a merged box, so that a small share of time is visible."""
 BLOCKS: Final = 48
-"""Tooltips across a merged track."""
+"""The number of tooltips across a merged track."""
 HIGH, GAP = 62, 16
-"""Heights: of the occupancy of one level, and between two."""
+"""Height of the chart of one level, and of the gap between two charts."""
 FAR: Final = 4
-"""A capacity this many times the peak is left out of the picture, and given in words only."""
+"""A capacity of more than this many times the peak is not drawn; it is given in words only."""
 ON_ITS_WAY: Final = "on its way"
 """The name of the memory between the model and the far levels."""
 TOP, DEEP = 22, 256
-"""Where the picture of the sweeps begins, and how high it is."""
+"""Top and height of the plot of `sweeps`."""
 BOTTOM: Final = TOP + DEEP
 
 _EMPTY: Final = 18
@@ -85,7 +85,7 @@ def slow_discards(timelines: Iterable[Timeline], platform: Platform, /) -> froze
 
 
 _Lane = tuple[str, tuple[tuple[int, ...], ...], Timeline]
-"""A name, the kinds of action of each track, that which names it last, and the events."""
+"""A name, the kinds of action of each track (the last one names it), and the events."""
 
 
 def resources(
@@ -96,9 +96,10 @@ def resources(
     *,
     discards: frozenset[int] | None = None,
 ) -> Picture:
-    """Time across; in each lane one track for each kind of action, busy where it is filled.
+    """Return activity over time: each lane has one track for each kind of action.
 
-    `discards` are the levels whose discards have a track, by default those of `slow_discards`.
+    A box means that the action is in progress. `discards` are the levels whose discards have a
+    track, by default those of `slow_discards`.
     """
     y = 4.0
     slow = slow_discards([timeline], platform) if discards is None else discards
@@ -121,7 +122,7 @@ def resources(
     bottom = y - 4
     frame = axis.draw(4, bottom, end=timeline.makespan)
     parts = (*below, frame, plot("time", (4, bottom), bars), *words)
-    return Picture(bottom + FOOT, parts, "Who works when")
+    return Picture(bottom + FOOT, parts, "Activity over time")
 
 
 def _lanes(timeline: Timeline, platform: Platform, slow: frozenset[int]) -> Iterator[_Lane]:
@@ -149,7 +150,7 @@ def _bars(timeline: Timeline, places: Ints, axis: PlotAxis, y: float, word: str)
 def _shares(
     start: Floats, stop: Floats, axis: PlotAxis, *, y: float, height: float, word: str
 ) -> list[str]:
-    """In each column, a box as high as the share of the time in which this action was going on."""
+    """Return merged boxes: in each column the height is the action's share of that time."""
     edges = axis.edges()
     busy = np.diff(_seconds_since(start, edges) - _seconds_since(stop, edges))
     share = np.clip(busy / (edges[1] - edges[0]), 0.0, 1.0)
@@ -166,7 +167,7 @@ def _shares(
 
 
 def _seconds_since(times: Floats, edges: Floats) -> Floats:
-    """At each edge, the seconds since each of the times before it, summed."""
+    """Return for each edge the sum of the seconds since each earlier time."""
     ordered = np.sort(times)
     count = np.searchsorted(ordered, edges)
     total: Floats = count * edges - np.concatenate(([0.0], np.cumsum(ordered)))[count]
@@ -174,7 +175,7 @@ def _seconds_since(times: Floats, edges: Floats) -> Floats:
 
 
 def skyline(tops: Floats, x: int, base: float, /) -> str:
-    """The outline of columns of one unit that stand on `base`; nan where there is none."""
+    """Return the outline of columns one unit wide above `base`; a column with nan is left out."""
     _, begin, end = runs(~np.isnan(tops)[np.newaxis])
     return "".join(
         f"M{x + a} {number(base)}"
@@ -185,7 +186,7 @@ def skyline(tops: Floats, x: int, base: float, /) -> str:
 
 
 def storage(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis, /) -> Picture:
-    """Time across, bytes up; a dashed line is the capacity."""
+    """Return storage over time: the bytes on each level. A dashed line is the capacity."""
     charts = _charts(timeline, chain, platform)
     heights = [HIGH if chart.occupancy.peak_checkpoints else _EMPTY for chart in charts]
     tops = [4.0 + sum(heights[:place]) + place * GAP for place in range(len(charts))]
@@ -200,7 +201,7 @@ def storage(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis
             parts.append(text(LEFT + 6, top + 13, "not used", "faint"))
             continue
         lines = (
-            f"at most {bytes_text(chart.occupancy.peak_bytes)}",
+            f"peak {bytes_text(chart.occupancy.peak_bytes)}",
             chart.limit,
             f"{peak:,} {_stored_as(chain, peak)}",
         )
@@ -209,7 +210,7 @@ def storage(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis
         ]
         fills += _fill(chart, axis, top + HIGH, chain)
     parts.append(plot("time", (4, bottom), fills))
-    return Picture(bottom + FOOT, tuple(parts), "How full each level is")
+    return Picture(bottom + FOOT, tuple(parts), "Storage over time")
 
 
 def _spots(tops: Sequence[float], heights: Sequence[float]) -> Iterator[tuple[float, float, float]]:
@@ -219,7 +220,7 @@ def _spots(tops: Sequence[float], heights: Sequence[float]) -> Iterator[tuple[fl
 
 @dataclass(frozen=True, slots=True)
 class _OccupancyChart:
-    """How full one level is, or the memory for what is on its way; `limit` is what bounds it."""
+    """The bytes on one level, or on their way in memory; `limit` is the capacity in words."""
 
     name: str
     occupancy: Occupancy
@@ -228,13 +229,13 @@ class _OccupancyChart:
 
 
 def _charts(timeline: Timeline, chain: Chain, platform: Platform) -> list[_OccupancyChart]:
-    """The levels, and with overlap the memory between them and the model."""
+    """Return a chart for each level, and with overlap one for data on its way in memory."""
     charts = [
         _OccupancyChart(
             level.name,
             occupancy,
             level.capacity,
-            "never fills" if level.capacity is None else f"of {bytes_text(level.capacity)}",
+            "never fills" if level.capacity is None else f"capacity {bytes_text(level.capacity)}",
         )
         for level, occupancy in zip(
             platform.levels, occupancies(timeline, chain, platform), strict=True
@@ -242,7 +243,7 @@ def _charts(timeline: Timeline, chain: Chain, platform: Platform) -> list[_Occup
     ]
     if len(timeline.transfers):
         memory = memory_level(platform)
-        limit = "of free memory" if memory is None else f"in {platform.levels[memory].name}"
+        limit = "in free memory" if memory is None else f"in {platform.levels[memory].name}"
         staging = staged(timeline, chain, platform)
         charts.append(_OccupancyChart(ON_ITS_WAY, staging, None, limit))
     return charts
@@ -255,7 +256,7 @@ def _stored_as(chain: Chain, count: int) -> str:
 
 
 def _fill(chart: _OccupancyChart, axis: PlotAxis, base: float, chain: Chain) -> list[str]:
-    """The staircase step by step; or, merged, its highest and its lowest in each column."""
+    """Return the bytes over time; if merged, the largest and the least value in each column."""
     occupancy, capacity = chart.occupancy, chart.capacity
     peak = occupancy.peak_bytes
     limit = capacity if capacity is not None and capacity <= FAR * peak else None
@@ -268,7 +269,7 @@ def _fill(chart: _OccupancyChart, axis: PlotAxis, base: float, chain: Chain) -> 
             group("bar hint", _hints(occupancy, axis, base, chain)),
         ]
     else:
-        title = f"{bytes_text(peak)} at most"
+        title = f"peak {bytes_text(peak)}"
         high, low = (
             path(skyline(np.where(edge > 0, base - edge, np.nan), LEFT, base), title=title)
             for edge in _extremes(occupancy, height, axis)
@@ -281,7 +282,7 @@ def _fill(chart: _OccupancyChart, axis: PlotAxis, base: float, chain: Chain) -> 
 
 
 def _extremes(occupancy: Occupancy, height: Floats, axis: PlotAxis) -> tuple[Floats, Floats]:
-    """The highest and the lowest in each column."""
+    """Return the largest and the least value in each column."""
     entering = np.searchsorted(occupancy.times, axis.edges()[:-1], side="right") - 1
     high, low = height[entering], height[entering]
     column = axis.column(occupancy.times)
@@ -298,7 +299,7 @@ def _staircase(x: Floats, tops: Floats, base: float) -> str:
 
 
 def _hints(occupancy: Occupancy, axis: PlotAxis, base: float, chain: Chain) -> list[str]:
-    """Return invisible shapes whose tooltips give the contents of a level at each time."""
+    """Return invisible shapes whose tooltips give the number and bytes of checkpoints."""
     times = np.append(occupancy.times, axis.until)
     x = axis.x(times).tolist()
     return [
@@ -318,7 +319,7 @@ def _hints(occupancy: Occupancy, axis: PlotAxis, base: float, chain: Chain) -> l
 
 
 def sweeps(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis, /) -> Picture:
-    """Time across, steps up."""
+    """Return steps over time: the step of the forward run, of the adjoint, and of checkpoints."""
     scale, places = DEEP / chain.length, Places.of(timeline.actions)
     entries, lines = legend.steps(timeline.actions), []
     for place, level in enumerate(platform.levels):
@@ -338,11 +339,11 @@ def sweeps(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis,
         _steps(chain.length, scale),
         plot("time", (TOP, BOTTOM), lines),
     )
-    return Picture(BOTTOM + FOOT, parts, "Where the forward and the adjoint stand")
+    return Picture(BOTTOM + FOOT, parts, "Steps over time")
 
 
 def _steps(length: int, scale: float) -> str:
-    """The axis at the left."""
+    """Return the axis of steps, at the left."""
     ticks = [tick for tick in round_numbers(length, about=6) if tick == int(tick)]
     lines = "".join(f"M{LEFT} {number(BOTTOM - tick * scale)}H{RIGHT}" for tick in ticks)
     return (
@@ -356,7 +357,7 @@ def _steps(length: int, scale: float) -> str:
 
 
 def _moves(timeline: Timeline, op: int, axis: PlotAxis, scale: float) -> list[str]:
-    """The slanted lines of one action."""
+    """Return the slanted lines of one kind of action."""
     actions = timeline.actions
     places = np.flatnonzero(actions.op == op)
     left, right = axis.x(timeline.start[places]), axis.x(timeline.stop[places])
@@ -378,7 +379,7 @@ def _moves(timeline: Timeline, op: int, axis: PlotAxis, scale: float) -> list[st
 
 
 def _merged(left: Floats, right: Floats, enter: Floats, leave: Floats) -> str:
-    """Slanted lines cut at the columns and merged within each, as upright strokes."""
+    """Return slanted lines, cut at the columns and merged within each, as vertical strokes."""
     line, column = _cut(left, right)
     width = np.maximum(right - left, 1e-9)[line]
     begin, end = (np.clip((column + k - left[line]) / width, 0.0, 1.0) for k in (0, 1))
@@ -396,7 +397,7 @@ def _merged(left: Floats, right: Floats, enter: Floats, leave: Floats) -> str:
 
 
 def _cut(left: Floats, right: Floats) -> tuple[Ints, Ints]:
-    """Each line once for every column that it crosses: (line, column)."""
+    """Return (line, column) for each line and each column that it crosses."""
     first = np.clip(left.astype(np.int64), 0, COLUMNS - 1)
     last = np.clip(np.ceil(right).astype(np.int64) - 1, first, COLUMNS - 1)
     pieces = last - first + 1
@@ -408,9 +409,9 @@ def _cut(left: Floats, right: Floats) -> tuple[Ints, Ints]:
 def _stays(
     events: Timeline, drawn: DrawnStays, axis: PlotAxis, scale: float, until: float
 ) -> list[str]:
-    """A level line for each checkpoint, with a tick where it is written.
+    """Return a horizontal line for each checkpoint, with a tick where it is written.
 
-    There is one line for all variables that are written at one step.
+    All variables that are written at one step share one line.
     """
     start, stop = seconds_of_stays(drawn.stays, events, until)
     height = (drawn.step + 0.5 * drawn.tape) * scale
