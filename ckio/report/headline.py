@@ -45,7 +45,8 @@ def headline(
     if predicted is None:
         sentences.append(f"It takes {seconds}")
     else:
-        between = "" if interval is None else f" ({' to '.join(map(seconds_text, interval))})"
+        ends = " to ".join(map(seconds_text, interval or ()))
+        between = f" (nine in ten runs: {ends})" if ends else ""
         sentences.append(f"Predicted {seconds_text(predicted)}{between}, measured {seconds}")
     return ". ".join(sentences) + "."
 

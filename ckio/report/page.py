@@ -140,7 +140,7 @@ def _memory(curve: MemoryCurve) -> str:
     return figure(
         "Would more memory help?",
         "Each box is the makespan of the best plan with that amount of memory for checkpoints. The"
-        " vertical line is this machine.",
+        " vertical line is the memory of this plan.",
         [f"<div>{over_memory(curve).element()}</div>"],
         lead=escape(curve.said()),
     )

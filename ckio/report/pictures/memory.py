@@ -88,7 +88,10 @@ def over_memory(curve: MemoryCurve, /) -> Picture:
         return BOTTOM - (BOTTOM - TOP) * seconds / until
 
     unit, sign = time_unit(until)
-    parts = [text(0, TOP + 12, "makespan", "name"), text(0, TOP + 28, f"({sign})", "faint")]
+    parts = [
+        text(0, TOP + 12, "makespan", "name"),
+        text(0, TOP + 28, f"predicted, {sign}", "faint"),
+    ]
     for tick in round_numbers(until / unit, about=5):
         parts.append(path(f"M{LEFT} {number(y(tick * unit))}H{RIGHT}", css="grid"))
         parts.append(text(LEFT - 8, y(tick * unit) + 4, f"{tick:,.10g}", "faint right"))
@@ -98,8 +101,10 @@ def over_memory(curve: MemoryCurve, /) -> Picture:
     if shown:
         parts += _limit(y(curve.nothing), f"recompute everything: {seconds_text(curve.nothing)}")
     place = number(x(curve.present))
-    parts.append(path(f"M{place} {TOP}V{BOTTOM}", css="end", title="the memory of this machine"))
-    parts.append(text(x(curve.present) + 5, TOP + 8, "this machine", "faint"))
+    parts.append(path(f"M{place} {TOP}V{BOTTOM}", css="end", title="the memory of this plan"))
+    parts.append(
+        text(x(curve.present) + 5, TOP + 8, f"this plan: {bytes_text(curve.present)}", "faint")
+    )
     places = [(x(memory), y(seconds)) for memory, seconds in curve.points]
     line = "L".join(f"{number(a)} {number(b)}" for a, b in places)
     marks = "".join(
@@ -107,7 +112,9 @@ def over_memory(curve: MemoryCurve, /) -> Picture:
         for (a, b), (memory, seconds) in zip(places, curve.points, strict=True)
     )
     parts.append(f'<g class="line move ink">{path(f"M{line}")}{marks}</g>')
-    parts.append(text(RIGHT, BOTTOM + 34, "memory for checkpoints", "faint right"))
+    parts.append(
+        text(RIGHT, BOTTOM + 34, "memory for checkpoints (the first level)", "faint right")
+    )
     return Picture(BOTTOM + FOOT, tuple(parts), f"Makespan over memory. {curve.said()}")
 
 
