@@ -182,17 +182,18 @@ Counted = Mapping[str, CounterTrack]
 def trace(
     timeline: Timeline, chain: Chain, platform: Platform, /, *, most: int | None = MOST_EVENTS
 ) -> str:
-    """The JSON text: a complete event for each action, and counters of bytes and steps.
+    """Return the JSON text: a complete event for each action, and counters of bytes and steps.
 
-    There is a counter for what each level holds, and with overlap for what is on its way in staging
-    memory; and one each for the steps at which the forward and the adjoint stand.
+    There is a counter for the bytes on each level, and with overlap for the bytes in staging
+    memory. Two more counters give the current steps of the forward run and of the adjoint. A
+    counter has one value for each time.
 
-    Times are in microseconds, to the nanosecond; where they come to more than 26 days, in whole
-    ones, or a reader's rounding would make slices overlap that touch. Of the counters, one value
-    for each time. What would be more than `most` events is merged, as this module says,
-    and named in the plural; the process has a label that says so. For None, nothing is merged.
+    Times are in microseconds with nanosecond resolution. Beyond 26 days they are whole
+    microseconds, because otherwise a reader's rounding would make slices overlap that touch. If
+    there are more than `most` events, short ones are merged (see the module). Merged slices have
+    names in the plural, and the process has a label on the merging. With None, nothing is merged.
 
-    Raises BadInput where it takes more than 285 years, which no reader can count.
+    Raises BadInput beyond 285 years, because readers cannot represent longer times.
     """
     actions, moved = timeline.actions, timeline.transfers
     own = np.where(actions.op >= WRITE, actions.level + 1, COMPUTING)
