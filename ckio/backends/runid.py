@@ -82,7 +82,11 @@ def run_name(text: str, /) -> str:
 
 
 def computing(run: str, identity: str, /) -> str:
-    """Return the id of a run with this name and this digest of model, settings and controls."""
+    """Return the id of a run with this name and this digest of model, settings and controls.
+
+    >>> computing("0a1b2c3d", "5e6f"), computing("0a1b2c3d", ""), computing("", "5e6f")
+    ('0a1b2c3d@5e6f', '0a1b2c3d', '')
+    """
     return f"{run}{_COMPUTES}{identity}" if run and identity else run
 
 
