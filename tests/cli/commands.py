@@ -81,11 +81,17 @@ def run_in(at: Path, command: list[str], out: IO[str], err: IO[str]) -> int:
 
 @contextmanager
 def _modules() -> Iterator[None]:
-    """Forget the modules of models afterwards, and where they were found."""
+    """Forget the modules of models afterwards, and where they were found.
+
+    Their bytecode is not stored: Python would take it for that of the next file of this name, if
+    that has the same length and is written in the same second.
+    """
     modules, path, finders = set(sys.modules), list(sys.path), set(sys.path_importer_cache)
+    stored, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         yield
     finally:
+        sys.dont_write_bytecode = stored
         for name in sys.modules.keys() - modules:
             file = getattr(sys.modules[name], "__file__", None)
             if file and not file.startswith(LASTING):
