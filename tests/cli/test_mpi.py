@@ -277,7 +277,7 @@ def test_ranks_without_mpi_are_not_many_serial_runs(tmp_path: Path) -> None:
     (tmp_path / "mpi4py").mkdir()
     (tmp_path / "mpi4py" / "__init__.py").write_text("raise ImportError('not here')")
     said = failed(2, *line, at=tmp_path, status=2, PYTHONPATH=str(tmp_path))
-    assert "2 ranks were started, and MPI cannot be used: not here" in said
+    assert "2 ranks were started, but MPI cannot be used: not here" in said
     assert not (tmp_path / "run").exists()
 
 

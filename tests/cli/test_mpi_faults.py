@@ -76,7 +76,7 @@ def test_ranks_that_were_started_with_other_words_do_not_run(tmp_path: Path) -> 
     )
     job = Job(2, *prepared(tmp_path), at=tmp_path, wrapped=("sh", tmp_path / "rank.sh"))
     _, err = job.ended(status=2)
-    assert "different words: planner is multistage on rank 1" in err
+    assert "different options: planner is multistage on rank 1" in err
     assert stored(tmp_path) == []
 
 

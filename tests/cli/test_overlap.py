@@ -235,7 +235,7 @@ def test_a_sweep_asks_plans_what_overlaps(place: Path) -> None:
     (row,) = answer("sweep", *PLAN, "--vary", "nvme=on", at=place)["points"]
     assert row["makespan"] == answer("plan", *PLAN, "--planner", "auto", at=place)["makespan"]
     failing = ("--vary", "nvme=on", "--mtbf", "1h", "--overlap", "auto")
-    assert "alone, and without overlap" in complaint("sweep", *PLAN, *failing, at=place)
+    assert "on one rank and without overlap" in complaint("sweep", *PLAN, *failing, at=place)
 
 
 # By default: where it was measured
