@@ -293,7 +293,7 @@ os._exit(0)
         status=None,
     )
     said = job("print(raised(BadInput, lambda: SharedHdf5(path, ranks)))", tmp_path, ranks=2)
-    assert "of a job of 3 ranks, and this one has 2" in said
+    assert "belongs to a job of 3 ranks, but this job has 2" in said
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "shared_archive.md"
