@@ -124,7 +124,7 @@ def make(lib: ctypes.CDLL) -> Make:
         model = NativeModel(**{**arguments, **changes})
         model.control["x"][...] = np.linspace(0.1, 0.5, N)
         model.control["rate"][...] = np.linspace(0.2, 0.3, N)
-        model.library = s  # type: ignore[attr-defined]
+        model.solver = s  # type: ignore[attr-defined]
         return model
 
     return made
@@ -223,7 +223,7 @@ def test_each_step_is_reported(make: Make) -> None:
 
 def test_the_library_is_freed_once_when_no_array_is_in_use(make: Make, lib: ctypes.CDLL) -> None:
     model = whole(make)
-    library, gradient = model.library, model.gradient["rate"]
+    library, gradient = model.solver, model.gradient["rate"]
     del model
     gc.collect()
     assert lib.lib_freed(library) == 0
@@ -235,7 +235,7 @@ def test_the_library_is_freed_once_when_no_array_is_in_use(make: Make, lib: ctyp
 
 def test_a_status_ends_the_run_with_its_step(make: Make, lib: ctypes.CDLL) -> None:
     model = make()
-    lib.lib_fail_at(model.library, 4)
+    lib.lib_fail_at(model.solver, 4)
     with pytest.raises(RunFailed, match="step 4: the library returned 3; it must return 0"):
         model.advance(0, 9)
 
