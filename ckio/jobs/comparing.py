@@ -8,7 +8,7 @@ from ckio.errors import BadInput
 from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, manifest_in, read_text, unsealed
 from ckio.jobs.leftovers import is_run_directory
 from ckio.jobs.request import Manifest
-from ckio.jobs.result import figures_of
+from ckio.jobs.result import VERDICTS, figures_of
 from ckio.platform.readable import shown
 from ckio.report.two_runs import RunSide
 from ckio.schedule.text import Document, loads
@@ -68,7 +68,6 @@ def _side(path: Path, name: str) -> RunSide:
 
 
 def _facts(path: Path, manifest: Manifest, figures: Mapping[str, Any]) -> dict[str, str]:
-    verified = {True: "verified", False: "NOT verified", None: "not checked"}
     origin = figures.get("origin")
     known = origin if isinstance(origin, dict) else {}
     return {
@@ -77,7 +76,7 @@ def _facts(path: Path, manifest: Manifest, figures: Mapping[str, Any]) -> dict[s
         "plan": str(figures.get("note", "")).partition(":")[0],
         "overlap": str(figures.get("overlap") or "none"),
         "forward steps": f"{figures['forward_steps']:,}",
-        "gradient": verified[figures["verified"]],
+        "gradient": VERDICTS[figures["verified"]],
         "ranks": str(manifest.ranks),
         "host": str(known.get("host", ""))[:80],
         "ended": str(known.get("when", _UNKNOWN)),

@@ -52,6 +52,7 @@ from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.compared import Planned
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
+from ckio.report import Report
 from ckio.runner.failover import Stored, failover
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap
@@ -265,26 +266,29 @@ def conclude(
         taker.take_gradient(model)
         taker.write(directory)
         ended = replace(ended, images=tuple(taker.images), problems=tuple(taker.problems))
-    stored = _gradient_of(process, directory, model, ended)
-    ended = replace(ended, figures={**decided, **ended.figures, **stored})
+    figures = {**decided, **ended.figures, **_gradient_of(process, directory, model, ended)}
     if interval is not None:
-        bounds = {"low": interval.low, "high": interval.high, "runs": interval.runs}
-        ended = replace(ended, figures={**ended.figures, "interval": bounds})
+        figures["interval"] = asdict(interval)
     if ended.report is not None and not any(schedule.stored):  # this process did the whole run
-        run = history.record_of(
-            ended.report,
-            model=process.name,
-            planner=process.planning.planner,
-            steps=schedule.chain.length,
-            overlap=bool(process.overlap),
-            load=load,
-        )
-        ended = replace(ended, figures={**ended.figures, "record": asdict(run)})
-        if not process.ranks.rank:
-            history.append(run)
-    ended = replace(ended, figures={**ended.figures, "origin": _origin()})
-    _write(directory, RESULT, json_line(ended.figures))
-    return ended
+        figures["record"] = _recorded(process, ended.report, schedule.chain.length, load)
+    figures["origin"] = _origin()
+    _write(directory, RESULT, json_line(figures))
+    return replace(ended, figures=figures)
+
+
+def _recorded(process: Process, report: Report, steps: int, load: float) -> dict[str, Any]:
+    """Add a run to the history of the user, and return its record for the result."""
+    run = history.record_of(
+        report,
+        model=process.name,
+        planner=process.planning.planner,
+        steps=steps,
+        overlap=bool(process.overlap),
+        load=load,
+    )
+    if not process.ranks.rank:
+        history.append(run)
+    return asdict(run)
 
 
 def _origin() -> dict[str, str]:

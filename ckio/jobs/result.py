@@ -307,7 +307,8 @@ def _moved(timeline: Timeline, level: int) -> tuple[int, int, float]:
     )
 
 
-_CHECKED: Final = {True: "verified", False: "NOT verified", None: "not checked"}
+VERDICTS: Final = {True: "verified", False: "NOT verified", None: "not checked"}
+"""The words for the outcome of a gradient check; None if there was none."""
 
 
 def verdict(result: Result, /) -> str:
@@ -317,7 +318,7 @@ def verdict(result: Result, /) -> str:
         result.timeline,
         result.schedule.chain,
         result.platform,
-        gradient=_CHECKED[result.figures["verified"]],
+        gradient=VERDICTS[result.figures["verified"]],
         predicted=predicted,
         interval=_interval(result.figures),
     )
@@ -334,7 +335,7 @@ def verdict_in(
     if not file.is_file():
         return ""
     figures = figures_of(unsealed(read_text(file), file), file)
-    gradient, interval = _CHECKED[figures["verified"]], _interval(figures)
+    gradient, interval = VERDICTS[figures["verified"]], _interval(figures)
     return headline(
         measured, chain, platform, gradient=gradient, predicted=predicted, interval=interval
     )
