@@ -19,8 +19,11 @@ _UNIT = 64
 """Slots begin at multiples of this number of bytes, which is a cache line."""
 
 _SLAB = 1 << 16
-"""Smaller slots are mapped together, in pieces of this many bytes; slots of at least this size
-begin at the start of a page."""
+"""Smaller slots are mapped together, in pieces of up to this many bytes; slots of at least this
+size begin at the start of a page."""
+
+_TOGETHER = 64
+"""The most slots that are mapped before they are needed: each is an object, which takes time."""
 
 _PAGE = 4096
 
@@ -200,7 +203,7 @@ class Ram:
 
 def _map(size: int, count: int, /, *, ahead: bool) -> list[_MemorySlot]:
     """Return at least `count` new slots; with `ahead`, their pages are touched now."""
-    count = max(count, _SLAB // size)
+    count = max(count, min(_SLAB // size, _TOGETHER))
     stride = -(-size // _PAGE) * _PAGE if size >= _SLAB else size
     nbytes = stride * count
     _check_memory(nbytes)

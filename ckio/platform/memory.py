@@ -27,6 +27,9 @@ _LIMITS: Final = (
 )
 """Files of Linux control groups, of version 2 and of version 1."""
 
+_NO_LIMIT: Final = 1 << 60
+"""Version 1 writes a number above this one, in bytes, if there is no limit."""
+
 
 def available(root: Path = Path("/")) -> int | None:
     """Return the bytes that can be allocated without swapping or being killed; None if unknown.
@@ -46,7 +49,7 @@ def check_address_space(environment: Mapping[str, str] = os.environ, /) -> None:
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return
-    pages = _number_in(_lines(Path("/proc/self/statm")))
+    pages = _number_in(_lines("/proc/self/statm"))
     left = limit - pages * resource.getpagesize()
     given = environment.get("OPENBLAS_NUM_THREADS") or environment.get("OMP_NUM_THREADS") or ""
     threads = int(given) if given.isdecimal() else len(os.sched_getaffinity(0))
@@ -65,39 +68,44 @@ def _number_in(lines: list[str]) -> int:
 
 
 def _offers(root: Path) -> Iterator[int]:
-    machine = _table(root / "proc/meminfo")
+    machine = _table(f"{root}/proc/meminfo")
     if "MemAvailable" in machine:
         yield machine["MemAvailable"] * 1024
-    for line in _lines(root / "proc/self/cgroup"):
+    for line in _lines(f"{root}/proc/self/cgroup"):
         _, controllers, group = line.split(":", 2)
         if controllers not in ("", "memory"):
             continue
         mount, limit, used, cache = _LIMITS[controllers == "memory"]
-        directory = root / mount / group.lstrip("/")
-        # Every group above has a limit of its own.
-        for folder in (directory, *directory.parents):
-            most, now = _number(folder / limit), _number(folder / used)
-            if most is not None and now is not None:
-                statistics = _table(folder / "memory.stat")
+        for folder in _group_and_parents(f"{root}/{mount}", group):
+            most = _number(f"{folder}/{limit}")
+            if most is None or most >= _NO_LIMIT:
+                continue
+            if (now := _number(f"{folder}/{used}")) is not None:
+                statistics = _table(f"{folder}/memory.stat")
                 yield max(0, most - now + sum(statistics.get(name, 0) for name in cache))
-            if folder == root / mount:
-                break
 
 
-def _lines(path: Path) -> list[str]:
+def _group_and_parents(mount: str, group: str) -> list[str]:
+    """Return the directories of a control group and of the groups above, each with a limit."""
+    names = [name for name in group.split("/") if name]
+    return ["/".join([mount, *names[:count]]) for count in range(len(names), -1, -1)]
+
+
+def _lines(path: str) -> list[str]:
     try:
-        return path.read_text().splitlines()
+        with open(path) as file:  # noqa: PTH123  levels ask often; a Path takes half of the time
+            return file.read().splitlines()
     except OSError:
         return []
 
 
-def _number(path: Path) -> int | None:
+def _number(path: str) -> int | None:
     """Return the number in a file; None if it has no number, for example because of no limit."""
     text = "".join(_lines(path))
     return int(text) if text.isdigit() else None
 
 
-def _table(path: Path) -> dict[str, int]:
+def _table(path: str) -> dict[str, int]:
     """Return the contents of a file with a name and a number in each line."""
     words = (line.replace(":", "").split() for line in _lines(path))
     return {word[0]: int(word[1]) for word in words if len(word) > 1 and word[1].isdigit()}
