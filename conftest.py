@@ -4,12 +4,16 @@ And what all processes of the tests share: the bytecode of ckio, and the compile
 """
 
 import compileall
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+# Each process of numpy would start a thread of linear algebra for each core, and wait in it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _NEEDED = {
     "checkpoint_schedules": ["checkpoint_schedules"],

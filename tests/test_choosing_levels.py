@@ -29,7 +29,7 @@ def settled(printed: str) -> str:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("name", ["gpu.toml", "workstation.toml", "node.toml", "pfs.toml"])
+@pytest.mark.parametrize("name", ["node.toml", "gpu.toml", "workstation.toml", "pfs.toml"])
 def test_the_commands_print_what_the_page_shows(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(machines()[name], encoding="utf-8")
     shown = [(line, printed) for line, printed in BLOCK.findall(text()) if name in line]

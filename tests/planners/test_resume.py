@@ -169,7 +169,7 @@ def losses(*, levels: int, most_steps: int, cases: int, seed: int) -> list[float
     return lost
 
 
-@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 6, 60), (2, 4, 10)])
+@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 6, 30), (2, 4, 10)])
 def test_no_schedule_beats_what_is_called_the_best(
     levels: int, most_steps: int, cases: int
 ) -> None:
