@@ -26,6 +26,7 @@ from pyadjoint import (
     stop_annotating,
 )
 from pyadjoint.block import Block
+from pyadjoint.overloaded_type import OverloadedType
 
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
@@ -209,6 +210,71 @@ def several_outputs(times: Iterable[int], u: Field) -> Any:
         for value in values:
             block.add_output(value.create_block_variable())
         u = apply(*TIMES, *values) if i % 3 else values[1]
+    return apply(*SQUARE, u)
+
+
+class Solve(Block):
+    """An implicit step v + v**3 / 10 = u, by two Newton iterations from the value of its output."""
+
+    def __init__(self, u: Field) -> None:
+        super().__init__()
+        self.add_dependency(u)
+
+    def solution(self, u: Array, v: Array) -> Array:
+        for _ in range(2):
+            v = v - (v + v**3 / 10 - u) / (1 + 0.3 * v**2)
+        return v
+
+    def recompute_component(self, inputs: Any, variable: Any, *_: object) -> Field:
+        return Field(self.solution(inputs[0].data, variable.saved_output.data))
+
+    def evaluate_adj_component(self, inputs: Any, bars: Any, *_: object) -> Field:
+        v = self.get_outputs()[0].saved_output.data
+        return Field(bars[0].data / (1 + 0.3 * v**2))
+
+
+def implicit(times: Iterable[int], control: Field) -> Any:
+    """Each step is solved for, from the state before it as initial guess, into one object."""
+    u, v = apply(*COPY, control), Field(control)
+    for _ in times:
+        block = Solve(u)
+        v.data[...] = block.solution(u.data, v.data)
+        get_working_tape().add_block(block)
+        block.add_output(v.create_block_variable())
+        apply(*COPY, v, out=u)
+    return apply(*SQUARE, u)
+
+
+class Walls(OverloadedType):
+    """Something that never changes, for example boundary conditions."""
+
+    data = 0.9
+
+    def _ad_create_checkpoint(self) -> "Walls":
+        return self
+
+    def _ad_restore_at_checkpoint(self, checkpoint: "Walls") -> "Walls":
+        return checkpoint
+
+
+class Build(Block):
+    """A block that returns such a thing, as frameworks record it."""
+
+    def recompute_component(self, *_: object) -> Walls:
+        return Walls()
+
+    def evaluate_adj_component(self, *_: object) -> None:
+        return None
+
+
+def walled(times: Iterable[int], u: Field) -> Any:
+    """Each step makes its own boundary condition, and uses it."""
+    for _ in times:
+        block, walls = Build(), Walls()
+        block.add_dependency(u)
+        get_working_tape().add_block(block)
+        block.add_output(walls.create_block_variable())
+        u = apply(lambda u, wall: u * wall, lambda bar, u, wall: (bar * wall, 0), u, walls)
     return apply(*SQUARE, u)
 
 

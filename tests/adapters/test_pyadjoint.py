@@ -22,9 +22,11 @@ from adapters.adjoint_programs import (
     STEP,
     STEPS,
     Program,
+    Walls,
     coefficient,
     files,
     forced,
+    implicit,
     in_place,
     plain,
     platform,
@@ -33,6 +35,7 @@ from adapters.adjoint_programs import (
     summed,
     swapped,
     two_steps,
+    walled,
 )
 from adjoint_fields import Array, Field, Function, apply, diffused
 from pyadjoint import (
@@ -49,8 +52,8 @@ from pyadjoint import (
 
 from ckio.adapters import registry
 from ckio.adapters.checkpoint_schedules import as_checkpoint_schedule
-from ckio.adapters.pyadjoint import Manager, enable
-from ckio.errors import MissingCheckpoint
+from ckio.adapters.pyadjoint import Manager, enable, keep_in_memory
+from ckio.errors import BadInput, MissingCheckpoint
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import counts
@@ -90,6 +93,32 @@ def test_gradients_are_those_of_a_tape_that_stores_all(
         assert manager.storage.stored == [set(), set()], program.__name__
         manager.close()
         assert files(tmp_path) == []
+
+
+def test_a_solver_reads_an_initial_guess_which_is_the_same_each_time(tmp_path: Path) -> None:
+    """The first evaluation is that of the program; later ones give its bits, whatever is stored."""
+    stored, _ = record(implicit, BEFORE)
+    for planner in ("hrevolve", "mixed", "bisection"):
+        ours, manager = record(
+            implicit,
+            BEFORE,
+            lambda t, p=planner: enable(t, platform(tmp_path), steps=STEPS, planner=p, chain=CHAIN),
+        )
+        with manager:
+            expected = float(stored.functional), stored.derivative().data.tolist()
+            assert (float(ours.functional), ours.derivative().data.tolist()) == expected
+            ours(Field(AFTER))
+            assert ours.derivative().data.tolist() != expected[1]
+            found = float(ours(Field(BEFORE))), ours.derivative().data.tolist()
+            assert found == expected, planner
+            assert taylor_test(ours, Field(BEFORE), Field(AFTER)) > 1.9
+
+
+def test_values_of_a_type_may_be_kept_in_memory(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"Walls, a type that ckio does not know.*keep_in_memory"):
+        record(walled, BEFORE, lambda t: enable(t, platform(tmp_path), steps=STEPS))
+    keep_in_memory(Walls)
+    check(walled, lambda t: enable(t, platform(tmp_path), steps=STEPS, chain=CHAIN)).close()
 
 
 SEARCHING = pytest.param("overlapped", marks=pytest.mark.slow)  # it takes seconds to plan

@@ -116,7 +116,7 @@ def test_a_type_that_nobody_has_registered(tape: Tape, tmp_path: Path) -> None:
             block.add_output(u.create_block_variable())
 
     enable(tape, on_disk(tmp_path), steps=STEPS)
-    with pytest.raises(BadInput, match=r"Unknown, a type that ckio cannot store.*register"):
+    with pytest.raises(BadInput, match=r"Unknown, a type that ckio does not know.*register"):
         run(Field(np.ones(CELLS)))
 
 

@@ -21,6 +21,6 @@ except ImportError as error:
     ) from error
 
 from ckio.adapters.pyadjoint.manager import Manager, enable
-from ckio.adapters.pyadjoint.storage import TapeStorage, register
+from ckio.adapters.pyadjoint.storage import TapeStorage, keep_in_memory, register
 
-__all__ = ["Manager", "TapeStorage", "enable", "register"]
+__all__ = ["Manager", "TapeStorage", "enable", "keep_in_memory", "register"]

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, assert_never
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage, leaves_memory
+from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage, give_guess, leaves_memory
 from ckio.errors import BadInput
 from ckio.runner.unknown import Rule
 from ckio.schedule import Schedule
@@ -104,6 +104,8 @@ class TapeSteps:
     def forward(self, step: int, /, *, keep: bool = False) -> None:
         """Compute a step again, and store its tape in memory if `keep` is true."""
         for block in self._steps[step]:
+            for output in block.get_outputs():
+                give_guess(output, block.get_dependencies())
             block.recompute()
         if keep:
             self._tapes[step] = self._used[step]

@@ -25,8 +25,8 @@ class Conversion:
 
 
 _CONVERSIONS: Final[dict[type, Conversion | None]] = {AdjFloat: None}
-"""Conversions by type. None means that values stay in memory, because pyadjoint's own objects for
-such a value take more bytes."""
+"""Conversions by type. None means that values stay in memory. Numbers do, because pyadjoint's own
+objects for a number take more bytes."""
 
 
 def register(
@@ -52,6 +52,15 @@ def register(
     _CONVERSIONS[kind] = Conversion(to_arrays, from_arrays)
 
 
+def keep_in_memory(kind: type, /) -> None:
+    """Register that the values of an overloaded type, and of its subclasses, stay in memory.
+
+    Use it for values that are small or never change, for example meshes and boundary conditions.
+    `kind` is a subclass of pyadjoint's OverloadedType.
+    """
+    _CONVERSIONS[kind] = None
+
+
 def conversion_of(variable: Any, /) -> Conversion | None:
     """Return the conversion of a block variable, or None if it stays in memory.
 
@@ -60,11 +69,12 @@ def conversion_of(variable: Any, /) -> Conversion | None:
     for kind in type(variable.output).__mro__:
         if kind in _CONVERSIONS:
             return _CONVERSIONS[kind]
-        if (framework := _FRAMEWORKS.get(f"{kind.__module__}.{kind.__qualname__}")) is not None:
-            return framework
+        if (name := f"{kind.__module__}.{kind.__qualname__}") in _FRAMEWORKS:
+            return _FRAMEWORKS[name]
     raise BadInput(
-        f"a tape variable is a {type(variable.output).__qualname__}, a type that ckio cannot store;"
-        " call ckio.adapters.pyadjoint.register(type, to_arrays, from_arrays)"
+        f"a tape variable is a {type(variable.output).__qualname__}, a type that ckio does not"
+        " know; call ckio.adapters.pyadjoint.register(type, to_arrays, from_arrays) to store its"
+        " values, or keep_in_memory(type) if they are small or never change"
     )
 
 
@@ -96,6 +106,31 @@ def give(variable: Any, arrays: Arrays, /) -> None:
     """Set the value of a variable from arrays."""
     if (conversion := conversion_of(variable)) is not None:
         variable.checkpoint = conversion.from_arrays(variable.output, arrays)
+
+
+def give_guess(variable: Any, inputs: Iterable[Any], /) -> None:
+    """Set an output that its block is about to compute.
+
+    Solvers read this value as their initial guess. It is a copy of the newest input of the block
+    with arrays of the same shapes, which usually is the state before the step. It depends on the
+    inputs alone, so that a step gives the same bits each time. Without such an input the last
+    value stays, or is zero if it has left memory.
+    """
+    if (conversion := conversion_of(variable)) is None:
+        return
+    own = _shapes(conversion.to_arrays(variable.output))
+    for candidate in sorted(inputs, key=lambda it: -it.creation_timestep):
+        if type(candidate.output) is type(variable.output):
+            arrays = arrays_of(candidate)
+            if _shapes(arrays) == own:
+                give(variable, {name: array.copy() for name, array in arrays.items()})
+                return
+    if variable.checkpoint in (None, AWAY):
+        give(variable, {name: np.zeros(shape, dtype) for name, (shape, dtype) in own.items()})
+
+
+def _shapes(arrays: Arrays, /) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    return {name: (np.shape(it), np.asarray(it).dtype) for name, it in arrays.items()}
 
 
 class NotInMemory:
@@ -138,10 +173,14 @@ def _dolfinx_function(like: Any, arrays: Arrays) -> Any:
     return value
 
 
-_FRAMEWORKS: Final = {
+_FRAMEWORKS: Final[dict[str, Conversion | None]] = {
     "firedrake.function.Function": Conversion(_firedrake_arrays, _firedrake_function),
     "firedrake.cofunction.Cofunction": Conversion(_firedrake_arrays, _firedrake_function),
+    "firedrake.constant.Constant": None,
+    "firedrake.bcs.DirichletBC": None,
+    "firedrake.mesh.MeshGeometry": None,
     "dolfinx.fem.function.Function": Conversion(lambda u: {"x": u.x.array}, _dolfinx_function),
+    "dolfinx.fem.bcs.DirichletBC": None,
 }
 """Conversions of types by name, so that their frameworks need not be imported here."""
 
