@@ -70,6 +70,11 @@ def find(group: str, name: str, /) -> Any:
     BadInput also if several packages registered it, or if it cannot be imported.
     """
     entries, what = _entries(group), group.removesuffix("s")
+    if not entries:
+        raise BadInput(
+            "ckio is imported, but not installed, so that its planners and backends are not known;"
+            " run `pip install .` in its directory, or `pip install ckio`"
+        )
     if name not in entries:
         raise BadInput(
             f"no {what} is named {name!r}; {meant(name, entries)}"

@@ -13,6 +13,8 @@ from cli.commands import ckio
 from example_models import EXAMPLES
 
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
+OF_OTHERS = {"dolfinx"}
+"""Programs of other frameworks, with tests of their own."""
 BLOCK = re.compile(r"```console\n(.*?)\n```", re.DOTALL)
 
 
@@ -46,7 +48,7 @@ def test_the_page_lists_all_examples() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OF_OTHERS])
 def test_the_commands_of_an_example_run_and_draw(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     at = copied(name, tmp_path)
