@@ -274,3 +274,13 @@ def test_a_backend_that_cannot_answer_for_its_files_is_named(tmp_path: Path, put
     with pytest.raises(CkioError, match=f"^{far}.*'bare' cannot remove what it stored"):
         remove(level)
     assert far.is_dir()
+
+
+def test_a_ckio_that_is_not_installed_says_so(
+    tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its planners and backends are entry points, which a directory on the path does not have."""
+    put(tmp_path)
+    monkeypatch.setattr(registry, "entry_points", lambda **_: ())
+    with pytest.raises(BadInput, match=r"ckio is imported, but not installed.*pip install"):
+        registry.find("backends", "ram")
