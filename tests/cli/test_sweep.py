@@ -16,6 +16,8 @@ from ckio.cli.plan import command as plan
 from ckio.cli.simulate import command as simulate
 from ckio.cli.sweep import command as sweep
 from ckio.errors import BadInput
+from ckio.jobs.sweeping import value_text
+from ckio.sim.sweep import Axis
 
 NODE = """
 format = 1
@@ -265,3 +267,21 @@ def test_what_is_wrong_is_told(node: Path, monkeypatch: pytest.MonkeyPatch) -> N
         with pytest.raises(BadInput) as error:
             said(sweep, node, "--steps", 20, *words)
         assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("ram.capacity", 3 << 20, "3 MiB"),
+        ("nvme.bandwidth", 2_500_000_000, "2.5 GB/s"),
+        ("nvme.bandwidth", 999, "999 B/s"),
+        ("nvme.latency", 2e-4, "200 µs"),
+        ("mtbf", 5400.0, "1.5 h"),
+        ("mtbf", 90.0, "1.5 min"),
+        ("mtbf", 3.0, "3 s"),
+        ("ranks", 16, "16"),
+        ("ram.drift", 0.12345, "0.1235"),
+    ],
+)
+def test_values_have_their_units(name: str, value: float, text: str) -> None:
+    assert value_text(Axis(name, (value,), name.rpartition(".")[2]), value) == text

@@ -15,6 +15,8 @@ from ckio.calibrate.codecs import Decision, decide
 from ckio.calibrate.probe import Checkpoint
 from ckio.compression import Zstd
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint, RankFailed, RunFailed, Stopped
+from ckio.jobs.directory import check_alike
+from ckio.jobs.levels import _of_all
 from ckio.jobs.stopping import store_standing
 from ckio.model import sizes_of
 from ckio.model.comm import SOLO, Comm, Solo, launched, share
@@ -411,3 +413,27 @@ def test_launchers_are_seen_by_what_they_leave_in_the_environment():
     assert launched({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) is None  # a batch script
     assert launched({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "8"}) == (0, 8)
     assert (launched() is None) == ("PMI_RANK" not in os.environ)
+
+
+@pytest.mark.parametrize(
+    ("losses", "said"),
+    [
+        (1, ["level nvme: x_3 (rank 0)", "level nvme: x_3 (rank 1)"]),
+        (2, ["level nvme: x_3 (rank 0), and 3 more like this"]),
+    ],
+)
+def test_what_ranks_have_lost_is_told_for_each_or_by_their_number(
+    losses: int, said: list[str]
+) -> None:
+    words = ["level nvme: x_3"] * losses
+    assert on_ranks(2, lambda comm: _of_all(RankGroup(comm), words)) == [said] * 2
+    assert _of_all(ALONE, words) == words
+
+
+def test_ranks_that_were_started_with_other_options_are_named() -> None:
+    def work(ranks: RankGroup) -> None:
+        check_alike(ranks, {"--steps": 60, "--every": 1 + ranks.rank})
+
+    for error in raised(2, work):
+        assert isinstance(error, BadInput)
+        assert "--every is 2 on rank 1, and 1 on rank 0" in str(error)

@@ -421,12 +421,17 @@ MALFORMED = [
     (ALL_COSTS.replace("advance = 1", "advance = nan"), r"models\.m: advance = nan"),
     (ALL_COSTS.replace("record = 1", "record = inf"), r"models\.m: record = inf"),
     (ALL_COSTS.replace("tape = 1", "tape = -1"), r"models\.m: tape = -1"),
+    ("\n".join(f"a.b{n} = 1" for n in range(20_001)), "at most 20000 names and numbers with dots"),
+    ("#" * (1 << 20) + "#", "1048577 characters; the text of a platform has 1048576 at most"),
+    ("a" * 1025 + " = 1", "the name of an entry has at most 1024 characters"),
+    (f"working_memory = {1 << 63}", "a number of 64 bits; numbers are below"),
+    (LEVEL * 65, "65 levels; a platform has 64 at most"),
 ]
 
 
 @pytest.mark.parametrize(("text", "message"), MALFORMED, ids=[told for _, told in MALFORMED])
 def test_malformed_toml_is_refused_with_the_file_and_the_entry(text: str, message: str) -> None:
-    with pytest.raises(BadInput, match=rf"^node\.toml: .*{message}"):
+    with pytest.raises(BadInput, match=rf"^node\.toml(, line \d+)?: .*{message}"):
         Platform.loads(text, source="node.toml")
 
 
@@ -451,6 +456,7 @@ PAPER = [
     ("a\n1 2 3", ", line 1: 'a' is not the number of levels"),
     ("\n-1\n", ", line 2: '-1' is not the number of levels"),
     ("9" * 5000, ", line 1: '9{80}' is not the number of levels"),
+    ("65\n1 0 0\n", ", line 1: 65 levels; a platform has 64 at most"),
     ("2\n1 0 0\n", ", line 2: 2 levels announced, 1 lines"),
     ("1\n1 0 0\n\n2 0 0", ", line 4: 1 levels announced, 2 lines"),
     ("2\n", ", line 1: 2 levels announced, 0 lines"),

@@ -42,3 +42,16 @@ def test_a_picture_has_these_labels_and_that_of_no_limit() -> None:
     for label in ("2 MiB", "20 MiB", "never fills"):
         assert label in words
     assert not set(axis.labels) & set(words)
+
+
+def test_words_lie_at_equal_distances_and_makespans_of_many_sizes_on_a_logarithmic_axis() -> None:
+    pytest.importorskip("matplotlib")
+    axis = CurveAxis("planner", ("revolve", "mixed", "periodic"), None)
+    points = [CurvePoint(seconds, None, False) for seconds in (1.0, 50.0, 2500.0)]
+    drawn = draw_curves([axis], points, memory="ram").decode()
+    assert set(axis.labels) <= set(re.findall(r">([^<>]*)</text>", drawn))
+    marked = drawn.partition('id="makespan-0"')[2].partition("</g>")[0]
+    places = [(float(x), float(y)) for x, y in re.findall(r' x="([\d.]+)" y="([\d.]+)"', marked)]
+    (x0, y0), (x1, y1), (x2, y2) = places
+    assert x2 - x1 == pytest.approx(x1 - x0)
+    assert y2 - y1 == pytest.approx(y1 - y0)

@@ -7,7 +7,7 @@ import pytest
 
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.errors import LevelFull, MissingCheckpoint
+from ckio.errors import LevelFull, MissingCheckpoint, StorageError
 from ckio.platform import Affine, Level
 from ckio.platform.chain import Chain
 from ckio.testing import (
@@ -52,6 +52,9 @@ def test_a_throttled_level_takes_its_price_once() -> None:
     assert clock.now() == 8.0
     level.discard(x(0))
     assert clock.now() == 8.0 + 0.5 + 0.5
+    level.close()
+    with pytest.raises(StorageError, match="closed"):
+        put(level, x(0), raw(1))
 
 
 def test_a_counting_model_takes_its_seconds_and_counts_its_steps() -> None:
