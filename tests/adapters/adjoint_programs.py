@@ -278,10 +278,26 @@ def walled(times: Iterable[int], u: Field) -> Any:
     return apply(*SQUARE, u)
 
 
+class Watch(Block):
+    """A block that returns nothing, for example one that writes a state to a file."""
+
+    def __init__(self, u: Field) -> None:
+        super().__init__()
+        self.add_dependency(u)
+
+
+def watched(times: Iterable[int], u: Field) -> Any:
+    """Each step has a block without an output."""
+    for _ in times:
+        u = apply(*STEP, u)
+        get_working_tape().add_block(Watch(u))
+    return apply(*SQUARE, u)
+
+
 PROGRAMS = (
     plain, in_place, two_steps, seldom, forced, summed, coefficient, two_loops,
     control_everywhere, looked_at, accumulated, swapped, late, before_the_loop, new_inputs,
-    several_outputs,
+    several_outputs, watched,
 )  # fmt: skip
 
 Enable = Callable[[Tape], Any]

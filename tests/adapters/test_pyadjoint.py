@@ -17,6 +17,7 @@ from adapters.adjoint_programs import (
     BEFORE,
     CHAIN,
     FIELD,
+    PLUS,
     PROGRAMS,
     SQUARE,
     STEP,
@@ -224,6 +225,31 @@ def test_several_functionals_of_one_tape(tmp_path: Path) -> None:
         assert np.array_equal(reduced.derivative().data, stored.derivative().data)
         value = other(Field(AFTER))  # is a field, and stays although the tape is gone through
         assert np.array_equal(value.data, expected(Field(AFTER)).data)
+
+
+def test_several_controls(tmp_path: Path) -> None:
+    """The start, and a force that every step takes."""
+
+    def recorded(use: Callable[[Tape], Any]) -> ReducedFunctional:
+        tape = Tape()
+        set_working_tape(tape)
+        continue_annotation()
+        use(tape)
+        start, force = Field(BEFORE), Field(AFTER)
+        u = start
+        for _ in tape.timestepper(iter(range(STEPS))):
+            u = apply(*STEP, apply(*PLUS, u, force))
+        functional = apply(*SQUARE, u)
+        pause_annotation()
+        return ReducedFunctional(functional, [Control(start), Control(force)])
+
+    stored = recorded(lambda _: None)
+    ours = recorded(lambda t: enable(t, platform(tmp_path), steps=STEPS, chain=CHAIN))
+    for values in ([BEFORE, AFTER], [AFTER, BEFORE]):
+        both = [reduced([Field(it) for it in values]) for reduced in (ours, stored)]
+        assert float(both[0]) == float(both[1])
+        for mine, theirs in zip(ours.derivative(), stored.derivative(), strict=True):
+            assert np.array_equal(mine.data, theirs.data)
 
 
 def test_a_control_that_a_step_makes(tmp_path: Path) -> None:
