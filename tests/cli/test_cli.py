@@ -241,7 +241,10 @@ def run_options(planner: str, into: str) -> tuple[object, ...]:
 def test_calibrate_measures_what_a_plan_needs(tmp_path: Path) -> None:
     level = ("--level", "archive=hdf5:ck/a.h5,codec=zstd,capacity=80KiB")
     measured = ("--model", "vorticity", *SMALL, "--repeats", 1, "-o", "node.toml")
-    ckio("calibrate", *level, *measured, at=tmp_path)
+    printed = ckio("calibrate", *level, *measured, "--verbose", at=tmp_path).stdout
+    assert "second-order costs, for one checkpoint of" in printed
+    for cost in ("write, 95 % quantile", "read, 95 % quantile", "first write to a slot"):
+        assert cost in printed
     assert [path.name for path in tmp_path.iterdir()] == ["node.toml"]
     text = (tmp_path / "node.toml").read_text()
     for word in ("read_cold", "vorticity grid=16", "latency", "per_byte", "working_memory"):
