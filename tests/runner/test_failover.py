@@ -413,7 +413,7 @@ def test_what_cannot_be_carried_is_computed_again(monkeypatch: pytest.MonkeyPatc
         assert all(len(plan.stored) < 4 for plan in told.plans)
     assert len(Counted.back) > CALLS * STEPS
     assert (
-        "a_1 cannot be carried in memory, and is computed again: memory has no room"
+        "a_1 cannot be carried in memory, and is computed again: memory has no space"
         in told.said[-1]
     )
 
