@@ -123,7 +123,7 @@ class Misfit:
         forward()
         survey.residual.data[:] = survey.traces.data - self.observed
         backward()
-        return float((survey.residual.data**2).sum() / 2), survey.gradient.data.ravel().copy()
+        return float((survey.residual.data**2).sum() / 2), np.array(survey.gradient.data).ravel()
 
     def _sweeps(self) -> tuple[Callable[[], object], Callable[[], object]]:
         """Return functions that compute the forward and the backward sweep."""

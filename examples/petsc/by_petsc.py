@@ -12,9 +12,14 @@ from petsc4py import PETSc
 from reaction import GrayScott, half_sum
 
 
-def gradient(steps: int, **settings: object) -> tuple[float, np.ndarray, np.ndarray]:
-    """Return the functional, and the gradient with respect to the start and to the rates."""
-    PETSc.Options()["ts_trajectory_type"] = "memory"
+def gradient(
+    steps: int, kind: str = "memory", **settings: object
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """Return the functional, and the gradient with respect to the start and to the rates.
+
+    `kind` is that of PETSc's trajectory: "memory", or "basic" for a file for each state.
+    """
+    PETSc.Options()["ts_trajectory_type"] = kind
     model = GrayScott(**settings)
     ts, state = model.ts, model.initial()
     of_state, of_rates = state.duplicate(), model.rates.duplicate()

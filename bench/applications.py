@@ -1,0 +1,187 @@
+"""What does ckio cost in programs of other frameworks, beside their own checkpointing and none?
+
+    python bench/applications.py --dolfinx PYTHON --devito PYTHON
+
+PYTHON is the interpreter of an environment that has these packages; `.ci/applications DIRECTORY`
+makes both. Each program of examples/ computes its gradient with the checkpoints of ckio, with those
+of the framework, and with all states in memory: three times, each time in a process of its own. The
+table has the error of the gradient against that with all states, the order of a Taylor test, the
+median of the seconds, and the most memory of the process.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import record
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+ROUNDS = 3
+
+_END = """
+import json, sys
+import numpy as np
+np.save("gradient.npy", gradient)
+print(json.dumps({"seconds": seconds, "rate": float(rate)}))
+"""
+
+BURGERS = """
+import sys, time
+import numpy as np
+import burgers
+import dolfinx_adjoint
+begun = time.perf_counter()
+energy = burgers.record(steps=200, cells=2000, slots=10, checkpoints=sys.argv[1])
+gradient = energy.derivative().x.array.copy()
+seconds = time.perf_counter() - begun
+start = energy.controls[0].control
+direction = dolfinx_adjoint.Function(start.function_space)
+direction.interpolate(lambda x: np.cos(5 * x[0]))
+rate = burgers.taylor_test(energy, start, direction)
+"""
+
+HEAT = """
+import sys, time
+import heat
+from pyadjoint import taylor_test
+begun = time.perf_counter()
+misfit, plate = heat.misfit(steps=100, cells=48, slots=10, checkpoints=sys.argv[1])
+gradient = misfit.derivative().x.array.copy()
+seconds = time.perf_counter() - begun
+direction = plate.bumps((0.4, 0.6, 1.0))
+rate = taylor_test(misfit, misfit.controls[0].control, direction)
+"""
+
+PETSC = """
+import sys, time
+import numpy as np
+import by_petsc
+from ckio import Chain, Level, Platform, Ram, hrevolve, run, sizes_of
+from petsc4py import PETSc
+from reaction import GrayScott
+steps, grid, slots, how = 400, 128, 20, sys.argv[1]
+kept = {"none": "memory", "petsc, files": "basic"}
+
+def value(change):
+    model = GrayScott(grid=grid)
+    model.control["p"][:] += change
+    model.advance(0, steps)
+    return model.functional
+
+if how == "ckio":
+    model = GrayScott(grid=grid)
+    sizes = sizes_of(model)
+    ram = slots * sizes["restart"]
+    platform = Platform((Level(name="ram", capacity=ram),), working_memory=sizes["tape"])
+    chain = Chain(steps=steps, advance=1, record=1, reverse=3, **sizes)
+    begun = time.perf_counter()
+    run(hrevolve(chain, platform), platform, model, [Ram(capacity=ram)])
+    gradient, of_rates = model.gradient["u"], model.gradient["p"]
+else:
+    begun = time.perf_counter()
+    _, gradient, of_rates = by_petsc.gradient(steps, kind=kept[how], grid=grid)
+seconds = time.perf_counter() - begun
+first = value(np.zeros(2))
+left = [abs(value(e * np.ones(2)) - first - e * of_rates.sum()) for e in (1e-4, 5e-5)]
+rate = np.log2(left[0] / left[1])
+"""
+
+DEVITO = """
+import sys, time
+import numpy as np
+from fwi import Misfit, Survey, true_model
+survey = Survey(201, 800)
+true, guess = true_model(survey)
+misfit = Misfit(survey, 0.0, sys.argv[1], slots=20)
+misfit(true)
+misfit.observed = survey.traces.data.copy()
+begun = time.perf_counter()
+first, gradient = misfit(guess)
+seconds = time.perf_counter() - begun
+side = np.linspace(-500, 500, 201)
+direction = 1e-3 * np.exp(-((np.hypot(*np.meshgrid(side, side)) / 100) ** 2)).ravel()
+left = [abs(misfit(guess.ravel() + e * direction)[0] - first - e * gradient @ direction)
+        for e in (1.0, 0.5)]
+rate = np.log2(left[0] / left[1])
+"""
+
+
+class Application(NamedTuple):
+    """A program: its folder of examples/, who manages its checkpoints, and its gradient."""
+
+    name: str
+    folder: str
+    managers: tuple[str, ...]
+    program: str
+
+
+APPLICATIONS = (
+    Application("dolfinx: Burgers by Picard", "dolfinx", ("none", "revolve", "ckio"), BURGERS),
+    Application("dolfinx: nonlinear heat", "dolfinx", ("none", "revolve", "ckio"), HEAT),
+    Application("PETSc: Gray-Scott", "petsc", ("none", "petsc, files", "ckio"), PETSC),
+    Application("Devito: one shot", "devito", ("none", "pyrevolve", "ckio"), DEVITO),
+)
+
+
+def measured(
+    application: Application, manager: str, python: str
+) -> tuple[dict[str, Any], np.ndarray]:
+    """Run a program once; return its figures, with the peak memory in bytes, and its gradient."""
+    own = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    own["PYTHONPATH"] = str(EXAMPLES / application.folder)
+    words = [python, "-c", application.program + _END, manager]
+    with tempfile.TemporaryDirectory() as place, (Path(place) / "out").open("w+") as out:
+        process = subprocess.Popen(words, cwd=place, env=own, stdout=out)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise RuntimeError(f"{application.name} with {manager} failed")
+        out.seek(0)
+        figures = json.loads(out.read().splitlines()[-1])
+        figures["memory"] = usage.ru_maxrss * 1024
+        return figures, np.load(Path(place) / "gradient.npy")
+
+
+def rows_of(application: Application, python: str, rounds: int) -> list[list[str]]:
+    """Return a row for each manager, with medians of some rounds that alternate."""
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in application.managers}
+    gradients = dict[str, np.ndarray]()
+    for _ in range(rounds):
+        for manager in application.managers:
+            figures, gradients[manager] = measured(application, manager, python)
+            runs[manager].append(figures)
+    right = gradients["none"]
+    rows = []
+    for manager, figures in runs.items():
+        error = np.linalg.norm(gradients[manager] - right) / np.linalg.norm(right)
+        seconds, memory = (statistics.median(it[name] for it in figures) for name in
+                           ("seconds", "memory"))  # fmt: skip
+        rows.append([
+            f"{application.name}, {manager}", f"{error:.1e}", f"{figures[0]['rate']:.2f}",
+            f"{seconds:.2f}", f"{memory / 1e6:.0f}",
+        ])  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dolfinx", required=True, help="Python with dolfinx and petsc4py")
+    parser.add_argument("--devito", required=True, help="Python with devito and pyrevolve")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    given = parser.parse_args()
+    rows = []
+    for application in APPLICATIONS:
+        python = given.devito if application.folder == "devito" else given.dolfinx
+        rows += rows_of(application, python, given.rounds)
+    header = ["program, checkpoints of", "error", "Taylor", "seconds", "MB"]
+    record.save("applications", record.columns(header, rows))
+
+
+if __name__ == "__main__":
+    main()
