@@ -13,6 +13,7 @@ from ckio.adapters.registry import (
     find_model,
     lossless_codecs,
     lossy,
+    make,
     names,
     open_level,
     options_of,
@@ -143,3 +144,11 @@ def test_options_are_those_that_can_be_written_in_a_word() -> None:
     assert list(options_of(Made)) == ["a", "b", "d"]
     assert options_of(Made)["a"] == 1
     assert options_of(min) == {}
+
+
+def test_memory_that_runs_out_in_a_factory_is_not_an_option_that_is_wrong() -> None:
+    def large() -> object:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        make("backend 'large'", large, {})

@@ -289,3 +289,41 @@ def _bytes(place: Path) -> dict[Path, bytes]:
 
 def _total(place: Path) -> int:
     return sum(path.stat().st_size for path in place.iterdir())
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_somebody_has_removed_is_not_removed_again(
+    tmp_path: Path, replaced: bool
+) -> None:
+    """The path of the slots leads nowhere, or to a file of another program."""
+    level = Directory(tmp_path / "level")
+    put(level, x(0), raw(64))
+    (slots,) = (tmp_path / "level").glob("slots*")
+    slots.unlink()
+    if replaced:
+        slots.write_text("mine")
+    level.discard(x(0))
+    level.remove()
+    assert slots.exists() == replaced
+
+
+def test_an_interrupt_in_a_discard_leaves_the_checkpoint(tmp_path: Path) -> None:
+    class Interrupted(Files):
+        now = False
+
+        def pwritev(self, *args: Any) -> int:
+            if self.now:
+                self.now = False
+                raise KeyboardInterrupt
+            return super().pwritev(*args)
+
+    files = Interrupted()
+    level = Directory(tmp_path / "level", files=files)
+    expected = put(level, x(0), raw(64))
+    files.now = True
+    with pytest.raises(KeyboardInterrupt):
+        level.discard(x(0))
+    assert get(level, x(0), raw(64)) == expected
+    level.discard(x(0))
+    assert not list(level.keys())
+    level.remove()

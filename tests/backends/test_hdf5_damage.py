@@ -305,3 +305,16 @@ def test_a_full_disk_is_a_full_level_and_the_run_can_go_on(tmp_path: Path) -> No
         archive.close()
 
     with_own_mounts(body)
+
+
+def test_an_archive_that_is_cut_short_while_it_is_open_says_which_checkpoint_ended(
+    path: Path, three: tuple[bytes, dict[Key, bytes]]
+) -> None:
+    path.write_bytes(three[0])
+    archive = Hdf5(path)
+    with path.open("r+b") as file:
+        file.truncate(FIXED)
+    for key in three[1]:
+        with pytest.raises(CorruptCheckpoint, match=f"the file ends within {key}"):
+            get(archive, key, OCEAN)
+    archive.close()

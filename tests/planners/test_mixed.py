@@ -485,6 +485,9 @@ def test_without_numba_a_long_chain_has_to_be_insisted_on(monkeypatch: pytest.Mo
         solve(alike(300), machine, held=1, jointly=False)
     assert solve(alike(299), machine, held=1, jointly=False).seconds < least
     assert solve(alike(300), machine, held=1, jointly=False, insist=True).seconds == least
+    monkeypatch.setattr(dp, "_MOST_KEPT", 1000)
+    with pytest.raises(BadInput, match=r"numpy's tables would take .* pip install ckio\[fast\]"):
+        solve(alike(300), machine, held=1, jointly=False, insist=True)
 
 
 def test_costs_that_do_not_count_in_whole_numbers_are_refused_for_long_chains() -> None:

@@ -325,6 +325,7 @@ MALFORMED = {
     "#": HEADER,
     "#record 0 4": HEADER,
     "# stored 0 x 1 u v": STORED,
+    "# stored 0 x 1 u%0Av": STORED,
     "# stored x 1 0": STORED,
     "# stored 0 y 1": STORED,
     "# stored -1 x 1": STORED,
