@@ -148,15 +148,15 @@ CHANGES: list[Callable[[str, str], str]] = [
 
 
 def test_a_schedule_steers_no_terminal(tmp_path: Path) -> None:
-    for timeline in (False, True):
-        text = schedule(tmp_path, timeline=timeline)
-        for number, change in enumerate(CHANGES):
-            made = change(text, EVIL + ALSO)
-            assert made != text
-            name = f"s{ALSO * (number % 2)}.txt"
-            (tmp_path / name).write_text(made)
-            command = (("simulate",), ("show",), ("compare", name))[number % 3]
-            check(*command, name, at=tmp_path)
+    written = [schedule(tmp_path, timeline=timeline) for timeline in (False, True)]
+    for number, change in enumerate(CHANGES):
+        text = written[number % 2]
+        made = change(text, EVIL + ALSO)
+        assert made != text
+        name = f"s{ALSO * (number % 2)}.txt"
+        (tmp_path / name).write_text(made)
+        command = (("simulate",), ("show",), ("compare", name))[number % 3]
+        check(*command, name, at=tmp_path)
 
 
 def test_a_file_of_any_name_is_shown(tmp_path: Path) -> None:
