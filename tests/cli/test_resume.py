@@ -139,7 +139,7 @@ def test_what_a_run_says_elsewhere_is_what_goes_on_with_it(
     elsewhere.mkdir()
     killed(monkeypatch, at, "step:60", *words())
     resume = ("run", "ocean:growth", "--resume", "--into", "../here & there/run")
-    line = complaint(*resume, at=elsewhere).partition(" go on with: ")[2]
+    line = complaint(*resume, at=elsewhere).partition("; resume it there: ")[2]
     assert line == f"cd '{at}' && ckio run ocean:growth --resume --into run\n"
     far = at / "ck"
     shutil.copytree(far, elsewhere / "ck")  # then it is the model that is not found there

@@ -213,6 +213,14 @@ def test_every_plan_keeps_what_is_promised(  # noqa: PLR0917
     checked(work, machine(slots[0], (slots[1], *far), **memory), tapes=tapes)
 
 
+def test_where_all_tapes_fit_no_step_needs_a_checkpoint() -> None:
+    near, far = machine(2, (4, 1.0, 1.0)).levels
+    platform = Platform((near, far), working_memory=5 * TAPE)
+    made = plan(chain(5), platform, effort=1)
+    assert counts(made.schedule).recorded == counts(made.schedule).forward == 5
+    assert "because no step needs a checkpoint" in made.schedule.note
+
+
 GB = 10**9
 
 
