@@ -28,6 +28,8 @@ class GrayScott(TSModel):
         "rk", or an implicit method: "beuler" or "cn".
     dt : float
         The time step.
+    tolerance : float
+        The relative tolerance of linear and nonlinear solvers, for implicit methods.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class GrayScott(TSModel):
         kill: float = 0.06,
         method: str = "rk",
         dt: float = 1.0,
+        tolerance: float = 1e-12,
         comm: Comm = SOLO,
     ) -> None:
         world = getattr(comm, "mpi", PETSc.COMM_SELF)
@@ -62,7 +65,7 @@ class GrayScott(TSModel):
         ts.setRHSJacobian(self._jacobian, jacobian, jacobian)
         ts.setRHSJacobianP(self._of_rates, of_rates)
         options = PETSc.Options()
-        options["ksp_rtol"], options["snes_rtol"] = 1e-12, 1e-12
+        options["ksp_rtol"] = options["snes_rtol"] = tolerance
         ts.setFromOptions()
         super().__init__(ts, self.initial(), dt, half_sum, parameters=self.rates, comm=comm)
 

@@ -29,6 +29,12 @@ for method in ("rk", "beuler", "cn"):
     model.record(0, 40)
     assert model.functional == value
     model.reverse(0, 40)
+    loose = GrayScott(**settings, tolerance=1e-5)
+    loose.record(0, 40)
+    loose.reverse(0, 40)
+    away = np.linalg.norm(loose.gradient["u"] - of_start) / np.linalg.norm(of_start)
+    assert away < (1e-14 if method == "rk" else 1e-4), away
+    assert method != "cn" or away > 1e-7, away
     found[method] = [
         bool(np.array_equal(model.gradient["u"], of_start)),
         float(abs(model.gradient["p"] / of_rates - 1).max()),
