@@ -125,7 +125,7 @@ APPLICATIONS = (
     Application("dolfinx: Burgers by Picard", "dolfinx", ("none", "revolve", "ckio"), BURGERS),
     Application("dolfinx: nonlinear heat", "dolfinx", ("none", "revolve", "ckio"), HEAT),
     Application("PETSc: Gray-Scott", "petsc", ("none", "petsc, files", "ckio"), PETSC),
-    Application("Devito: one shot", "devito", ("none", "pyrevolve", "ckio"), DEVITO),
+    Application("Devito: one shot", "devito", ("none", "pyrevolve", "storages", "ckio"), DEVITO),
 )
 
 

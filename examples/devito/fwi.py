@@ -1,6 +1,6 @@
 """Full-waveform inversion with Devito, whose wavefields are checkpointed on levels of ckio.
 
-    python fwi.py [--checkpoints ckio|pyrevolve|none] [--iterations 5] [--into result.npz]
+    python fwi.py [--checkpoints ckio|storages|pyrevolve|none] [--iterations 5] [--into result.npz]
 
 A wavelet is fired at the top of a square, and receivers at the bottom record the pressure. The
 misfit compares the traces with those of a true model that has a slow disk in its middle. The
@@ -9,7 +9,6 @@ gradient with respect to the squared slowness needs the wavefield of every step.
 
 import argparse
 import time
-from collections.abc import Callable
 
 import numpy as np
 from devito import (
@@ -27,6 +26,10 @@ from devito import (
 )
 from pyrevolve import MultiLevelRevolver, SingleLevelRevolver
 from scipy.optimize import minimize
+
+from ckio import Affine, Chain, Directory, Level, Platform, Ram, hrevolve, run, sizes_of
+from ckio.adapters.devito import OperatorModel
+from ckio.adapters.pyrevolve import storages
 
 configuration["log-level"] = "ERROR"
 
@@ -99,7 +102,8 @@ class Misfit:
     observed : array (steps + 1, receivers)
         The traces of the true model.
     checkpoints : str
-        "ckio", "pyrevolve" or "none".
+        "ckio": ckio plans, and runs the operators. "storages": pyrevolve plans, and ckio stores.
+        "pyrevolve": pyrevolve does both. "none": all wavefields stay in memory.
     slots : int
         Wavefields in memory.
     """
@@ -112,43 +116,75 @@ class Misfit:
         options = {"save": survey.steps + 1} if checkpoints == "none" else {}
         self.u = TimeFunction(name="u", grid=survey.grid, time_order=2, space_order=4, **options)
         self.forward, self.backward = survey.forward(self.u), survey.backward(self.u)
+        self.last = survey.steps - 1
+        if checkpoints in ("ckio", "storages"):
+            one, price = DevitoCheckpoint([self.u]).nbytes, Affine(latency=2.0)  # 2 steps
+            ram = Level(name="ram", capacity=slots * one)
+            disk = Level(name="disk", capacity=50 * one, backend="directory", write=price,
+                         read=price, options={"path": "checkpoints"})  # fmt: skip
+            self.platform = Platform((ram, disk), working_memory=2 * one)
+        if checkpoints == "ckio":
+            costs = {"advance": 1.0, "record": 1.0, "reverse": 2.0}
+            chain = Chain(steps=self.last, **costs, **sizes_of(self._model()))
+            self.schedule = hrevolve(chain, self.platform)
 
     def __call__(self, m: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the misfit of a model, and its gradient."""
-        survey = self.survey
-        survey.begin(m)
-        for field in (self.u, survey.v):
+        self.survey.begin(m)
+        for field in (self.u, self.survey.v):
             field.data_with_halo[:] = 0
-        forward, backward = self._sweeps()
-        forward()
-        survey.residual.data[:] = survey.traces.data - self.observed
-        backward()
-        return float((survey.residual.data**2).sum() / 2), np.array(survey.gradient.data).ravel()
+        match self.checkpoints:
+            case "ckio":
+                value = self._run()
+            case "none":
+                times = {"time_m": 1, "time_M": self.last, "dt": self.survey.dt}
+                self.forward(**times)
+                value = self._misfit()
+                self.backward(**times)
+            case _:
+                revolver = self._revolver()
+                revolver.apply_forward()
+                value = self._misfit()
+                revolver.apply_reverse()
+        return value, np.array(self.survey.gradient.data).ravel()
 
-    def _sweeps(self) -> tuple[Callable[[], object], Callable[[], object]]:
-        """Return functions that compute the forward and the backward sweep."""
-        dt, last = self.survey.dt, self.survey.steps - 1
-        if self.checkpoints == "none":
-            times = {"time_m": 1, "time_M": last, "dt": dt}
-            return lambda: self.forward(**times), lambda: self.backward(**times)
-        checkpoint = DevitoCheckpoint([self.u])
-        operators = (
-            CheckpointOperator(self.forward, u=self.u, dt=dt, time_m=1),
-            CheckpointOperator(self.backward, u=self.u, v=self.survey.v, dt=dt, time_m=1),
+    def _misfit(self) -> float:
+        """Return the misfit, and set the residual that the backward operator injects."""
+        self.survey.residual.data[:] = self.survey.traces.data - self.observed
+        return float((self.survey.residual.data**2).sum() / 2)
+
+    def _operators(self) -> tuple[CheckpointOperator, CheckpointOperator]:
+        times = {"u": self.u, "dt": self.survey.dt, "time_m": 1}
+        return (
+            CheckpointOperator(self.forward, **times),
+            CheckpointOperator(self.backward, v=self.survey.v, **times),
         )
-        if self.checkpoints == "pyrevolve":
-            revolver = SingleLevelRevolver(checkpoint, *operators, self.slots, last)
-        else:
-            from ckio import Affine, Level, Platform
-            from ckio.adapters.pyrevolve import storages
 
-            one, price = checkpoint.nbytes, Affine(latency=2.0)
-            ram = Level(name="ram", capacity=self.slots * one)
-            disk = Level(name="disk", capacity=50 * one, backend="directory", write=price,
-                         read=price, options={"path": "checkpoints"})  # fmt: skip
-            levels = storages(Platform((ram, disk)), one, last)
-            revolver = MultiLevelRevolver(checkpoint, *operators, last, storage_list=levels)
-        return revolver.apply_forward, revolver.apply_reverse
+    def _model(self) -> OperatorModel:
+        survey = self.survey
+        control, gradient = {"m": survey.m}, {"m": survey.gradient}
+        return OperatorModel(
+            *self._operators(), [self.u], [survey.v], control, gradient, self._misfit
+        )
+
+    def _run(self) -> float:
+        """Run the schedule of ckio, and return the misfit."""
+        ram, disk = self.platform.levels
+        backends = Ram(capacity=ram.capacity), Directory("checkpoints", capacity=disk.capacity)
+        model = self._model()
+        try:
+            run(self.schedule, self.platform, model, backends)
+        finally:
+            backends[1].remove()
+        return model.functional
+
+    def _revolver(self) -> SingleLevelRevolver | MultiLevelRevolver:
+        """Return the revolver of pyrevolve, with its own storage or with levels of ckio."""
+        checkpoint = DevitoCheckpoint([self.u])
+        if self.checkpoints == "pyrevolve":
+            return SingleLevelRevolver(checkpoint, *self._operators(), self.slots, self.last)
+        levels = storages(self.platform, checkpoint.nbytes, self.last)
+        return MultiLevelRevolver(checkpoint, *self._operators(), self.last, storage_list=levels)
 
 
 def true_model(survey: Survey) -> tuple[np.ndarray, np.ndarray]:
@@ -162,7 +198,7 @@ def true_model(survey: Survey) -> tuple[np.ndarray, np.ndarray]:
 def main() -> None:
     """Invert, and print how far the misfit fell."""
     parser = argparse.ArgumentParser(description=__doc__)
-    choices = ["ckio", "pyrevolve", "none"]
+    choices = ["ckio", "storages", "pyrevolve", "none"]
     parser.add_argument("--checkpoints", choices=choices, default="ckio")
     parser.add_argument("--points", type=int, default=71)
     parser.add_argument("--steps", type=int, default=300)

@@ -24,7 +24,7 @@ from fwi import Misfit, Survey, true_model
 survey = Survey(41, 160)
 true, guess = true_model(survey)
 found = {}
-for checkpoints in ("none", "pyrevolve", "ckio"):
+for checkpoints in ("none", "pyrevolve", "storages", "ckio"):
     misfit = Misfit(survey, 0.0, checkpoints, slots=6)
     misfit(true)
     misfit.observed = survey.traces.data.copy()
@@ -53,7 +53,8 @@ def test_the_gradient_is_that_of_stored_wavefields_and_passes_the_taylor_test(
     (tmp_path / "compared.py").write_text(COMPARED)
     line = "import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_path('compared.py')"
     found, remainders = json.loads(done("-c", line, AT, at=tmp_path))
-    assert found["ckio"] == found["none"]
+    for checkpoints in ("ckio", "storages", "pyrevolve"):
+        assert found[checkpoints] == found["none"], checkpoints
     assert np.log2(np.divide(remainders[:-1], remainders[1:])) == pytest.approx(2, abs=0.05)
 
 

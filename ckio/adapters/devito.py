@@ -1,0 +1,175 @@
+"""A pair of Devito operators as a model: Devito computes the steps, and ckio stores wavefields.
+
+A range of steps is one call of an operator, so that Devito's loop over time stays compiled. Tapes
+and states are arrays of wavefields with their halos, which are contiguous.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.errors import BadInput, RunFailed
+from ckio.model.arrays import Array, Arrays, as_bytes, copy, empty, field
+
+
+class OperatorModel:
+    """A model whose steps are those of a forward and of a backward operator of Devito.
+
+    Step i of the model is the time i + `first` of the operators. A fresh model is at rest, or has
+    whatever values the wavefields have when it is made.
+
+    Parameters
+    ----------
+    forward, backward : devito.CheckpointOperator
+        The operators with their arguments, among them `time_m=first`.
+    state : sequence of devito.TimeFunction
+        The wavefields that `forward` computes and `backward` reads, without `save`.
+    adjoint : sequence of devito.TimeFunction
+        The wavefields that `backward` computes.
+    control, gradient : mapping of str to devito.Function
+        Functions that `forward` reads, and those to which `backward` adds the derivative of J with
+        respect to them, under the same names.
+    seed : callable() returning float
+        Called when the forward sweep has ended. It returns J, and prepares what `backward` reads,
+        for example the residual of traces.
+    first : int
+        The time of step 0.
+
+    Raises
+    ------
+    BadInput
+        If a wavefield of the state has all its times in memory, or controls and gradients do not
+        have the same names.
+    """
+
+    def __init__(  # noqa: PLR0917
+        self,
+        forward: Any,
+        backward: Any,
+        state: Sequence[Any],
+        adjoint: Sequence[Any],
+        control: Mapping[str, Any],
+        gradient: Mapping[str, Any],
+        seed: Callable[[], float],
+        *,
+        first: int = 1,
+    ) -> None:
+        for wavefield in state:
+            if wavefield.save:
+                raise BadInput(f"{wavefield.name} keeps all its times; make it without `save`")
+        if control.keys() != gradient.keys():
+            raise BadInput(
+                f"control = {sorted(control)}, gradient = {sorted(gradient)}; give both the same"
+                " names"
+            )
+        self._forward, self._backward, self._seed, self._first = forward, backward, seed, first
+        self._state = {it.name: (np.asarray(it._data), it.time_order) for it in state}  # noqa: SLF001
+        self.control = Arrays({name: np.asarray(it.data) for name, it in control.items()})
+        self.gradient = Arrays({name: np.asarray(it.data) for name, it in gradient.items()})
+        whole = {f"gradient {name}": np.asarray(it._data) for name, it in gradient.items()}  # noqa: SLF001
+        self._adjoint = {it.name: np.asarray(it._data) for it in adjoint} | whole  # noqa: SLF001
+        self._functional = np.zeros(())
+        self._tapes: dict[int, list[Array]] = {}
+        self._at = self._seeded = 0
+        self._live: int | None = None  # the step whose tape the wavefields still are
+        self._turned = False
+        self.on_step: Callable[[int], None] | None = None
+
+    @property
+    def functional(self) -> float:
+        self._keep_seed()
+        return float(self._functional)
+
+    def layout(self, key: Key, /) -> Layout:
+        return tuple(field(name, array, "") for name, array in self._arrays(key).items())
+
+    def advance(self, begin: int, end: int, /) -> int:
+        self._live = None
+        self._forward.apply(begin, end)
+        return self._reached(end)
+
+    def record(self, begin: int, end: int, /) -> int:
+        self._tapes = {}
+        for i in range(begin, end):
+            self._keep_live()
+            self._forward.apply(i, i + 1)
+            self._live = i
+            self._reached(i + 1)
+        return end
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        self._keep_seed()
+        self._turned = True
+        for i in reversed(range(begin, end)):
+            if i != self._live:
+                self._restore(i)
+            self._backward.apply(i, i + 1)
+            self._live = None
+            if self.on_step is not None:
+                self.on_step(i)
+
+    def dump(self, key: Key, /) -> Buffers:
+        if key.kind is Kind.ADJOINT:
+            self._keep_seed()
+        return [as_bytes(array) for array in self._arrays(key).values()]
+
+    @contextmanager
+    def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
+        if layout != self.layout(key):
+            raise BadInput(f"{key} contains {layout}, not {self.layout(key)}; use the same grid")
+        buffers = [empty(form.shape, form.dtype) for form in layout]
+        yield [as_bytes(buffer) for buffer in buffers]
+        if key.kind is Kind.TAPE:
+            self._tapes, self._live = {key.step: buffers}, None
+            return
+        self._keep_seed()  # the state that is overwritten now may be the last one
+        if key.kind is Kind.RESTART:
+            self._at, self._live = key.step, None
+        else:
+            self._turned = True
+        for array, buffer in zip(self._arrays(key).values(), buffers, strict=True):
+            array[...] = buffer
+
+    def _arrays(self, key: Key) -> dict[str, Array]:
+        """Return the arrays of a checkpoint, by name.
+
+        A state has as many times of each wavefield as the order of its derivative in time. The tape
+        of a step also has the time that the step has computed.
+        """
+        if key.kind is Kind.ADJOINT:
+            return {"J": self._functional, **self._adjoint}
+        if key.kind is Kind.TAPE:
+            tape = self._tapes.get(key.step) or [array for array, _ in self._state.values()]
+            return dict(zip(self._state, tape, strict=True))
+        time = key.step + self._first
+        return {
+            f"{name}[t-{back}]" if back else f"{name}[t]": array[(time - back) % len(array)]
+            for name, (array, order) in self._state.items()
+            for back in range(order)
+        }
+
+    def _reached(self, step: int) -> int:
+        self._at = step
+        if self.on_step is not None:
+            self.on_step(step)
+        return step
+
+    def _keep_live(self) -> None:
+        """Copy the tape that the wavefields are, before a step overwrites it."""
+        if self._live is not None:
+            self._tapes[self._live] = [copy(array) for array, _ in self._state.values()]
+
+    def _restore(self, step: int) -> None:
+        """Let the wavefields be the tape of a step."""
+        if step not in self._tapes:
+            raise RunFailed(f"no tape of step {step} is stored; record the step, or read the tape")
+        for (array, _), kept in zip(self._state.values(), self._tapes.pop(step), strict=True):
+            array[...] = kept
+
+    def _keep_seed(self) -> None:
+        """Compute J if the state is at a later step than ever before."""
+        if not self._turned and self._at > self._seeded:
+            self._functional[...], self._seeded = self._seed(), self._at
