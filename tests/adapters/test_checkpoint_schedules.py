@@ -400,3 +400,21 @@ def test_what_their_hrevolve_has_twice_is_written_once_on_one_level():
     schedule = from_checkpoint_schedule(cs.HRevolve(1000, 20, 20), chain(1000), one, levels=names)
     assert "left out 20 writes" in schedule.note
     assert "discarded 20 checkpoints that it leaves" in schedule.note
+
+
+@pytest.mark.parametrize(
+    ("moved", "level", "copies"),
+    [
+        ([Read(X0, 0), Write(X0, 1)], 1, [cs.Copy(0, RAM, DISK)]),
+        ([Read(X0, 0), Discard(X0, 0), Write(X0, 0)], 0, []),  # it stays where it is
+    ],
+)
+def test_a_checkpoint_that_is_read_only_to_be_stored_is_copied(moved, level, copies):
+    begin = [Write(X0, 0), Advance(0, 3), Write(X3, 0), Advance(3, 4)]
+    rest = [Read(X3, 0), Record(3, 4), Reverse(3, 4), Read(X0, level), Record(0, 3), Reverse(0, 3)]
+    found = list(as_checkpoint_schedule(Schedule(chain(4), [*begin, *moved, *rest])))
+    words = [*map(repr, found)]  # because upstream cannot compare actions of different classes
+    between = words[
+        words.index(repr(cs.EndForward())) + 1 : words.index(repr(cs.Copy(3, RAM, WORK)))
+    ]
+    assert between == [*map(repr, copies)]

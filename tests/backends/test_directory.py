@@ -327,3 +327,13 @@ def test_an_interrupt_in_a_discard_leaves_the_checkpoint(tmp_path: Path) -> None
     level.discard(x(0))
     assert not list(level.keys())
     level.remove()
+
+
+def test_whether_a_file_has_a_name_is_not_guessed(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("w") as file:
+        fd = file.fileno()
+        assert Files().is_named(fd)
+        (tmp_path / "file").unlink()
+        assert not Files().is_named(fd)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        Files().is_named(fd)

@@ -2,13 +2,17 @@
 
 import json
 import subprocess
+import sys
 from importlib.util import find_spec
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from cli.commands import CKIO, ckio, complaint
 from cli.resumable import left, words
 from cli.resumable import place as runnable
+
+from ckio.cli import console
 
 MACHINE = """
 [[level]]
@@ -98,3 +102,11 @@ def test_a_directory_is_neither_stdout_nor_a_file(place: Path) -> None:
         line = complaint(*PLAN.split(), "-o", name, at=place)
         assert f"{name} ends as a directory does; name a file in it" in line
     assert [path.name for path in place.iterdir()] == ["node.toml"]
+
+
+def test_a_stdout_that_is_no_file_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example in a notebook, or under a test runner."""
+    for stream in (StringIO(), None):
+        monkeypatch.setattr(sys, "stdout", stream)
+        with console.printing():
+            assert sys.stdout is stream
