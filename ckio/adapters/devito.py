@@ -27,14 +27,18 @@ class OperatorModel:
         The operators with their arguments, among them `time_m=first`.
     state : sequence of devito.TimeFunction
         The wavefields that `forward` computes and `backward` reads, without `save`.
-    adjoint : sequence of devito.TimeFunction
-        The wavefields that `backward` computes.
+    adjoint : sequence of devito functions
+        The wavefields that `backward` computes, and whatever `seed` sets and `backward` reads, for
+        example the residual. They are in the checkpoints of the adjoint.
     control, gradient : mapping of str to devito.Function
         Functions that `forward` reads, and those to which `backward` adds the derivative of J with
         respect to them, under the same names.
     seed : callable() returning float
         Called when the forward sweep has ended. It returns J, and prepares what `backward` reads,
         for example the residual of traces.
+    records : sequence of devito functions
+        What `forward` writes besides wavefields, for example traces. They are in the checkpoints of
+        the state, so that a run which is resumed has those of earlier steps.
     first : int
         The time of step 0.
 
@@ -55,6 +59,7 @@ class OperatorModel:
         gradient: Mapping[str, Any],
         seed: Callable[[], float],
         *,
+        records: Sequence[Any] = (),
         first: int = 1,
     ) -> None:
         for wavefield in state:
@@ -66,14 +71,16 @@ class OperatorModel:
                 " names"
             )
         self._forward, self._backward, self._seed, self._first = forward, backward, seed, first
-        self._state = {it.name: (np.asarray(it._data), it.time_order) for it in state}  # noqa: SLF001
+        self._state = {it.name: (_whole(it), it.time_order) for it in state}
+        self._records = {it.name: _whole(it) for it in records}
         self.control = Arrays({name: np.asarray(it.data) for name, it in control.items()})
         self.gradient = Arrays({name: np.asarray(it.data) for name, it in gradient.items()})
-        whole = {f"gradient {name}": np.asarray(it._data) for name, it in gradient.items()}  # noqa: SLF001
-        self._adjoint = {it.name: np.asarray(it._data) for it in adjoint} | whole  # noqa: SLF001
+        self._adjoint = {it.name: _whole(it) for it in adjoint}
+        self._adjoint |= {f"gradient {name}": _whole(it) for name, it in gradient.items()}
         self._functional = np.zeros(())
         self._tapes: dict[int, list[Array]] = {}
         self._at = self._seeded = 0
+        self._recorded = 0  # the records have the values of all steps before this one
         self._live: int | None = None  # the step whose tape the wavefields still are
         self._turned = False
         self.on_step: Callable[[int], None] | None = None
@@ -126,11 +133,15 @@ class OperatorModel:
             self._tapes, self._live = {key.step: buffers}, None
             return
         self._keep_seed()  # the state that is overwritten now may be the last one
-        if key.kind is Kind.RESTART:
-            self._at, self._live = key.step, None
-        else:
+        arrays = list(self._arrays(key).values())
+        if key.kind is Kind.ADJOINT:
             self._turned = True
-        for array, buffer in zip(self._arrays(key).values(), buffers, strict=True):
+        else:
+            self._at, self._live = key.step, None
+            if key.step <= self._recorded:  # records of later steps stay
+                arrays = arrays[: len(arrays) - len(self._records)]
+            self._recorded = max(self._recorded, key.step)
+        for array, buffer in zip(arrays, buffers, strict=False):
             array[...] = buffer
 
     def _arrays(self, key: Key) -> dict[str, Array]:
@@ -145,14 +156,15 @@ class OperatorModel:
             tape = self._tapes.get(key.step) or [array for array, _ in self._state.values()]
             return dict(zip(self._state, tape, strict=True))
         time = key.step + self._first
-        return {
+        wavefields = {
             f"{name}[t-{back}]" if back else f"{name}[t]": array[(time - back) % len(array)]
             for name, (array, order) in self._state.items()
             for back in range(order)
         }
+        return wavefields | self._records
 
     def _reached(self, step: int) -> int:
-        self._at = step
+        self._at, self._recorded = step, max(step, self._recorded)
         if self.on_step is not None:
             self.on_step(step)
         return step
@@ -173,3 +185,8 @@ class OperatorModel:
         """Compute J if the state is at a later step than ever before."""
         if not self._turned and self._at > self._seeded:
             self._functional[...], self._seeded = self._seed(), self._at
+
+
+def _whole(function: Any) -> Array:
+    """Return the array of a function of Devito with its halo, which is contiguous."""
+    return np.asarray(function._data)  # noqa: SLF001  `data` is a view without the halo

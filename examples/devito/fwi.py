@@ -125,7 +125,7 @@ class Misfit:
             self.platform = Platform((ram, disk), working_memory=2 * one)
         if checkpoints == "ckio":
             costs = {"advance": 1.0, "record": 1.0, "reverse": 2.0}
-            chain = Chain(steps=self.last, **costs, **sizes_of(self._model()))
+            chain = Chain(steps=self.last, **costs, **sizes_of(self.model()))
             self.schedule = hrevolve(chain, self.platform)
 
     def __call__(self, m: np.ndarray) -> tuple[float, np.ndarray]:
@@ -160,18 +160,25 @@ class Misfit:
             CheckpointOperator(self.backward, v=self.survey.v, **times),
         )
 
-    def _model(self) -> OperatorModel:
+    def model(self) -> OperatorModel:
+        """Return the shot as a model of ckio."""
         survey = self.survey
         control, gradient = {"m": survey.m}, {"m": survey.gradient}
         return OperatorModel(
-            *self._operators(), [self.u], [survey.v], control, gradient, self._misfit
+            *self._operators(),
+            [self.u],
+            [survey.v, survey.residual],
+            control,
+            gradient,
+            self._misfit,
+            records=[survey.traces],
         )
 
     def _run(self) -> float:
         """Run the schedule of ckio, and return the misfit."""
         ram, disk = self.platform.levels
         backends = Ram(capacity=ram.capacity), Directory("checkpoints", capacity=disk.capacity)
-        model = self._model()
+        model = self.model()
         try:
             run(self.schedule, self.platform, model, backends)
         finally:
