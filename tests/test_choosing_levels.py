@@ -28,7 +28,7 @@ def settled(printed: str) -> str:
     return re.sub(r"planned in .*", "planned", printed).rstrip()
 
 
-@pytest.mark.campaign
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["node.toml", "gpu.toml", "workstation.toml", "pfs.toml"])
 def test_the_commands_print_what_the_page_shows(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(machines()[name], encoding="utf-8")

@@ -62,7 +62,7 @@ def seconds(planner: Planner, chain: Chain, platform: Platform) -> float:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("longest", [40, 150])
+@pytest.mark.parametrize("longest", [20, 150])
 def test_wherever_the_end_is_there_is_a_way_back_and_the_way_forward_is_the_same(
     longest: int,
 ) -> None:
