@@ -1,13 +1,15 @@
 """Do nine of ten runs lie in the interval that ckio says, on a machine whose load changes?
 
-    python bench/intervals.py run FILE [--hours 2] [--runs 72]
+    python bench/intervals.py run FILE [--hours 2] [--runs 160]
     python bench/intervals.py record FILE      bench/results/intervals.txt
 
 Calibrates two models once, and then runs each of them with three planners, synchronous and
 overlapped, at moments that are spread over some hours. In every third run another process
 computes, too. Each run adds a line to FILE, which is a history as ckio keeps it, so that a bench
 that was stopped goes on. The runs are split in the order of time: of each in the later half, the
-interval is taken from all runs of its kind before it, and from the calibration alone.
+interval is taken from all runs of its kind before it, and from the calibration alone. With 160
+runs, all that are judged have the 19 earlier ones of their kind from which on an interval needs no
+assumption about the distribution.
 """
 
 import argparse
@@ -144,7 +146,7 @@ def main() -> None:
     parser.add_argument("command", choices=["run", "record"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--hours", type=float, default=2.0)
-    parser.add_argument("--runs", type=int, default=72)
+    parser.add_argument("--runs", type=int, default=160)
     given = parser.parse_args()
     if given.command == "run":
         run(given.file, given.hours, given.runs)
