@@ -276,6 +276,34 @@ def test_a_backend_that_cannot_answer_for_its_files_is_named(tmp_path: Path, put
     assert far.is_dir()
 
 
+GONE = """\
+import shutil
+
+
+class Simple:
+    durable = True
+
+    def __init__(self, path):
+        self.path = path
+
+    @staticmethod
+    def for_run(path, run):
+        return path / run
+
+    def remove(self):
+        shutil.rmtree(self.path)
+"""
+
+
+def test_a_backend_that_removes_what_it_stored_is_asked_to(tmp_path: Path, put: Put) -> None:
+    put(package(tmp_path / "gone", "simples", "[ckio.backends]\nsimple = gone:Simple\n", gone=GONE))
+    far = tmp_path / "far"
+    far.mkdir()
+    (far / "checkpoint").touch()
+    remove(Holding(far, "simple", "cafe"))
+    assert not far.exists()
+
+
 def test_a_ckio_that_is_not_installed_says_so(
     tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:

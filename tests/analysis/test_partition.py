@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -208,6 +209,23 @@ def test_seconds_are_measured_by_the_clock_and_declared_ones_are_not() -> None:
     assert (halves.stored, halves.recomputing) == (("u",), 1.0)
     # Once for the sizes, and as the whole function is timed: not by itself.
     assert clock.now() - before == pytest.approx(3.0 * (1 + 2 + 5))
+
+
+def test_parts_take_no_longer_than_the_whole() -> None:
+    """The function is slow when it is timed alone, which takes eight calls, and fast later."""
+    clock, calls = VirtualClock(), iter(range(10**6))
+
+    def compute(u: Any) -> tuple[Any, Any]:
+        clock.sleep(3.0 if next(calls) < 8 else 1.0)
+        return np.sin(u), np.cos(u)
+
+    program = sines()
+    program = replace(
+        program,
+        assignments=[Assignment(["sin", "cos"], ["u"], compute), *program.assignments[1:]],
+    )
+    halves = partition(program, {"u": np.ones(100)}, clock=clock)
+    assert (halves.stored, halves.recomputing) == (("u",), pytest.approx(1.0))
 
 
 def test_what_is_not_overwritten_takes_no_byte() -> None:

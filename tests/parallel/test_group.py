@@ -17,7 +17,7 @@ from ckio.compression import Zstd
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint, RankFailed, RunFailed, Stopped
 from ckio.jobs.directory import check_alike
 from ckio.jobs.levels import _of_all
-from ckio.jobs.stopping import store_standing
+from ckio.jobs.stopping import Stopper, store_standing
 from ckio.model import sizes_of
 from ckio.model.comm import SOLO, Comm, Solo, launched, share
 from ckio.models.wave import Wave
@@ -437,3 +437,16 @@ def test_ranks_that_were_started_with_other_options_are_named() -> None:
     for error in raised(2, work):
         assert isinstance(error, BadInput)
         assert "--every is 2 on rank 1, and 1 on rank 0" in str(error)
+
+
+def test_all_ranks_stop_for_the_reason_of_one() -> None:
+    def work(comm: Comm) -> tuple[bool, str]:
+        ranks = RankGroup(comm)
+        stopper = Stopper(None, ranks)
+        stopper.start(0.0)
+        if ranks.rank == 1:
+            stopper.why = "SIGTERM"
+        ranks.agree()
+        return stopper(), stopper.why
+
+    assert on_ranks(3, work) == [(True, "SIGTERM")] * 3
