@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logistic import Logistic
 
-from ckio.actions import Reverse
+from ckio.actions import Key, Reverse
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
-from ckio.errors import BadInput
+from ckio.errors import BadInput, CorruptCheckpoint
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve
 from ckio.planners.trivial import recompute_all, store_all
@@ -72,6 +72,21 @@ def test_on_levels_of_all_kinds(tmp_path: Any) -> None:
         )
         same(found, vjp(Logistic(), X, BAR))
         assert [list(backend.keys()) for backend in backends] == [[], []]
+        backends[1].close()
+
+
+def test_checkpoints_that_are_damaged_on_the_way_back_are_computed_again(tmp_path: Any) -> None:
+    class Failing(Directory):
+        def read(self, key: Key, into: Any, /) -> int:
+            if key.step:
+                raise CorruptCheckpoint(f"{key}: the disk is worn")
+            return super().read(key, into)
+
+    platform = Platform(levels=(level("memory", 3), level("files", 9)))
+    for schedule in ("hrevolve", "bisection"):
+        backends = [Ram(), Failing(tmp_path / schedule)]
+        options = Options(base=10, schedule=schedule, platform=platform, backends=backends)
+        same(checkpoint_vjp(Logistic(), X, BAR, options), vjp(Logistic(), X, BAR))
         backends[1].close()
 
 
