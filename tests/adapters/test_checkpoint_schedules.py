@@ -418,3 +418,15 @@ def test_a_checkpoint_that_is_read_only_to_be_stored_is_copied(moved, level, cop
         words.index(repr(cs.EndForward())) + 1 : words.index(repr(cs.Copy(3, RAM, WORK)))
     ]
     assert between == [*map(repr, copies)]
+
+
+def test_a_state_that_is_stored_only_to_be_read_at_once_is_not_stored():
+    actions = [Write(X0, 0), Advance(0, 3), Write(X3, 1), Read(X3, 1), Discard(X3, 1)]
+    actions += [Record(3, 4), Reverse(3, 4), Read(X0, 0), Record(0, 3), Reverse(0, 3)]
+    found = list(as_checkpoint_schedule(Schedule(chain(4), actions)))
+    forward = [action for action in found if isinstance(action, cs.Forward)]
+    assert [(action.n0, action.n1, action.write_ics) for action in forward] == [
+        (0, 3, True),
+        (3, 4, False),
+        (0, 3, False),
+    ]
