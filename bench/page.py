@@ -156,6 +156,25 @@ FIGURES: Sequence[Figure] = (
         "^ .*first s",
     ),
     Figure(
+        "What does it cost in programs of other frameworks?",
+        "Programs of `examples/` compute their gradient with all states in memory (`none`), with"
+        " the checkpoints of their framework, and with those of ckio. The column `error` is the"
+        " relative difference of the gradient from that with all states, and `Taylor` the order of"
+        " a Taylor test, which should be 2. Seconds and the peak memory of the process are medians"
+        " of three runs. Most of the memory belongs to the libraries.",
+        "For example, the gradient of Burgers' equation with pyadjoint's Revolve has an error of"
+        " {0}. With ckio it has an error of {1}, and takes {2} s. A shot in Devito takes {4} s with"
+        " ckio, and {3} s with the schedule of pyrevolve for several levels (`storages`), most of"
+        " which is the time to plan it.",
+        r"^dolfinx: Burgers by Picard, revolve +(\S+)[\s\S]*"
+        r"^dolfinx: Burgers by Picard, ckio +(\S+) +\S+ +(\S+)[\s\S]*"
+        r"^Devito: one shot, storages +\S+ +\S+ +(\S+)[\s\S]*"
+        r"^Devito: one shot, ckio +\S+ +\S+ +(\S+)",
+        "applications",
+        "applications",
+        "^program, checkpoints of",
+    ),
+    Figure(
         "How much time does the runner add to each action?",
         "The model does nothing, and each checkpoint has 8 bytes in memory. So the table shows the"
         " processor time of ckio itself, in microseconds per action. The column `runner` is that"
