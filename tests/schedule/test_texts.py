@@ -326,6 +326,7 @@ MALFORMED = {
     "#record 0 4": HEADER,
     "# stored 0 x 1 u v": STORED,
     "# stored 0 x 1 u%0Av": STORED,
+    "write x 0 0 u%0Av": "expected `write KIND STEP LEVEL",
     "# stored x 1 0": STORED,
     "# stored 0 y 1": STORED,
     "# stored -1 x 1": STORED,
