@@ -63,7 +63,6 @@ import sys, time
 import numpy as np
 import by_petsc
 from ckio import Chain, Level, Platform, Ram, hrevolve, run, sizes_of
-from petsc4py import PETSc
 from reaction import GrayScott
 steps, grid, slots, how = 400, 128, 20, sys.argv[1]
 kept = {"none": "memory", "petsc, files": "basic"}

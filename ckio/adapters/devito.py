@@ -99,7 +99,7 @@ class OperatorModel:
         return self._reached(end)
 
     def record(self, begin: int, end: int, /) -> int:
-        self._tapes = {}
+        self._tapes, self._live = {}, None
         for i in range(begin, end):
             self._keep_live()
             self._forward.apply(i, i + 1)

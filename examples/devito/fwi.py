@@ -229,7 +229,7 @@ def main() -> None:
         return value / first, unit * slope / first
 
     options = {"maxiter": given.iterations, "gtol": 1e-9, "ftol": 1e-12}
-    bounds = [((2.5**-2 - guess.max()) / unit, 1.5)] * guess.size
+    bounds = [(0.0, 1.5)] * guess.size
     found = minimize(
         scaled, np.zeros(guess.size), jac=True, method="L-BFGS-B", bounds=bounds, options=options
     )

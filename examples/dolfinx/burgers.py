@@ -102,15 +102,15 @@ def main() -> None:
     begun = time.perf_counter()
     energy = record(given.steps, given.cells, given.slots, given.checkpoints)
     gradient = energy.derivative()
-    told = {"J": float(energy.functional), "seconds": time.perf_counter() - begun}
+    figures = {"J": float(energy.functional), "seconds": time.perf_counter() - begun}
     if given.save:
         np.save(given.save, gradient.x.array)
     if given.taylor:
         initial = energy.controls[0].control
         direction = adjoint.Function(initial.function_space)
         direction.interpolate(lambda x: np.cos(5 * x[0]))
-        told["rate"] = taylor_test(energy, initial, direction)
-    print(json.dumps(told))
+        figures["rate"] = taylor_test(energy, initial, direction)
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":
