@@ -112,6 +112,15 @@ class FreeSlots(Generic[S]):
         except BaseException:
             self._drop_idle()
             raise
+        self._reserved(sizes)
+
+    def expect(self, sizes: Mapping[int, int], /) -> None:
+        """Replace the previous reservation; its slots are kept when they have been made."""
+        for size in self._wanted(sizes):
+            self._of(size)
+        self._reserved(sizes)
+
+    def _reserved(self, sizes: Mapping[int, int]) -> None:
         wanted = self._wanted(sizes)
         for size, slots in self._sizes.items():
             slots.reserved = wanted.get(size, 0)

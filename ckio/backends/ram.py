@@ -4,7 +4,7 @@ import mmap
 from collections import deque
 from collections.abc import Mapping
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -28,9 +28,11 @@ _TOGETHER = 64
 _PAGE = 4096
 
 
-class _MemorySlot(NamedTuple):
+class MemorySlot(NamedTuple):
+    """Memory for one checkpoint of up to `size` bytes."""
+
     size: int
-    memory: memoryview
+    memory: Any
 
 
 class _Lent(np.ndarray[Any, np.dtype[np.uint8]]):
@@ -39,8 +41,8 @@ class _Lent(np.ndarray[Any, np.dtype[np.uint8]]):
     Every view of these bytes refers to this array, because the array itself has no base.
     """
 
-    slot: _MemorySlot | None = None
-    unused: deque[_MemorySlot]
+    slot: MemorySlot | None = None
+    unused: deque[MemorySlot]
 
     def __del__(self) -> None:
         if self.slot is not None:
@@ -64,21 +66,29 @@ class Ram:
     and other levels. Checkpoints cannot use this part until it is given back. Any thread may call
     `lend` and `give_back`, even while another thread uses the level.
 
+    A subclass for other memory replaces the allocation of slots and the copies.
+
     Parameters
     ----------
     capacity
         Maximum number of payload bytes; None means no limit.
     checksum
         Whether reads are verified with xxh3_128.
+
+    Attributes
+    ----------
+    near : bool
+        Whether models compute in this memory, so that it can lend memory for their checkpoints.
     """
 
     durable = False
+    near: ClassVar[bool] = True
 
     def __init__(self, *, capacity: int | None = None, checksum: bool = False) -> None:
         self._checksum = checksum
-        self._ledger: Ledger[_MemorySlot | Buffers] = Ledger("memory", capacity)
-        self._free: FreeSlots[_MemorySlot] = FreeSlots(unit=_UNIT, make=_map, drop=lambda _: None)
-        self._unused = deque[_MemorySlot]()  # lent slots to which no object refers any more
+        self._ledger: Ledger[MemorySlot | Buffers] = Ledger("memory", capacity)
+        self._free: FreeSlots[MemorySlot] = self._no_slots()
+        self._unused = deque[MemorySlot]()  # lent slots to which no object refers any more
         self._turn = Lock()  # a thread has it while it takes a slot or gives one back
 
     @property
@@ -96,7 +106,7 @@ class Ram:
         with self._turn:
             form = self._ledger.admit(key, layout, data)
             slot = self._take(form.nbytes)
-        gather(slot.memory, data)
+        self.gather(slot.memory, data)
         self._ledger.enter(key, Entry(form, slot, digest(data) if self._checksum else b""))
         return form.nbytes
 
@@ -112,17 +122,17 @@ class Ram:
 
     def read(self, key: Key, into: Buffers, /) -> int:
         entry = self._ledger.find_for(key, into, verify=self._checksum)
-        if isinstance(entry.place, _MemorySlot):
-            scatter(entry.place.memory, into)
+        if isinstance(entry.place, MemorySlot):
+            self.scatter(entry.place.memory, into)
         else:
             for source, target in zip(entry.place, into, strict=True):
-                scatter(source, (target,))
+                self.scatter(source, (target,))
         self._verify(key, entry, into)
         return entry.form.nbytes
 
     def kept(self, key: Key, /) -> Buffers | None:
         entry = self._ledger.find(key)
-        if isinstance(entry.place, _MemorySlot):
+        if isinstance(entry.place, MemorySlot):
             return None
         self._verify(key, entry, entry.place)
         return entry.place
@@ -131,7 +141,7 @@ class Ram:
         place = self._ledger.find(key).place
         with self._turn:
             self._ledger.strike(key)
-            if isinstance(place, _MemorySlot):
+            if isinstance(place, MemorySlot):
                 self._free.give(place)
 
     def slot(self, nbytes: int, /) -> memoryview:
@@ -182,18 +192,36 @@ class Ram:
     def keys(self) -> list[Key]:
         return self._ledger.keys()
 
-    def _take(self, nbytes: int) -> _MemorySlot:
+    def gather(self, into: Any, data: Buffers, /) -> None:
+        """Copy all buffers to the beginning of a slot, one after the other."""
+        gather(into, data)
+
+    def scatter(self, data: Any, into: Buffers, /) -> None:
+        """Fill all buffers from the beginning of a slot, or from a buffer of the model."""
+        scatter(data, into)
+
+    def _map(self, size: int, count: int, /, *, ahead: bool) -> list[MemorySlot]:
+        """Return at least `count` new slots."""
+        return mapped(size, count, ahead=ahead)
+
+    def _dropped(self, size: int, /) -> None:
+        """Release what belongs to the slots of this size."""
+
+    def _no_slots(self) -> FreeSlots[MemorySlot]:
+        return FreeSlots(unit=_UNIT, make=self._map, drop=self._dropped)
+
+    def _take(self, nbytes: int) -> MemorySlot:
         while self._unused:
             self._free.give(self._unused.popleft())
         return self._free.take(nbytes)
 
-    def _verify(self, key: Key, entry: Entry[_MemorySlot | Buffers], data: Buffers) -> None:
+    def _verify(self, key: Key, entry: Entry[MemorySlot | Buffers], data: Buffers) -> None:
         if self._checksum and digest(data) != entry.digest:
             raise CorruptCheckpoint(f"{key} in memory fails its checksum; the memory is damaged")
 
     def close(self) -> None:
         self._ledger.close()
-        self._free = FreeSlots(unit=_UNIT, make=_map, drop=lambda _: None)
+        self._free = self._no_slots()
         self._unused = deque()  # slots mapped before now do not belong to the new FreeSlots
 
     def remove(self) -> None:
@@ -201,7 +229,12 @@ class Ram:
         self.close()
 
 
-def _map(size: int, count: int, /, *, ahead: bool) -> list[_MemorySlot]:
+def is_near(level: object, /) -> bool:
+    """Return whether a level is memory in which models compute."""
+    return isinstance(level, Ram) and level.near
+
+
+def mapped(size: int, count: int, /, *, ahead: bool) -> list[MemorySlot]:
     """Return at least `count` new slots; with `ahead`, their pages are touched now."""
     count = max(count, min(_SLAB // size, _TOGETHER))
     stride = -(-size // _PAGE) * _PAGE if size >= _SLAB else size
@@ -219,7 +252,7 @@ def _map(size: int, count: int, /, *, ahead: bool) -> list[_MemorySlot]:
         # Therefore it happens here and not during the run.
         np.frombuffer(memory, np.uint8).fill(0)
     view = memoryview(memory)
-    return [_MemorySlot(size, view[begin : begin + size]) for begin in range(0, nbytes, stride)]
+    return [MemorySlot(size, view[begin : begin + size]) for begin in range(0, nbytes, stride)]
 
 
 def _check_memory(nbytes: int) -> None:

@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Final
 
 from ckio.backends.base import Backend
-from ckio.backends.ram import Ram
+from ckio.backends.ram import is_near
 from ckio.calibrate.beside import Beside
 from ckio.calibrate.probe import (
     MOST_BYTES,
@@ -98,8 +98,9 @@ def calibrate(
         Try(partial(copying, make), sizes_of(make())["restart"], steps[name], own=True)
         for name, make in models.items()
     ]
+    space = next((it for make in models.values() if (it := getattr(make(), "space", None))), None)
     made_up = [
-        Try(partial(Noise, nbytes), nbytes, STEPS, own=False)
+        Try(partial(Noise, nbytes, space), nbytes, STEPS, own=False)
         for nbytes in sorted(set(sizes) or _sizes([own.nbytes for own in tries]))
     ]
     probes = [
@@ -109,7 +110,7 @@ def calibrate(
         for each in _fitting(name, capacity, tries + made_up)
     ]
     # Plain memory is not accessed in the background; and a given clock may not be for many threads.
-    far = [name for name, it in backends.items() if clock is None and not isinstance(it, Ram)]
+    far = [name for name, it in backends.items() if clock is None and not is_near(it)]
     total = len(probes) + len(models) * (1 + len(far))
     pacers = {
         name: Pacer(make, repeats=repeats, clock=clock, steps=steps[name])
@@ -165,7 +166,7 @@ def _platform(
 
 def _copies(backends: Mapping[str, Backend], samples: Sequence[Sample]) -> tuple[Affine, Affine]:
     """Return the costs of a copy to memory and from memory, measured on the first memory level."""
-    near = [name for name, backend in backends.items() if isinstance(backend, Ram)][:1]
+    near = [name for name, backend in backends.items() if is_near(backend)][:1]
     moved = [[s for s in samples if s.level in near and s.access == it] for it in ("write", "read")]
     write, read = (fit(accesses) if accesses else Affine() for accesses in moved)
     return write, read

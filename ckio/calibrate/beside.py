@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from ckio.actions import Action, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import DISCARD, KINDS, READ, WRITE, Actions
 from ckio.backends.base import Backend
-from ckio.backends.ram import Ram
 from ckio.calibrate.probe import BUDGET, MOST_BYTES, Try
 from ckio.calibrate.samples import Floats, Sample, later, took, typical
 from ckio.model import sizes_of
@@ -33,6 +32,7 @@ from ckio.planners.binomial import revolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.runner import run
+from ckio.runner.space import memory_for
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
@@ -132,7 +132,8 @@ class Beside:
         while not passes or (passes < _PASSES and spent < BUDGET):
             for (schedule, _), each in zip(schedules, taken, strict=True):
                 for overlap, timelines in each.items():
-                    backends, model = [Ram(), self.backend], self.tried.make()
+                    model = self.tried.make()
+                    backends = [memory_for(model), self.backend]
                     timeline = run(schedule, self._platform(), model, backends, overlap=overlap)
                     timelines.append(timeline)
                     spent += timeline.makespan

@@ -7,6 +7,7 @@ Both use the code that runs schedules. `Pacer` measures steps, with few checkpoi
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -27,7 +28,6 @@ from ckio.actions import (
 )
 from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.backends.base import Backend
-from ckio.backends.ram import Ram
 from ckio.calibrate.samples import Floats, Sample, later, quantiles, seconds_of, typical
 from ckio.errors import BadInput, LevelFull, UnsupportedKind
 from ckio.model import Handing, Model, as_bytes, handed_by, reached, sizes_of
@@ -38,6 +38,7 @@ from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock, WallClock
 from ckio.platform.profile import Quantiles
 from ckio.runner import run
+from ckio.runner.space import MemorySpace, memory_for
 from ckio.schedule import Schedule, reservations
 from ckio.schedule.timeline import Timeline
 
@@ -146,8 +147,8 @@ class Pacer:
         """
         if not always and sum(timeline.makespan for timeline in self._timelines) >= BUDGET:
             return False
-        level = Ram(capacity=self._capacity)
         model = self._make()
+        level = memory_for(model, self._capacity)
         timeline = run(self._schedule, self._platform, model, [level], clock=self._clock)
         self._timelines.append(timeline)
         return True
@@ -251,7 +252,7 @@ class Copying:
     def __init__(self, model: Model) -> None:
         self.advance, self.record, self.reverse = model.advance, model.record, model.reverse
         self.layout, self.dump, self.load = model.layout, model.dump, model.load
-        for name in ("largest_sizes", "estimated"):
+        for name in ("largest_sizes", "estimated", "space"):
             if hasattr(model, name):
                 setattr(self, name, getattr(model, name))
 
@@ -401,14 +402,24 @@ def x(step: int) -> Key:
 
 
 class Noise:
-    """An artificial model with checkpoints of a given size: four arrays of noise."""
+    """An artificial model with checkpoints of a given size: four arrays of noise.
 
-    def __init__(self, nbytes: int) -> None:
+    With `space`, its buffers are copies of the arrays in this memory.
+    """
+
+    def __init__(self, nbytes: int, space: MemorySpace | None = None) -> None:
         random, quarter = np.random.default_rng(nbytes), nbytes // 32 * 8
         # The noise repeats after 16 MiB, to save time. No codec looks back as far as that.
         noise = random.integers(0, 256, min(nbytes, _NOISE_BYTES), np.uint8)
         parts = np.split(np.resize(noise, nbytes), [quarter, 2 * quarter, 3 * quarter])
         self._arrays = [part for part in parts if part.size]
+        self._buffers: Buffers = list(map(as_bytes, self._arrays))
+        if space is not None:
+            self.space, level = space, space.level()
+            memory = level.slot(nbytes)
+            level.gather(memory, self._buffers)
+            ends = accumulate((part.size for part in self._arrays), initial=0)
+            self._buffers = [memory[begin:end] for begin, end in pairwise(ends)]
 
     def layout(self, key: Key, /) -> Layout:
         del key
@@ -428,7 +439,7 @@ class Noise:
 
     def dump(self, key: Key, /) -> Buffers:
         del key
-        return [as_bytes(array) for array in self._arrays]
+        return self._buffers
 
     @contextmanager
     def load(self, key: Key, layout: Layout, /) -> Iterator[Buffers]:

@@ -54,6 +54,7 @@ from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.report import Report
 from ckio.runner.failover import Stored, failover
+from ckio.runner.space import within_reach
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap
 from ckio.schedule.text import dumps
@@ -334,6 +335,7 @@ def _performed(
     is stored, and Halted is raised.
     """
     stopper, ranks, name = process.stopper, process.ranks, process.name
+    backends = within_reach(model, backends)
     levels = _in_background(backends, platform, model) if process.overlap else backends
     live = model
 

@@ -5,6 +5,7 @@ computation. `unmeasured` lists the levels without the measurements that this de
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from ckio.errors import NoSchedule
 from ckio.planners.base import Planner, log
@@ -107,10 +108,12 @@ def plan(
         A policy, which is then used as it is, or "auto". With "auto" and the planner `auto`, the
         result is the best of the synchronous and the overlapped plans. With "auto" and any other
         planner, the result is the schedule of that planner, with the policy of least makespan.
-    tapes, effort, watch
-        Options of the search that "auto" and `auto` start together. Without `tapes`, the plan
-        stores restart data only. `effort` is 1, 2 or 3 (quick, usual, thorough). `watch` is called
-        with the fraction of the search that is done, from 0 to 1.
+    tapes
+        Whether `auto` may store tapes in addition to restart data.
+    effort, watch
+        Options of the search that "auto" and `auto` start together. `effort` is 1, 2 or 3 (quick,
+        usual, thorough). `watch` is called with the fraction of the search that is done, from 0
+        to 1.
 
     Raises the errors of the planner.
     """
@@ -118,7 +121,8 @@ def plan(
         from ckio.planners.overlap import plan as search
 
         return search(chain, platform, tapes=tapes, effort=effort, watch=watch)
-    schedule = planner(chain, platform)
+    make = partial(auto, tapes=tapes) if planner is auto else planner
+    schedule = make(chain, platform)
     synchronous = makespan(schedule, platform)
     if overlap != AUTO:
         return Planned(schedule, overlap, None if overlap else synchronous, synchronous)

@@ -46,6 +46,9 @@ Option = str | int | float | bool
 
 
 _MOST_RATIO: Final = 1000.0
+
+_NEAR: Final = ("ram", "device")
+"""The backends in whose memory a model computes: that of the host, or of an accelerator."""
 """Maximum of `Level.ratio`; a larger value is a mistake, because no codec is that bad."""
 
 
@@ -354,10 +357,10 @@ def _brief(chain: Chain) -> str:
 def memory_level(platform: Platform, /) -> int | None:
     """Return the number of the level whose memory transfers use as buffers; None if there is none.
 
-    It is level 0 if that is plain memory without a codec.
+    It is level 0 if that is plain memory, of the host or of a device, without a codec.
     """
     first = platform.levels[0] if platform.levels else None
-    plain = first is not None and first.backend == "ram" and "codec" not in first.options
+    plain = first is not None and first.backend in _NEAR and "codec" not in first.options
     return 0 if plain else None
 
 

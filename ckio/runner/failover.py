@@ -46,6 +46,7 @@ from ckio.runner.perform import (
     within,
 )
 from ckio.runner.perform import reserve as reserve_plan
+from ckio.runner.space import memory_for, within_reach
 from ckio.runner.unknown import Rule, RuleRun, check_fit, reserve
 from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
@@ -134,7 +135,8 @@ def failover(
     """
     chain = schedule.chain
     _check_adjoint(chain, model)
-    left, carried = LevelsLeft(chain, platform, backends), CarriedMemory(chain, platform)
+    backends, memory = within_reach(model, backends), memory_for(model)
+    left, carried = LevelsLeft(chain, platform, backends), CarriedMemory(chain, platform, memory)
     parts = RunParts(overlap, clock, watch, stop, carried=len(platform.levels))
 
     def again(before: PlannedPart[M], failure: Failure) -> PlannedPart[M]:
@@ -229,6 +231,7 @@ def run_forward(
     """
     rule = rules(platform, stored)
     check_fit(rule, model, backends, stored)
+    backends = within_reach(model, backends)
     left = LevelsLeft(rule.chain, platform, backends)
     parts = RunParts(ALONE, clock, watch, stop)
 
@@ -487,12 +490,12 @@ class CarriedMemory:
         This memory as a level for planners; it is `read_only`.
     """
 
-    def __init__(self, chain: Chain, platform: Platform) -> None:
+    def __init__(self, chain: Chain, platform: Platform, memory: Ram) -> None:
         names, name = {level.name for level in platform.levels}, "carried"
         while name in names:
             name += "_"
         self.level = Level(name=name, read_only=True)
-        self._chain, self._memory = chain, Ram()
+        self._chain, self._memory = chain, memory
         self.backend: Backend = FailoverLevel(self._memory, len(names), is_full=True)
         self.close = self._memory.close
 
@@ -563,6 +566,7 @@ class FailoverLevel:
         self.durable, self.lossless = backend.durable, getattr(backend, "lossless", True)
         self.write, self.layout, self.read = backend.write, backend.layout, backend.read
         self.discard, self.close = backend.discard, backend.close
+        self.takes_device_views = getattr(backend, "takes_device_views", False)
         self._backend, self._number = backend, number
         self._is_full, self._is_new = is_full, is_new
         if isinstance(backend, Keeping):

@@ -118,6 +118,9 @@ class Finite(ForwardingModel):
 
     def _not_finite(self, key: Key) -> list[str] | None:
         """Return the arrays that are not finite; None if the checkpoint has nothing to check."""
+        look: Callable[[Key], list[str] | None] | None = getattr(self._model, "not_finite", None)
+        if look is not None:
+            return look(key)
         try:
             layout, buffers = self._model.layout(key), self._model.dump(key)
         except Exception:  # the action that needs this checkpoint raises the same error

@@ -22,7 +22,6 @@ from ckio.actions import Buffers, Key, Layout
 from ckio.actions.columns import READ, RECORD, WRITE
 from ckio.backends.base import Backend
 from ckio.backends.forms import Form, form_of
-from ckio.backends.payload import gather, scatter
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, LevelFull, StorageError
 from ckio.model import Model
@@ -32,6 +31,7 @@ from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
 from ckio.runner.channels import Channels, Staged, cut
 from ckio.runner.perform import Loading, Moved, Performer, Stop, Times, by_schedule, make_ready
+from ckio.runner.space import memory_for
 from ckio.schedule import Schedule, reservations
 from ckio.schedule.policy import Overlap
 
@@ -82,7 +82,7 @@ def overlapped(
     """
     make_ready(schedule, platform, model, backends)
     try:
-        staging = make_staging(schedule, platform, backends, overlap)
+        staging = make_staging(schedule, platform, model, backends, overlap)
     except LevelFull as error:
         raise BadInput(f"no memory for staged checkpoints: {error}; allow less overlap") from error
     since = _Since(clock or WallClock())
@@ -184,7 +184,7 @@ class OverlappedPerformer(Performer):
             staged = channels.stage(_known(step.transfer), form, given=model is not None)
             channels.begin()
         if model is None:
-            gather(staged.loan.memory, data)
+            self.put(staged.loan.memory, data)
         else:
             staged.given = model.give(key, self._lender.slot)
         return 0
@@ -204,7 +204,7 @@ class OverlappedPerformer(Performer):
             if staged is not None and staged.given is None:
                 memory = staged.buffers
             elif staged is not None:
-                _copy(staged.given, memory)
+                self._copy(staged.given, memory)
             model.take(key, form.layout, memory)
             return 0
         with Loading(self._model.load(key, form.layout)) as into:
@@ -212,10 +212,22 @@ class OverlappedPerformer(Performer):
                 raise StorageError(f"level {level} cannot give {key}: {mismatch}")
             staged = self._bring(key, level, into)
             if staged is not None and staged.given is None:
-                scatter(staged.loan.memory, into)
+                self.get(staged.loan.memory, into)
             elif staged is not None:
-                _copy(staged.given, into)
+                self._copy(staged.given, into)
         return 0
+
+    def put(self, memory: memoryview, data: Buffers, /) -> None:
+        """Copy a checkpoint of the model to staging memory."""
+        self._lender.gather(memory, data)
+
+    def get(self, memory: memoryview, into: Buffers, /) -> None:
+        """Copy a checkpoint from staging memory to the model."""
+        self._lender.scatter(memory, into)
+
+    def _copy(self, data: Buffers | None, into: Buffers) -> None:
+        for source, target in zip(data or (), into, strict=True):
+            self._lender.scatter(source, (target,))
 
     def _memory_for(self, form: Form) -> Buffers | None:
         """Return memory of which the model may take ownership; None if there is none."""
@@ -282,11 +294,6 @@ def _known(transfer: Transfer | None) -> Transfer:
     return transfer
 
 
-def _copy(data: Buffers | None, into: Buffers) -> None:
-    for source, target in zip(data or (), into, strict=True):
-        target[:] = source
-
-
 @dataclass(frozen=True, slots=True)
 class Staging:
     """The staging memory of a run, and the overlap that it permits.
@@ -307,7 +314,12 @@ class Staging:
 
 
 def make_staging(
-    schedule: Schedule, platform: Platform, backends: Sequence[Backend], overlap: Overlap, /
+    schedule: Schedule,
+    platform: Platform,
+    model: Model,
+    backends: Sequence[Backend],
+    overlap: Overlap,
+    /,
 ) -> Staging:
     """Return the staging memory for a run; raises LevelFull if there is not enough memory."""
     writes, reads = (_far(schedule, platform, op) for op in (WRITE, READ))
@@ -319,8 +331,8 @@ def make_staging(
     }
     memory = memory_level(platform)
     lender = None if memory is None else backends[memory]
-    if memory is None or not isinstance(lender, Ram):
-        own = Ram()
+    if memory is None or not (isinstance(lender, Ram) and lender.near):
+        own = memory_for(model)
         own.reserve(wanted)
         return Staging(own, platform, overlap)
     platform = _as_open(platform, memory, lender)

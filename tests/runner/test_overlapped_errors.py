@@ -318,13 +318,13 @@ def test_what_the_program_copies_from_is_kept_until_it_has(
 
     far, lent = Watched(Ram(), before), list[int]()
 
-    def scatter(data: memoryview, into: Buffers) -> None:
+    def get(_: runner.OverlappedPerformer, data: memoryview, into: Buffers) -> None:
         gate.set()
         _until(lambda: (Write, x(2)) in far.log)
         lent.append(memory.lent)
         payload.scatter(data, into)
 
-    monkeypatch.setattr(runner, "scatter", scatter)
+    monkeypatch.setattr(runner.OverlappedPerformer, "get", get)
     actions = [Write(x(0), 1), Advance(0, 2), Write(x(2), 1), Read(x(0), 1)]
     schedule, platform = Schedule(CHAIN, actions), Platform((replace(RAM, capacity=1000), FAR))
     list(overlapped(schedule, platform, CountingModel(CHAIN), [memory, far], Overlap(2)))
@@ -473,7 +473,7 @@ def test_staging_takes_half_of_the_memory_that_is_available(
         actions += [Advance(step - 1, step), Write(x(step), 0)]
     schedule, platform = Schedule(CHAIN, actions), Platform((FAR,))
     monkeypatch.setattr(runner, "available", lambda: room)
-    made = runner.make_staging(schedule, platform, [Ram()], ALL)
+    made = runner.make_staging(schedule, platform, CountingModel(CHAIN), [Ram()], ALL)
     assert (made.overlap.write_behind, made.overlap.read_ahead) == (staged, 0)
 
 

@@ -192,8 +192,9 @@ def performed(
     monkeypatch.setattr(channels.Channels, "_move", noted_move)
     monkeypatch.setattr(channels, "Condition", time.condition)
     monkeypatch.setattr(channels, "SimpleQueue", time.queue)
-    memory, entered = platform.levels[0], [0]
-    enter, gather, scatter = channels.Channels.enter, runner.gather, runner.scatter
+    near, entered = platform.levels[0], [0]
+    enter, performer = channels.Channels.enter, runner.OverlappedPerformer
+    put, get = performer.put, performer.get
 
     def noted_enter(self: channels.Channels, level: int = 0, /, *direct: Buffers) -> Handling:
         step = enter(self, level or None, *direct)
@@ -203,27 +204,27 @@ def performed(
     def own() -> Profile:
         return platform.levels[entered[0]].profile or Profile()
 
-    def slow_gather(into: memoryview, data: Buffers) -> None:
-        gather(into, data)
-        time.sleep((own().write_own or memory.write)(SIZE))
+    def slow_put(self: runner.OverlappedPerformer, memory: memoryview, data: Buffers) -> None:
+        put(self, memory, data)
+        time.sleep((own().write_own or near.write)(SIZE))
 
-    def slow_scatter(data: memoryview, into: Buffers) -> None:
-        scatter(data, into)
-        time.sleep((own().read_own or memory.read)(SIZE))
+    def slow_get(self: runner.OverlappedPerformer, memory: memoryview, into: Buffers) -> None:
+        get(self, memory, into)
+        time.sleep((own().read_own or near.read)(SIZE))
 
     monkeypatch.setattr(channels.Channels, "enter", noted_enter)
-    monkeypatch.setattr(runner, "gather", slow_gather)
-    monkeypatch.setattr(runner, "scatter", slow_scatter)
+    monkeypatch.setattr(performer, "put", slow_put)
+    monkeypatch.setattr(performer, "get", slow_get)
     program = Slower(time, platform.overhead)
     backends = [
-        Memory(memory, program),
+        Memory(near, program),
         *(Throttled(Ram(), level, time, overlaps=behind) for level in platform.levels[1:]),
     ]
 
     def copies() -> tuple[Affine, Affine] | None:
         if not entered[0]:
             return None
-        return own().write_own or memory.write, own().read_own or memory.read
+        return own().write_own or near.write, own().read_own or near.read
 
     model = Giving(schedule.chain, program, time, copies)
     return run(schedule, platform, model, backends, overlap=overlap, clock=time)

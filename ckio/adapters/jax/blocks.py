@@ -128,6 +128,24 @@ class LoopBlocks:
         first, last = jnp.int32(begin * self.size), jnp.int32(jnp.minimum(end * self.size, self.n))
         return lax.fori_loop(first, last, one, x)  # type: ignore[no-any-return]
 
+    def advance_one(
+        self, length: int, x: Leaves, given: Given, number: Any, /
+    ) -> tuple[Leaves, Any]:
+        """Advance over one block, whose number of steps is known; also return the next number.
+
+        On a device, one call for each block takes less time than the loop of `advance`, whose end
+        the host must read from the device after each block, and wait for copies meanwhile.
+        """
+        begin = jnp.int32(number * self.size)
+
+        def one(k: Any, x: Leaves) -> Leaves:
+            i = begin + k
+            row = [lax.dynamic_index_in_dim(a, i, keepdims=False) for a in given.rows]
+            return self.one(x, given.params, i, row)
+
+        after = one(jnp.int32(0), x) if length == 1 else lax.fori_loop(0, length, one, x)
+        return after, number + 1
+
     def length(self, number: int, /) -> int:
         """Return the number of steps of a block."""
         return min(self.size, self.n - number * self.size)
@@ -342,7 +360,8 @@ def array_of(old: Any, bits: Any, /, *, may_alias: bool = True) -> Any:
         return jax.random.wrap_key_data(bits, impl=jax.random.key_impl(old))
     # If it were committed and `old` were not, or vice versa, functions would be compiled again.
     device = old.sharding if old.committed else None
-    return jax.device_put(bits.view(old.dtype), device, may_alias=may_alias)
+    bits = bits if bits.dtype == old.dtype else bits.view(old.dtype)
+    return jax.device_put(bits, device, may_alias=may_alias)
 
 
 def _strong(leaf: Any) -> Any:

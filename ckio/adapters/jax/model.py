@@ -7,7 +7,7 @@ of a forward and a backward function, and its tape is stored.
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,7 @@ from ckio.adapters.jax.blocks import (
     smooth,
     zeros,
 )
+from ckio.adapters.jax.device import array_at, room_of, space_of, views_of, wait
 from ckio.analysis.partitioned import Partition, Values
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model.arrays import Array, Arrays, as_bytes, empty
@@ -116,7 +117,7 @@ class JaxModel:
                 f"JaxModel: J is {j.dtype}{list(j.shape)}, not a real number; let functional(x)"
                 " return a scalar"
             )
-        self._advance, self._reverse, self._seed = _compiled(self._blocks, functional)
+        self._compiled = _compiled(self._blocks, functional)
 
         trees = {"x": x, "params": params, "xs": xs}
         names = {what: _names(what, tree) for what, tree in trees.items()}
@@ -135,6 +136,7 @@ class JaxModel:
         self._late: int | None = None  # a recorded step that has not been computed yet
         self._farthest: tuple[int, Leaves | None] = (-1, None)  # None: that step was not computed
         self._adjoint: tuple[Back, Any] | None = None  # cotangents and J, or None before its start
+        self.space = space_of(self._first[0])
 
     @property
     def control(self) -> Arrays:
@@ -164,13 +166,27 @@ class JaxModel:
                 )
         return tuple(field_of(name, it) for name, it in named)
 
+    def make_start(self) -> None:
+        """Copy x_0, parameters and rows to JAX, and compile the checks, before the first step."""
+        leaves = [*self._now(), *self._given.params, *self._given.rows, jnp.zeros((), self._j)]
+        wait(list(map(_is_finite, smooth(leaves))))
+
     def advance(self, begin: int, end: int, /) -> int:
         end = min(end, self.steps)
         state = self._now()
         if end > begin:
-            self._state = self._advance(state, self._given, begin, end)
+            self._state = self._forward(state, begin, end)
         self._came(begin, end)
         return end
+
+    def _forward(self, state: Leaves, begin: int, end: int) -> Leaves:
+        if self.space is None:
+            return wait(self._compiled.advance(state, self._given, begin, end))  # type: ignore[no-any-return]
+        number = jnp.int32(begin)
+        for i in range(begin, end):
+            length = self._blocks.length(i)
+            state, number = self._compiled.advance_one(length, state, self._given, number)
+        return wait(state)  # type: ignore[no-any-return]
 
     def record(self, begin: int, end: int, /) -> int:
         end, self._recorded = min(end, self.steps), {}
@@ -185,19 +201,30 @@ class JaxModel:
         for i in reversed(range(begin, end)):
             if i not in self._recorded:
                 raise RunFailed(f"step {i} is not recorded; record it before it is reversed")
-            back = self._reverse(self._recorded.pop(i), self._given, i, back)
+            back = wait(self._compiled.reverse(self._recorded.pop(i), self._given, i, back))
             self._adjoint = back, j
             self._report(i)
 
     def dump(self, key: Key, /) -> Buffers:
-        match key.kind:
-            case Kind.ADJOINT:
-                back, j = self._started(key.step)
-                leaves = [j, *back.x, *back.params, *back.rows]
-            case _:
-                self.layout(key)
-                leaves = self._now()
+        leaves = self._leaves(key)
+        if self.space is not None:
+            return views_of(wait(leaves))
         return [as_bytes(np.ascontiguousarray(bits_of(leaf))) for leaf in leaves]
+
+    def _leaves(self, key: Key) -> Leaves:
+        """Return the arrays of a checkpoint, in the order of its layout."""
+        if key.kind is Kind.ADJOINT:
+            back, j = self._started(key.step)
+            return [j, *back.x, *back.params, *back.rows]
+        self.layout(key)
+        return self._now()
+
+    def not_finite(self, key: Key, /) -> list[str] | None:
+        """Return the names of the arrays of a checkpoint with infinite values or NaN."""
+        leaves = self._leaves(key)
+        fields = zip(self.layout(key), leaves, strict=True)
+        looked = {field.name: _is_finite(leaf) for field, leaf in fields if is_smooth(leaf)}
+        return [name for name, finite in looked.items() if not finite] if looked else None
 
     @property
     def handed(self) -> frozenset[Kind]:
@@ -209,14 +236,22 @@ class JaxModel:
     def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
         self._check_layout(key, layout)
         views = zip(layout, data, strict=True)
-        self._adopt(key, [np.ndarray(field.shape, field.dtype, view) for field, view in views])
+        if self.space is not None:
+            self._adopt(key, [array_at(view, field, self.space) for field, view in views])
+        else:
+            self._adopt(key, [np.ndarray(field.shape, field.dtype, view) for field, view in views])
 
     @contextmanager
     def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
         self._check_layout(key, layout)
-        filled = [empty(field.shape, field.dtype) for field in layout]
-        yield [as_bytes(array) for array in filled]
-        self._adopt(key, filled)
+        if self.space is not None:
+            rooms = [room_of(field) for field in layout]
+            yield views_of(rooms)
+            self._adopt(key, rooms)
+        else:
+            filled = [empty(field.shape, field.dtype) for field in layout]
+            yield [as_bytes(array) for array in filled]
+            self._adopt(key, filled)
 
     def _check_layout(self, key: Key, layout: Layout) -> None:
         if layout != self.layout(key):
@@ -225,7 +260,7 @@ class JaxModel:
                 " wrote it"
             )
 
-    def _adopt(self, key: Key, filled: Sequence[Array]) -> None:
+    def _adopt(self, key: Key, filled: Sequence[Any]) -> None:
         first = self._now(late=self._adjoint is None and self._farthest[1] is None)
         match key.kind:
             case Kind.ADJOINT:
@@ -252,7 +287,7 @@ class JaxModel:
             self._farthest = (0, x)
         if late and self._late is not None:
             step, self._late = self._late, None
-            self._state = self._advance(self._state, self._given, step, step + 1)
+            self._state = self._forward(self._state, step, step + 1)
             if self._farthest == (step + 1, None):
                 self._farthest = (step + 1, self._state)
         return self._state
@@ -282,24 +317,37 @@ class JaxModel:
                 f" {reached}, and J is known only at its end; reverse from step {reached}"
             )
         assert state is not None
-        j, bar = self._seed(smooth(state), state)
+        j, bar = self._compiled.seed(smooth(state), state)
         started = Back(bar, zeros(self._given.params), zeros(self._given.rows)), j
         if n is not None:
             self._adjoint, self._farthest = started, (reached, None)
         return started
 
 
+class _Compiled(NamedTuple):
+    """Compiled functions: the advance over blocks, that over one block, its reverse, and J."""
+
+    advance: Callable[..., Any]
+    advance_one: Callable[..., Any]
+    reverse: Callable[..., Any]
+    seed: Callable[..., Any]
+
+
 @lru_cache(maxsize=8)
-def _compiled(
-    blocks: LoopBlocks, functional: Callable[[Any], Any]
-) -> tuple[Callable[..., Any], ...]:
-    """Compile the advance over blocks, the reverse of one, and J with its derivative."""
+def _compiled(blocks: LoopBlocks, functional: Callable[[Any], Any]) -> _Compiled:
+    """Compile the functions of a model, each when it is first called."""
 
     def j(moving: Leaves, state: Leaves) -> Any:
         return functional(jax.tree.unflatten(blocks.shapes.trees[0], merged(state, moving)))
 
     seed = jax.jit(jax.value_and_grad(j))
-    return jax.jit(blocks.advance), jax.jit(blocks.reverse), seed
+    one = jax.jit(blocks.advance_one, static_argnums=0)
+    return _Compiled(jax.jit(blocks.advance), one, jax.jit(blocks.reverse), seed)
+
+
+@jax.jit
+def _is_finite(leaf: Any) -> Any:
+    return jnp.isfinite(leaf).all()
 
 
 def _names(what: str, tree: Any) -> list[str]:

@@ -1,0 +1,333 @@
+"""Checkpoints of models on a CUDA device: in its memory, in page-locked memory, and in files.
+
+The buffers of such a model are `DeviceView`s, which are addresses in the memory of the device.
+Three kinds of levels take them:
+
+* `DeviceMemory`, the level "device". A model whose arrays never change stores them there without a
+  copy.
+* `PinnedMemory`, the level "pinned": page-locked memory of the host, to which the device copies at
+  the speed of its bus, and while it computes.
+* All levels of the host, through `Staged`: the bytes are copied to page-locked memory first.
+
+Each level has a stream of its own. With overlap, its transfers are concurrent with the computation
+of the device and with those of other levels. A copy begins when the arrays of the model are
+complete, because the model waits for the device at the end of each action.
+
+CuPy is imported when a level is made.
+"""
+
+import weakref
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, ClassVar, Final, NamedTuple
+
+import numpy as np
+
+from ckio.actions import Buffers, Key, Layout
+from ckio.backends.base import Backend
+from ckio.backends.ram import MemorySlot, Ram, mapped
+from ckio.errors import BadInput, LevelFull, StorageError
+
+_OUT_OF_MEMORY: Final = 2
+"""The status cudaErrorMemoryAllocation."""
+
+_LEAST: Final = 1 << 20
+"""Minimum bytes of page-locked memory."""
+
+
+class DeviceView:
+    """Bytes in the memory of a device. Like a memoryview of bytes, it has a length and slices.
+
+    `view[:] = data` copies bytes of the host to the device, and `bytes(view)` copies them back.
+
+    Attributes
+    ----------
+    address : int
+    nbytes : int
+    owner : object
+        The object whose memory it is, which is kept as long as the view.
+    """
+
+    __slots__ = ("address", "nbytes", "owner")
+
+    def __init__(self, address: int, nbytes: int, owner: object) -> None:
+        self.address, self.nbytes, self.owner = address, nbytes, owner
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def __getitem__(self, part: slice) -> "DeviceView":
+        begin, end, _ = part.indices(self.nbytes)
+        return DeviceView(self.address + begin, end - begin, self.owner)
+
+    def __setitem__(self, part: slice, data: bytes | memoryview) -> None:
+        lane_of(0).copy([(self[part], memoryview(data))])
+
+    def __bytes__(self) -> bytes:
+        copy = bytearray(self.nbytes)
+        lane_of(0).copy([(memoryview(copy), self)])
+        return bytes(copy)
+
+
+class Lane:
+    """A stream of a device, on which one thread at a time copies bytes in any direction."""
+
+    def __init__(self, device: int) -> None:
+        self.cuda = _runtime()
+        self.device = device
+        with self.on_device():
+            self._stream = self.cuda.streamCreateWithFlags(self.cuda.streamNonBlocking)
+        weakref.finalize(self, self.cuda.streamDestroy, self._stream).atexit = False
+
+    @contextmanager
+    def on_device(self) -> Generator[Any]:
+        """Run a block with this device; errors of CUDA become LevelFull or StorageError."""
+        try:
+            self.cuda.setDevice(self.device)
+            yield self.cuda
+        except self.cuda.CUDARuntimeError as error:
+            text = f"CUDA device {self.device}: {error}"
+            if error.status == _OUT_OF_MEMORY:
+                raise LevelFull(
+                    f"{text}; lower the capacity of the level, or let the framework of the model"
+                    " take less memory"
+                ) from error
+            raise StorageError(text) from error
+
+    def copy(self, pairs: Iterable[tuple[Any, Any]], /) -> None:
+        """Copy the bytes of each second buffer to the first one, and wait until all are copied.
+
+        Other threads run meanwhile. Each buffer is a DeviceView or bytes of the host.
+        """
+        with self.on_device() as cuda:
+            for into, data in pairs:
+                if into.nbytes != data.nbytes:
+                    raise StorageError(f"{data.nbytes} bytes do not fill {into.nbytes} bytes")
+                if data.nbytes:
+                    ends = _address(into), _address(data)
+                    cuda.memcpyAsync(*ends, data.nbytes, cuda.memcpyDefault, self._stream)
+            cuda.streamSynchronize(self._stream)
+
+
+@cache
+def lane_of(device: int, /) -> Lane:
+    """Return the stream on which the program itself copies between arrays of this device."""
+    return Lane(device)
+
+
+class DeviceMemory(Ram):
+    """A level in the memory of a CUDA device; its checkpoints do not outlive the process.
+
+    As level 0 of a platform, it also provides the memory for transfers between the model and other
+    levels. This memory is allocated when it is first needed and is then used again.
+
+    Parameters
+    ----------
+    capacity
+        Maximum number of payload bytes; None means no limit.
+    device
+        The number of the device.
+    """
+
+    takes_device_views: ClassVar[bool] = True
+
+    def __init__(self, *, capacity: int | None = None, device: int = 0) -> None:
+        super().__init__(capacity=capacity)
+        self._lane = Lane(device)
+
+    def reserve(self, sizes: Mapping[int, int], /) -> None:
+        self._ledger.check_reservation(sizes)
+        self._free.expect(sizes)  # a model that brings its own memory needs few slots, or none
+
+    def gather(self, into: Any, data: Buffers, /) -> None:
+        self._lane.copy(_cut(into, data))
+
+    def scatter(self, data: Any, into: Buffers, /) -> None:
+        self._lane.copy((piece, view) for view, piece in _cut(data, into))
+
+    def slot(self, nbytes: int, /) -> Any:
+        self._ledger.check_open()
+        with self._turn:
+            slot = self._take(nbytes)
+        return DeviceView(slot.memory.address, nbytes, _Lent(slot, self._unused.append))
+
+    def _map(self, size: int, count: int, /, *, ahead: bool) -> list[MemorySlot]:
+        del ahead  # memory of a device is not faster if it was touched before
+        with self._lane.on_device():
+            return [MemorySlot(size, _allocated(size)) for _ in range(count)]
+
+
+class _Lent:
+    """The owner of a lent slot, which becomes unused when no view refers to it any more."""
+
+    def __init__(self, slot: MemorySlot, give: Any) -> None:
+        self._slot, self._give = slot, give
+
+    def __del__(self) -> None:
+        self._give(self._slot)
+
+
+class PinnedMemory(Ram):
+    """A level in page-locked memory of the host, for checkpoints of a model on a CUDA device.
+
+    Its memory is allocated, touched and registered before the run.
+
+    Parameters
+    ----------
+    capacity
+        Maximum number of payload bytes; None means no limit.
+    device
+        The number of the device.
+    """
+
+    near: ClassVar[bool] = False
+    takes_device_views: ClassVar[bool] = True
+
+    def __init__(self, *, capacity: int | None = None, device: int = 0) -> None:
+        super().__init__(capacity=capacity)
+        self._lane = Lane(device)
+        self._pinned: dict[int, list[Pinned]] = {}  # by the size of slots
+
+    # The model's buffers are on the device, so that none can be stored without a copy.
+    slot: ClassVar[None] = None  # type: ignore[assignment]
+    keep: ClassVar[None] = None  # type: ignore[assignment]
+    kept: ClassVar[None] = None  # type: ignore[assignment]
+
+    def gather(self, into: Any, data: Buffers, /) -> None:
+        self._lane.copy(_cut(into, data))
+
+    def scatter(self, data: Any, into: Buffers, /) -> None:
+        self._lane.copy((piece, view) for view, piece in _cut(data, into))
+
+    def _map(self, size: int, count: int, /, *, ahead: bool) -> list[MemorySlot]:
+        slots = mapped(size, count, ahead=ahead)
+        pinned = [Pinned(self._lane, slot.memory) for slot in slots]
+        self._pinned.setdefault(size, []).extend(pinned)
+        return slots
+
+    def _dropped(self, size: int, /) -> None:
+        del self._pinned[size]
+
+    def close(self) -> None:
+        super().close()
+        self._pinned.clear()
+
+
+class Pinned:
+    """Memory of the host whose pages are locked as long as this object exists.
+
+    Raises LevelFull or StorageError if they cannot be locked.
+    """
+
+    def __init__(self, lane: Lane, memory: memoryview) -> None:
+        self.memory = memory
+        with lane.on_device() as cuda:
+            cuda.hostRegister(_address(memory), memory.nbytes, 0)
+        weakref.finalize(self, _unlocked, lane, memory).atexit = False
+
+
+def _unlocked(lane: Lane, memory: memoryview) -> None:
+    lane.cuda.hostUnregister(_address(memory))
+
+
+class Staged:
+    """A level of the host for a model on a device: all bytes go through page-locked memory.
+
+    It has the optional methods of the level. It stores no checkpoint without a copy.
+    """
+
+    takes_device_views: ClassVar[bool] = True
+
+    def __init__(self, level: Backend, device: int = 0) -> None:
+        self.durable, self.lossless = level.durable, getattr(level, "lossless", True)
+        self.layout, self.discard, self.keys = level.layout, level.discard, level.keys
+        self._level, self._lane = level, Lane(device)
+        self._pinned: Pinned | None = None
+
+    def reserve(self, sizes: Mapping[int, int], /) -> None:
+        self._level.reserve(sizes)
+        self._host(max(sizes, default=0))
+
+    def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+        host = self._pieces(data)
+        self._lane.copy(zip(host, data, strict=True))
+        return self._level.write(key, layout, host)
+
+    def read(self, key: Key, into: Buffers, /) -> int:
+        host = self._pieces(into)
+        nbytes = self._level.read(key, host)
+        self._lane.copy(zip(into, host, strict=True))
+        return nbytes
+
+    def close(self) -> None:
+        self._level.close()
+        self._pinned = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("prepare", "evict", "remove"):
+            return getattr(self._level, name)
+        raise AttributeError(name)
+
+    def _pieces(self, data: Buffers) -> Buffers:
+        host = self._host(sum(view.nbytes for view in data))
+        return [piece for piece, _ in _cut(host, data)]
+
+    def _host(self, nbytes: int) -> memoryview:
+        """Return page-locked memory of at least this size, which is used for each checkpoint."""
+        if self._pinned is None or self._pinned.memory.nbytes < nbytes:
+            self._pinned = None
+            slot, *_ = mapped(max(_LEAST, nbytes), 1, ahead=True)
+            self._pinned = Pinned(self._lane, slot.memory)
+        return self._pinned.memory
+
+
+class CudaSpace(NamedTuple):
+    """The memory of a CUDA device, as the `space` of a model whose buffers are there."""
+
+    device: int = 0
+
+    def level(self, capacity: int | None = None, /) -> Ram:
+        return DeviceMemory(capacity=capacity, device=self.device)
+
+    def through(self, level: Backend, /) -> Backend:
+        takes: bool = getattr(level, "takes_device_views", False)
+        return level if takes else Staged(level, self.device)
+
+
+def _cut(memory: Any, data: Buffers, /) -> Generator[tuple[Any, Any]]:
+    """Yield each buffer with its piece of memory, in which the buffers follow each other."""
+    begin = 0
+    for view in data:
+        end = begin + view.nbytes
+        yield memory[begin:end], view
+        begin = end
+
+
+def _address(view: Any) -> int:
+    """Return the address of the bytes of a DeviceView or of the host."""
+    if isinstance(view, DeviceView):
+        return view.address
+    return np.frombuffer(view, np.uint8).ctypes.data
+
+
+def _allocated(nbytes: int) -> DeviceView:
+    import cupy
+
+    memory = cupy.cuda.Memory(nbytes)
+    return DeviceView(memory.ptr, nbytes, memory)
+
+
+@cache
+def _runtime() -> Any:
+    """Return the CUDA runtime of CuPy; raises BadInput if there is none."""
+    try:
+        from cupy.cuda import runtime
+
+        runtime.getDeviceCount()
+    except Exception as error:
+        raise BadInput(
+            f"levels of a CUDA device need CuPy and a device ({error}); install the CuPy package"
+            " for your version of CUDA, for example cupy-cuda13x"
+        ) from error
+    return runtime

@@ -1,0 +1,36 @@
+"""The memory in which a model computes, if it is not the memory of the host."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from ckio.backends.base import Backend
+from ckio.backends.ram import Ram
+
+
+class MemorySpace(Protocol):
+    """Memory that the host cannot access, for example that of an accelerator.
+
+    A model whose buffers are in such memory has it as its attribute `space`. It must wait for its
+    results at the end of each action, because levels copy its buffers without a further wait.
+    """
+
+    def level(self, capacity: int | None = None, /) -> Ram:
+        """Return a new level in this memory."""
+
+    def through(self, level: Backend, /) -> Backend:
+        """Return a level that takes buffers in this memory, and stores them on the given level.
+
+        It is the given level itself if that takes such buffers.
+        """
+
+
+def memory_for(model: object, capacity: int | None = None, /) -> Ram:
+    """Return a new level in the memory in which a model computes."""
+    space: MemorySpace | None = getattr(model, "space", None)
+    return Ram(capacity=capacity) if space is None else space.level(capacity)
+
+
+def within_reach(model: object, levels: Sequence[Backend], /) -> Sequence[Backend]:
+    """Return levels that take the buffers of a model, in place of the given ones."""
+    space: MemorySpace | None = getattr(model, "space", None)
+    return levels if space is None else [space.through(level) for level in levels]
