@@ -174,6 +174,9 @@ class LoopBlocks:
             def one(x: Leaves, at: tuple[Any, Leaves]) -> tuple[Leaves, None]:
                 return self.one(x, params, *at), None
 
+            if length == 1:  # the scan would copy what the reverse needs to an array with one row
+                row = [a[0] for a in merged(rows, rows_)]
+                return smooth(self.one(merged(x, x_), params, begin, row))
             steps = begin + jnp.arange(length, dtype=jnp.int32)
             end, _ = lax.scan(one, merged(x, x_), (steps, merged(rows, rows_)))
             return smooth(end)

@@ -176,6 +176,15 @@ class DualPlan:
         return float(self.cut.load.max(axis=1).sum())
 
 
+def _held(chain: Chain, platform: Platform, tapes: bool) -> int:
+    """Return the most steps whose tapes the program can have at a time.
+
+    It is one step if a model has no tapes of its own to store: it then keeps the state of each
+    recorded step, and these bytes are in no size of the chain.
+    """
+    return 1 if not tapes and not chain.tape else tapes_held(chain, platform)
+
+
 class Problem:
     """The problem of the best schedule at given prices, for a chain and a platform.
 
@@ -189,7 +198,7 @@ class Problem:
 
     def __init__(self, chain: Chain, platform: Platform, *, tapes: bool) -> None:
         self.chain, self.platform, self.tapes = chain, platform, tapes
-        self.held, self.near = tapes_held(chain, platform), memory_level(platform)
+        self.held, self.near = _held(chain, platform, tapes), memory_level(platform)
         far = [it.channel for at, it in enumerate(platform.levels) if at != self.near]
         self.channels = tuple(dict.fromkeys(far))
         self.of_level = np.array(
