@@ -37,6 +37,8 @@ import record
 EXAMPLE = Path(__file__).parents[1] / "examples/wave3d"
 LIMIT = 8 * 10**9
 HOST = 56 * 10**9
+BLOCK = 4
+"""Time steps of one step of ckio's schedules."""
 REPEATS = 3
 COPIES = 20
 CASES = (
@@ -83,7 +85,7 @@ def calibrated(grid: int, *, pinned: bool = True) -> Any:
     levels = [Level(name="device", backend="device", capacity=LIMIT)]
     if pinned:
         levels.append(Level(name="pinned", backend="pinned", capacity=HOST))
-    return measured(levels, models={"wave": partial(wave, grid, 24)})
+    return measured(levels, models={"wave": partial(wave, grid, 24 * BLOCK, BLOCK)})
 
 
 def performed(grid: int, steps: int, schedule: Any, platform: Any, overlap: Any) -> Result:
@@ -98,7 +100,7 @@ def performed(grid: int, steps: int, schedule: Any, platform: Any, overlap: Any)
     levels = [open_level(level, run="bench") for level in platform.levels]
     for _ in range(1 + REPEATS):
         model = None  # release it before the next one is made
-        model = wave(grid, steps)
+        model = wave(grid, steps, BLOCK)
         timeline = run(schedule, platform, model, levels, overlap=overlap)
         makespans.append(timeline.makespan)
     for level in levels:
@@ -135,7 +137,7 @@ def by_ckio(grid: int, steps: int, *, overlaps: bool = True, pinned: bool = True
     from ckio.schedule.policy import AUTO
 
     platform = calibrated(grid, pinned=pinned)
-    chain = replace(platform.models["wave"], steps=steps)
+    chain = replace(platform.models["wave"], steps=steps // BLOCK)
     begin = time.perf_counter()
     planned = plan(chain, platform, tapes=False, overlap=AUTO if overlaps else ALONE)
     planning = time.perf_counter() - begin
@@ -361,7 +363,7 @@ def predictions(grid: int, steps: int) -> Result:
     from ckio.schedule import makespan
 
     platform = calibrated(grid)
-    chain = replace(platform.models["wave"], steps=steps)
+    chain = replace(platform.models["wave"], steps=steps // BLOCK)
     planned = plan(chain, platform, tapes=False)
     cases = {"best plan": (planned.schedule, planned.overlap, planned.makespan)}
     for planner in (hrevolve, disk_revolve, two_level):

@@ -128,12 +128,12 @@ class Beside:
     def _taken(self, schedules: Sequence[tuple[Schedule, Sequence[Overlap]]]) -> list[Taken]:
         """Perform as many passes of each schedule as the time budget allows."""
         taken: list[Taken] = [{overlap: [] for overlap in policies} for _, policies in schedules]
+        memory = memory_for(self.tried.make())
         passes, spent = 0, 0.0
         while not passes or (passes < _PASSES and spent < BUDGET):
             for (schedule, _), each in zip(schedules, taken, strict=True):
                 for overlap, timelines in each.items():
-                    model = self.tried.make()
-                    backends = [memory_for(model), self.backend]
+                    backends, model = [memory, self.backend], self.tried.make()
                     timeline = run(schedule, self._platform(), model, backends, overlap=overlap)
                     timelines.append(timeline)
                     spent += timeline.makespan

@@ -66,7 +66,10 @@ def start(grid):
     return {"u": u, "v": u, "J": jnp.float32(0)}, c2
 
 
-def wave(grid: int = 64, steps: int = 200) -> JaxModel:
-    """Return the model with `grid` points along each side of the cube."""
+def wave(grid: int = 64, steps: int = 200, block: int = 1) -> JaxModel:
+    """Return the model with `grid` points along each side of the cube.
+
+    `steps` are time steps. A step of the schedule is a block of them, which JAX computes at once.
+    """
     x, c2 = start(grid)
-    return JaxModel(step, x, functional, steps, params=c2)
+    return JaxModel(step, x, functional, steps, params=c2, segment=block)

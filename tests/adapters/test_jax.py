@@ -16,6 +16,7 @@ import pytest
 jax = pytest.importorskip("jax")
 
 import jax.numpy as jnp  # noqa: E402
+from jax.experimental import io_callback  # noqa: E402
 
 from ckio import Level, Platform  # noqa: E402
 from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write  # noqa: E402
@@ -434,3 +435,32 @@ def test_blocks_are_as_long_as_memory_allows_and_equal() -> None:
     assert blocks_of(cubic, Shapes.of(u, None, None), 1000, "auto").size == 25
     assert blocks_of(cubic, Shapes.of(u, None, None), 997, "auto").size == 32
     assert blocks_of(cubic, Shapes.of(jnp.ones(2), None, None), 1000, "auto").count == 1
+
+
+def test_within_a_block_states_and_costly_products_are_stored() -> None:
+    def waves(u: Any, p: Any, i: Any) -> Any:
+        return jnp.sin(jnp.cos(jnp.exp(u) * u)) * u**3
+
+    def product(u: Any, p: Any, i: Any) -> Any:
+        return jnp.tanh(u @ u)
+
+    u = jax.ShapeDtypeStruct((256, 256), jnp.float64)
+    assert blocks_of(waves, Shapes.of(u, None, None), 997, "auto").size == 32
+    assert blocks_of(product, Shapes.of(u, None, None), 997, "auto").size == 16
+
+
+def test_a_step_may_call_python_and_is_not_computed_once_more_for_it() -> None:
+    numbers: list[int] = []
+
+    def seen(i: Any) -> Any:
+        numbers.append(int(i))
+        return np.int32(i)
+
+    def one(x: Any, p: Any, i: Any) -> Any:
+        number = io_callback(seen, jax.ShapeDtypeStruct((), jnp.int32), i)
+        return jnp.sin(x) + 0.1 * number
+
+    end = lambda x: checkpointed_scan(one, x, 4, segment=2).sum()  # noqa: E731
+    plain = lambda x: jax.lax.fori_loop(0, 4, lambda i, x: jnp.sin(x) + 0.1 * i, x).sum()  # noqa: E731
+    assert close(jax.grad(end)(jnp.ones(3)), jax.grad(plain)(jnp.ones(3)))
+    assert sorted(numbers) == [0, 0, 1, 1, 2, 2, 3, 3]

@@ -1,7 +1,10 @@
 """A loop of JAX in blocks of steps, which can advance over blocks and reverse one of them.
 
-To reverse a block, one compiled function runs it forward once more and then backward. XLA has the
-tapes of its steps in memory meanwhile, so only the first state of the block must be stored.
+To reverse a block, one compiled function runs it forward once more and then backward, so only the
+first state of the block must be stored. XLA has the states of the block's steps in memory
+meanwhile, with the results of products and transforms. It computes the rest of a step once more
+just before it reverses the step. This is faster than to store all values of all steps, because XLA
+fuses both computations.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,6 +33,35 @@ BLOCK_BYTES: Final = 16 * 2**20
 An allocator returns larger pieces of memory to the system each time, and gets new ones page by
 page, which is slow.
 """
+
+COSTLY: Final = frozenset(
+    {
+        "dot_general",
+        "conv_general_dilated",
+        "fft",
+        "sort",
+        "cholesky",
+        "eig",
+        "eigh",
+        "lu",
+        "qr",
+        "svd",
+        "schur",
+        "triangular_solve",
+        "tridiagonal",
+        "tridiagonal_solve",
+        "custom_linear_solve",
+        "while",
+        "pure_callback",
+        "ffi_call",
+    }
+)
+"""Operations of a step whose results are stored within a block. To compute them again takes longer
+than to store them."""
+
+STRAIGHT: Final = 4
+"""Up to this many steps, a block is compiled without a loop. A loop would copy the states, and what
+the reverse needs, to arrays with one row for each step."""
 
 MAX_STEPS: Final = 2**31 - 1
 """The largest number of steps, because they are counted in 32 bits."""
@@ -118,6 +150,11 @@ class LoopBlocks:
         """The bytes of a state."""
         return sum(map(nbytes_of, self.shapes.leaves[0]))
 
+    @cached_property
+    def has_effects(self) -> bool:
+        """Whether a step does more than to compute, for example calls Python."""
+        return bool(_traced(self.step, self.shapes)[0].effects)
+
     def advance(self, x: Leaves, given: Given, begin: Any, end: Any, /) -> Leaves:
         """Advance from the first state of block `begin` to that of `end`; both may be traced."""
 
@@ -143,8 +180,11 @@ class LoopBlocks:
             row = [lax.dynamic_index_in_dim(a, i, keepdims=False) for a in given.rows]
             return self.one(x, given.params, i, row)
 
-        after = one(jnp.int32(0), x) if length == 1 else lax.fori_loop(0, length, one, x)
-        return after, number + 1
+        if length > STRAIGHT:
+            return lax.fori_loop(0, length, one, x), number + 1
+        for k in range(length):
+            x = one(k, x)
+        return x, number + 1
 
     def length(self, number: int, /) -> int:
         """Return the number of steps of a block."""
@@ -167,21 +207,7 @@ class LoopBlocks:
         """Reverse one block whose number of steps is known."""
         begin = jnp.int32(number * self.size)
         rows = [lax.dynamic_slice_in_dim(a, begin, length) for a in given.rows]
-
-        def block(x_: Leaves, params_: Leaves, rows_: Leaves) -> Leaves:
-            params = merged(given.params, params_)
-
-            def one(x: Leaves, at: tuple[Any, Leaves]) -> tuple[Leaves, None]:
-                return self.one(x, params, *at), None
-
-            if length == 1:  # the scan would copy what the reverse needs to an array with one row
-                row = [a[0] for a in merged(rows, rows_)]
-                return smooth(self.one(merged(x, x_), params, begin, row))
-            steps = begin + jnp.arange(length, dtype=jnp.int32)
-            end, _ = lax.scan(one, merged(x, x_), (steps, merged(rows, rows_)))
-            return smooth(end)
-
-        _, pull = jax.vjp(block, smooth(x), smooth(given.params), smooth(rows))
+        pull = self.pullback(begin, length, x, given.params, rows)
         x_bar, params_bar, rows_bar = pull(back.x)
         put = lax.dynamic_update_slice_in_dim
         return Back(
@@ -190,10 +216,41 @@ class LoopBlocks:
             [put(a, b, begin, 0) for a, b in zip(back.rows, rows_bar, strict=True)],
         )
 
+    def pullback(
+        self, begin: Any, length: int, x: Leaves, params: Leaves, rows: Leaves, /
+    ) -> Callable[[Leaves], tuple[Leaves, Leaves, Leaves]]:
+        """Return the function that reverses `length` steps, with what JAX stores for it."""
+        take = self.one
+        if (
+            length > STRAIGHT and not self.has_effects
+        ):  # otherwise JAX cannot compute the step again
+            take = jax.checkpoint(take, prevent_cse=False, policy=_is_stored)
+
+        def block(x_: Leaves, params_: Leaves, rows_: Leaves) -> Leaves:
+            read = merged(params, params_)
+
+            def one(x: Leaves, at: tuple[Any, Leaves]) -> tuple[Leaves, None]:
+                return take(x, read, *at), None
+
+            at, state = merged(rows, rows_), merged(x, x_)
+            if length <= STRAIGHT:
+                for k in range(length):
+                    state, _ = one(state, (begin + k, [a[k] for a in at]))
+                return smooth(state)
+            steps = begin + jnp.arange(length, dtype=jnp.int32)
+            return smooth(lax.scan(one, state, (steps, at))[0])
+
+        return jax.vjp(block, smooth(x), smooth(params), smooth(rows))[1]
+
     def one(self, x: Leaves, params: Leaves, i: Any, row: Leaves, /) -> Leaves:
         """Take one step."""
         after = self.step(*self.shapes.arguments(x, params, i, row))
         return [_strong(leaf) for leaf in jax.tree.leaves(after)]
+
+
+def _is_stored(operation: Any, *_: Any, **__: Any) -> bool:
+    """Return whether JAX stores the results of an operation until the step is reversed."""
+    return operation.name in COSTLY
 
 
 def when(condition: Any, apply: Callable[[Any], Any], carry: Any, /) -> Any:
@@ -233,38 +290,22 @@ def blocks_of(
 @lru_cache(maxsize=64)
 def _automatic(step: Callable[..., Any], shapes: Shapes) -> int:
     """Return the number of steps whose states fit into `BLOCK_BYTES`."""
-    two, three = (_tape(LoopBlocks(step, shapes, length, length)) for length in (2, 3))
-    return max(1, BLOCK_BYTES // max(1, three - two))
+    lengths = STRAIGHT + 1, STRAIGHT + 2
+    less, more = (_tape(LoopBlocks(step, shapes, length, length)) for length in lengths)
+    return max(1, BLOCK_BYTES // max(1, more - less))
 
 
 def _tape(blocks: LoopBlocks) -> int:
     """Return the bytes that JAX stores between the forward and the reverse of the first block."""
-    leaves, params = blocks.shapes.leaves[:2]
+    x, params, _ = map(list, blocks.shapes.leaves)
     rows = [like((blocks.size, *a.shape), a.dtype) for a in blocks.shapes.row()]
-
-    def pullback(x: Leaves, params: Leaves, rows: Leaves) -> Any:
-        def run(x_: Leaves, params_: Leaves) -> Leaves:
-            read = merged(params, params_)
-
-            def one(x: Leaves, at: tuple[Any, Leaves]) -> tuple[Leaves, None]:
-                return blocks.one(x, read, *at), None
-
-            steps = jnp.arange(blocks.size, dtype=jnp.int32)
-            return smooth(lax.scan(one, merged(x, x_), (steps, rows))[0])
-
-        return jax.vjp(run, smooth(x), smooth(params))[1]
-
-    return sum(
-        map(nbytes_of, jax.tree.leaves(jax.eval_shape(pullback, list(leaves), list(params), rows)))
-    )
+    pull = jax.eval_shape(partial(blocks.pullback, 0, blocks.size), x, params, rows)
+    return sum(map(nbytes_of, jax.tree.leaves(pull)))
 
 
 def _check_step(step: Callable[..., Any], shapes: Shapes) -> None:
     """Raise BadInput if a step returns a state of another structure, shape or dtype."""
-    x, params, _ = shapes.leaves
-    i = like((), jnp.int32)
-    args = shapes.arguments(list(x), list(params), i, list(shapes.row()))
-    jaxpr, after = jax.make_jaxpr(step, return_shape=True)(*args)
+    jaxpr, after = _traced(step, shapes)
     if any(isinstance(const, jax.core.Tracer) for const in jaxpr.consts):
         raise BadInput(
             "checkpointed_scan: step uses a traced array that is not an argument, so its gradient"
@@ -281,6 +322,14 @@ def _check_step(step: Callable[..., Any], shapes: Shapes) -> None:
                 f"step returns x{jax.tree_util.keystr(path)} as {y.dtype}{list(y.shape)}, and"
                 f" received {x.dtype}{list(x.shape)}; it must keep the dtype and the shape"
             )
+
+
+def _traced(step: Callable[..., Any], shapes: Shapes) -> tuple[Any, Any]:
+    """Return the program of a step, and the shapes of what it returns."""
+    x, params, _ = shapes.leaves
+    i = like((), jnp.int32)
+    args = shapes.arguments(list(x), list(params), i, list(shapes.row()))
+    return jax.make_jaxpr(step, return_shape=True)(*args)
 
 
 def arrays(what: str, tree: Any, /) -> Any:
@@ -332,7 +381,12 @@ def zeros(leaves: Sequence[Any], /) -> Leaves:
 
 def is_key(leaf: Any, /) -> bool:
     """Return whether an array contains keys of random numbers."""
-    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+    return _is_key(leaf.dtype)
+
+
+@lru_cache(maxsize=64)
+def _is_key(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
 
 
 def nbytes_of(leaf: Any, /) -> int:
@@ -364,6 +418,8 @@ def array_of(old: Any, bits: Any, /, *, may_alias: bool = True) -> Any:
     # If it were committed and `old` were not, or vice versa, functions would be compiled again.
     device = old.sharding if old.committed else None
     bits = bits if bits.dtype == old.dtype else bits.view(old.dtype)
+    if isinstance(bits, jax.Array) and bits.committed == old.committed:
+        return bits
     return jax.device_put(bits, device, may_alias=may_alias)
 
 

@@ -136,6 +136,7 @@ class JaxModel:
         self._late: int | None = None  # a recorded step that has not been computed yet
         self._farthest: tuple[int, Leaves | None] = (-1, None)  # None: that step was not computed
         self._adjoint: tuple[Back, Any] | None = None  # cotangents and J, or None before its start
+        self._layouts: dict[Kind, Layout] = {}
         self.space = space_of(self._first[0])
 
     @property
@@ -153,6 +154,12 @@ class JaxModel:
         return float(self._started(None)[1])
 
     def layout(self, key: Key, /) -> Layout:
+        layout = self._layouts.get(key.kind)
+        if layout is None:
+            layout = self._layouts[key.kind] = self._layout(key)
+        return layout
+
+    def _layout(self, key: Key) -> Layout:
         match key.kind:
             case Kind.RESTART:
                 named = list(zip(self._names, self._blocks.shapes.leaves[0], strict=True))
