@@ -1,7 +1,7 @@
 """ckio on a CUDA device: the gradient of a 3-D wave, beside the methods of JAX and PyTorch.
 
     python bench/device.py run FILE [--grid 400] [--steps 1000] [--cases "ckio;nested;copies"]
-    python bench/device.py record FILE                          bench/results/device.txt
+    python bench/device.py record FILE          bench/results/device.txt, on any machine
 
 The model is examples/wave3d. Each case is a process of its own. It computes the gradient once to
 compile, and then several times, of which the median is shown. The checkpoints of a case may take
@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -318,7 +319,7 @@ def copies(grid: int) -> Result:
         at += 200
 
     with _repeated(write) as moved:
-        alone, beside = [], []
+        alone, beside, rates = [], [], []
         for _ in range(5):
             moved["pause"] = True
             time.sleep(0.1)
@@ -326,9 +327,9 @@ def copies(grid: int) -> Result:
             moved["pause"] = False
             before, begin = moved["count"], time.perf_counter()
             beside.append(record.seconds(advance))
-            moved["rate"] = (moved["count"] - before) * nbytes / (time.perf_counter() - begin) / 1e9
+            rates.append((moved["count"] - before) * nbytes / (time.perf_counter() - begin) / 1e9)
     slower = statistics.median(beside) / statistics.median(alone) - 1
-    return {**result, "beside": moved["rate"], "slower": slower}
+    return {**result, "beside": statistics.median(rates), "slower": slower}
 
 
 @contextmanager
@@ -482,7 +483,11 @@ def main() -> None:
                         file.flush()
         case "record":
             rows = map(json.loads, Path(options.what).read_text().splitlines())
-            record.save("device", text({row["case"]: row for row in rows}))
+            when = datetime.fromtimestamp(Path(options.what).stat().st_mtime, UTC)
+            tables = text({row["case"]: row for row in rows})
+            written = f"device: {when:%Y-%m-%d %H:%M} UTC\n{tables}\n"
+            (record.RESULTS / "device.txt").write_text(written)
+            print(written)
 
 
 if __name__ == "__main__":
