@@ -161,6 +161,19 @@ def test_a_write_behind_is_slowed_and_a_rank_is_done_when_its_transfers_are() ->
         assert use.slowed.tolist() == [count - 1.0] * count
 
 
+def test_steps_that_cost_nothing_delay_no_transfer() -> None:
+    # A copy; then two transfers in turn, each of half a second of latency and 100 bytes at 25 a
+    # second. The second copy, and the steps after each, take place during the first transfer.
+    schedule = Schedule(
+        replace(CHAIN, advance=0.0), [Write(X0, 1), Advance(0, 2), Write(X2, 1), Advance(2, 8)]
+    )
+    ranks = Ranks(count=4, shared={"archive": Shared(100.0)})
+    outcome = simulate_ranks(schedule, PLATFORM, ranks, overlap=Overlap(2))
+    assert outcome.finish.tolist() == [0.5 + 2 * (0.5 + 4)] * 4
+    use = outcome.channels["archive"]
+    assert (use.busy, use.most, use.nbytes) == (8.0, 4, 800)
+
+
 def test_only_transfers_that_are_under_way_together_share() -> None:
     """The first has written before the second comes: what takes time is computed before."""
     schedule = Schedule(CHAIN, [Advance(0, 2), Write(X2, 1), Advance(2, 8)])
