@@ -4,6 +4,7 @@ And what all processes of the tests share: the bytecode of ckio, and the compile
 """
 
 import compileall
+import gc
 import os
 import subprocess
 import sys
@@ -45,6 +46,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         commands = ([sys.executable, "-c", _PREPARE, module] for module in _WITH_KERNELS)
         _preparing.extend(map(subprocess.Popen, commands))
+    else:
+        gc.disable()  # until all tests are collected
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what collecting has made: it remains until the end."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
