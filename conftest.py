@@ -35,9 +35,14 @@ collect_ignore_glob.append("docs/_site/write.py")  # a script beside its modules
 
 
 _WITH_KERNELS = ("ckio.planners.dp.pieces", "ckio.planners.overlap")
-_PREPARE = "import sys; from ckio.planners.compiled import prepare; prepare(sys.argv[1])"
+_PREPARE = (
+    "import gc, sys; gc.disable(); from ckio.planners.compiled import prepare; prepare(sys.argv[1])"
+)
 _preparing: list[subprocess.Popen[bytes]] = []
-"""Compile kernels, of one module each, while the workers of xdist collect the tests."""
+"""Compile kernels, of one module each, while the workers of xdist collect the tests.
+
+Those of `overlap` include those of `pieces`, but it compiles others first.
+"""
 
 
 def pytest_configure(config: pytest.Config) -> None:
