@@ -8,6 +8,8 @@ import gc
 import os
 import subprocess
 import sys
+from collections.abc import Generator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -59,6 +61,27 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector what collecting has made: it remains until the end."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Import the tests of a directory, where each worker of xdist begins with another one.
+
+    In a fresh clone, most of the time of collecting is the compilation of assertions. A worker
+    keeps the bytecode, and does not compile what another one has compiled before.
+    """
+    report = yield
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1 and isinstance(collector, pytest.Directory) and report.passed:
+        modules = [node for node in report.result if isinstance(node, pytest.Module)]
+        number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+        first = number * len(modules) // workers
+        for module in modules[first:] + modules[:first]:
+            with suppress(Exception, pytest.skip.Exception):  # whoever collects it reports this
+                _ = module.obj
+    return report
 
 
 @pytest.hookimpl(optionalhook=True)
