@@ -36,14 +36,17 @@ collect_ignore_glob = [
 collect_ignore_glob.append("docs/_site/write.py")  # a script beside its modules
 
 
-_WITH_KERNELS = ("ckio.planners.dp.pieces", "ckio.planners.overlap")
-_PREPARE = (
-    "import gc, sys; gc.disable(); from ckio.planners.compiled import prepare; prepare(sys.argv[1])"
+_PREPARE = "import gc, sys; from ckio.planners.compiled import prepare; gc.disable(); "
+_TABLES = _PREPARE + "prepare('ckio.planners.dp.pieces')"
+_OVERLAP = (
+    _PREPARE
+    + "prepare('ckio.planners.overlap.engine'); sys.stdin.read(); prepare('ckio.planners.overlap')"
 )
 _preparing: list[subprocess.Popen[bytes]] = []
-"""Compile kernels, of one module each, while the workers of xdist collect the tests.
+"""Compile kernels while the workers of xdist collect the tests.
 
-Those of `overlap` include those of `pieces`, but it compiles others first.
+The planner with overlap needs all kernels. Its process compiles those of the engine, waits until
+the other process has ended, and then compiles only the rest.
 """
 
 
@@ -51,8 +54,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Compile ckio once: where nothing compiled is kept, every process would do it."""
     compileall.compile_dir(Path(__file__).with_name("ckio"), quiet=2)
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
-        commands = ([sys.executable, "-c", _PREPARE, module] for module in _WITH_KERNELS)
-        _preparing.extend(map(subprocess.Popen, commands))
+        tables = subprocess.Popen([sys.executable, "-c", _TABLES], stdout=subprocess.PIPE)
+        overlap = subprocess.Popen([sys.executable, "-c", _OVERLAP], stdin=tables.stdout)
+        assert tables.stdout is not None
+        tables.stdout.close()
+        _preparing.extend((tables, overlap))
     else:
         gc.disable()  # until all tests are collected
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ckio.actions import Key, Kind, Write
+from ckio.actions import Kind
 from ckio.actions.columns import Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners import compiled
@@ -33,6 +33,7 @@ from ckio.planners.compared import (
     asked,
     note_useless,
 )
+from ckio.planners.overlap import engine
 from ckio.planners.overlap.race import Candidate, Race, policies
 from ckio.planners.varying import sorted_bound
 from ckio.platform import Affine, Level, Platform, copies, memory_level
@@ -140,16 +141,11 @@ def prepare(platform: Platform, /) -> None:
 
 
 def warm_up() -> None:
-    """Call each kernel once, in plans for a small platform.
-
-    The kernels that measure a schedule come first. They need no others, so that another process can
-    compile those of `ckio.planners.dp` meanwhile.
-    """
+    """Call each kernel once, in plans for a small platform."""
+    engine.warm_up()
     slow = Affine(latency=3.0)
     chain = Chain(steps=60, advance=1, record=1, reverse=1, restart=1, tape=2, adjoint=1)
     near, far = Level(name="near", capacity=4), Level(name="far", write=slow, read=slow)
-    levels = near, replace(far, backend="directory")
-    best_policy(Schedule(chain, [Write(Key(Kind.RESTART, 0), 1)]), Platform(levels))
     for capacity, tapes in ((9, True), (9, False), (None, True)):
         levels = near, replace(far, capacity=capacity, backend="directory")
         plan(chain, Platform(levels, working_memory=2), tapes=tapes, effort=1)

@@ -16,10 +16,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.actions import Advance
 from ckio.actions.columns import KINDS, WRITE
 from ckio.overlap.prices import transfer_seconds
 from ckio.planners import compiled
-from ckio.platform import Platform, memory_level
+from ckio.platform import Level, Platform, memory_level
+from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, bytes_moved, seconds_of
 from ckio.schedule.policy import Overlap
 
@@ -220,6 +222,13 @@ def simulated(
     """
     replayed = Replayed(schedule, platform)
     return [replayed.seconds(overlap) for overlap in overlaps]
+
+
+def warm_up() -> None:
+    """Call each kernel once, for a schedule of one step."""
+    chain = Chain(steps=1, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
+    platform = Platform((Level(name="far", backend="directory"),))
+    simulated(Schedule(chain, [Advance(0, 1)]), platform, [Overlap(), Overlap(1, 1)])
 
 
 def _limit(count: int | None) -> int:
