@@ -6,7 +6,7 @@ import os
 import pty
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -50,17 +50,27 @@ def platform(at: Path) -> Platform:
     return Platform(levels, 100, {"MODEL": model})
 
 
-def on_a_terminal(*command: object, at: Path) -> str:
-    """All that a command prints to a terminal, without what ckio prints bold."""
+END = "---- the next command ----"
+
+
+def on_a_terminal(*commands: Sequence[object], at: Path) -> list[str]:
+    """All that each command prints to a terminal, without what ckio prints bold."""
     child, terminal = pty.fork()
     if child == 0:
-        os.environ |= {"TERM": "dumb", "COLUMNS": "200"}
-        out, err = (os.fdopen(number, "w") for number in (1, 2))
-        os._exit(run_in(at, list(map(str, command)), out, err))
+        try:
+            os.environ |= {"TERM": "dumb", "COLUMNS": "200"}
+            out, err = (os.fdopen(number, "w") for number in (1, 2))
+            for command in commands:
+                run_in(at, list(map(str, command)), out, err)
+                os.write(1, END.encode())
+        finally:
+            os._exit(0)
     printed = b"".join(_read(terminal))
     os.close(terminal)
     os.waitpid(child, 0)
-    return OWN.sub("", printed.decode(errors="surrogateescape"))
+    *each, rest = OWN.sub("", printed.decode(errors="surrogateescape")).split(END)
+    assert (len(each), rest) == (len(commands), "")
+    return each
 
 
 def _read(fd: int) -> Iterator[bytes]:
@@ -75,13 +85,15 @@ def steering(text: str) -> list[str]:
     return [letter for letter in found if letter not in "\r\n\t"]
 
 
-def check(*command: object, at: Path) -> str:
-    printed = on_a_terminal(*command, at=at)
-    assert printed.strip()
-    assert steering(printed) == [], printed
-    assert "\u202e" not in printed
-    assert "Traceback" not in printed
-    return printed
+def check(*commands: Sequence[object], at: Path) -> list[str]:
+    """Run commands one after the other on a terminal; return what each of them prints."""
+    each = on_a_terminal(*commands, at=at)
+    for command, printed in zip(commands, each, strict=True):
+        assert printed.strip(), command
+        assert steering(printed) == [], (command, printed)
+        assert "\u202e" not in printed, command
+        assert "Traceback" not in printed, command
+    return each
 
 
 def escaped(text: str) -> str:
@@ -110,17 +122,20 @@ FIELDS = [
 
 def test_a_platform_steers_no_terminal(tmp_path: Path) -> None:
     text = platform(tmp_path).dumps()
-    for old, new in FIELDS:
+    commands = list[Sequence[object]]()
+    for number, (old, new) in enumerate(FIELDS):
         assert old in text
         made = EVIL + ALSO if new.endswith("1 {}") else escaped(EVIL + ALSO)
-        (tmp_path / "p.toml").write_text(text.replace(old, new.format(made), 1))
-        check("plan", "--steps", 9, "--platform", "p.toml", *COSTS, *SIZES, at=tmp_path)
+        name = f"p{number}.toml"
+        (tmp_path / name).write_text(text.replace(old, new.format(made), 1))
+        commands.append(("plan", "--steps", 9, "--platform", name, *COSTS, *SIZES))
+    check(*commands, at=tmp_path)
 
 
 def test_what_was_typed_steers_no_terminal(tmp_path: Path) -> None:
     evil = EVIL + ALSO
     words = ("--level", f"a=directory:{tmp_path}/{evil}", "--model", f"m{evil}", "-o", "o")
-    check("calibrate", *words, at=tmp_path)
+    check(("calibrate", *words), at=tmp_path)
 
 
 def schedule(at: Path, *, timeline: bool = False) -> str:
@@ -149,20 +164,22 @@ CHANGES: list[Callable[[str, str], str]] = [
 
 def test_a_schedule_steers_no_terminal(tmp_path: Path) -> None:
     written = [schedule(tmp_path, timeline=timeline) for timeline in (False, True)]
+    commands = list[Sequence[object]]()
     for number, change in enumerate(CHANGES):
         text = written[number % 2]
         made = change(text, EVIL + ALSO)
         assert made != text
-        name = f"s{ALSO * (number % 2)}.txt"
+        name = f"s{number}{ALSO * (number % 2)}.txt"
         (tmp_path / name).write_text(made)
         command = (("simulate",), ("show",), ("compare", name))[number % 3]
-        check(*command, name, at=tmp_path)
+        commands.append((*command, name))
+    check(*commands, at=tmp_path)
 
 
 def test_a_file_of_any_name_is_shown(tmp_path: Path) -> None:
     name = f"s{EVIL}{ALSO}.txt"
     (tmp_path / name).write_text(schedule(tmp_path))
-    check("show", name, "--html", f"{name}.html", "--svg", f"{name}.svg", at=tmp_path)
+    check(("show", name, "--html", f"{name}.html", "--svg", f"{name}.svg"), at=tmp_path)
     assert steering((tmp_path / f"{name}.html").read_text()) == []
 
 
@@ -197,11 +214,15 @@ def test_a_level_steers_no_terminal(tmp_path: Path) -> None:
     put(level, Key(Kind.RESTART, 3, f"zeta{ALSO}"), (Field("a", "<f8", (3,)),))
     level.close()
     (folder / f"slots{EVIL}.ckio").write_bytes((next(folder.iterdir())).read_bytes())
-    for path in (folder, folder.parent):
-        assert "zeta" in check("inspect", path, at=tmp_path)
-        check("inspect", "--verify", path, at=tmp_path)
-    check("clean", "--yes", folder, at=tmp_path)
-    check("inspect", tmp_path / f"nothing{EVIL}", at=tmp_path)
+    places = folder, folder.parent
+    printed = check(
+        *(("inspect", path) for path in places),
+        *(("inspect", "--verify", path) for path in places),
+        ("clean", "--yes", folder),
+        ("inspect", tmp_path / f"nothing{EVIL}"),
+        at=tmp_path,
+    )
+    assert all("zeta" in each for each in printed[:2])
 
 
 NAMED = (
@@ -222,7 +243,10 @@ def test_a_manifest_steers_no_terminal(tmp_path: Path, monkeypatch: pytest.Monke
         last = name.removeprefix("request.")
         part[last] = {EVIL: ALSO} if last == "settings" else f"{part[last]}{EVIL}{ALSO}"
         manifest.write_text(json.dumps(said) if number == 0 else sealed(json.dumps(said)))
-        check("inspect", "run", at=at)
-        check("clean", "--yes", "run", at=at)
-        check("run", "--resume", "--into", "run", at=at)
-        check("run", "ocean:growth", "--resume", "--into", "run", at=at)
+        check(
+            ("inspect", "run"),
+            ("clean", "--yes", "run"),
+            ("run", "--resume", "--into", "run"),
+            ("run", "ocean:growth", "--resume", "--into", "run"),
+            at=at,
+        )
