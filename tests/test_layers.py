@@ -86,11 +86,19 @@ def top(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield all statements in a file, without their expressions, which are most of it."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+            yield child
+            yield from statements(child)
+
+
 @cache
 def imported(path: Path) -> set[str]:
     """Full names of what a file imports, wherever in it."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
             case ast.Import(aliases):
                 names |= {alias.name for alias in aliases}
