@@ -16,7 +16,6 @@ from ckio.planners.dp import hrevolve
 from ckio.planners.online import Online, online, wang_moin
 from ckio.planners.online.levels import levels
 from ckio.platform import Platform
-from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.machine import Machine
 from ckio.testing import x
@@ -55,8 +54,8 @@ def forward(schedule: Schedule) -> Iterator[tuple[int, Action]]:
                 yield reached, action
 
 
-def seconds(planner: Planner, chain: Chain, platform: Platform) -> float:
-    schedule = planner(chain, platform)
+def seconds(schedule: Schedule, platform: Platform) -> float:
+    chain = schedule.chain
     assert counts(schedule).reversed == counts(schedule).recorded == chain.length
     return completed(schedule, platform)
 
@@ -70,10 +69,11 @@ def test_wherever_the_end_is_there_is_a_way_back_and_the_way_forward_is_the_same
         way = list(forward(planner(chain(longest), machine)))
         lengths = (1, 2, 3, 5, 17) if longest < 50 else (4, 6, 12, 39, 64, 149)
         for steps in lengths:
-            cost = seconds(planner, chain(steps), machine)
+            schedule = planner(chain(steps), machine)
+            cost = seconds(schedule, machine)
             assert cost >= makespan(hrevolve(chain(steps), machine), machine)
             expected = [(step, action) for step, action in way if step < steps]
-            found = list(forward(planner(chain(steps), machine)))
+            found = list(forward(schedule))
             assert steps == 1 or found == expected, (name, steps)
 
 
@@ -280,7 +280,7 @@ LENGTHS = (15, 25, 50, 100, 200)
 def mean_ratio(planner: Planner, machine: Platform) -> float:
     """The makespan over that of hrevolve, which knows the end, in the mean of some lengths."""
     return mean(
-        seconds(planner, chain(steps, record=1), machine)
+        seconds(planner(chain(steps, record=1), machine), machine)
         / makespan(hrevolve(chain(steps, record=1), machine), machine)
         for steps in LENGTHS
     )
@@ -358,11 +358,12 @@ def test_a_rule_needs_a_level_and_room_for_a_tape() -> None:
 def test_bytes_beyond_counting_are_no_hindrance() -> None:
     large = replace(chain(20), restart=2**50, tape=2**40, adjoint=2**50)
     machine = Platform((replace(level("near", 3, 0, 0), capacity=3 * 2**50),))
-    assert seconds(online, large, machine) == seconds(online, chain(20), platform((3, 0, 0)))
+    small = platform((3, 0, 0))
+    assert seconds(online(large, machine), machine) == seconds(online(chain(20), small), small)
 
 
 @both
 @pytest.mark.slow
 def test_a_long_chain_on_three_levels(planner: Planner) -> None:
     machine = platform((10, 0, 0), (100, 1, 1), (None, 5, 5))
-    assert seconds(planner, chain(3000), machine) > 0
+    assert seconds(planner(chain(3000), machine), machine) > 0

@@ -190,7 +190,7 @@ def test_a_near_slot_is_left_to_the_far_read_that_comes_next() -> None:
     assert with_last(near, 2, 0.0, costs).seconds[3].tolist() == [0, 1, 2]
 
 
-@settings(max_examples=8)
+@settings(max_examples=6)
 @given(
     st.integers(1, 60),
     st.tuples(st.integers(1, 5), st.integers(1, 20)),
