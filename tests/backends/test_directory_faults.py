@@ -60,7 +60,7 @@ def test_a_write_that_could_not_be_withdrawn_does_not_come_back(tmp_path: Path) 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("durability", DURABILITIES)
-@pytest.mark.parametrize("kills", [20, 250])
+@pytest.mark.parametrize("kills", [12, 250])
 def test_a_kill_loses_nothing_that_was_committed(
     tmp_path: Path, durability: str, kills: int
 ) -> None:
