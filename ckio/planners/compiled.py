@@ -82,7 +82,7 @@ def kernel(function: _Function, /) -> _Function:
         for more in _WAYS:
             try:
                 options: dict[str, Any] = _ALWAYS | more
-                return cast(_Function, numba.njit(**options)(function))
+                return cast(_Function, _compiled_once(numba.njit(**options)(function)))
             except (RuntimeError, KeyError):
                 continue
     raise AssertionError("numba compiles functions without options")
@@ -95,6 +95,27 @@ _WAYS: tuple[dict[str, bool], ...] = (
     {"cache": True},  # KeyError: numba does not document `_nrt`, and may drop it
     {},
 )
+
+
+def _compiled_once(dispatcher: Any) -> Any:
+    """Return a kernel that is compiled only once for all constants with which others call it.
+
+    numba would compile it for each constant, in calls like `push(tasks, 0)`. But a kernel is
+    inlined, so that the compiler knows the constant in any case.
+    """
+    from numba.core import types
+
+    unliteral: Any = types.unliteral
+    template = getattr(dispatcher, "get_call_template", None)  # numba does not document it
+    if template is not None:
+
+        def of_types(args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
+            return template(
+                tuple(map(unliteral, args)), {name: unliteral(kws[name]) for name in kws}
+            )
+
+        dispatcher.get_call_template = of_types
+    return dispatcher
 
 
 @contextmanager

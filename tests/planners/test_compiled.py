@@ -106,6 +106,23 @@ def test_prepared_code_is_not_compiled_again_for_a_plan() -> None:
     assert kernels() == before
 
 
+def test_a_kernel_is_not_compiled_again_for_each_constant_that_another_gives_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+
+    @compiled.kernel
+    def inner(pair: tuple[int, int], number: int) -> int:
+        return pair[0] + pair[1] * number
+
+    @compiled.kernel
+    def outer(number: int) -> int:
+        return inner((1, number), 2) + inner((2, 3), 4) + inner((number, number), number)
+
+    assert outer(5) == 11 + 14 + 30
+    assert len(inner.signatures) == 1  # type: ignore[attr-defined]
+
+
 def test_what_is_compiled_gives_the_makespan_that_numpy_gives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
