@@ -49,7 +49,7 @@ def check_against_search(*, levels: int, most_steps: int, cases: int, seed: int)
 
 @pytest.mark.campaign
 @pytest.mark.parametrize(
-    ("levels", "most_steps", "cases"), [(1, 9, 150), (2, 7, 300), (3, 5, 150), (3, 6, 30)]
+    ("levels", "most_steps", "cases"), [(1, 9, 80), (2, 7, 300), (3, 5, 150), (3, 6, 30)]
 )
 def test_no_schedule_beats_hrevolve(levels: int, most_steps: int, cases: int) -> None:
     check_against_search(levels=levels, most_steps=most_steps, cases=cases, seed=1)

@@ -192,7 +192,7 @@ def check_against_search(*, levels: int, most_steps: int, cases: int, seed: int)
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 5, 100), (2, 4, 60), (3, 3, 150)])
+@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 5, 60), (2, 4, 60), (3, 3, 150)])
 def test_no_schedule_beats_mixed(levels: int, most_steps: int, cases: int) -> None:
     check_against_search(levels=levels, most_steps=most_steps, cases=cases, seed=1)
 
