@@ -46,6 +46,9 @@ from ckio.platform import Level, Platform
 MEMORY: Final = Platform((Level(name="memory"),))
 """The levels if none are given."""
 
+MEASURING: Final = 0.1
+"""Seconds after which a block is not measured once more."""
+
 _NUMBER: Final = like((), np.int32)
 
 _wait: Any = jax.block_until_ready
@@ -381,10 +384,11 @@ def _compiled(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., 
     return jax.jit(blocks.advance), back
 
 
-def _measured(blocks: LoopBlocks) -> tuple[float, float]:
-    """Return the seconds of a block, forward and back: the least of three runs with zeros.
+def _measured(blocks: LoopBlocks, back: bool) -> tuple[float, float]:
+    """Return the seconds of a block, forward and back: the least of some runs with zeros.
 
-    They are measured in a separate thread, because JAX may be tracing in this one.
+    If `back` is false, the seconds back are a guess, because a program that reverses a block takes
+    long to compile. They are measured in a separate thread, because JAX may be tracing in this one.
     """
     seconds: list[float] = []
 
@@ -393,14 +397,17 @@ def _measured(blocks: LoopBlocks) -> tuple[float, float]:
         x, params, rows = ([_zero(leaf) for leaf in leaves] for leaves in blocks.shapes.leaves)
         given = Given(params, rows)
         seconds.append(_least(lambda: advance(x, given, 0, 1)))
+        if not back:
+            seconds.append(3 * seconds[0])
+            return
         length, leaves = blocks.length(0), (x, *given)
         seconds.append(_least(lambda: reverse(length, x, given, 0, Back(*map(zeros, leaves)))))
 
     thread = threading.Thread(target=measure)
     thread.start()
     thread.join()
-    forward, back = seconds
-    return forward, back
+    forward, reversed_ = seconds
+    return forward, reversed_
 
 
 def _zero(leaf: Any) -> Any:
@@ -410,12 +417,15 @@ def _zero(leaf: Any) -> Any:
 
 
 def _least(call: Callable[[], Any]) -> float:
+    """Return the least seconds of three calls, or of fewer if they take `MEASURING`."""
     _wait(call())  # compiles the function
-    least = float("inf")
+    begun, least = time.perf_counter(), float("inf")
     for _ in range(3):
         start = time.perf_counter()
         _wait(call())
         least = min(least, time.perf_counter() - start)
+        if time.perf_counter() - begun > MEASURING:
+            break
     return least
 
 
