@@ -63,7 +63,7 @@ class Flow:
         key = jax.random.key(seed)
         return cfd.initial_conditions.filtered_velocity_field(key, self.grid, self.fastest, 4)
 
-    def end(self, v: Velocity, steps: int, checkpoints: str = "ckio", slots: int = 10) -> Velocity:
+    def end(self, v: Velocity, steps: int, checkpoints: str = "ckio", slots: int = 4) -> Velocity:
         """Return the velocity after some steps."""
         match checkpoints:
             case "ckio":
@@ -71,7 +71,7 @@ class Flow:
                 memory = Level(name="memory", capacity=slots * nbytes)
                 disk = Level(name="disk", backend="directory", options={"path": "states"})
                 platform = Platform((memory, disk))
-                return checkpointed_scan(self._ith, v, steps, platform=platform, segment=30)
+                return checkpointed_scan(self._ith, v, steps, platform=platform, segment=100)
             case "nested":
                 length = next(k for k in range(math.isqrt(steps), 0, -1) if steps % k == 0)
                 block = jax.checkpoint(lambda v: self._scan(v, self.step, length))
@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--checkpoints", choices=["ckio", "nested", "none"], default="ckio")
     parser.add_argument("--cells", type=int, default=64)
     parser.add_argument("--steps", type=int, default=900)
-    parser.add_argument("--slots", type=int, default=10, help="states of ckio in memory")
+    parser.add_argument("--slots", type=int, default=4, help="states of ckio in memory")
     parser.add_argument("--into", help="a file for the fields, as .npz")
     given = parser.parse_args()
 

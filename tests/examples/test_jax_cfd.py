@@ -25,10 +25,10 @@ from kolmogorov import Flow, misfit, sum_of, taylor_test
 flow = Flow(32)
 true, other = flow.start(0), flow.start(1)
 guess = sum_of(0.9, true, 0.1, other)
-observed = flow.end(true, 120, "none")
+observed = flow.end(true, 240, "none")
 found = {}
 for checkpoints in ("none", "nested", "ckio"):
-    compute = misfit(flow, observed, 120, checkpoints=checkpoints, slots=1)
+    compute = misfit(flow, observed, 240, checkpoints=checkpoints, slots=1)
     value, gradient = compute(guess)
     found[checkpoints] = [float(value), np.ravel(jax.tree.leaves(gradient)).tolist()]
 print(json.dumps([found, taylor_test(compute, guess, other)]))

@@ -100,8 +100,9 @@ def checkpointed_scan(
     planner : str or callable, optional
         A planner that stores no tapes, or its name.
     segment : int or "auto", optional
-        Number of steps of a block. All states of a block are in JAX's memory while it is reversed;
-        "auto" chooses the length so that they take at most 16 MiB.
+        Number of steps of a block. While a block is reversed, its states and the results of
+        products, transforms and solvers in its steps are in JAX's memory; "auto" chooses the length
+        so that they take at most 16 MiB.
 
     Raises
     ------
