@@ -1,9 +1,10 @@
 """What does ckio cost in programs of other frameworks, beside their own checkpointing and none?
 
-    python bench/applications.py --dolfinx PYTHON --devito PYTHON
+    python bench/applications.py --dolfinx PYTHON --devito PYTHON --jax-cfd PYTHON
+    python bench/applications.py --jax-cfd PYTHON      # only that program, and nothing is recorded
 
 PYTHON is the interpreter of an environment that has these packages; `.ci/applications DIRECTORY`
-makes both. Each program of examples/ computes its gradient with the checkpoints of ckio, with those
+makes them. Each program of examples/ computes its gradient with the checkpoints of ckio, with those
 of the framework, and with all states in memory: three times, each time in a process of its own. The
 table has the error of the gradient against that with all states, the order of a Taylor test, the
 median of the seconds, and the most memory of the process.
@@ -110,6 +111,24 @@ left = [abs(misfit(guess.ravel() + e * direction)[0] - first - e * gradient @ di
 rate = np.log2(left[0] / left[1])
 """
 
+JAX_CFD = """
+import sys, time
+import jax
+import numpy as np
+from kolmogorov import Flow, misfit, sum_of, taylor_test
+flow, steps = Flow(64), 900
+true, other = flow.start(0), flow.start(1)
+guess = sum_of(0.9, true, 0.1, other)
+observed = jax.jit(lambda v: flow.end(v, steps, "nested"))(true)
+compute = misfit(flow, observed, steps, checkpoints=sys.argv[1])
+jax.block_until_ready(compute(guess))
+begun = time.perf_counter()
+_, gradient = jax.block_until_ready(compute(guess))
+seconds = time.perf_counter() - begun
+gradient = np.ravel(jax.tree.leaves(gradient))
+rate = taylor_test(compute, guess, other)
+"""
+
 
 class Application(NamedTuple):
     """A program: its folder of examples/, who manages its checkpoints, and its gradient."""
@@ -125,6 +144,7 @@ APPLICATIONS = (
     Application("dolfinx: nonlinear heat", "dolfinx", ("none", "revolve", "ckio"), HEAT),
     Application("PETSc: Gray-Scott", "petsc", ("none", "petsc, files", "ckio"), PETSC),
     Application("Devito: one shot", "devito", ("none", "pyrevolve", "storages", "ckio"), DEVITO),
+    Application("jax-cfd: Kolmogorov flow", "jax_cfd", ("none", "nested", "ckio"), JAX_CFD),
 )
 
 
@@ -170,16 +190,22 @@ def rows_of(application: Application, python: str, rounds: int) -> list[list[str
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dolfinx", required=True, help="Python with dolfinx and petsc4py")
-    parser.add_argument("--devito", required=True, help="Python with devito and pyrevolve")
+    parser.add_argument("--dolfinx", help="Python with dolfinx and petsc4py")
+    parser.add_argument("--devito", help="Python with devito and pyrevolve")
+    parser.add_argument("--jax-cfd", help="Python with jax-cfd")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
+    pythons = {"devito": given.devito, "jax_cfd": given.jax_cfd}
     rows = []
     for application in APPLICATIONS:
-        python = given.devito if application.folder == "devito" else given.dolfinx
-        rows += rows_of(application, python, given.rounds)
+        python = pythons.get(application.folder, given.dolfinx)
+        rows += rows_of(application, python, given.rounds) if python else []
     header = ["program, checkpoints of", "error", "Taylor", "seconds", "MB"]
-    record.save("applications", record.columns(header, rows))
+    table = record.columns(header, rows)
+    if given.dolfinx and given.devito and given.jax_cfd:
+        record.save("applications", table)
+    else:
+        print(table)
 
 
 if __name__ == "__main__":
