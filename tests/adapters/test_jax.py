@@ -437,16 +437,24 @@ def test_blocks_are_as_long_as_memory_allows_and_equal() -> None:
     assert blocks_of(cubic, Shapes.of(jnp.ones(2), None, None), 1000, "auto").count == 1
 
 
-def test_within_a_block_states_and_costly_products_are_stored() -> None:
+def test_within_a_block_states_and_costly_results_are_stored() -> None:
     def waves(u: Any, p: Any, i: Any) -> Any:
         return jnp.sin(jnp.cos(jnp.exp(u) * u)) * u**3
 
     def product(u: Any, p: Any, i: Any) -> Any:
         return jnp.tanh(u @ u)
 
+    @jax.custom_vjp
+    def solve(u: Any) -> Any:
+        return jax.lax.fori_loop(0, 9, lambda _, y: jnp.cos(y + u), u)
+
+    solve.defvjp(lambda u: (solve(u), solve(u)), lambda y, bar: (bar / (1 + y),))
+
     u = jax.ShapeDtypeStruct((256, 256), jnp.float64)
     assert blocks_of(waves, Shapes.of(u, None, None), 997, "auto").size == 32
     assert blocks_of(product, Shapes.of(u, None, None), 997, "auto").size == 16
+    solver = lambda u, p, i: u**2 + solve(u)  # noqa: E731
+    assert blocks_of(solver, Shapes.of(u, None, None), 997, "auto").size == 16
 
 
 def test_a_step_may_call_python_and_is_not_computed_once_more_for_it() -> None:

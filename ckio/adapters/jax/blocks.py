@@ -52,12 +52,14 @@ COSTLY: Final = frozenset(
         "tridiagonal_solve",
         "custom_linear_solve",
         "while",
+        "custom_vjp_call",
         "pure_callback",
         "ffi_call",
     }
 )
 """Operations of a step whose results are stored within a block. To compute them again takes longer
-than to store them."""
+than to store them. Solvers by iteration are often loops, or functions with a derivative of their
+own."""
 
 STRAIGHT: Final = 4
 """Up to this many steps, a block is compiled without a loop. A loop would copy the states, and what
