@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 result, output = sys.argv[1:]
 fields = np.load(result)
 titles = {
-    "guess": "vorticity of the guess at the start",
-    "observed": "vorticity observed at the end",
-    "gradient": "curl of the gradient at the start",
+    "guess": "vorticity of the guess",
+    "observed": "observed vorticity at the end",
+    "gradient": "curl of the gradient",
 }
 figure = Figure(figsize=(10, 3.2), layout="constrained")
 for axes, (name, title) in zip(figure.subplots(1, 3), titles.items(), strict=True):
