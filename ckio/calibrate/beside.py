@@ -222,14 +222,19 @@ def lost(
 
 
 def own(timelines: Sequence[Timeline], op: int, kind: Kind | None = None, /) -> Floats:
-    """Return the program's seconds for each access, except the first and reads that had to wait."""
+    """Return the program's seconds for each access, except the first and those that had to wait.
+
+    An access perhaps waited if a transfer of its kind ended meanwhile. A write waits for an earlier
+    one if the memory for staged writes is full. If all writes waited, all are returned.
+    """
     seconds = [np.zeros(0)]
     for timeline in timelines:
         chosen = _among(timeline.actions, op, kind)
-        if op == READ:
+        if op in (READ, WRITE):
             ends = np.sort(_of(timeline.transfers, op).stop)
             ended = np.searchsorted(ends, timeline.stop, "right")
-            chosen &= np.diff(ended, prepend=0) == 0
+            free = chosen & (np.diff(ended, prepend=0) == 0)
+            chosen = free if op == READ or free.any() else chosen
         seconds.append(later(took(timeline)[chosen]))
     return np.concatenate(seconds)
 

@@ -99,6 +99,11 @@ def test_what_the_program_does_itself_is_told_from_what_it_waits_for() -> None:
     assert own([again], WRITE).tolist() == [1.0, 2.0]  # the first of a pass is unlike the others
     assert own([taken], WRITE, Kind.RESTART).tolist() == [2.5]
     assert own([taken], WRITE, Kind.TAPE).tolist() == []
+    written = transfers((Write(X, 1), 0.5, 4.0), (Write(X, 1), 4.0, 7.5))
+    full = timeline([Write(X, 1)] * 3, [0.5, 4.0, 0.75], written)
+    assert own([full], WRITE).tolist() == [0.75]  # the second waited until the first had ended
+    always = timeline([Write(X, 1)] * 2, [4.0, 4.0], written)
+    assert own([always], WRITE).tolist() == [4.0]
 
 
 class Unhurried(CountingModel):
