@@ -19,14 +19,15 @@ CuPy is imported when a level is made.
 import weakref
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
-from ckio.backends.ram import MemorySlot, Ram, mapped
+from ckio.backends.freeslots import FreeSlots
+from ckio.backends.ram import UNIT, MemorySlot, Ram, mapped
 from ckio.errors import BadInput, LevelFull, StorageError
 
 _OUT_OF_MEMORY: Final = 2
@@ -100,14 +101,17 @@ class Lane:
 
         Other threads run meanwhile. Each buffer is a DeviceView or bytes of the host.
         """
+        filled = [(into, data) for into, data in pairs if into.nbytes or data.nbytes]
+        for into, data in filled:
+            if into.nbytes != data.nbytes:
+                raise StorageError(f"{data.nbytes} bytes do not fill {into.nbytes} bytes")
         with self.on_device() as cuda:
-            for into, data in pairs:
-                if into.nbytes != data.nbytes:
-                    raise StorageError(f"{data.nbytes} bytes do not fill {into.nbytes} bytes")
-                if data.nbytes:
+            try:
+                for into, data in filled:
                     ends = _address(into), _address(data)
                     cuda.memcpyAsync(*ends, data.nbytes, cuda.memcpyDefault, self._stream)
-            cuda.streamSynchronize(self._stream)
+            finally:  # after an error, too, nothing is copied any more
+                cuda.streamSynchronize(self._stream)
 
 
 @cache
@@ -116,7 +120,23 @@ def lane_of(device: int, /) -> Lane:
     return Lane(device)
 
 
-class DeviceMemory(Ram):
+class _CudaMemory(Ram):
+    """A level in memory, whose copies are those of a stream of a device."""
+
+    takes_device_views: ClassVar[bool] = True
+
+    def __init__(self, *, capacity: int | None = None, device: int = 0) -> None:
+        self._lane = Lane(device)
+        super().__init__(capacity=capacity)
+
+    def gather(self, into: Any, data: Buffers, /) -> None:
+        self._lane.copy(_cut(into, data))
+
+    def scatter(self, data: Any, into: Buffers, /) -> None:
+        self._lane.copy((piece, view) for view, piece in _cut(data, into))
+
+
+class DeviceMemory(_CudaMemory):
     """A level in the memory of a CUDA device; its checkpoints do not outlive the process.
 
     As level 0 of a platform, it also provides the memory for transfers between the model and other
@@ -130,21 +150,9 @@ class DeviceMemory(Ram):
         The number of the device.
     """
 
-    takes_device_views: ClassVar[bool] = True
-
-    def __init__(self, *, capacity: int | None = None, device: int = 0) -> None:
-        super().__init__(capacity=capacity)
-        self._lane = Lane(device)
-
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._ledger.check_reservation(sizes)
         self._free.expect(sizes)  # a model that brings its own memory needs few slots, or none
-
-    def gather(self, into: Any, data: Buffers, /) -> None:
-        self._lane.copy(_cut(into, data))
-
-    def scatter(self, data: Any, into: Buffers, /) -> None:
-        self._lane.copy((piece, view) for view, piece in _cut(data, into))
 
     def slot(self, nbytes: int, /) -> Any:
         self._ledger.check_open()
@@ -152,10 +160,8 @@ class DeviceMemory(Ram):
             slot = self._take(nbytes)
         return DeviceView(slot.memory.address, nbytes, _Lent(slot, self._unused.append))
 
-    def _map(self, size: int, count: int, /, *, ahead: bool) -> list[MemorySlot]:
-        del ahead  # memory of a device is not faster if it was touched before
-        with self._lane.on_device():
-            return [MemorySlot(size, _allocated(size)) for _ in range(count)]
+    def _no_slots(self) -> FreeSlots[MemorySlot]:
+        return FreeSlots(unit=UNIT, make=partial(_allocated, self._lane), drop=lambda _: None)
 
 
 class _Lent:
@@ -168,7 +174,7 @@ class _Lent:
         self._give(self._slot)
 
 
-class PinnedMemory(Ram):
+class PinnedMemory(_CudaMemory):
     """A level in page-locked memory of the host, for checkpoints of a model on a CUDA device.
 
     Its memory is allocated, touched and registered before the run.
@@ -182,32 +188,25 @@ class PinnedMemory(Ram):
     """
 
     near: ClassVar[bool] = False
-    takes_device_views: ClassVar[bool] = True
 
     def __init__(self, *, capacity: int | None = None, device: int = 0) -> None:
-        super().__init__(capacity=capacity)
-        self._lane = Lane(device)
         self._pinned: dict[int, list[Pinned]] = {}  # by the size of slots
+        super().__init__(capacity=capacity, device=device)
 
     # The model's buffers are on the device, so that none can be stored without a copy.
     slot: ClassVar[None] = None  # type: ignore[assignment]
     keep: ClassVar[None] = None  # type: ignore[assignment]
     kept: ClassVar[None] = None  # type: ignore[assignment]
 
-    def gather(self, into: Any, data: Buffers, /) -> None:
-        self._lane.copy(_cut(into, data))
+    def _no_slots(self) -> FreeSlots[MemorySlot]:
+        pinned, lane = self._pinned, self._lane
 
-    def scatter(self, data: Any, into: Buffers, /) -> None:
-        self._lane.copy((piece, view) for view, piece in _cut(data, into))
+        def make(size: int, count: int, /, *, ahead: bool) -> list[MemorySlot]:
+            slots = mapped(size, count, ahead=ahead)
+            pinned.setdefault(size, []).extend(Pinned(lane, slot.memory) for slot in slots)
+            return slots
 
-    def _map(self, size: int, count: int, /, *, ahead: bool) -> list[MemorySlot]:
-        slots = mapped(size, count, ahead=ahead)
-        pinned = [Pinned(self._lane, slot.memory) for slot in slots]
-        self._pinned.setdefault(size, []).extend(pinned)
-        return slots
-
-    def _dropped(self, size: int, /) -> None:
-        del self._pinned[size]
+        return FreeSlots(unit=UNIT, make=make, drop=pinned.__delitem__)
 
     def close(self) -> None:
         super().close()
@@ -311,11 +310,14 @@ def _address(view: Any) -> int:
     return np.frombuffer(view, np.uint8).ctypes.data
 
 
-def _allocated(nbytes: int) -> DeviceView:
+def _allocated(lane: Lane, size: int, count: int, /, *, ahead: bool) -> list[MemorySlot]:
+    """Return new slots in the memory of a device, which need not be touched before their use."""
     import cupy
 
-    memory = cupy.cuda.Memory(nbytes)
-    return DeviceView(memory.ptr, nbytes, memory)
+    del ahead
+    with lane.on_device():
+        memories = [cupy.cuda.Memory(size) for _ in range(count)]
+    return [MemorySlot(size, DeviceView(memory.ptr, size, memory)) for memory in memories]
 
 
 @cache

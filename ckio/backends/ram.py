@@ -15,7 +15,7 @@ from ckio.backends.payload import digest, gather, scatter
 from ckio.errors import CorruptCheckpoint, LevelFull
 from ckio.platform.memory import available
 
-_UNIT = 64
+UNIT = 64
 """Slots begin at multiples of this number of bytes, which is a cache line."""
 
 _SLAB = 1 << 16
@@ -200,15 +200,9 @@ class Ram:
         """Fill all buffers from the beginning of a slot, or from a buffer of the model."""
         scatter(data, into)
 
-    def _map(self, size: int, count: int, /, *, ahead: bool) -> list[MemorySlot]:
-        """Return at least `count` new slots."""
-        return mapped(size, count, ahead=ahead)
-
-    def _dropped(self, size: int, /) -> None:
-        """Release what belongs to the slots of this size."""
-
     def _no_slots(self) -> FreeSlots[MemorySlot]:
-        return FreeSlots(unit=_UNIT, make=self._map, drop=self._dropped)
+        """Return slots that do not refer to this level, so that its memory is freed with it."""
+        return FreeSlots(unit=UNIT, make=mapped, drop=lambda _: None)
 
     def _take(self, nbytes: int) -> MemorySlot:
         while self._unused:

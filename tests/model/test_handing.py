@@ -184,8 +184,8 @@ def test_a_far_tape_is_written_from_where_it_was_recorded(monkeypatch) -> None:
     def no_copy(*_: object) -> None:
         raise AssertionError("a copy")
 
-    monkeypatch.setattr(overlapped, "gather", no_copy)
-    monkeypatch.setattr(overlapped, "scatter", no_copy)
+    monkeypatch.setattr(overlapped.OverlappedPerformer, "put", no_copy)
+    monkeypatch.setattr(overlapped.OverlappedPerformer, "get", no_copy)
     model, steps, far = Growth(10_000), 6, Noting()
     chain = chain_of(model, steps)
     platform = Platform(
