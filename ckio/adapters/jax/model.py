@@ -44,8 +44,9 @@ class JaxModel:
     A block is one compiled function. To record a step, the model only keeps its first state,
     because the reverse of the step runs it forward once more inside JAX. Therefore this model has
     no tapes to store, and its planner must store restart data only. Restart data are the arrays of
-    a state. A level in memory of the host stores them without a copy, because arrays of JAX never
-    change. A checkpoint of the adjoint contains J and the cotangents of x, parameters and rows.
+    a state. A level in memory stores them without a copy, because arrays of JAX never change. If
+    they are on a CUDA device, and CuPy is installed, use the levels "device" and "pinned". A
+    checkpoint of the adjoint contains J and the cotangents of x, parameters and rows.
 
     Controls are the real and complex arrays of x_0, parameters and rows. An array is named by its
     path in the tree, for example "x.u", "params.k" or "xs".
