@@ -278,6 +278,35 @@ def walled(times: Iterable[int], u: Field) -> Any:
     return apply(*SQUARE, u)
 
 
+class Reference(OverloadedType):
+    """A checkpoint that is the value of another variable, as Firedrake's `assign` stores it."""
+
+    def __init__(self, other: Any) -> None:
+        super().__init__()
+        self.other = other
+
+    def restore(self) -> Field:
+        return Field(self.other.saved_output)
+
+
+class Referring(Field):
+    """A field whose checkpoint may be a reference."""
+
+    def _ad_restore_at_checkpoint(self, checkpoint: Any) -> Field:
+        return checkpoint.restore() if isinstance(checkpoint, Reference) else checkpoint
+
+
+def referred(times: Iterable[int], control: Field) -> Any:
+    """Each step overwrites `v`, and then assigns it to `u` by a reference."""
+    u, v = Referring(control), Field(control)
+    apply(*COPY, control, out=u)
+    for _ in times:
+        apply(*STEP, u, out=v)
+        apply(*COPY, v, out=u)
+        u.block_variable._checkpoint = Reference(v.block_variable)
+    return apply(*SQUARE, u)
+
+
 class Watch(Block):
     """A block that returns nothing, for example one that writes a state to a file."""
 
@@ -297,7 +326,7 @@ def watched(times: Iterable[int], u: Field) -> Any:
 PROGRAMS = (
     plain, in_place, two_steps, seldom, forced, summed, coefficient, two_loops,
     control_everywhere, looked_at, accumulated, swapped, late, before_the_loop, new_inputs,
-    several_outputs, watched,
+    several_outputs, watched, referred,
 )  # fmt: skip
 
 Enable = Callable[[Tape], Any]

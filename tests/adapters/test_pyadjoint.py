@@ -32,6 +32,7 @@ from adapters.adjoint_programs import (
     plain,
     platform,
     record,
+    referred,
     right,
     summed,
     swapped,
@@ -113,6 +114,20 @@ def test_a_solver_reads_an_initial_guess_which_is_the_same_each_time(tmp_path: P
             found = float(ours(Field(BEFORE))), ours.derivative().data.tolist()
             assert found == expected, planner
             assert taylor_test(ours, Field(BEFORE), Field(AFTER)) > 1.9
+
+
+@pytest.mark.parametrize("steps", [3, 5])
+def test_a_checkpoint_that_refers_to_another_variable_outlives_it(
+    steps: int, tmp_path: Path
+) -> None:
+    """Few steps stay in memory until the last one, and then leave it in any order."""
+    reduced, _ = record(
+        referred,
+        BEFORE,
+        lambda t: enable(t, platform(tmp_path), steps=steps, chain=CHAIN),
+        steps,
+    )
+    assert np.array_equal(reduced.derivative().data, right(referred, BEFORE, steps)[1])
 
 
 def test_values_of_a_type_may_be_kept_in_memory(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reve
 from ckio.actions.checks import is_whole
 from ckio.adapters import registry
 from ckio.adapters.pyadjoint.steps import Held, Recording, TapeSteps, endless, live, split, used
-from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage, arrays_of
+from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage, arrays_of, settle
 from ckio.adapters.scratch import Scratch
 from ckio.errors import BadInput, LevelFull
 from ckio.planners.base import Planner
@@ -196,6 +196,9 @@ class Manager:
         """
         now = time.perf_counter()
         self._seconds.append(now - self._begun)
+        for block in self._blocks.steps[step]:
+            for output in block.get_outputs():
+                settle(output)
         if self._recording is not None:
             with self._unbroken():
                 self._recording.annotated(step)

@@ -18,10 +18,14 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A conversion of the values of a type to arrays and back."""
+    """A conversion of the values of a type to arrays and back.
+
+    If `guessed` is false, no block reads such a value as an initial guess of its own output.
+    """
 
     to_arrays: Callable[[Any], Arrays]
     from_arrays: Callable[[Any, Arrays], Any]
+    guessed: bool = True
 
 
 _CONVERSIONS: Final[dict[type, Conversion | None]] = {AdjFloat: None}
@@ -116,7 +120,7 @@ def give_guess(variable: Any, inputs: Iterable[Any], /) -> None:
     inputs alone, so that a step gives the same bits each time. Without such an input the last
     value stays, or is zero if it has left memory.
     """
-    if (conversion := conversion_of(variable)) is None:
+    if (conversion := conversion_of(variable)) is None or not conversion.guessed:
         return
     own = _shapes(conversion.to_arrays(variable.output))
     for candidate in sorted(inputs, key=lambda it: -it.creation_timestep):
@@ -127,6 +131,16 @@ def give_guess(variable: Any, inputs: Iterable[Any], /) -> None:
                 return
     if variable.checkpoint in (None, AWAY):
         give(variable, {name: np.zeros(shape, dtype) for name, (shape, dtype) in own.items()})
+
+
+def settle(variable: Any, /) -> None:
+    """Replace a checkpoint that refers to another variable by the value that both have.
+
+    `assign` of Firedrake stores such a reference. It would be followed to another step's value
+    when the value of the other variable has left memory.
+    """
+    if hasattr(variable.checkpoint, "restore"):
+        variable.checkpoint = variable.checkpoint.restore()
 
 
 def _shapes(arrays: Arrays, /) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -157,13 +171,13 @@ AWAY: Final = NotInMemory()
 
 
 def _firedrake_arrays(value: Any) -> Arrays:
-    return {str(number): part.dat.data_ro for number, part in enumerate(value.subfunctions)}
+    return {str(number): part.data_ro for number, part in enumerate(value.dat)}
 
 
 def _firedrake_function(like: Any, arrays: Arrays) -> Any:
-    value = like.copy(deepcopy=True)
-    for number, part in enumerate(value.subfunctions):
-        part.dat.data[...] = arrays[str(number)]
+    value = type(like)(like.function_space(), dtype=like.dat.dtype)
+    for number, part in enumerate(value.dat):
+        part.data_wo[...] = arrays[str(number)]
     return value
 
 
@@ -173,9 +187,11 @@ def _dolfinx_function(like: Any, arrays: Arrays) -> Any:
     return value
 
 
+_FIREDRAKE: Final = Conversion(_firedrake_arrays, _firedrake_function, guessed=False)
+
 _FRAMEWORKS: Final[dict[str, Conversion | None]] = {
-    "firedrake.function.Function": Conversion(_firedrake_arrays, _firedrake_function),
-    "firedrake.cofunction.Cofunction": Conversion(_firedrake_arrays, _firedrake_function),
+    "firedrake.function.Function": _FIREDRAKE,
+    "firedrake.cofunction.Cofunction": _FIREDRAKE,
     "firedrake.constant.Constant": None,
     "firedrake.bcs.DirichletBC": None,
     "firedrake.mesh.MeshGeometry": None,
