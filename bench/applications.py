@@ -1,13 +1,13 @@
 """What does ckio cost in programs of other frameworks, beside their own checkpointing and none?
 
-    python bench/applications.py --dolfinx PYTHON --devito PYTHON --jax-cfd PYTHON
+    python bench/applications.py --dolfinx PYTHON --devito PYTHON --jax-cfd PYTHON --firedrake PYTHON
     python bench/applications.py --jax-cfd PYTHON      # only that program, and nothing is recorded
 
-PYTHON is the interpreter of an environment that has these packages; `.ci/applications DIRECTORY`
-makes them. Each program of examples/ computes its gradient with the checkpoints of ckio, with those
-of the framework, and with all states in memory: three times, each time in a process of its own. The
-table has the error of the gradient against that with all states, the order of a Taylor test, the
-median of the seconds, and the most memory of the process.
+PYTHON is the interpreter of an environment that has these packages; `.ci/applications --firedrake
+DIRECTORY` makes them. Each program of examples/ computes its gradient with the checkpoints of ckio,
+with those of the framework, and with all states in memory: three times, each time in a process of
+its own. The table has the error of the gradient against that with all states, the order of a Taylor
+test, the median of the seconds, and the most memory of the process.
 """
 
 import argparse
@@ -57,6 +57,35 @@ gradient = misfit.derivative().x.array.copy()
 seconds = time.perf_counter() - begun
 direction = plate.bumps((0.4, 0.6, 1.0))
 rate = taylor_test(misfit, misfit.controls[0].control, direction)
+"""
+
+FIREDRAKE_BURGERS = """
+import sys, time
+import burgers, firedrake as fd
+burgers.record(2, 48, 1, "none")  # compiles the kernels
+begun = time.perf_counter()
+energy, _ = burgers.record(steps=100, cells=48, slots=10, checkpoints=sys.argv[1])
+gradient = energy.derivative().dat.data_ro.copy()
+seconds = time.perf_counter() - begun
+start = energy.controls[0].control
+x, y = fd.SpatialCoordinate(start.function_space().mesh())
+direction = fd.Function(start.function_space())
+direction.interpolate(fd.as_vector((fd.sin(3 * x * y), fd.cos(5 * x) * y)))
+rate = burgers.taylor_test(energy, start, direction)
+"""
+
+FIREDRAKE_WAVE = """
+import sys, time
+import basin, firedrake as fd
+basin.record(2, 32, 1, "none")  # compiles the kernels
+begun = time.perf_counter()
+energy, _ = basin.record(steps=300, cells=32, slots=10, checkpoints=sys.argv[1])
+gradient = energy.derivative().dat.data_ro.copy()
+seconds = time.perf_counter() - begun
+depth = energy.controls[0].control
+x, y = fd.SpatialCoordinate(depth.function_space().mesh())
+direction = fd.Function(depth.function_space()).interpolate(fd.cos(5 * x) * y)
+rate = basin.taylor_test(energy, depth, direction)
 """
 
 PETSC = """
@@ -142,6 +171,10 @@ class Application(NamedTuple):
 APPLICATIONS = (
     Application("dolfinx: Burgers by Picard", "dolfinx", ("none", "revolve", "ckio"), BURGERS),
     Application("dolfinx: nonlinear heat", "dolfinx", ("none", "revolve", "ckio"), HEAT),
+    Application("Firedrake: Burgers", "firedrake", ("none", "revolve", "ckio"), FIREDRAKE_BURGERS),
+    Application(
+        "Firedrake: shallow water", "firedrake", ("none", "revolve", "ckio"), FIREDRAKE_WAVE
+    ),
     Application("PETSc: Gray-Scott", "petsc", ("none", "petsc, files", "ckio"), PETSC),
     Application("Devito: one shot", "devito", ("none", "pyrevolve", "storages", "ckio"), DEVITO),
     Application("jax-cfd: Kolmogorov flow", "jax_cfd", ("none", "nested", "ckio"), JAX_CFD),
@@ -193,16 +226,16 @@ def main() -> None:
     parser.add_argument("--dolfinx", help="Python with dolfinx and petsc4py")
     parser.add_argument("--devito", help="Python with devito and pyrevolve")
     parser.add_argument("--jax-cfd", help="Python with jax-cfd")
+    parser.add_argument("--firedrake", help="Python with firedrake")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
-    pythons = {"devito": given.devito, "jax_cfd": given.jax_cfd}
     rows = []
     for application in APPLICATIONS:
-        python = pythons.get(application.folder, given.dolfinx)
+        python = vars(given).get(application.folder, given.dolfinx)
         rows += rows_of(application, python, given.rounds) if python else []
     header = ["program, checkpoints of", "error", "Taylor", "seconds", "MB"]
     table = record.columns(header, rows)
-    if given.dolfinx and given.devito and given.jax_cfd:
+    if given.dolfinx and given.devito and given.jax_cfd and given.firedrake:
         record.save("applications", table)
     else:
         print(table)
