@@ -1,6 +1,7 @@
-"""What does ckio cost in programs of other frameworks, beside their own checkpointing and none?
+r"""What does ckio cost in programs of other frameworks, beside their own checkpointing and none?
 
-    python bench/applications.py --dolfinx PYTHON --devito PYTHON --jax-cfd PYTHON --firedrake PYTHON
+    python bench/applications.py --dolfinx PYTHON --devito PYTHON --jax-cfd PYTHON \
+        --firedrake PYTHON
     python bench/applications.py --jax-cfd PYTHON      # only that program, and nothing is recorded
 
 PYTHON is the interpreter of an environment that has these packages; `.ci/applications --firedrake
