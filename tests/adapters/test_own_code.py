@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from example_models import EXAMPLES
 
 from ckio import Chain, Directory, Level, Platform, Ram, run, sizes_of
 from ckio.actions import Buffers, Key, Kind, Layout
@@ -70,6 +71,11 @@ def machine(model: Any, **options: Any) -> tuple[Chain, Platform]:
     chain = Chain(steps=STEPS, advance=1e-4, record=1e-4, reverse=2e-4, **sizes_of(model))
     levels = Level(name="ram", capacity=3 * chain.restart), Level(name="disk", **options)
     return chain, Platform(levels, working_memory=chain.tape)
+
+
+@pytest.mark.parametrize("name", ["heat.c", "solver.py"])
+def test_the_example_has_the_same_files(name: str) -> None:
+    assert (EXAMPLES / "c_solver" / name).read_text(encoding="utf-8") == FILES[name]
 
 
 def test_the_first_script_runs_as_it_stands_and_prints_what_the_page_says(tmp_path: Path) -> None:
