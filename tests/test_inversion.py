@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from example_models import EXAMPLES
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "inversion.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))
 PICTURES = re.findall(r"\]\(pictures/([\w-]+\.png)\)", PAGE)
 
 
@@ -52,10 +54,15 @@ def misfits(printed: str) -> list[float]:
     return [float(j) for j in re.findall(r"J = (\S+)", printed)]
 
 
+def test_the_example_has_the_same_files() -> None:
+    programs = (EXAMPLES / "assimilation").glob("*.py")
+    assert {path.name: path.read_text(encoding="utf-8") for path in programs} == FILES
+
+
 @pytest.mark.slow
 def test_the_code_of_the_page_makes_its_figures(tmp_path: Path) -> None:
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL):
+    for name, code in FILES.items():
         (tmp_path / name).write_text(code, encoding="utf-8")
     for words, told in commands():
         if words[-1] == "invert.py":
