@@ -74,6 +74,8 @@ def write_gradient(
     about: Mapping[str, Any],
     ranks: RankGroup,
     /,
+    *,
+    control: Arrays,
 ) -> str:
     """Write functional, gradient and controls of a run that has ended; return the file's checksum.
 
@@ -85,7 +87,7 @@ def write_gradient(
     StorageError
         If the file cannot be written, or reading it returns other bytes.
     """
-    names = {"gradient": model.gradient, "control": getattr(model, "control", None) or {}}
+    names = {"gradient": model.gradient, "control": control}
     units, arrays = units_of(model), dict[str, Array]()
     attributes = dict[str, dict[str, Any]]()
     for group, live in names.items():

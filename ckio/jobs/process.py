@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
 import xxhash
 
 from ckio.actions import Key, Kind
@@ -256,6 +257,7 @@ def conclude(
         model,
         done,
         platform,
+        control=_controls(process, directory, model),
         predicted=predicted,
         measured=measured,
         check=check,
@@ -275,6 +277,19 @@ def conclude(
     figures["origin"] = _origin()
     _write(directory, RESULT, json_line(figures))
     return replace(ended, figures=figures)
+
+
+def _controls(process: Process, directory: RunDirectory, model: Differentiable) -> dict[str, Array]:
+    """Return a copy of the controls at which the run was begun.
+
+    A control can be the memory of the state, which the steps have overwritten. Then the controls
+    are those of a fresh model.
+    """
+    begun = None if directory.manifest is None else directory.manifest.control
+    if begun is not None and control_of(model, process.ranks) != begun:
+        model = process.fresh()
+    control: Mapping[str, Array] = getattr(model, "control", None) or {}
+    return {name: np.array(array) for name, array in control.items()}
 
 
 def _recorded(process: Process, report: Report, steps: int, load: float) -> dict[str, Any]:
@@ -312,7 +327,9 @@ def _gradient_of(
     steps = ended.schedule.chain.length
     about = {"run": directory.id, "model": process.name, "steps": steps}
     try:
-        checksum = write_gradient(path, model, ended.functional, about, process.ranks)
+        checksum = write_gradient(
+            path, model, ended.functional, about, process.ranks, control=ended.control
+        )
     except StorageError as error:
         raise ResultNotWritten(f"the run ended without an error, but {error}") from None
     return {"gradient_file": str(path) if asked else GRADIENT, "gradient_checksum": checksum}

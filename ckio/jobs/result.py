@@ -121,6 +121,7 @@ def result_of(
     platform: Platform,
     /,
     *,
+    control: Arrays,
     predicted: Timeline,
     measured: Timeline,
     check: GradientCheck | None,
@@ -130,11 +131,11 @@ def result_of(
 ) -> Result:
     """Return the result of a run that has just ended and was performed with this overlap.
 
-    `before` is the timeline of the actions before there was a schedule. The figures of the gradient
-    and the bytes are those of all ranks together.
+    `control` contains the controls at which the gradient was computed. `before` is the timeline of
+    the actions before there was a schedule. The figures of the gradient and the bytes are those of
+    all ranks together.
     """
     own = {name: np.asarray(array) for name, array in model.gradient.items()}
-    control = getattr(model, "control", None) or {}
     gradient = whole(model, own, ranks)
     functional = float(functional_of(model))
     first = Schedule(schedule.chain, before.actions)
@@ -155,7 +156,7 @@ def result_of(
     return Result(
         functional=functional,
         gradient=own,
-        control={name: np.array(array) for name, array in control.items()},
+        control=control,
         verified=None if check is None else check.verified,
         schedule=schedule,
         platform=platform,

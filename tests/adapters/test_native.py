@@ -6,12 +6,13 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ckio import Chain, Field, Level, Platform, Ram, check_gradient, run, sizes_of
+from ckio import Chain, Field, Job, Level, Platform, Ram, check_gradient, run, sizes_of
 from ckio.actions import Key, Kind
 from ckio.adapters import registry
 from ckio.adapters.native import Memory, NativeModel
@@ -209,6 +210,17 @@ def test_checkpoints_have_the_fields_of_state_tape_and_adjoint(make: Make) -> No
         Kind.TAPE: ["x", "month"],
         Kind.ADJOINT: ["adjoint_x", "gradient_rate", "functional"],
     }
+
+
+def test_a_result_has_the_controls_and_not_the_state_in_the_same_memory(
+    make: Make, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"model": make, "steps": STEPS, "ram": "1KiB"}
+    result = Job(tmp_path / "run", **options).run()
+    read_back = Job(tmp_path / "run", **options).result()
+    for control in (result.control, read_back.control):
+        for name, begun in make().control.items():
+            assert np.array_equal(control[name], begun), name
 
 
 def test_each_step_is_reported(make: Make) -> None:
