@@ -297,11 +297,11 @@ class Referring(Field):
 
 
 def referred(times: Iterable[int], control: Field) -> Any:
-    """Each step overwrites `v`, and then assigns it to `u` by a reference."""
+    """Each step starts from `u` and `v`, overwrites `v`, and assigns it to `u` by a reference."""
     u, v = Referring(control), Field(control)
     apply(*COPY, control, out=u)
     for _ in times:
-        apply(*STEP, u, out=v)
+        apply(*TWO, u, v, out=v)
         apply(*COPY, v, out=u)
         u.block_variable._checkpoint = Reference(v.block_variable)
     return apply(*SQUARE, u)

@@ -158,7 +158,9 @@ def test_every_planner(planner: str, tmp_path: Path) -> None:
         assert np.array_equal(reduced.derivative().data, right(in_place, AFTER, steps)[1])
 
 
-@pytest.mark.parametrize(("program", "fields"), [(two_steps, 2), (coefficient, 1), (forced, 1)])
+@pytest.mark.parametrize(
+    ("program", "fields"), [(two_steps, 2), (coefficient, 1), (forced, 1), (referred, 1)]
+)
 def test_sizes_are_found_out(program: Program, fields: int, tmp_path: Path) -> None:
     reduced, manager = record(program, BEFORE, lambda t: enable(t, platform(tmp_path), steps=STEPS))
     assert manager.schedule.chain.restart == fields * FIELD

@@ -12,7 +12,7 @@ from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reve
 from ckio.actions.checks import is_whole
 from ckio.adapters import registry
 from ckio.adapters.pyadjoint.steps import Held, Recording, TapeSteps, endless, live, split, used
-from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage, arrays_of, settle
+from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage
 from ckio.adapters.scratch import Scratch
 from ckio.errors import BadInput, LevelFull
 from ckio.planners.base import Planner
@@ -198,7 +198,7 @@ class Manager:
         self._seconds.append(now - self._begun)
         for block in self._blocks.steps[step]:
             for output in block.get_outputs():
-                settle(output)
+                self.storage.settle(output)
         if self._recording is not None:
             with self._unbroken():
                 self._recording.annotated(step)
@@ -230,7 +230,7 @@ class Manager:
 
     def _begin_recording(self, last: int) -> None:
         """Plan the schedule, and perform its actions for the steps that have been annotated."""
-        measured = _chain_of(self._blocks.steps, self._seconds, self._chain)
+        measured = _chain_of(self.storage, self._blocks.steps, self._seconds, self._chain)
         if self._length is None:
             self._chain = measured.with_steps(1)
             self._rule = Online(self._chain, self.storage.scratch.platform)
@@ -284,7 +284,7 @@ class Manager:
         self._length = length
         if self._rule is not None:
             self._back = list(self._rule.finish(length, self.storage.stored).actions)
-        steps = TapeSteps(self._blocks.steps, self._held)
+        steps = TapeSteps(self._blocks.steps, self._held, self.storage)
         steps.begin(self._recording.tapes if self._recording else ())
         return steps
 
@@ -353,16 +353,18 @@ def _tick(bar: Any) -> None:
         bar.next()
 
 
-def _chain_of(steps: Sequence[Any], seconds: Sequence[float], given: Chain | None, /) -> Chain:
+def _chain_of(
+    storage: TapeStorage, steps: Sequence[Any], seconds: Sequence[float], given: Chain | None, /
+) -> Chain:
     """Return the given chain, or else a chain measured from these steps.
 
     Raises BadInput if the steps have more bytes than the given chain states.
     """
     if given is not None:
-        _check(steps, given)
+        _check(storage, steps, given)
         return given
-    tape = max(_bytes(used(it)) for it in steps)
-    restart = max((_bytes(live(it)) for it in steps[1:]), default=tape)
+    tape = max(storage.nbytes(used(it)) for it in steps)
+    restart = max((storage.nbytes(live(it)) for it in steps[1:]), default=tape)
     fastest = min(seconds[1:] or seconds)
     return Chain(
         steps=None,
@@ -375,16 +377,12 @@ def _chain_of(steps: Sequence[Any], seconds: Sequence[float], given: Chain | Non
     )
 
 
-def _check(steps: Sequence[Any], given: Chain) -> None:
+def _check(storage: TapeStorage, steps: Sequence[Any], given: Chain) -> None:
     for number in range(1, len(steps)):
         for kind, variables in (Kind.RESTART, live), (Kind.TAPE, used):
-            key, nbytes = Key(kind, number), _bytes(variables(steps[number]))
+            key, nbytes = Key(kind, number), storage.nbytes(variables(steps[number]))
             if nbytes > given.nbytes(key):
                 raise BadInput(
                     f"the chain has {given.nbytes(key)} bytes for {key}, which has {nbytes} bytes;"
                     " give the chain the larger size"
                 )
-
-
-def _bytes(variables: Iterable[Any]) -> int:
-    return sum(array.nbytes for it in variables for array in arrays_of(it).values())

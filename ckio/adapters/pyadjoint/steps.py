@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, assert_never
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage, give_guess, leaves_memory
+from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage, leaves_memory
 from ckio.errors import BadInput
 from ckio.runner.unknown import Rule
 from ckio.schedule import Schedule
@@ -66,10 +66,12 @@ class TapeSteps:
         All steps of the tape.
     held : Held
         The variables in memory.
+    storage : TapeStorage
+        The stored checkpoints.
     """
 
-    def __init__(self, steps: list[Any], held: Held, /) -> None:
-        self._steps, self._held = steps, held
+    def __init__(self, steps: list[Any], held: Held, storage: TapeStorage, /) -> None:
+        self._steps, self._held, self._storage = steps, held, storage
         self._live = [*map(live, steps), []]
         self._used = [*map(used, steps)]
         self._state: list[Any] = []
@@ -105,8 +107,10 @@ class TapeSteps:
         """Compute a step again, and store its tape in memory if `keep` is true."""
         for block in self._steps[step]:
             for output in block.get_outputs():
-                give_guess(output, block.get_dependencies())
+                self._storage.prepare(output, block.get_dependencies())
             block.recompute()
+            for output in block.get_outputs():
+                self._storage.settle(output)
         if keep:
             self._tapes[step] = self._used[step]
             self._held.take(self._used[step])

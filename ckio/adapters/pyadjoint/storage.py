@@ -133,16 +133,6 @@ def give_guess(variable: Any, inputs: Iterable[Any], /) -> None:
         give(variable, {name: np.zeros(shape, dtype) for name, (shape, dtype) in own.items()})
 
 
-def settle(variable: Any, /) -> None:
-    """Replace a checkpoint that refers to another variable by the value that both have.
-
-    `assign` of Firedrake stores such a reference. It would be followed to another step's value
-    when the value of the other variable has left memory.
-    """
-    if hasattr(variable.checkpoint, "restore"):
-        variable.checkpoint = variable.checkpoint.restore()
-
-
 def _shapes(arrays: Arrays, /) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
     return {name: (np.shape(it), np.asarray(it).dtype) for name, it in arrays.items()}
 
@@ -206,7 +196,8 @@ class _TapeCheckpoint:
     """The variables of a checkpoint, and the keys of their arrays on a level."""
 
     variables: dict[Any, None] = field(default_factory=dict)  # in the order of their addition
-    parts: list[tuple[Key, tuple[Any, ...]]] = field(default_factory=list)
+    parts: list[tuple[Key, list[Any]]] = field(default_factory=list)
+    copies: list[Any] = field(default_factory=list)  # with the value of another variable
 
 
 class TapeStorage(TapePackageData):  # type: ignore[misc]
@@ -222,6 +213,7 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
         self.scratch = scratch
         self._cleared = False
         self._stored: list[dict[Key, _TapeCheckpoint]] = [{} for _ in scratch.backends]
+        self._references: dict[Any, Any] = {}
 
     @property
     def stored(self) -> list[set[Key]]:
@@ -235,6 +227,41 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
                 "the levels of this tape were closed, and their checkpoints are removed; record a"
                 " new tape"
             )
+
+    def settle(self, variable: Any, /) -> None:
+        """Replace a checkpoint that refers to another variable by the value that both have.
+
+        `assign` of Firedrake stores such a reference. It would be followed to the value of another
+        step when the other variable has left memory. The new value shares its numbers with that of
+        the other variable, and a checkpoint of both has them once.
+        """
+        if hasattr(variable.checkpoint, "restore"):
+            self._references[variable] = variable.checkpoint
+            variable.checkpoint = variable.checkpoint.restore()
+
+    def prepare(self, variable: Any, inputs: Iterable[Any], /) -> None:
+        """Set an output that its block is about to compute: the reference, or an initial guess."""
+        if variable in self._references:
+            variable.checkpoint = self._references[variable]
+        else:
+            give_guess(variable, inputs)
+
+    def nbytes(self, variables: Iterable[Any], /) -> int:
+        """Return the size of a checkpoint of the current values of variables, in bytes."""
+        originals, _ = self._split(tuple(variables))
+        return sum(array.nbytes for it in originals for array in arrays_of(it).values())
+
+    def _split(self, variables: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+        """Split variables into originals, and those with the value of another one of them.
+
+        The latter are in the order in which they were computed.
+        """
+        every = set(variables)
+        copies = {
+            it for it in variables if getattr(self._references.get(it), "other", None) in every
+        }
+        originals = [it for it in variables if it not in copies]
+        return originals, [it for it in self._references if it in copies]
 
     def write(self, key: Key, level: int, variables: Iterable[Any], /) -> None:
         """Store the current values of variables under a key; raises StorageErrors."""
@@ -263,12 +290,14 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
                     if name.startswith(mine)
                 }
                 give(variable, own)
+        for variable in checkpoint.copies:
+            variable.checkpoint = self._references[variable].restore()
         return list(checkpoint.variables)
 
     def copy_to(self, key: Key, source: int, target: int, /) -> None:
         """Copy a checkpoint from one level to another."""
         checkpoint = self._stored[source][key]
-        copied = _TapeCheckpoint(dict(checkpoint.variables))
+        copied = _TapeCheckpoint(dict(checkpoint.variables), copies=list(checkpoint.copies))
         for part, variables in checkpoint.parts:
             arrays = self.scratch.get(source, part)
             copied.parts.append((self.scratch.put(target, arrays), variables))
@@ -280,13 +309,15 @@ class TapeStorage(TapePackageData):  # type: ignore[misc]
             self.scratch.drop(level, part)
 
     def _add(self, checkpoint: _TapeCheckpoint, level: int, variables: tuple[Any, ...]) -> None:
+        originals, copies = self._split(variables)
         arrays = {
             f"{number}.{name}": array
-            for number, variable in enumerate(variables)
+            for number, variable in enumerate(originals)
             for name, array in arrays_of(variable).items()
         }
         if arrays:
-            checkpoint.parts.append((self.scratch.put(level, arrays), variables))
+            checkpoint.parts.append((self.scratch.put(level, arrays), originals))
+        checkpoint.copies += copies
         checkpoint.variables.update(dict.fromkeys(variables))
 
     def empty(self) -> None:
