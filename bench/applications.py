@@ -187,7 +187,7 @@ def measured(
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Run a program once; return its figures, with the peak memory in bytes, and its gradient."""
     own = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    own["PYTHONPATH"] = str(EXAMPLES / application.folder)
+    own["PYTHONPATH"] = os.pathsep.join([str(EXAMPLES / application.folder), str(EXAMPLES.parent)])
     words = [python, "-c", application.program + _END, manager]
     with tempfile.TemporaryDirectory() as place, (Path(place) / "out").open("w+") as out:
         process = subprocess.Popen(words, cwd=place, env=own, stdout=out)
