@@ -278,12 +278,12 @@ def copies(grid: int) -> Result:
     from wave3d import wave
 
     from ckio.actions import Key, Kind
-    from ckio.adapters.cuda import PinnedMemory, lane_of
+    from ckio.adapters.cuda import PinnedMemory, stream_of
 
     key, model = Key(Kind.RESTART, 0), wave(grid, 10_000)
     layout, data = model.layout(key), model.dump(key)
     nbytes = sum(view.nbytes for view in data)
-    cuda, pinned = lane_of(0).cuda, PinnedMemory()
+    cuda, pinned = stream_of(0).cuda, PinnedMemory()
     host, stream = cuda.hostAlloc(nbytes, 0), cuda.streamCreateWithFlags(cuda.streamNonBlocking)
 
     def bare(*, down: bool) -> None:

@@ -7,7 +7,7 @@ Three kinds of levels take them:
   copy.
 * `PinnedMemory`, the level "pinned": page-locked memory of the host, to which the device copies at
   the speed of its bus, and while it computes.
-* All levels of the host, through `Staged`: the bytes are copied to page-locked memory first.
+* All levels of the host, through `ThroughPinned`: the bytes are copied to page-locked memory first.
 
 Each level has a stream of its own. With overlap, its transfers are concurrent with the computation
 of the device and with those of other levels. A copy begins when the arrays of the model are
@@ -63,15 +63,15 @@ class DeviceView:
         return DeviceView(self.address + begin, end - begin, self.owner)
 
     def __setitem__(self, part: slice, data: bytes | memoryview) -> None:
-        lane_of(0).copy([(self[part], memoryview(data))])
+        stream_of(0).copy([(self[part], memoryview(data))])
 
     def __bytes__(self) -> bytes:
         copy = bytearray(self.nbytes)
-        lane_of(0).copy([(memoryview(copy), self)])
+        stream_of(0).copy([(memoryview(copy), self)])
         return bytes(copy)
 
 
-class Lane:
+class CopyStream:
     """A stream of a device, on which one thread at a time copies bytes in any direction."""
 
     def __init__(self, device: int) -> None:
@@ -115,9 +115,9 @@ class Lane:
 
 
 @cache
-def lane_of(device: int, /) -> Lane:
+def stream_of(device: int, /) -> CopyStream:
     """Return the stream on which the program itself copies between arrays of this device."""
-    return Lane(device)
+    return CopyStream(device)
 
 
 class _CudaMemory(Ram):
@@ -126,14 +126,14 @@ class _CudaMemory(Ram):
     takes_device_views: ClassVar[bool] = True
 
     def __init__(self, *, capacity: int | None = None, device: int = 0) -> None:
-        self._lane = Lane(device)
+        self._stream = CopyStream(device)
         super().__init__(capacity=capacity)
 
     def gather(self, into: Any, data: Buffers, /) -> None:
-        self._lane.copy(_cut(into, data))
+        self._stream.copy(_cut(into, data))
 
     def scatter(self, data: Any, into: Buffers, /) -> None:
-        self._lane.copy((piece, view) for view, piece in _cut(data, into))
+        self._stream.copy((piece, view) for view, piece in _cut(data, into))
 
 
 class DeviceMemory(_CudaMemory):
@@ -158,13 +158,13 @@ class DeviceMemory(_CudaMemory):
         self._ledger.check_open()
         with self._turn:
             slot = self._take(nbytes)
-        return DeviceView(slot.memory.address, nbytes, _Lent(slot, self._unused.append))
+        return DeviceView(slot.memory.address, nbytes, _LentSlot(slot, self._unused.append))
 
     def _no_slots(self) -> FreeSlots[MemorySlot]:
-        return FreeSlots(unit=UNIT, make=partial(_allocated, self._lane), drop=lambda _: None)
+        return FreeSlots(unit=UNIT, make=partial(_allocated, self._stream), drop=lambda _: None)
 
 
-class _Lent:
+class _LentSlot:
     """The owner of a lent slot, which becomes unused when no view refers to it any more."""
 
     def __init__(self, slot: MemorySlot, give: Any) -> None:
@@ -199,11 +199,11 @@ class PinnedMemory(_CudaMemory):
     kept: ClassVar[None] = None  # type: ignore[assignment]
 
     def _no_slots(self) -> FreeSlots[MemorySlot]:
-        pinned, lane = self._pinned, self._lane
+        pinned, stream = self._pinned, self._stream
 
         def make(size: int, count: int, /, *, ahead: bool) -> list[MemorySlot]:
             slots = mapped(size, count, ahead=ahead)
-            pinned.setdefault(size, []).extend(Pinned(lane, slot.memory) for slot in slots)
+            pinned.setdefault(size, []).extend(Pinned(stream, slot.memory) for slot in slots)
             return slots
 
         return FreeSlots(unit=UNIT, make=make, drop=pinned.__delitem__)
@@ -219,18 +219,18 @@ class Pinned:
     Raises LevelFull or StorageError if they cannot be locked.
     """
 
-    def __init__(self, lane: Lane, memory: memoryview) -> None:
+    def __init__(self, stream: CopyStream, memory: memoryview) -> None:
         self.memory = memory
-        with lane.on_device() as cuda:
+        with stream.on_device() as cuda:
             cuda.hostRegister(_address(memory), memory.nbytes, 0)
-        weakref.finalize(self, _unlocked, lane, memory).atexit = False
+        weakref.finalize(self, _unlocked, stream, memory).atexit = False
 
 
-def _unlocked(lane: Lane, memory: memoryview) -> None:
-    lane.cuda.hostUnregister(_address(memory))
+def _unlocked(stream: CopyStream, memory: memoryview) -> None:
+    stream.cuda.hostUnregister(_address(memory))
 
 
-class Staged:
+class ThroughPinned:
     """A level of the host for a model on a device: all bytes go through page-locked memory.
 
     It has the optional methods of the level. It stores no checkpoint without a copy.
@@ -241,7 +241,7 @@ class Staged:
     def __init__(self, level: Backend, device: int = 0) -> None:
         self.durable, self.lossless = level.durable, getattr(level, "lossless", True)
         self.layout, self.discard, self.keys = level.layout, level.discard, level.keys
-        self._level, self._lane = level, Lane(device)
+        self._level, self._stream = level, CopyStream(device)
         self._pinned: Pinned | None = None
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
@@ -250,13 +250,13 @@ class Staged:
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         host = self._pieces(data)
-        self._lane.copy(zip(host, data, strict=True))
+        self._stream.copy(zip(host, data, strict=True))
         return self._level.write(key, layout, host)
 
     def read(self, key: Key, into: Buffers, /) -> int:
         host = self._pieces(into)
         nbytes = self._level.read(key, host)
-        self._lane.copy(zip(into, host, strict=True))
+        self._stream.copy(zip(into, host, strict=True))
         return nbytes
 
     def close(self) -> None:
@@ -277,7 +277,7 @@ class Staged:
         if self._pinned is None or self._pinned.memory.nbytes < nbytes:
             self._pinned = None
             slot, *_ = mapped(max(_LEAST, nbytes), 1, ahead=True)
-            self._pinned = Pinned(self._lane, slot.memory)
+            self._pinned = Pinned(self._stream, slot.memory)
         return self._pinned.memory
 
 
@@ -291,7 +291,7 @@ class CudaSpace(NamedTuple):
 
     def through(self, level: Backend, /) -> Backend:
         takes: bool = getattr(level, "takes_device_views", False)
-        return level if takes else Staged(level, self.device)
+        return level if takes else ThroughPinned(level, self.device)
 
 
 def _cut(memory: Any, data: Buffers, /) -> Generator[tuple[Any, Any]]:
@@ -310,12 +310,12 @@ def _address(view: Any) -> int:
     return np.frombuffer(view, np.uint8).ctypes.data
 
 
-def _allocated(lane: Lane, size: int, count: int, /, *, ahead: bool) -> list[MemorySlot]:
+def _allocated(stream: CopyStream, size: int, count: int, /, *, ahead: bool) -> list[MemorySlot]:
     """Return new slots in the memory of a device, which need not be touched before their use."""
     import cupy
 
     del ahead
-    with lane.on_device():
+    with stream.on_device():
         memories = [cupy.cuda.Memory(size) for _ in range(count)]
     return [MemorySlot(size, DeviceView(memory.ptr, size, memory)) for memory in memories]
 

@@ -26,7 +26,7 @@ from ckio.testing import BackendTests, raw, x
 
 cuda = pytest.importorskip("ckio.adapters.cuda")
 try:
-    cuda.lane_of(0)
+    cuda.stream_of(0)
 except Exception as error:
     pytest.skip(f"no CUDA device: {error}"[:100], allow_module_level=True)
 
@@ -53,7 +53,7 @@ class TestDirectoryBehindPinnedMemory(BackendTests):
     durable = True
 
     def make(self, tmp_path: Path, /, **limits: Any) -> Any:
-        return cuda.Staged(Directory(tmp_path / "level", **limits))
+        return cuda.ThroughPinned(Directory(tmp_path / "level", **limits))
 
     def reopen(self, tmp_path: Path, /, **limits: Any) -> Any:
         return self.make(tmp_path, **limits)

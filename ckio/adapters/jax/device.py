@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ckio.actions import Buffers, Field
-from ckio.adapters.cuda import CudaSpace, DeviceView, lane_of
+from ckio.adapters.cuda import CudaSpace, DeviceView, stream_of
 from ckio.adapters.jax.blocks import Leaves, plain
 from ckio.errors import BadInput
 
@@ -29,7 +29,7 @@ def space_of(leaves: Leaves, /) -> CudaSpace | None:
     if device.platform not in ("gpu", "cuda"):
         return None
     try:
-        lane_of(device.local_hardware_id or 0)
+        stream_of(device.local_hardware_id or 0)
     except BadInput:
         return None
     return CudaSpace(device.local_hardware_id or 0)
@@ -54,5 +54,5 @@ def array_at(view: Any, field: Field, space: CudaSpace, /) -> Any:
         return owner
     room = room_of(field)
     (target,) = views_of([room])
-    lane_of(space.device).copy([(target, view)])
+    stream_of(space.device).copy([(target, view)])
     return room
