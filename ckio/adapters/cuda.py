@@ -123,10 +123,8 @@ def stream_of(device: int, /) -> CopyStream:
 class _CudaMemory(Ram):
     """A level in memory, whose copies are those of a stream of a device."""
 
-    takes_device_views: ClassVar[bool] = True
-
     def __init__(self, *, capacity: int | None = None, device: int = 0) -> None:
-        self._stream = CopyStream(device)
+        self._stream, self.space = CopyStream(device), CudaSpace(device)
         super().__init__(capacity=capacity)
 
     def gather(self, into: Any, data: Buffers, /) -> None:
@@ -236,12 +234,10 @@ class ThroughPinned:
     It has the optional methods of the level. It stores no checkpoint without a copy.
     """
 
-    takes_device_views: ClassVar[bool] = True
-
     def __init__(self, level: Backend, device: int = 0) -> None:
         self.durable, self.lossless = level.durable, getattr(level, "lossless", True)
         self.layout, self.discard, self.keys = level.layout, level.discard, level.keys
-        self._level, self._stream = level, CopyStream(device)
+        self._level, self._stream, self.space = level, CopyStream(device), CudaSpace(device)
         self._pinned: Pinned | None = None
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
@@ -290,8 +286,7 @@ class CudaSpace(NamedTuple):
         return DeviceMemory(capacity=capacity, device=self.device)
 
     def through(self, level: Backend, /) -> Backend:
-        takes: bool = getattr(level, "takes_device_views", False)
-        return level if takes else ThroughPinned(level, self.device)
+        return ThroughPinned(level, self.device)
 
 
 def _cut(memory: Any, data: Buffers, /) -> Generator[tuple[Any, Any]]:

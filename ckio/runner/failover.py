@@ -566,7 +566,7 @@ class FailoverLevel:
         self.durable, self.lossless = backend.durable, getattr(backend, "lossless", True)
         self.write, self.layout, self.read = backend.write, backend.layout, backend.read
         self.discard, self.close = backend.discard, backend.close
-        self.takes_device_views = getattr(backend, "takes_device_views", False)
+        self.space = getattr(backend, "space", None)
         self._backend, self._number = backend, number
         self._is_full, self._is_new = is_full, is_new
         if isinstance(backend, Keeping):

@@ -11,17 +11,15 @@ class MemorySpace(Protocol):
     """Memory that the host cannot access, for example that of an accelerator.
 
     A model whose buffers are in such memory has it as its attribute `space`. It must wait for its
-    results at the end of each action, because levels copy its buffers without a further wait.
+    results at the end of each action, because levels copy its buffers without a further wait. A
+    level that takes such buffers has an attribute `space`, too, which is equal to the model's.
     """
 
     def level(self, capacity: int | None = None, /) -> Ram:
         """Return a new level in this memory."""
 
     def through(self, level: Backend, /) -> Backend:
-        """Return a level that takes buffers in this memory, and stores them on the given level.
-
-        It is the given level itself if that takes such buffers.
-        """
+        """Return a level that takes buffers in this memory, and stores them on the given level."""
 
 
 def memory_for(model: object, capacity: int | None = None, /) -> Ram:
@@ -33,4 +31,6 @@ def memory_for(model: object, capacity: int | None = None, /) -> Ram:
 def within_reach(model: object, levels: Sequence[Backend], /) -> Sequence[Backend]:
     """Return levels that take the buffers of a model, in place of the given ones."""
     space: MemorySpace | None = getattr(model, "space", None)
-    return levels if space is None else [space.through(level) for level in levels]
+    if space is None:
+        return levels
+    return [it if getattr(it, "space", None) == space else space.through(it) for it in levels]

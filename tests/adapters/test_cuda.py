@@ -21,6 +21,7 @@ from ckio.errors import LevelFull, StorageError
 from ckio.model import handed_by, sizes_of
 from ckio.planners.dp import hrevolve
 from ckio.runner import run
+from ckio.runner.space import within_reach
 from ckio.schedule.policy import Overlap
 from ckio.testing import BackendTests, raw, x
 
@@ -140,6 +141,14 @@ def test_a_state_on_the_device_is_stored_without_a_copy() -> None:
     assert stored.address == data[0].address
     first.take(x(0), level.layout(x(0)), level.kept(x(0)))
     assert first.dump(x(0))[0].address == data[0].address
+
+
+def test_only_levels_of_the_host_are_behind_page_locked_memory() -> None:
+    given = [cuda.DeviceMemory(), cuda.PinnedMemory(), Ram()]
+    near, pinned, host = within_reach(model(), given)
+    assert [near, pinned] == given[:2]
+    assert isinstance(host, cuda.ThroughPinned)
+    assert list(within_reach(model(), [host])) == [host]
 
 
 def test_more_than_the_device_has_is_refused_with_a_remedy() -> None:

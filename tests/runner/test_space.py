@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -42,8 +43,21 @@ def opened(data: Any) -> Buffers:
     return [it.inside if isinstance(it, Box) else it for it in data]
 
 
+@dataclass(frozen=True)
+class Boxes:
+    """The memory; all such objects are equal."""
+
+    def level(self, capacity: int | None = None, /) -> Ram:
+        return BoxMemory(capacity=capacity)
+
+    def through(self, level: Backend, /) -> Backend:
+        return Opening(level)
+
+
 class BoxMemory(Ram):
     """Memory in boxes, which can lend some."""
+
+    space = Boxes()
 
     def gather(self, into: Any, data: Buffers, /) -> None:
         super().gather(*opened([into]), opened(data))
@@ -58,6 +72,8 @@ class BoxMemory(Ram):
 class Opening:
     """A level that opens boxes for another one."""
 
+    space = Boxes()
+
     def __init__(self, level: Backend) -> None:
         self.durable = level.durable
         self.layout, self.discard, self.keys = level.layout, level.discard, level.keys
@@ -68,14 +84,6 @@ class Opening:
 
     def read(self, key: Key, into: Buffers, /) -> int:
         return self.level.read(key, opened(into))
-
-
-class Boxes:
-    def level(self, capacity: int | None = None, /) -> Ram:
-        return BoxMemory(capacity=capacity)
-
-    def through(self, level: Backend, /) -> Backend:
-        return level if isinstance(level, BoxMemory | Opening) else Opening(level)
 
 
 class Boxed(ForwardingModel):
@@ -134,3 +142,11 @@ def test_levels_stay_as_they_are_for_a_model_in_the_memory_of_the_host() -> None
     assert within_reach(Logistic(), given) is given
     assert type(memory_for(Logistic(), 100)) is Ram
     assert memory_for(Boxed(Logistic()), 100).capacity == 100
+
+
+def test_a_level_that_takes_such_buffers_gets_them() -> None:
+    model, given = Boxed(Logistic()), [BoxMemory(), Ram()]
+    own, opening = within_reach(model, given)
+    assert own is given[0]
+    assert isinstance(opening, Opening)
+    assert list(within_reach(model, [own, opening])) == [own, opening]
