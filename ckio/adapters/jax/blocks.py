@@ -161,8 +161,7 @@ class LoopBlocks:
         """Advance from the first state of block `begin` to that of `end`; both may be traced."""
 
         def one(i: Any, x: Leaves) -> Leaves:
-            row = [lax.dynamic_index_in_dim(a, i, keepdims=False) for a in given.rows]
-            return self.one(x, given.params, i, row)
+            return self.at(i, x, given)
 
         first, last = jnp.int32(begin * self.size), jnp.int32(jnp.minimum(end * self.size, self.n))
         return lax.fori_loop(first, last, one, x)  # type: ignore[no-any-return]
@@ -176,16 +175,11 @@ class LoopBlocks:
         the host must read from the device after each block, and wait for copies meanwhile.
         """
         begin = jnp.int32(number * self.size)
-
-        def one(k: Any, x: Leaves) -> Leaves:
-            i = begin + k
-            row = [lax.dynamic_index_in_dim(a, i, keepdims=False) for a in given.rows]
-            return self.one(x, given.params, i, row)
-
         if length > STRAIGHT:
-            return lax.fori_loop(0, length, one, x), number + 1
-        for k in range(length):
-            x = one(k, x)
+            x = lax.fori_loop(0, length, lambda k, x: self.at(begin + k, x, given), x)
+        else:
+            for k in range(length):
+                x = self.at(begin + k, x, given)
         return x, number + 1
 
     def length(self, number: int, /) -> int:
@@ -223,9 +217,7 @@ class LoopBlocks:
     ) -> Callable[[Leaves], tuple[Leaves, Leaves, Leaves]]:
         """Return the function that reverses `length` steps, with what JAX stores for it."""
         take = self.one
-        if (
-            length > STRAIGHT and not self.has_effects
-        ):  # otherwise JAX cannot compute the step again
+        if length > STRAIGHT and not self.has_effects:  # JAX computes no effect once more
             take = jax.checkpoint(take, prevent_cse=False, policy=_is_stored)
 
         def block(x_: Leaves, params_: Leaves, rows_: Leaves) -> Leaves:
@@ -243,6 +235,11 @@ class LoopBlocks:
             return smooth(lax.scan(one, state, (steps, at))[0])
 
         return jax.vjp(block, smooth(x), smooth(params), smooth(rows))[1]
+
+    def at(self, i: Any, x: Leaves, given: Given, /) -> Leaves:
+        """Take step i, which reads row i."""
+        row = [lax.dynamic_index_in_dim(a, i, keepdims=False) for a in given.rows]
+        return self.one(x, given.params, i, row)
 
     def one(self, x: Leaves, params: Leaves, i: Any, row: Leaves, /) -> Leaves:
         """Take one step."""
