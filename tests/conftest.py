@@ -55,8 +55,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 def pytest_configure(config: pytest.Config) -> None:
     """Draw the same examples each time in the quick tier, and others in a campaign."""
     if not config.getoption("--hypothesis-profile", default=None):
-        campaign = "slow" in config.getoption("-m").replace("not slow", "")
-        settings.load_profile("campaign" if campaign else "quick")
+        settings.load_profile("campaign" if _is_campaign(config) else "quick")
+
+
+def _is_campaign(config: pytest.Config) -> bool:
+    return "slow" in config.getoption("-m").replace("not slow", "")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -80,10 +83,14 @@ def interrupts() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def few_passes() -> Iterator[None]:
-    """Measure concurrent transfers in a few passes: no test depends on how exact the result is."""
+def few_passes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Measure concurrent transfers in a few passes in the quick tier.
+
+    No test of that tier depends on how exact the result is.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(import_module("ckio.calibrate.beside"), "_PASSES", 6)
+        if not _is_campaign(request.config):
+            patch.setattr(import_module("ckio.calibrate.beside"), "_PASSES", 6)
         yield
 
 
