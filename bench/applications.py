@@ -16,6 +16,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -160,6 +161,59 @@ rate = taylor_test(compute, guess, other)
 """
 
 
+_OWN = """
+from ckio import Chain, Level, Platform, Ram, hrevolve, run, sizes_of
+model = make()
+chain = Chain(steps=steps, advance=1, record=1, reverse=2, **sizes_of(model))
+memory = Level(name="memory", capacity=20 * chain.restart)
+platform = Platform((memory,), working_memory=chain.tape)
+schedule = hrevolve(chain, platform)
+begun = time.perf_counter()
+if sys.argv[1] == "none":
+    model.record(0, steps)
+    model.reverse(0, steps)
+else:
+    run(schedule, platform, model, [Ram()])
+seconds = time.perf_counter() - begun
+gradient = model.gradient[name].ravel().copy()
+direction = np.random.default_rng(1).standard_normal(gradient.shape) * size
+
+def value(e):
+    model = make()
+    model.control[name].reshape(-1)[:] += e * direction
+    model.advance(0, steps)
+    return model.functional
+
+left = [abs(value(e) - value(0) - e * gradient @ direction) for e in (1.0, 0.5)]
+rate = np.log2(left[0] / left[1])
+"""
+"""A model of ckio itself: with all tapes in memory, or with 20 states."""
+
+C_SOLVER = (
+    """
+import shutil, sys, time
+import numpy as np
+source, = (path for path in sys.path if path.endswith("c_solver"))
+sys.path.insert(0, shutil.copytree(source, "c_solver"))  # the library is compiled beside it
+from solver import solver
+make, steps, name, size = (lambda: solver(ny=300, nx=400)), 400, "u", 1e-2
+"""
+    + _OWN
+)
+
+ASSIMILATION = (
+    """
+import sys, time
+import numpy as np
+from altimetry import Altimetry, STEPS, observe
+from truth import run as forward
+np.save("observed.npy", observe(forward()[1]))
+make, steps, name, size = Altimetry, STEPS, "zeta", 1e-6
+"""
+    + _OWN
+)
+
+
 class Application(NamedTuple):
     """A program: its folder of examples/, who manages its checkpoints, and its gradient."""
 
@@ -179,6 +233,8 @@ APPLICATIONS = (
     Application("PETSc: Gray-Scott", "petsc", ("none", "petsc, files", "ckio"), PETSC),
     Application("Devito: one shot", "devito", ("none", "pyrevolve", "storages", "ckio"), DEVITO),
     Application("jax-cfd: Kolmogorov flow", "jax_cfd", ("none", "nested", "ckio"), JAX_CFD),
+    Application("C: reaction and diffusion", "c_solver", ("none", "ckio"), C_SOLVER),
+    Application("vorticity: assimilation", "assimilation", ("none", "ckio"), ASSIMILATION),
 )
 
 
@@ -230,9 +286,10 @@ def main() -> None:
     parser.add_argument("--firedrake", help="Python with firedrake")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     given = parser.parse_args()
+    own = {"petsc": given.dolfinx, **dict.fromkeys(("c_solver", "assimilation"), sys.executable)}
     rows = []
     for application in APPLICATIONS:
-        python = vars(given).get(application.folder, given.dolfinx)
+        python = (vars(given) | own)[application.folder]
         rows += rows_of(application, python, given.rounds) if python else []
     header = ["program, checkpoints of", "error", "Taylor", "seconds", "MB"]
     table = record.columns(header, rows)
