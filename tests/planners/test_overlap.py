@@ -270,6 +270,15 @@ def test_more_effort_is_never_worse() -> None:
         plan(work, platform, effort=4)
 
 
+def test_steps_that_cost_nothing_are_planned_without_segments() -> None:
+    free = Chain(steps=12, advance=0, record=0, reverse=1, restart=1, tape=1, adjoint=1)
+    far = Level(name="far", backend="directory", write=Affine(1.0), read=Affine(1.0), capacity=4)
+    platform = Platform((Level(name="near", capacity=2), far), working_memory=1)
+    made = plan(free, platform, tapes=False)
+    assert made.makespan == 12.0  # to compute all again costs nothing
+    validate(made.schedule, platform)
+
+
 def test_what_overlap_makes_steps_lose_may_leave_nothing_to_overlap() -> None:
     costs, platform = CLUSTERS["a slow file system"]
     ram, far = platform.levels

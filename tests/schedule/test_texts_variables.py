@@ -105,6 +105,7 @@ WRONG = {
     "`# variable NAME BYTES`, each name once": [
         *("# variable zeta", "# variable zeta 3", "# variable psi -3", "# variable psi 3.5"),
         "# variable %ff 3",
+        "# variable u%0Av 3",
     ],
     "`# seed NAME ...` once": ["# seed zeta", "# seed"],
     "`# tape-of NAME ...` once": ["# tape-of"],
