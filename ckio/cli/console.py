@@ -5,8 +5,6 @@ pipe has closed it. The context managers of this module decide what happens then
 """
 
 import errno
-import json
-import math
 import os
 import platform
 import sys
@@ -20,7 +18,7 @@ from typing import Any, Final
 import click
 
 from ckio.jobs.display import Display
-from ckio.platform.readable import aligned, shown
+from ckio.platform.readable import aligned, json_line, shown
 
 _NOBODY: Final = frozenset({errno.EPIPE, errno.EIO})
 """The error numbers of writing to a pipe (EPIPE) or a terminal (EIO) that nobody reads."""
@@ -116,23 +114,6 @@ def claim_stdout() -> TextIOWrapper:
     answers = TextIOWrapper(BufferedWriter(StandardOut(os.dup(1), "w")), encoding="utf-8")
     os.dup2(2, 1)
     return answers
-
-
-def json_line(data: Mapping[str, Any], /) -> str:
-    """Return an object as one line of JSON; numbers that are not finite become null."""
-    return json.dumps(_finite(data), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case Mapping():
-            return {name: _finite(entry) for name, entry in value.items()}
-        case list():
-            return [_finite(entry) for entry in value]
-        case _:
-            return value
 
 
 def print_json(data: Mapping[str, Any], /) -> None:

@@ -23,7 +23,6 @@ link.
 import errno
 import fcntl
 import json
-import math
 import os
 import re
 import secrets
@@ -334,23 +333,6 @@ def unsealed(text: str, source: object, /) -> str:
 def checksum_of(data: bytes, /) -> str:
     """Return the checksum of a file's bytes."""
     return xxhash.xxh3_128(data).hexdigest()
-
-
-def json_line(data: Mapping[str, Any], /) -> str:
-    """Return an object as one line of JSON. Infinity and NaN, which JSON lacks, become null."""
-    return json.dumps(_finite(data), allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    match value:
-        case float():
-            return value if math.isfinite(value) else None
-        case Mapping():
-            return {name: _finite(entry) for name, entry in value.items()}
-        case list():
-            return [_finite(entry) for entry in value]
-        case _:
-            return value
 
 
 @contextmanager

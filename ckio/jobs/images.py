@@ -14,7 +14,8 @@ from typing import Any
 
 from ckio.actions import Advance, Record
 from ckio.errors import BadInput
-from ckio.jobs.directory import IMAGES, RunDirectory, json_line, read_text, unsealed
+from ckio.jobs.directory import IMAGES, RunDirectory, read_text, unsealed
+from ckio.platform.readable import json_line
 from ckio.report.thumbnails import MOST_IMAGES, Thumbnail, read_thumbnails, thumbnail
 from ckio.schedule.timeline import Event
 

@@ -34,7 +34,7 @@ from ckio.errors import (
 )
 from ckio.jobs import history
 from ckio.jobs.adjoints import Kept, next_plan
-from ckio.jobs.directory import GRADIENT, MEASURED, RESULT, RunDirectory, json_line
+from ckio.jobs.directory import GRADIENT, MEASURED, RESULT, RunDirectory
 from ckio.jobs.display import QUIET, Display, Ticker
 from ckio.jobs.gradients import digest, write_gradient
 from ckio.jobs.images import ImageTaker, taker_of
@@ -53,6 +53,7 @@ from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.compared import Planned
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
+from ckio.platform.readable import json_line
 from ckio.report import Report
 from ckio.runner.failover import Stored, failover
 from ckio.runner.space import within_reach

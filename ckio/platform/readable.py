@@ -5,8 +5,10 @@ interpreted as HTML, are escaped.
 """
 
 import difflib
+import json
+import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
@@ -160,6 +162,27 @@ def counted(count: int, what: str, /) -> str:
     ('1 checkpoint', '2 checkpoints')
     """
     return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def json_line(data: Mapping[str, Any], /) -> str:
+    """Return an object as one line of JSON. Infinity and NaN, which JSON lacks, become null.
+
+    >>> json_line({"seconds": 1.5, "bound": float("inf")})
+    '{"seconds": 1.5, "bound": null}'
+    """
+    return json.dumps(_finite(data), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {name: _finite(entry) for name, entry in value.items()}
+        case list():
+            return [_finite(entry) for entry in value]
+        case _:
+            return value
 
 
 _SECONDS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
