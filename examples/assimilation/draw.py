@@ -30,14 +30,14 @@ def panels(rows, fields):
 
 def field():
     """Draw the start and the stream function at the end, true and found."""
-    true, found = truth.run()[0], runs[best][1]
-    modelled = truth.run(found)[1]
-    before, after = (np.linalg.norm(it - true) / np.linalg.norm(true) for it in (runs[0][1], found))
+    true, final = truth.run()[0], runs[best][1]
+    modelled = truth.run(final)[1]
+    before, after = (np.linalg.norm(it - true) / np.linalg.norm(true) for it in (runs[0][1], final))
     print(f"error of the start: {before:.0%} of it at first, {after:.0%} in the end")
     zeta, psi = np.abs(true).max() * 1e5, np.abs(observed).max() / 1e3
     fields = [
         ("true vorticity at the start, 1e-5/s", true * 1e5, zeta),
-        (f"found after {best} evaluations, 1e-5/s", found * 1e5, zeta),
+        (f"found after {best} evaluations, 1e-5/s", final * 1e5, zeta),
         ("observed after six days, 1e3 m²/s", observed / 1e3, psi),
         ("modelled after six days, 1e3 m²/s", modelled / 1e3, psi),
     ]

@@ -34,8 +34,8 @@ def main():
         return result.functional, smooth(result.gradient["zeta"]).ravel()
 
     options = {"maxfun": 40, "maxcor": 20}
-    found = minimize(misfit, np.zeros(65 * 65), jac=True, method="L-BFGS-B", options=options)
-    print(f"J fell from {guess.functional:.4g} to {found.fun:.4g}")
+    optimum = minimize(misfit, np.zeros(65 * 65), jac=True, method="L-BFGS-B", options=options)
+    print(f"J fell from {guess.functional:.4g} to {optimum.fun:.4g}")
 
 
 if __name__ == "__main__":
