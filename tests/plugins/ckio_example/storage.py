@@ -55,11 +55,11 @@ class OneFileEach:
         """Register stored checkpoints, and remove files that were never completed."""
         for path in self._place.glob("*.new"):
             path.unlink()
-        for found in self.contents(self._place):
-            match found:
+        for item in self.contents(self._place):
+            match item:
                 case Stored(key=key, path=path, digest=digest):
-                    self._run.check(RunId(found.run or ""), str(self._place))
-                    self._ledger.enter(key, Entry(form_of(found.layout), path, digest))
+                    self._run.check(RunId(item.run or ""), str(self._place))
+                    self._ledger.enter(key, Entry(form_of(item.layout), path, digest))
                 case Damaged(path=path, what=what):
                     self._ledger.damaged.append(f"{path}: {what}")
 
@@ -133,8 +133,8 @@ class OneFileEach:
 
 def _head(key: Key, form: Form, digest: bytes, run: RunId) -> bytes:
     """Return the first line of a file: its checksum, and the description of the checkpoint."""
-    said = [key.kind.value, key.step, key.name, form.text.decode(), digest.hex(), run.text]
-    text = json.dumps(said).encode()
+    entries = [key.kind.value, key.step, key.name, form.text.decode(), digest.hex(), run.text]
+    text = json.dumps(entries).encode()
     return xxhash.xxh3_64_hexdigest(text).encode() + text + b"\n"
 
 
