@@ -70,8 +70,8 @@ _REASONS: Final = 5
 @out("-o", "--output", help="Write a table of all points to this CSV file; - is stdout.")
 @out(
     "--picture",
-    help="Draw the makespans, and memory against makespan, to this .svg or .png file.  [needs"
-    " ckio[plot]]",
+    help="Draw the makespans to this .svg or .png file: over memory, or with --vary over its"
+    " quantities.  [with --vary: needs ckio[plot]; else a .png needs ckio[png]]",
 )
 @json_option
 def command(

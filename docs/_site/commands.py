@@ -25,9 +25,9 @@ IN_PYTHON = {
 _HEAD = """\
 # The command line
 
-Strings in and out: everything that a command does is a call of the library, as the table below
-says. The help of each ends with an example; typed in this order, in an empty directory, they all
-work. All but `show` take `--json` and then print one object on one line. Errors are one line on
+Everything that a command does is also a call of the library, as the table below says. The help of
+each command ends with an example. In this order, the examples work in an empty directory. All
+commands but `show` take `--json` and then print one object on one line. Errors are one line on
 stderr.
 
 | exit status | |

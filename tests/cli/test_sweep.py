@@ -166,6 +166,16 @@ def test_without_matplotlib_a_picture_is_refused_before_anything_is_planned(
             said(sweep, node, "--steps", 9, "--vary", "nvme=on", "--picture", f"out.{suffix}")
 
 
+def test_a_picture_over_memory_needs_no_matplotlib_and_the_help_says_so(
+    node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    path = node.with_name("picture.svg")
+    assert f"written to {path}" in said(sweep, node, "--steps", 9, "--picture", path)
+    (text,) = (it.help for it in sweep.params if it.name == "picture")
+    assert "[with --vary: needs ckio[plot]" in text
+
+
 def test_what_has_no_schedule_is_a_row_with_the_reason(node: Path) -> None:
     axes = ("--steps", 9, "--vary", "ram.capacity=0,80", "--vary", "nvme=off,on")
     refused, *planned = table(node, *axes)
