@@ -46,10 +46,10 @@ Option = str | int | float | bool
 
 
 _MOST_RATIO: Final = 1000.0
+"""Maximum of `Level.ratio`; a larger value is a mistake, because no codec is that bad."""
 
 _NEAR: Final = ("ram", "device")
 """The backends in whose memory a model computes: that of the host, or of an accelerator."""
-"""Maximum of `Level.ratio`; a larger value is a mistake, because no codec is that bad."""
 
 
 @dataclass(frozen=True, kw_only=True)
