@@ -61,7 +61,7 @@ def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
     nbytes = chain.restart
     usable = [level for level in platform.levels if level.slots(nbytes, 1)]
     if not usable:
-        raise no_schedule(platform.levels, f"{planner} needs {room_for_one(chain)}")
+        raise no_schedule(platform.levels, f"{planner} needs {space_for_one(chain)}")
     for level in platform.levels:
         if level not in usable:
             note_ignored(level, planner)
@@ -78,7 +78,7 @@ def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
     ]
 
 
-def room_for_one(chain: Chain, /) -> str:
+def space_for_one(chain: Chain, /) -> str:
     """Return the least that every planner of restart checkpoints needs, as words for messages."""
     return f"a level that can store one checkpoint of {chain.restart} bytes"
 

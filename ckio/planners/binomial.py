@@ -19,7 +19,7 @@ Source: Griewank and Walther (2000), "Algorithm 799: Revolve", ACM TOMS.
 from math import comb
 
 from ckio.errors import BadInput
-from ckio.planners.base import alike, candidates, nearest, room_for_one, tapes
+from ckio.planners.base import alike, candidates, nearest, space_for_one, tapes
 from ckio.planners.draft import Draft
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -70,7 +70,7 @@ def on_one_level(
             levels,
             lambda level: level.slots(chain.restart, 1) == 1,
             planner=planner,
-            needs=room_for_one(chain),
+            needs=space_for_one(chain),
         )
         slots = level.slots(chain.restart, most)
         _sweep(draft, chain.length, slots=slots, level=platform.number(level.name))

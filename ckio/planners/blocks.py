@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners.base import Room, alike, no_schedule, room_for_one, rooms, tapes
+from ckio.planners.base import Room, alike, no_schedule, rooms, space_for_one, tapes
 from ckio.planners.binomial import revolve
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
@@ -171,7 +171,7 @@ def places(
         for room in usable:
             if room.number == number:
                 return room
-        raise no_schedule([platform.levels[number]], f"{planner} needs {room_for_one(chain)}")
+        raise no_schedule([platform.levels[number]], f"{planner} needs {space_for_one(chain)}")
 
     if far is None:
         first = usable[0] if near is None else named(near)
@@ -182,7 +182,7 @@ def places(
     others = [room for room in usable if room != beyond]
     if not others:
         raise no_schedule(
-            platform.levels, f"{planner} needs {room_for_one(chain)}, other than {far}"
+            platform.levels, f"{planner} needs {space_for_one(chain)}, other than {far}"
         )
     return others[0], (beyond,)
 

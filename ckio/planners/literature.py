@@ -34,7 +34,7 @@ from ckio.actions import Key, Kind
 from ckio.actions.checks import is_whole
 from ckio.actions.columns import DISCARD, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.planners.base import alike, candidates, nearest, room_for_one, rooms, tapes
+from ckio.planners.base import alike, candidates, nearest, rooms, space_for_one, tapes
 from ckio.planners.blocks import (
     NearAndFar,
     PeriodPlan,
@@ -583,7 +583,7 @@ def wang_moin(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
         levels,
         lambda level: level.slots(chain.restart, 1) == 1,
         planner="wang-moin",
-        needs=room_for_one(chain),
+        needs=space_for_one(chain),
     )
     alone = Platform((level,), platform.working_memory)
     dynamic = _Dynamic(draft, level.slots(chain.restart, chain.length))

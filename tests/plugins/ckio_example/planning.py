@@ -1,6 +1,6 @@
 """States at equal distances, from which all other steps are computed again."""
 
-from ckio.planners.base import candidates, nearest, room_for_one, tapes
+from ckio.planners.base import candidates, nearest, space_for_one, tapes
 from ckio.planners.draft import Draft
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -23,7 +23,7 @@ def evenly(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Sch
         candidates(platform, on),
         lambda level: level.slots(nbytes, 1) == 1,
         planner="evenly",
-        needs=room_for_one(chain),
+        needs=space_for_one(chain),
     )
     number = platform.number(level.name)
     distance = -(-steps // level.slots(nbytes, steps))
