@@ -36,13 +36,13 @@ def space_of(leaves: Leaves, /) -> CudaSpace | None:
 
 
 def views_of(leaves: Sequence[Any], /) -> Buffers:
-    """Return the bytes of arrays that are complete. The views keep the arrays."""
+    """Return the bytes of arrays that are complete. The arrays live as long as the views."""
     arrays = plain(leaves)
     views: Any = [DeviceView(it.unsafe_buffer_pointer(), it.nbytes, it) for it in arrays]
     return views  # type: ignore[no-any-return]
 
 
-def room_of(field: Field, /) -> Any:
+def uninitialized(field: Field, /) -> Any:
     """Return a new array whose memory a level may fill before it is used."""
     return wait(jnp.empty(field.shape, np.dtype(field.dtype)))
 
@@ -52,7 +52,7 @@ def array_at(view: Any, field: Field, space: CudaSpace, /) -> Any:
     owner = view.owner
     if isinstance(owner, jax.Array) and owner.unsafe_buffer_pointer() == view.address:
         return owner
-    room = room_of(field)
-    (target,) = views_of([room])
+    array = uninitialized(field)
+    (target,) = views_of([array])
     stream_of(space.device).copy([(target, view)])
-    return room
+    return array

@@ -32,7 +32,7 @@ from ckio.adapters.jax.blocks import (
     smooth,
     zeros,
 )
-from ckio.adapters.jax.device import array_at, room_of, space_of, views_of, wait
+from ckio.adapters.jax.device import array_at, space_of, uninitialized, views_of, wait
 from ckio.analysis.partitioned import Partition, Values
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model.arrays import Array, Arrays, as_bytes, empty
@@ -253,9 +253,9 @@ class JaxModel:
     def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
         self._check_layout(key, layout)
         if self.space is not None:
-            rooms = [room_of(field) for field in layout]
-            yield views_of(rooms)
-            self._adopt(key, rooms)
+            targets = [uninitialized(field) for field in layout]
+            yield views_of(targets)
+            self._adopt(key, targets)
         else:
             filled = [empty(field.shape, field.dtype) for field in layout]
             yield [as_bytes(array) for array in filled]

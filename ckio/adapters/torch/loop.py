@@ -14,7 +14,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.adapters.torch.tensors import Tensors, field, flat, is_smooth, over, room
+from ckio.adapters.torch.tensors import Tensors, field, flat, is_smooth, over, uninitialized
 from ckio.errors import BadInput, UnsupportedKind
 from ckio.model.arrays import as_bytes
 
@@ -480,7 +480,7 @@ class TensorSteps:
     @contextmanager
     def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
         self._check_layout(key, layout)
-        filled = [room(shape, dtype) for shape, dtype, _ in self._like]
+        filled = [uninitialized(shape, dtype) for shape, dtype, _ in self._like]
         yield [as_bytes(flat(tensor)) for tensor in filled]
         self._adopt(key, filled)
 

@@ -8,7 +8,7 @@ import torch
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.adapters.torch.loop import At, Loop, TensorSteps, Tree, described, generators_of
-from ckio.adapters.torch.tensors import field, flat, is_smooth, owned, room
+from ckio.adapters.torch.tensors import field, flat, is_smooth, owned, uninitialized
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arrays import Array, Arrays, as_bytes
 
@@ -194,7 +194,7 @@ class TorchModel:
                 " wrote it"
             )
         like = [*self._sums().values(), torch.zeros((), dtype=torch.float64)]
-        filled = [room(tensor.shape, tensor.dtype) for tensor in like]
+        filled = [uninitialized(tensor.shape, tensor.dtype) for tensor in like]
         yield [as_bytes(flat(tensor)) for tensor in filled]
         *sums, self._j = filled
         read = iter(sums)

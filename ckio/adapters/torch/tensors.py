@@ -42,7 +42,7 @@ def flat(tensor: torch.Tensor, /) -> NDArray[Any]:
     return memory.view(torch.uint8).numpy().view(dtype_of(tensor.dtype))  # type: ignore[no-any-return]
 
 
-def room(shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
+def uninitialized(shape: Sequence[int], dtype: torch.dtype, /) -> torch.Tensor:
     """Return a new uninitialized tensor on the CPU. A large one begins at a page boundary."""
     count = math.prod(shape)
     if not count:
@@ -147,7 +147,7 @@ class _StoredTensor:
     def tensor(self) -> torch.Tensor:
         """Return the stored tensor, with its original strides."""
         order = _order(self._like)
-        whole = room([self._like.shape[i] for i in order], self._like.dtype)
+        whole = uninitialized([self._like.shape[i] for i in order], self._like.dtype)
         self._scratch.get(*self._place, {"": flat(whole)})
         back = sorted(range(len(order)), key=order.__getitem__)
         return whole.permute(back).to(self._device).expand(self._shape)
