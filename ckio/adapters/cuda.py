@@ -5,8 +5,8 @@ Three kinds of levels take them:
 
 * `DeviceMemory`, the level "device". A model whose arrays never change stores them there without a
   copy.
-* `PinnedMemory`, the level "pinned": page-locked memory of the host, to which the device copies at
-  the speed of its bus, and while it computes.
+* `PinnedMemory`, the level "pinned": page-locked memory of the host. The device copies to it at the
+  speed of its bus, also while it computes.
 * All levels of the host, through `ThroughPinned`: the bytes are copied to page-locked memory first.
 
 Each level has a stream of its own. With overlap, its transfers are concurrent with the computation
@@ -47,7 +47,7 @@ class DeviceView:
     address : int
     nbytes : int
     owner : object
-        The object whose memory it is, which is kept as long as the view.
+        The object whose memory it is. It lives as long as the view.
     """
 
     __slots__ = ("address", "nbytes", "owner")
@@ -101,15 +101,15 @@ class CopyStream:
 
         Other threads run meanwhile. Each buffer is a DeviceView or bytes of the host.
         """
-        filled = [(into, data) for into, data in pairs if into.nbytes or data.nbytes]
-        for into, data in filled:
+        copies = [(into, data) for into, data in pairs if into.nbytes or data.nbytes]
+        for into, data in copies:
             if into.nbytes != data.nbytes:
                 raise StorageError(f"{data.nbytes} bytes do not fill {into.nbytes} bytes")
         with self.on_device() as cuda:
             try:
-                for into, data in filled:
-                    ends = _address(into), _address(data)
-                    cuda.memcpyAsync(*ends, data.nbytes, cuda.memcpyDefault, self._stream)
+                for into, data in copies:
+                    addresses = _address(into), _address(data)
+                    cuda.memcpyAsync(*addresses, data.nbytes, cuda.memcpyDefault, self._stream)
             finally:  # after an error, too, nothing is copied any more
                 cuda.streamSynchronize(self._stream)
 
@@ -163,19 +163,19 @@ class DeviceMemory(_CudaMemory):
 
 
 class _LentSlot:
-    """The owner of a lent slot, which becomes unused when no view refers to it any more."""
+    """The owner of a lent slot. The slot becomes unused when no view refers to this object."""
 
-    def __init__(self, slot: MemorySlot, give: Any) -> None:
-        self._slot, self._give = slot, give
+    def __init__(self, slot: MemorySlot, release: Any) -> None:
+        self._slot, self._release = slot, release
 
     def __del__(self) -> None:
-        self._give(self._slot)
+        self._release(self._slot)
 
 
 class PinnedMemory(_CudaMemory):
     """A level in page-locked memory of the host, for checkpoints of a model on a CUDA device.
 
-    Its memory is allocated, touched and registered before the run.
+    Its memory is allocated, touched and page-locked before the run.
 
     Parameters
     ----------
