@@ -56,7 +56,7 @@ from ckio.platform.chain import Chain
 from ckio.platform.readable import json_line
 from ckio.report import Report
 from ckio.runner.failover import Stored, failover
-from ckio.runner.space import within_reach
+from ckio.runner.space import levels_for
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap
 from ckio.schedule.text import dumps
@@ -353,7 +353,7 @@ def _performed(
     is stored, and Halted is raised.
     """
     stopper, ranks, name = process.stopper, process.ranks, process.name
-    backends = within_reach(model, backends)
+    backends = levels_for(model, backends)
     levels = _in_background(backends, platform, model) if process.overlap else backends
     live = model
 

@@ -46,7 +46,7 @@ from ckio.runner.perform import (
     within,
 )
 from ckio.runner.perform import reserve as reserve_plan
-from ckio.runner.space import memory_for, within_reach
+from ckio.runner.space import levels_for, memory_for
 from ckio.runner.unknown import Rule, RuleRun, check_fit, reserve
 from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
@@ -135,7 +135,7 @@ def failover(
     """
     chain = schedule.chain
     _check_adjoint(chain, model)
-    backends, memory = within_reach(model, backends), memory_for(model)
+    backends, memory = levels_for(model, backends), memory_for(model)
     left, carried = LevelsLeft(chain, platform, backends), CarriedMemory(chain, platform, memory)
     parts = RunParts(overlap, clock, watch, stop, carried=len(platform.levels))
 
@@ -231,7 +231,7 @@ def run_forward(
     """
     rule = rules(platform, stored)
     check_fit(rule, model, backends, stored)
-    backends = within_reach(model, backends)
+    backends = levels_for(model, backends)
     left = LevelsLeft(rule.chain, platform, backends)
     parts = RunParts(ALONE, clock, watch, stop)
 

@@ -46,7 +46,7 @@ from ckio.model import Handing, Model, handed_by, layout_of, reached
 from ckio.platform import Platform
 from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
-from ckio.runner.space import within_reach
+from ckio.runner.space import levels_for
 from ckio.schedule import Schedule, preparations, reservations
 from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
@@ -161,7 +161,7 @@ def performed(
     stop: Stop | None = None,
 ) -> Generator[Times]:
     """Perform a schedule as `perform` does, but yield only the times of the actions."""
-    backends = within_reach(model, backends)
+    backends = levels_for(model, backends)
     if overlap:
         from ckio.runner.overlapped import overlapped
 
@@ -224,7 +224,7 @@ class Performer:
     """
 
     def __init__(self, model: Model, backends: Sequence[Backend]) -> None:
-        self._model, self._backends = model, within_reach(model, backends)
+        self._model, self._backends = model, levels_for(model, backends)
         self._handing = model if isinstance(model, Handing) else None
         self._handed = handed_by(model)
         self._keeping = [

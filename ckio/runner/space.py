@@ -28,8 +28,8 @@ def memory_for(model: object, capacity: int | None = None, /) -> Ram:
     return Ram(capacity=capacity) if space is None else space.level(capacity)
 
 
-def within_reach(model: object, levels: Sequence[Backend], /) -> Sequence[Backend]:
-    """Return levels that take the buffers of a model, in place of the given ones."""
+def levels_for(model: object, levels: Sequence[Backend], /) -> Sequence[Backend]:
+    """Return the given levels, each as it is or within one that takes the buffers of a model."""
     space: MemorySpace | None = getattr(model, "space", None)
     if space is None:
         return levels

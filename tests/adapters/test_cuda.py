@@ -21,7 +21,7 @@ from ckio.errors import LevelFull, StorageError
 from ckio.model import handed_by, sizes_of
 from ckio.planners.dp import hrevolve
 from ckio.runner import run
-from ckio.runner.space import within_reach
+from ckio.runner.space import levels_for
 from ckio.schedule.policy import Overlap
 from ckio.testing import BackendTests, raw, x
 
@@ -145,10 +145,10 @@ def test_a_state_on_the_device_is_stored_without_a_copy() -> None:
 
 def test_only_levels_of_the_host_are_behind_page_locked_memory() -> None:
     given = [cuda.DeviceMemory(), cuda.PinnedMemory(), Ram()]
-    near, pinned, host = within_reach(model(), given)
+    near, pinned, host = levels_for(model(), given)
     assert [near, pinned] == given[:2]
     assert isinstance(host, cuda.ThroughPinned)
-    assert list(within_reach(model(), [host])) == [host]
+    assert list(levels_for(model(), [host])) == [host]
 
 
 def test_more_than_the_device_has_is_refused_with_a_remedy() -> None:

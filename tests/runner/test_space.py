@@ -15,7 +15,7 @@ from ckio.model import ForwardingModel
 from ckio.planners.dp import hrevolve
 from ckio.runner import run
 from ckio.runner.failover import failover
-from ckio.runner.space import memory_for, within_reach
+from ckio.runner.space import levels_for, memory_for
 from ckio.schedule.policy import Overlap
 
 from .failing import Logistic, chain_of, finished, platform_of, result, truth
@@ -139,14 +139,14 @@ def test_a_run_whose_level_fails_carries_its_state_in_that_memory() -> None:
 
 def test_levels_stay_as_they_are_for_a_model_in_the_memory_of_the_host() -> None:
     given = levels()
-    assert within_reach(Logistic(), given) is given
+    assert levels_for(Logistic(), given) is given
     assert type(memory_for(Logistic(), 100)) is Ram
     assert memory_for(Boxed(Logistic()), 100).capacity == 100
 
 
 def test_a_level_that_takes_such_buffers_gets_them() -> None:
     model, given = Boxed(Logistic()), [BoxMemory(), Ram()]
-    own, opening = within_reach(model, given)
+    own, opening = levels_for(model, given)
     assert own is given[0]
     assert isinstance(opening, Opening)
-    assert list(within_reach(model, [own, opening])) == [own, opening]
+    assert list(levels_for(model, [own, opening])) == [own, opening]
