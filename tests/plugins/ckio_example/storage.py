@@ -44,14 +44,14 @@ class OneFileEach:
         self._ledger: Ledger[Path] = Ledger(f"level {self._place}", capacity)
         try:
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._take_up()
+            self._register()
         except BaseException as error:
             os.close(self._folder)
             if isinstance(error, BlockingIOError):
                 raise LevelInUse(f"level {self._place} is in use by another process") from None
             raise
 
-    def _take_up(self) -> None:
+    def _register(self) -> None:
         """Register stored checkpoints, and remove files that were never completed."""
         for path in self._place.glob("*.new"):
             path.unlink()
