@@ -224,10 +224,27 @@ class RunDirectory(NewDirectory):
         if MANIFEST in held:
             self.manifest = manifest_in(self.path)
             return []
-        ours = [name for name in held if WHOLE.fullmatch(name) or HALF.fullmatch(name)]
-        for name in ours:
+        others = [name for name in held if not self._is_left(name)]
+        for name in held if not others else ():
             (self.path / name).unlink()
-        return [name for name in held if name not in ours]
+        return others
+
+    def _is_left(self, name: str) -> bool:
+        """Return whether a process left this file that was killed before it wrote the manifest.
+
+        The texts of ckio have a checksum, so that a platform file of the user is not one of them.
+        The controls have none; they are written after the plan.
+        """
+        if HALF.fullmatch(name):
+            return True
+        text = SCHEDULE if name == CONTROL else name
+        if text not in (PLATFORM, SCHEDULE, PREDICTED):
+            return False
+        try:
+            self.read(text)
+        except BadInput:
+            return False
+        return True
 
 
 def _locked(path: Path) -> int:

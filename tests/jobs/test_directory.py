@@ -154,18 +154,28 @@ def test_a_text_comes_back_from_under_its_checksum(text: str) -> None:
 
 
 def test_what_a_process_left_that_was_killed_before_its_manifest_is_removed(tmp_path: Path) -> None:
-    for name in ("schedule.txt", ".predicted.txt.part", ".manifest.json.part"):
+    for name in (".predicted.txt.part", ".manifest.json.part", "control.h5"):
         (tmp_path / name).write_text("")
+    for name in ("platform.toml", "schedule.txt"):
+        (tmp_path / name).write_text(sealed(""))
     with pytest.raises(BadInput, match="is not empty"):
         RunDirectory(tmp_path)
     directory = RunDirectory(tmp_path, resume=True)
     assert directory.manifest is None
     assert list(tmp_path.iterdir()) == []
     directory.release()
-    (tmp_path / "schedule-of-flights.txt").write_text("")
-    with pytest.raises(BadInput, match="is not empty"):
+
+
+@pytest.mark.parametrize(
+    "name", ["schedule-of-flights.txt", "platform.toml", "control.h5", "gradient.h5"]
+)
+def test_what_a_user_put_into_a_new_directory_stays(tmp_path: Path, name: str) -> None:
+    """Also what ckio has written there: nothing is removed where the run is refused."""
+    (tmp_path / name).write_text("mine")
+    (tmp_path / "predicted.txt").write_text(sealed(""))
+    with pytest.raises(BadInput, match=rf"is not empty \({name}\)"):
         RunDirectory(tmp_path, resume=True)
-    assert (tmp_path / "schedule-of-flights.txt").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {name, "predicted.txt"}
 
 
 def test_one_process_has_it_at_a_time(tmp_path: Path) -> None:
