@@ -13,6 +13,7 @@ of steps. The checksum of the file's bytes is stored elsewhere: for the gradient
 for controls in the manifest.
 """
 
+import errno
 import io
 import os
 from collections.abc import Iterator, Mapping
@@ -111,9 +112,10 @@ def write_gradient(
         data = _packed(arrays, attributes, {**about, "format": FORMAT})
         checksum = checksum_of(data)
         try:
+            _check_file(path)
             write_whole(path, data)
             _bytes_of(path, checksum)
-        except (OSError, BadInput) as error:
+        except (OSError, ValueError, BadInput) as error:  # a ValueError is of the path
             why = getattr(error, "strerror", None) or error
             raise StorageError(
                 f"{path}: the gradient cannot be written there: {why}; free space, or name another"
@@ -122,6 +124,12 @@ def write_gradient(
         return checksum
 
     return ranks.once(written)
+
+
+def _check_file(path: Path) -> None:
+    """Raise OSError for a device or a pipe, which a file would replace."""
+    if path.exists() and not (path.is_file() or path.is_dir() or path.is_symlink()):
+        raise OSError(errno.EINVAL, "it is no regular file")
 
 
 def read_gradient(path: Path, checksum: str, /, ranks: RankGroup = ALONE) -> tuple[Arrays, Arrays]:

@@ -192,6 +192,14 @@ def test_a_gradient_that_cannot_be_written_costs_no_checkpoint(tmp_path: Path) -
     assert (at / "there.h5").exists()
 
 
+def test_a_gradient_replaces_no_pipe_and_no_device(tmp_path: Path) -> None:
+    at = place(tmp_path)
+    os.mkfifo(at / "pipe")
+    for name, why in (("pipe", "it is no regular file"), ("/", "has an empty name")):
+        assert why in ckio(*LINE, "--gradient", name, at=at, status=1).stderr
+    assert (at / "pipe").is_fifo()
+
+
 # An optimisation
 
 
