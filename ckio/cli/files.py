@@ -158,7 +158,7 @@ def platform_for(document: Document, path: Path, other: Path | None, /) -> Platf
 
 def write_text(path: Path, text: str, /) -> None:
     """Write a file completely or not at all; a device or a pipe receives the text directly."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(errors="backslashreplace"))  # JSON may have half a character
 
 
 def write_bytes(path: Path, data: bytes, /) -> None:

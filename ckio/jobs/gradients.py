@@ -16,6 +16,7 @@ for controls in the manifest.
 import errno
 import io
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -199,8 +200,11 @@ def control_in(path: Path, checksum: str, /) -> dict[int, dict[str, Array]]:
     arrays, _ = _arrays_in(_bytes_of(path, checksum), path)
     controls: dict[int, dict[str, Array]] = {}
     for path_in_file, array in arrays.items():
-        _, rank, _, name = path_in_file.split("/", 3)
-        controls.setdefault(int(rank), {})[name] = array
+        match path_in_file.split("/", 3):
+            case ["parts", rank, "control", name] if re.fullmatch("[0-9]{1,7}", rank):
+                controls.setdefault(int(rank), {})[name] = array
+            case _:
+                raise BadInput(f"{path} is damaged: {path_in_file!r} is no control; restore it")
     return controls
 
 

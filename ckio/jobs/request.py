@@ -194,7 +194,9 @@ def _was(value: object) -> str:
 def _is_of(value: object, types: tuple[type, ...]) -> bool:
     if isinstance(value, bool):
         return bool in types
-    return isinstance(value, (*types, int) if float in types else types)
+    if isinstance(value, int) and float in types:
+        return abs(value) < 2**63  # an integer of JSON may be too large for a float
+    return isinstance(value, types)
 
 
 def _words(types: tuple[type, ...]) -> str:
@@ -297,7 +299,14 @@ class Manifest:
             chain = Chain(**costs, handed=handed)
             manifest = Manifest(**{**said, "request": Request(**request), "chain": chain})
             manifest._check()
-        except (CkioError, TypeError, ValueError, LookupError, RecursionError) as error:
+        except (
+            CkioError,
+            TypeError,
+            ValueError,
+            LookupError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise BadInput(f"{source} is damaged: {error}") from None
         if digest != manifest.identity:
             raise BadInput(

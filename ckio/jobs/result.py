@@ -55,6 +55,9 @@ _FIGURES: Final = {
 }
 """The entries that a stored result must have, and their types."""
 
+_OF_LEVEL: Final = {"name": str, "written": int, "read": int, "lossless": bool}
+"""The entries that a stored result must have for each level, and their types."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -210,12 +213,20 @@ def figures_of(text: str, source: Path, /) -> dict[str, Any]:
     """Read the figures of a result; raises BadInput if an entry is missing or has another type."""
     try:
         said = json.loads(text)
-        wrong = [name for name, kind in _FIGURES.items() if not isinstance(said[name], kind)]
+        _check_entries(said, _FIGURES)
+        for level in said["levels"]:
+            _check_entries(level, _OF_LEVEL)
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise BadInput(f"{source} is damaged: {error}") from None
-    if wrong:
-        raise BadInput(f"{source} is damaged: {wrong[0]} is {said[wrong[0]]!r:.40}")
     return dict(said)
+
+
+def _check_entries(said: Any, types: Mapping[str, Any]) -> None:
+    """Raise an error for an entry of a wrong type, or for an integer that no float can express."""
+    for name, kind in types.items():
+        value = said[name]
+        if not isinstance(value, kind) or (isinstance(value, int) and abs(value) >= 2**63):
+            raise ValueError(f"{name} is {value!r:.40}")
 
 
 def _report(predicted: Timeline, measured: Timeline, platform: Platform) -> Report | None:

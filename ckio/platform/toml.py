@@ -298,7 +298,7 @@ class _PlatformReader:
     def handed(self, costs: Mapping[str, Any], where: str) -> frozenset[Kind]:
         names = costs.get("handed", [])
         kinds = {kind.name.lower(): kind for kind in Kind}
-        if not isinstance(names, list) or not all(name in kinds for name in names):
+        if not isinstance(names, list) or not all(str(name) in kinds for name in names):
             self.fail(f"{where}: handed = {names!r}; it is a list of {', '.join(kinds)}")
         return frozenset(kinds[name] for name in names)
 

@@ -115,6 +115,9 @@ def test_what_a_run_says_of_itself_neither_steers_the_terminal_nor_the_page(copi
     done = ckio("compare", "a", "b", "--html", "ab.html", at=copied)
     assert "\x1b" not in done.stdout
     assert nasty not in (copied / "ab.html").read_text()
+    change(copied / "b" / "result.json", planner="half a character: \ud800")
+    ckio("compare", "a", "b", "--html", "ab.html", at=copied)
+    assert "half a character: \\ud800" in (copied / "ab.html").read_text()
     change(copied / "b" / "result.json", planner="mixed", origin=["of", "another", "kind"])
     assert answer("compare", "a", "b", at=copied)["runs"][1]["facts"]["host"] == ""
     change(copied / "b" / "result.json", planner=3)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import pytest
 from cli.commands import answer, ckio, complaint
 from jobs.inversion import LINE, place
@@ -16,9 +17,21 @@ from ckio import Job
 from ckio.backends.directory import Directory
 from ckio.backends.files import write_whole
 from ckio.errors import BadInput
-from ckio.jobs.directory import MANIFEST, RESULT, SCHEDULE, sealed, unsealed
+from ckio.jobs.directory import MANIFEST, RESULT, SCHEDULE, checksum_of, sealed, unsealed
+from ckio.jobs.gradients import control_in
 from ckio.jobs.request import Manifest, Request
+from ckio.jobs.result import figures_of
 from ckio.platform.chain import Chain
+
+LEVEL = {"name": "far", "written": 1, "read": 0, "lossless": True}
+FIGURES = {
+    **dict.fromkeys(("steps", "forward_steps", "forward_steps_minimum"), 1),
+    **dict.fromkeys(("planner", "gradient_digest", "gradient_file", "gradient_checksum"), "x"),
+    "functional": 1.0,
+    "verified": None,
+    "levels": [LEVEL],
+}
+"""The least that a result says."""
 
 
 @pytest.fixture(scope="module")
@@ -234,6 +247,29 @@ def test_a_result_and_a_gradient_are_checked_when_they_are_read(tmp_path: Path) 
     assert "gradient.h5" in complaint(*LINE, at=at)
     gradient.write_bytes(whole[1])
     answer(*LINE, at=at)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("levels", [value]) for value in (1, None, {}, "ram", {**LEVEL, "written": "1"})),
+        ("levels", [{**LEVEL, "read": 10**400}]),
+        ("functional", 10**400),
+    ],
+    ids=range(7),
+)
+def test_what_a_result_cannot_say_is_bad_input(name: str, value: object) -> None:
+    figures_of(json.dumps(FIGURES), Path(RESULT))
+    with pytest.raises(BadInput, match=r"result\.json is damaged"):
+        figures_of(json.dumps({**FIGURES, name: value}), Path(RESULT))
+
+
+def test_a_file_of_controls_has_nothing_else(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "control.h5", "w") as file:
+        file["x"] = 1.0
+    checksum = checksum_of((tmp_path / "control.h5").read_bytes())
+    with pytest.raises(BadInput, match="'x' is no control"):
+        control_in(tmp_path / "control.h5", checksum)
 
 
 def test_what_a_manifest_cannot_say_is_bad_input_to_each_command(at: Path) -> None:

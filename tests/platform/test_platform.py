@@ -416,6 +416,7 @@ MALFORMED = [
     ("[models]\nm = 3", r"model costs are written as \[models.NAME\]"),
     ("[models.m]\nadvance = 1", "models.m: record, reverse, .* missing"),
     ("[models.m]\nsteps = 1", "models.m: 'steps' is not known here"),
+    (ALL_COSTS + "handed = [[1]]", r"models.m: handed = \[\[1\]\]; it is a list of"),
     ("[models.m]\ntape_spread = 'lognormal:1'", "'tape_spread' is not known"),
     (ALL_COSTS + "record_spread = 3", r"models\.m\.record_spread: '3' is not lognormal:SIGMA"),
     (ALL_COSTS.replace("advance = 1", "advance = nan"), r"models\.m: advance = nan"),

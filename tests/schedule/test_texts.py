@@ -377,6 +377,8 @@ def test_a_text_of_another_kind_or_of_a_newer_version_is_refused_at_its_first_li
         newer = SHORT.replace("schedule 1", f"{kind} 6")
         with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 6'; expected version 5"):
             texts.loads(newer)
+        with pytest.raises(BadInput, match=r"line 1: found '# ckio .* expected version 5"):
+            texts.loads(newer.replace(f"{kind} 6", f"{kind} {'6' * 5000}"))
 
 
 MALFORMED_EVENTS = [

@@ -37,6 +37,9 @@ from ckio.schedule.timeline import Timeline, TimelineRecorder
 VERSION: Final = 5
 """The version of the format. The reader refuses newer versions."""
 
+_DIGITS: Final = 9
+"""The most digits of a version; Python converts no text of thousands of digits."""
+
 OPS: Final = {verb: op for op, verb in enumerate(VERBS)}
 LETTERS: Final = tuple(kind.value for kind in KINDS)
 CODES: Final = {kind.value: code for kind, code in KIND_CODE.items()}
@@ -320,7 +323,7 @@ class TextReader:
         self.check_length(line)
         match line.split():
             case ["#", "ckio", "schedule" | "timeline" as what, version] if version.isdecimal():
-                if int(version) > VERSION:
+                if len(version) > _DIGITS or int(version) > VERSION:
                     self.fail(line, f"version {VERSION} at most; read it with a newer ckio")
                 self.times = TimelineRecorder() if what == "timeline" else None
             case _:
