@@ -417,6 +417,18 @@ def test_scaling_all_costs_does_not_change_the_plan() -> None:
     )
 
 
+@pytest.mark.parametrize("unit", [2.0**-40, 2.0**60])
+def test_any_unit_of_time_gives_the_same_plan_and_bound(unit: float) -> None:
+    work = chain(60, advance=1, reverse=1)
+    made = plan(work, machine(5, (20, 3.0, 1.5), (60, 8.0, 6.5)), effort=1)
+    other = replace(work, advance=unit, record=unit * work.record, reverse=unit)
+    far = (20, 3 * unit, 1.5 * unit), (60, 8 * unit, 6.5 * unit)
+    scaled = plan(other, machine(5, *far), effort=1)
+    assert scaled.schedule.actions == made.schedule.actions
+    assert (scaled.makespan, scaled.overlap) == (unit * made.makespan, made.overlap)
+    assert scaled.bound == pytest.approx(unit * made.bound)
+
+
 def test_no_room_for_a_checkpoint_leaves_no_schedule() -> None:
     with pytest.raises(NoSchedule, match="needs a level that can store"):
         overlapped(chain(7), machine(0, (0, 1.0, 1.0)))

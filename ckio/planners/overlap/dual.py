@@ -560,20 +560,22 @@ def _master(problem: Problem, cuts: list[Cut]) -> tuple[Seconds, Seconds, float]
 
     This is a linear program in a, b, the value v and z, the seconds that the whole memory can save
     at the end of phase f. If memory has no capacity limit, any number of transfers can be staged.
-    Then a = b and z = 0.
+    Then a = b and z = 0. Seconds are divided by the largest load, because the solver has absolute
+    tolerances, and refuses numbers above 10^15.
     """
     count, room = len(problem.channels), problem.room
     width = 2 * (count + 1)
+    loads = np.array([cut.load.ravel() for cut in cuts])
+    unit = float(loads.max()) or 1.0
     turn = []
     for channel in range(count):
         for sign, each in zip((1, -1), problem.per_byte[:, channel], strict=True):
             row = np.zeros(width + 2)
             row[1 + channel], row[width // 2 + 1 + channel] = sign, -sign
-            row[-1] = -1.0 / max(each * room, 1e-9) if room is not None else 0.0
+            row[-1] = -1.0 / max(each / unit * room, 1e-9) if room is not None else 0.0
             turn.append(row)
     free = [1.0 - cut.held / room if room else 1.0 for cut in cuts]
-    loads = np.array([cut.load.ravel() for cut in cuts])
-    rows = np.c_[-loads, np.ones(len(cuts)), free]
+    rows = np.c_[-loads / unit, np.ones(len(cuts)), free]
     sums = np.zeros((2, width + 2))
     sums[0, : width // 2] = sums[1, width // 2 : width] = 1.0
     found = linprog(
@@ -591,4 +593,4 @@ def _master(problem: Problem, cuts: list[Cut]) -> tuple[Seconds, Seconds, float]
     weights, prices = -found.ineqlin.marginals[: len(cuts)], found.x[:width].reshape(2, -1)
     if room is None:
         prices = np.array([prices.mean(axis=0)] * 2)  # equal to the last bit
-    return prices, weights, float(-found.fun)
+    return prices, weights, float(-found.fun) * unit
