@@ -429,6 +429,13 @@ def test_any_unit_of_time_gives_the_same_plan_and_bound(unit: float) -> None:
     assert scaled.bound == pytest.approx(unit * made.bound)
 
 
+def test_a_platform_without_levels_is_planned_or_refused() -> None:
+    none = Platform((), working_memory=2 * TAPE)
+    assert makespan(overlapped(chain(2, reverse=1), none), none) == 2 * (chain(2).record + 1)
+    with pytest.raises(NoSchedule, match="the platform has no level"):
+        overlapped(chain(7), none)
+
+
 def test_no_room_for_a_checkpoint_leaves_no_schedule() -> None:
     with pytest.raises(NoSchedule, match="needs a level that can store"):
         overlapped(chain(7), machine(0, (0, 1.0, 1.0)))

@@ -221,7 +221,7 @@ def _searched(
 def _why_not(chain: Chain, platform: Platform) -> str:
     """Return why only schedules of named planners are compared; empty if others are, too."""
     reasons = {
-        "there is no far level": len(platform.levels) < 2 and memory_level(platform) is not None,
+        "there is no far level": len(platform.levels) <= (memory_level(platform) is not None),
         "numba is missing (pip install ckio[fast])": not compiled.available(),
         "a chain of one step needs no checkpoint": chain.length == 1,
     }
