@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, isnan
+from math import inf
 from typing import Final, Literal, TypeAlias
 
+from ckio.actions.checks import as_float, is_whole
 from ckio.errors import BadInput
 
 _COUNTS = ("write_behind", "read_ahead")
@@ -32,12 +33,15 @@ class Overlap:
     def __post_init__(self) -> None:
         for name in _COUNTS:
             count = getattr(self, name)
-            if count is not None and (type(count) is not int or count < 0):
+            if count is not None and not (is_whole(count) and count >= 0):
                 raise BadInput(
                     f"Overlap: {name} = {count!r}; it must be a whole number of at least 0, or None"
                 )
-        if isnan(self.horizon) or self.horizon < 0:
+            object.__setattr__(self, name, None if count is None else int(count))
+        horizon = as_float(self.horizon)
+        if horizon is None or not horizon >= 0:
             raise BadInput(f"Overlap: horizon = {self.horizon!r}; it must be at least 0 seconds")
+        object.__setattr__(self, "horizon", horizon)
 
     def __bool__(self) -> bool:
         """Return whether anything overlaps."""

@@ -2,6 +2,7 @@
 
 from math import inf, nan
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,9 +50,15 @@ def test_words_that_are_no_policy_are_refused(text: str, complaint: str) -> None
     ("name", "value"),
     [
         *((name, count) for name in ("write_behind", "read_ahead") for count in (-1, 1.0, True)),
-        *(("horizon", seconds) for seconds in (-0.5, nan)),
+        *(("horizon", seconds) for seconds in (-0.5, nan, "0.5", None, True)),
     ],
 )
 def test_counts_are_whole_numbers_and_a_horizon_is_a_time(name: str, value: object) -> None:
     with pytest.raises(BadInput, match=f"{name}"):
         Overlap(**{name: value})  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_stored_as_python_writes_and_reads_them() -> None:
+    overlap = Overlap(np.int64(2), np.int32(1), np.float64(0.5))  # type: ignore[arg-type]
+    assert str(overlap) == "write_behind=2,read_ahead=1,horizon=0.5"
+    assert Overlap.parse(str(overlap)) == overlap
