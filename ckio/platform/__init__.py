@@ -61,7 +61,7 @@ class Level(Carried):
     name : str
         Name of the level; unique on its platform.
     capacity : int or None
-        Maximum number of payload bytes per rank; None means no limit.
+        Maximum number of payload bytes per rank; None means no limit, and so do 2**63 or more.
     write, read, discard : Affine
         Seconds of one access, as a function of the bytes of a checkpoint before compression.
     read_cold : Affine or None
@@ -125,7 +125,7 @@ class Level(Carried):
                 f"{where}: ratio = {self.ratio!r}; it must be a number above 0, and"
                 f" {_MOST_RATIO:g} at most"
             )
-        object.__setattr__(self, "capacity", None if capacity is None else int(capacity))
+        object.__setattr__(self, "capacity", _limit(capacity))
         object.__setattr__(self, "ratio", ratio)
         object.__setattr__(self, "channel", self.channel or self.name)
         object.__setattr__(self, "options", _checked_options(self.options, where))
@@ -160,6 +160,14 @@ class Level(Carried):
         return min(most, self.capacity // each)
 
 
+def _limit(nbytes: int | None) -> int | None:
+    """Return a maximum of bytes as an int, or None if all checkpoints of any chain are below it.
+
+    A platform file could not contain such a number, because its numbers have 64 bits.
+    """
+    return None if nbytes is None or nbytes >= 2**63 else int(nbytes)
+
+
 def _checked_options(options: object, where: str) -> Mapping[str, Option]:
     """Return a read-only copy; raises BadInput if one line of TOML cannot express an option."""
     if not isinstance(options, Mapping):
@@ -187,7 +195,7 @@ class Platform(Carried, Printed):
     levels : tuple of Level
         The levels. The number of a level is its index here, from 0.
     working_memory : int or None
-        Maximum bytes of tape in memory; None means no limit.
+        Maximum bytes of tape in memory; None means no limit, and so do 2**63 or more.
     models : mapping of str to Chain
         Measured costs of models on this machine, by the identity of the model. They are chains
         without a number of steps.
@@ -238,7 +246,7 @@ class Platform(Carried, Printed):
             raise BadInput(
                 f"platform: working_memory = {room!r}; it must be a whole number of bytes >= 0"
             )
-        object.__setattr__(self, "working_memory", None if room is None else int(room))
+        object.__setattr__(self, "working_memory", _limit(room))
 
     def number(self, name: str, /) -> int:
         """Return the number of the level called `name`; raises BadInput if there is none."""

@@ -140,6 +140,13 @@ def test_the_working_memory_holds_some_steps_of_tape() -> None:
     assert [Platform((), memory).tapes(chain) for memory in sizes] == [5, 0, 0, 1, 2, 3, 4, 5, 5]
 
 
+def test_what_no_chain_can_fill_has_no_limit_also_in_a_file() -> None:
+    huge = Platform((Level(name="ram", capacity=10**20),), working_memory=2**63)
+    assert Platform.loads(huge.dumps()) == huge == Platform((Level(name="ram"),))
+    most = Platform((Level(name="ram", capacity=2**63 - 1),), working_memory=2**63 - 1)
+    assert Platform.loads(most.dumps()) == most != huge
+
+
 def test_a_level_is_found_by_its_name_and_has_its_own_channel_unless_told() -> None:
     assert NODE.number("nvme") == 1
     with pytest.raises(BadInput, match=r"no level is named 'disk'.*ram, nvme, "):
