@@ -201,7 +201,8 @@ def _moments(
             from_somewhere(trace, (seed,))  # raises BadInput if no random start is possible
     except BadInput as error:
         raise BadInput(f"{asked.trace}: {error}") from None
-    mean = trace[-1][0] / len(trace) if trace else math.inf
+    last = trace[-1][0] if trace else 0.0
+    mean = last / len(trace) if last else math.inf  # a failure at 0 has no time before it
     if asked.runs is None:
         return lambda _run: iter(trace), mean, 1
     return lambda run: from_somewhere(trace, (seed, run)), mean, asked.runs

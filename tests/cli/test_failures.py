@@ -154,6 +154,8 @@ def test_a_trace_may_be_empty_or_as_programs_write_numbers(tmp_path: Path) -> No
     assert (one["every"], one["adjoints"]) == (None, 0)
     assert one["expected"] == one["planned"]
     assert "no failures; 1 simulated run;" in said(tmp_path, "--failures trace")
+    (one,) = replayed("0\n", "")["intervals"]
+    assert one["failures"] == 1
     # At the start, at one instant, and long after the end.
     (one,) = replayed("0\n2.000000000000000000e+01\n20 node\n1e9\n")["intervals"]
     assert [one] == replayed("0.0\n20s\n0m20s node\n300000d\n")["intervals"]
