@@ -23,7 +23,7 @@ from ckio.jobs.directory import (
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import read_control
 from ckio.jobs.models import TOLD, Settings, costs, identity, levels_of, maker, measured, name_of
-from ckio.jobs.planning import Planning, chosen, planner_call, with_room
+from ckio.jobs.planning import Planning, chosen, planner_call, read_text, with_room
 from ckio.jobs.process import Process, has_tapes
 from ckio.jobs.request import Request
 from ckio.jobs.result import Result, read_back
@@ -104,7 +104,7 @@ class Job:
         Whether the gradient is verified by a Taylor test (see `check_gradient`).
     allow_nan : bool
         Whether the run continues if values are infinite or NaN.
-    journal : Path or text file, optional
+    journal : path or text file, optional
         The file to which a line of JSON is written for each action.
     comm : Comm, optional
         The ranks. By default all ranks that mpiexec or srun started, or this process alone.
@@ -141,7 +141,7 @@ class Job:
         guarded: bool = False,
         check: bool = False,
         allow_nan: bool = False,
-        journal: Path | TextIO | None = None,
+        journal: str | os.PathLike[str] | TextIO | None = None,
         comm: Comm | None = None,
         display: Display | None = None,
         **options: Any,
@@ -150,8 +150,7 @@ class Job:
         self._make, self._comm = model, comm
         self._display = display or Display()
         if isinstance(platform, str | os.PathLike):
-            text = Path(platform).read_text(encoding="utf-8-sig")
-            platform = Platform.loads(text, source=str(platform))
+            platform = Platform.loads(read_text(Path(platform)), source=str(platform))
         self._asked = (
             size(ram) if isinstance(ram, str) else ram,
             None if disk is None else Path(disk),
@@ -181,7 +180,7 @@ class Job:
             platform=platform,
             guarded=guarded,
             check=check,
-            journal=journal,
+            journal=Path(journal) if isinstance(journal, str | os.PathLike) else journal,
         )
         self._control = control
 

@@ -15,6 +15,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final, Literal, TextIO
 
+import numpy as np
 import xxhash
 
 from ckio.actions import Kind
@@ -124,7 +125,8 @@ class Request:
         for name in ("settings", "options"):
             object.__setattr__(self, name, dict(getattr(self, name)))
         for option in surviving():
-            value, types = getattr(self, option.name), option.metadata["types"]
+            value, types = _plain(getattr(self, option.name)), option.metadata["types"]
+            object.__setattr__(self, option.name, value)
             if option.name == "overlap" and isinstance(value, Overlap | None):
                 continue
             if value is not None and not _is_of(value, types):
@@ -189,6 +191,13 @@ def surviving() -> list[Any]:
 
 def _was(value: object) -> str:
     return "was not given" if value is None else f"is {value}"
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of numpy as one of Python, which a manifest can contain; also in a table."""
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _is_of(value: object, types: tuple[type, ...]) -> bool:
