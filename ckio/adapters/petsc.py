@@ -17,6 +17,8 @@ from ckio.model.comm import SOLO, Comm
 
 Cost = Callable[[Any, Any], float]
 
+_METHODS: Final = "rk", "beuler", "cn", "theta"
+
 _NO_END: Final = 2**31 - 2
 """More steps than any run has; PETSc wants a limit, and takes 2**31 - 1 for none."""
 
@@ -55,7 +57,9 @@ class TSModel(ArrayModel):
     Raises
     ------
     BadInput
-        If petsc4py computes with other numbers than those of double precision.
+        If the TS is of another type, or petsc4py has other numbers than those of double precision.
+    RunFailed
+        If the TS does not converge, or takes a step of another length because it adapts its steps.
     """
 
     def __init__(
@@ -68,6 +72,11 @@ class TSModel(ArrayModel):
         parameters: Any = None,
         comm: Comm = SOLO,
     ) -> None:
+        if ts.getType() not in _METHODS:
+            raise BadInput(
+                f"the TS is of type {ts.getType()}; TSModel knows the adjoint steps of"
+                f" {', '.join(_METHODS)} only: choose one of them by ts.setType"
+            )
         self.comm, self.ts, self._dt, self._cost = comm, ts, dt, cost
         self._u, self._of_u = start.duplicate(), start.duplicate()
         self._p = parameters
@@ -91,11 +100,11 @@ class TSModel(ArrayModel):
 
     def step(self, state: Arrays, i: int, /) -> None:
         with self._at(i, self._u, state["u"]):
-            self.ts.step()
+            self._step_of_ts(i)
 
     def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
         with self._at(i, self._u, tape["u"]), _placed(self._of_u, adjoint["u"]):
-            self.ts.step()  # computes the stages of this step again
+            self._step_of_ts(i)  # computes the stages of this step again
             if self._of_p is not None:
                 self._of_p.set(0)
             self.ts.setTimeStep(-self._dt)
@@ -107,12 +116,22 @@ class TSModel(ArrayModel):
         with _placed(self._u, state["u"]), _placed(self._of_u, adjoint["u"]):
             return float(self._cost(self._u, self._of_u))
 
+    def _step_of_ts(self, i: int) -> None:
+        self.ts.step()
+        if (reached := self.ts.getTime()) != i * self._dt + self._dt:
+            raise RunFailed(
+                f"step {i}: PETSc's TS adapted its step, and went from time {i * self._dt} to"
+                f" {reached} instead of by {self._dt}; set the option ts_adapt_type to none, or a"
+                " smaller dt"
+            )
+
     @contextmanager
     def _at(self, i: int, vector: Any, array: Array) -> Iterator[None]:
         """Let the TS be at step i, and its solution be this array."""
         self.ts.setTime(i * self._dt)
         self.ts.setTimeStep(self._dt)
         self.ts.setStepNumber(i)
+        self.ts.restartStep()  # some methods would use the stages of whichever step came before
         with _placed(vector, array):
             yield
             if (reason := self.ts.getConvergedReason()) < 0:

@@ -42,6 +42,59 @@ for method in ("rk", "beuler", "cn"):
 print(json.dumps(found))
 """
 
+OSCILLATOR = """
+import json
+
+import numpy as np
+from mpi4py import MPI
+from petsc4py import PETSc
+
+from ckio.adapters.petsc import TSModel
+from ckio.errors import CkioError
+from ckio.model.gradient import check_gradient
+
+
+class Oscillator(TSModel):
+    def __init__(self, method, kind=None, dt=0.05):
+        start, matrix = PETSc.Vec().createSeq(2), PETSc.Mat().createDense((2, 2))
+        start.array[:], self.matrix = (1.0, 0.3), matrix
+        matrix.setUp()
+        ts = PETSc.TS().create(PETSc.COMM_SELF)
+        ts.setType(method)
+        if kind is not None:
+            ts.setRKType(kind)
+        ts.setRHSFunction(self.rhs)
+        ts.setRHSJacobian(self.jacobian, matrix, matrix)
+        super().__init__(ts, start, dt, self.cost)
+
+    def rhs(self, ts, t, u, change):
+        x, y = u.array_r
+        change.array[:] = y, 2 * (1 - x**2) * y - x
+
+    def jacobian(self, ts, t, u, matrix, _):
+        x, y = u.array_r
+        matrix.setValues([0, 1], [0, 1], [0, 1, -4 * x * y - 1, 2 * (1 - x**2)])
+        matrix.assemble()
+
+    def cost(self, u, gradient):
+        gradient.array[:] = u.array_r
+        return float(u.array_r @ u.array_r) / 2
+
+
+found = {}
+for kind in "3bs", "5dp", "4":
+    model = Oscillator("rk", kind)
+    model.record(0, 20)
+    model.reverse(0, 20)
+    found[kind] = check_gradient(lambda: Oscillator("rk", kind), 20, model.gradient).verified
+for case in ("rk", "3bs", 0.5), ("arkimex",):
+    try:
+        Oscillator(*case).advance(0, 20)
+    except CkioError as error:
+        found[case[0]] = str(error)
+print(json.dumps(found))
+"""
+
 
 def done(*words: object, at: Path) -> str:
     line = [*map(str, words)]
@@ -65,6 +118,13 @@ def test_gradients_are_those_of_petsc(tmp_path: Path) -> None:
     for method, (equal, error) in found.items():
         assert equal, method
         assert error < 1e-14, method
+
+
+def test_a_step_depends_on_its_state_alone(tmp_path: Path) -> None:
+    found = json.loads(done(sys.executable, "-c", OSCILLATOR, at=tmp_path))
+    assert found["3bs"] is found["5dp"] is found["4"] is True
+    assert "step 0: PETSc's TS adapted its step" in found["rk"]
+    assert "the TS is of type arkimex" in found["arkimex"]
 
 
 @pytest.mark.parametrize("method", ["rk", "beuler", "cn"])
