@@ -36,7 +36,7 @@ def command(*, place: Path, verify: bool, as_json: bool) -> None:
 
     Use it to see what a killed run has stored, and whether it is damaged. PLACE is the directory of
     a run (`ckio run --into`), the directory of a level, the directory of a run within it, or an
-    HDF5 archive. Nothing is changed; the run may be active meanwhile.
+    HDF5 archive. Nothing is changed, also if the run is active.
 
     With --verify, the exit status is 1 if a checkpoint or a file is damaged.
     """
