@@ -96,8 +96,8 @@ class NewDirectory:
             raise BadInput(f"{self.path / name}: cannot be written: {error.strerror}") from None
 
     def clear(self) -> None:
-        """Remove the files that were written, and the directory if it is then empty."""
-        for name in self._written:
+        """Remove the files that were written, the last first, and the directory if it is empty."""
+        for name in reversed(self._written):
             with suppress(OSError):
                 (self.path / name).unlink(missing_ok=True)
         self._remove_folders()
@@ -205,9 +205,12 @@ class RunDirectory(NewDirectory):
         return unsealed(read_text(self.path / name), self.path / name)
 
     def clear(self) -> None:
-        """Remove the files that were written, the manifest first: then there is no run any more."""
+        """Remove the gradient and the files that were written, and the directory if it is empty.
+
+        If the process is killed meanwhile, the run can still be resumed, or a new one be begun.
+        """
         with suppress(OSError):
-            (self.path / MANIFEST).unlink(missing_ok=True)
+            (self.path / GRADIENT).unlink(missing_ok=True)
         super().clear()
 
     def release(self) -> None:

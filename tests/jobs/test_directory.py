@@ -67,6 +67,35 @@ def test_what_came_to_nothing_is_cleared_and_what_was_there_stays(tmp_path: Path
     assert list((tmp_path / "empty").iterdir()) == []
 
 
+def test_a_directory_may_be_cleared_by_halves(tmp_path: Path, monkeypatch: Any) -> None:
+    """As where a run is interrupted after its gradient, and killed while it is seen to."""
+    unlink, removed = Path.unlink, []
+    for most in range(7):
+        directory = RunDirectory(tmp_path, resume=True)
+        directory.write("platform.toml", "")
+        directory.write_plan("plan", "predicted")
+        directory.write("control.h5", b"")
+        directory.begin(MANIFEST)
+        directory.write("measured.txt", "times")
+        (tmp_path / "gradient.h5").write_bytes(b"")
+
+        def at_most(path: Path, missing_ok: bool = False, most: int = most) -> None:
+            if len(removed) < most:
+                removed.append(path.name)
+                unlink(path, missing_ok=missing_ok)
+
+        removed.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "unlink", at_most)
+            directory.clear()
+        directory.release()
+        again = RunDirectory(tmp_path, resume=True)
+        assert (again.manifest is None) == ("manifest.json" in removed)
+        again.release()
+        for path in tmp_path.iterdir():
+            path.unlink()
+
+
 def test_what_a_run_did_not_write_stays_where_its_directory_is_cleared(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path / "run")
     directory.begin(MANIFEST)
