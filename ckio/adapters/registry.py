@@ -183,7 +183,11 @@ def _import_file(name: str, file: Path) -> ModuleType:
     private = f"{_PRIVATE}{re.sub('[^A-Za-z0-9_]', '_', path.stem)}_{digest}"
     if private in sys.modules:
         return sys.modules[private]
-    if not path.is_file():
+    try:
+        exists = path.is_file()
+    except OSError as error:
+        raise BadInput(f"model {name!r}: {str(file)!r}: {error.strerror}") from None
+    if not exists:
         siblings = [str(file.with_name(it.name)) for it in path.parent.glob("*.py")]
         question = _near(str(file), siblings)
         raise BadInput(f"model {name!r}: there is no file {str(file)!r}{question}")

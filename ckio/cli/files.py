@@ -21,10 +21,10 @@ from ckio.schedule.text.reader import LINE
 
 
 class _Named(click.Path):
-    """A path that is not empty.
+    """A path that is not empty, and of which the system can tell whether it exists.
 
     An empty path, for example from a shell variable that is not set, would mean the current
-    directory.
+    directory. The system cannot tell if a name is too long, or in a directory of another user.
     """
 
     def convert(
@@ -32,6 +32,12 @@ class _Named(click.Path):
     ) -> Any:
         if not str(value):
             self.fail("it is empty; give it a name (the current directory is .)", param, ctx)
+        try:
+            os.lstat(value)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            self.fail(f"{value}: {error.strerror}; give another path", param, ctx)
         return super().convert(value, param, ctx)
 
 

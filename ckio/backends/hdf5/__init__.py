@@ -115,8 +115,11 @@ class Hdf5:
         For example, the file of run 0a1b2c3d for the path `archive.h5` is `archive-0a1b2c3d.h5`.
         Raises BadInput if `path` is a directory.
         """
-        if Path(path).is_dir():
-            raise BadInput(f"{path} is a directory; an archive is a file, such as archive.h5 in it")
+        with suppress(OSError):  # in a directory of another user: it is an error to open it
+            if Path(path).is_dir():
+                raise BadInput(
+                    f"{path} is a directory; an archive is a file, such as archive.h5 in it"
+                )
         return Path(path).with_name(f"{Path(path).stem}-{run}.h5")
 
     @staticmethod
