@@ -229,7 +229,7 @@ def reopened(
             where = place(level, called(run, ranks))
             try:
                 damage = _of_all(ranks, _damage(level, where))
-                missing = [str(where)] if where is not None and not where.exists() else []
+                missing = [str(where)] if where is not None and not may_exist(where) else []
                 for path in _of_all(ranks, missing):
                     state.lost.append(f"level {level.name}: {path} and its checkpoints are missing")
                 (backend,) = stack.enter_context(
@@ -255,6 +255,17 @@ def reopened(
         yield state
 
 
+def may_exist(path: Path, /) -> bool:
+    """Return whether a path exists; true also if its disk has died, or is closed to this user.
+
+    Then it is opened, and the error is that of the level.
+    """
+    try:
+        return path.exists()
+    except OSError:
+        return True
+
+
 def _of_all(ranks: RankGroup, words: list[str], /) -> list[str]:
     """Return the texts of all ranks with the numbers of the ranks, or the first and a count."""
     if ranks.is_alone:
@@ -270,11 +281,11 @@ def _of_all(ranks: RankGroup, words: list[str], /) -> list[str]:
 def _damage(level: Level, where: Path | None) -> list[str]:
     """Return a text for each stored item of a level that can no longer be read."""
     look = getattr(find("backends", level.backend), "contents", None)
-    if where is None or look is None or not where.exists():
+    if where is None or look is None or not may_exist(where):
         return []
     try:
         items = look(where)
-    except BadInput:  # nothing was stored yet, or opening the level raises a better error
+    except (BadInput, OSError):  # nothing was stored yet, or opening it raises a better error
         return []
     return [
         f"{item.path.name}, byte {item.offset}: {item.what}"

@@ -26,7 +26,7 @@ from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import control_in
 from ckio.jobs.leftovers import holdings, remove
-from ckio.jobs.levels import Reopened, called, opened, reopened
+from ckio.jobs.levels import Reopened, called, may_exist, opened, reopened
 from ckio.jobs.models import maker, variables_of
 from ckio.jobs.planning import Planning, planner_call, policy, with_room
 from ckio.jobs.process import Process, conclude, control_of, digest_of, has_tapes
@@ -328,7 +328,9 @@ def _check_here(manifest: Manifest, platform: Platform, into: Path, /) -> None:
     first = manifest.run if manifest.ranks == 1 else of_rank(manifest.run, 0)
     for level in platform.levels if line else ():
         where = registry.place(level, first)
-        if where is not None and not where.exists() and (Path(manifest.here) / where).exists():
+        if where is None or may_exist(where):
+            continue
+        if may_exist(Path(manifest.here) / where):
             raise BadInput(
                 f"{into} was begun in another directory, to which the path {where} of its level"
                 f" {level.name} refers; resume it there: {line}"
@@ -377,6 +379,6 @@ def _remove_parts(run: str, platform: Platform, ranks: RankGroup) -> None:
     """Remove the checkpoints of each rank, if any rank has a level of this run."""
     own = called(run, ranks)
     places = [registry.place(level, own) for level in platform.levels]
-    if any(ranks.gather(any(where is not None and where.exists() for where in places))):
+    if any(ranks.gather(any(where is not None and may_exist(where) for where in places))):
         with opened(platform.levels, run, keep="nothing", ranks=ranks):
             pass

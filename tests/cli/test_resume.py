@@ -1,5 +1,6 @@
 """A run that was killed goes on from what is left, to the same gradient to the last bit."""
 
+import errno
 import json
 import os
 import random
@@ -49,6 +50,23 @@ def half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     at = place(tmp_path / "at")
     killed(monkeypatch, at, "adjoint:17", *words())
     return at
+
+
+def test_a_level_on_a_disk_that_died_is_not_used(
+    half: Path, digest: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stat = Path.stat
+
+    def dead(path: Path, **how: bool) -> os.stat_result:
+        if "ck" in path.parts:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return stat(path, **how)
+
+    monkeypatch.setattr(Path, "stat", dead)
+    done = ckio(*RESUME, "--json", at=half)
+    assert json.loads(done.stdout)["gradient_digest"] == digest
+    assert "level far is not used: " in done.stderr
+    assert "Input/output error" in done.stderr
 
 
 @pytest.mark.campaign
