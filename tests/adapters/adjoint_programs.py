@@ -26,7 +26,7 @@ from pyadjoint import (
     stop_annotating,
 )
 from pyadjoint.block import Block
-from pyadjoint.overloaded_type import OverloadedType
+from pyadjoint.overloaded_type import FloatingType, OverloadedType
 
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
@@ -307,6 +307,40 @@ def referred(times: Iterable[int], control: Field) -> Any:
     return apply(*SQUARE, u)
 
 
+class Take(Block):
+    """A part of a field, as Firedrake records `subfunctions`."""
+
+    def __init__(self, whole: Field) -> None:
+        super().__init__()
+        self.add_dependency(whole)
+
+    def recompute_component(self, inputs: Any, *_: object) -> Field:
+        return Field(inputs[0].data)
+
+    def evaluate_adj_component(self, inputs: Any, bars: Any, *_: object) -> Field:
+        return Field(bars[0].data)
+
+
+class Part(FloatingType, Field):
+    """A view of a field, with a new variable each time that a block uses it."""
+
+    def __init__(self, whole: Field) -> None:
+        super().__init__(block_class=Take, _ad_args=[whole], _ad_floating_active=True)
+        self.data = whole.data
+
+
+def parted(times: Iterable[int], control: Field) -> Any:
+    """Each step overwrites `v`, and assigns a part of it to `u` by a reference."""
+    u, v = Referring(control), Field(control)
+    apply(*COPY, control, out=u)
+    part = Part(v)
+    for _ in times:
+        apply(*TWO, u, v, out=v)
+        apply(lambda u, v: v.copy(), lambda bar, u, v: (0 * bar, bar), u, part, out=u)
+        u.block_variable._checkpoint = Reference(part.block_variable)
+    return apply(*SQUARE, u)
+
+
 class Watch(Block):
     """A block that returns nothing, for example one that writes a state to a file."""
 
@@ -326,7 +360,7 @@ def watched(times: Iterable[int], u: Field) -> Any:
 PROGRAMS = (
     plain, in_place, two_steps, seldom, forced, summed, coefficient, two_loops,
     control_everywhere, looked_at, accumulated, swapped, late, before_the_loop, new_inputs,
-    several_outputs, watched, referred,
+    several_outputs, watched, referred, parted,
 )  # fmt: skip
 
 Enable = Callable[[Tape], Any]

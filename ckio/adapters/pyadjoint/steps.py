@@ -18,8 +18,17 @@ from ckio.schedule import Schedule
 
 
 def live(step: Any, /) -> list[Any]:
-    """Return x_i: the variables that blocks before a step compute and blocks from it on use."""
-    return [it for it in step.checkpointable_state if leaves_memory(it)]
+    """Return x_i: the variables that blocks before a step compute and blocks from it on use.
+
+    A part of a function, such as `subfunctions[0]` of Firedrake, gets a new variable from the whole
+    function each time that a block uses it. pyadjoint notes its last variable as used nevertheless,
+    and stores in it the present numbers of the function, which are those of another step.
+    """
+    return [
+        it
+        for it in step.checkpointable_state
+        if leaves_memory(it) and not getattr(it.output, "_ad_floating_active", False)
+    ]
 
 
 def used(step: Any, /) -> list[Any]:
