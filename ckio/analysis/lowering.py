@@ -22,7 +22,7 @@ from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
 from ckio.actions.variables import By, Ints, Variables, of_a_fresh_model
 from ckio.analysis.dataflow import CheckpointTimes, needed_arrays
 from ckio.analysis.placing import ArrayReads, Chances, PlacedActions, Within, placed
-from ckio.errors import BadInput, IllegalAction
+from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.planners.base import Planner
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
@@ -213,16 +213,28 @@ class ByVariable:
     variables: Variables
 
     def __call__(self, chain: Chain, platform: Platform, /) -> Schedule:
-        """Return a schedule on single variables. Raises the errors of the planner and of `lower`.
+        """Return a schedule on single variables.
 
         It is the better of two schedules. In one, all versions of a variable that is seldom
         overwritten are stored once, in reserved capacity. In the other, each checkpoint has them.
+
+        Raises the errors of the planner and of `lower`; but NoSchedule if the lowered schedules do
+        not fit on the platform. This happens if a schedule reads a checkpoint only to write it to
+        another level, as `online` does: the variables that no step needs there are not read.
         """
         sizes = [reduced(chain, platform, self.variables, apart=apart) for apart in (True, False)]
-        schedules = [
-            lower(self.planner(*each), self.variables, platform=platform)
-            for each in (sizes if sizes[0] != sizes[1] else sizes[:1])
-        ]
+        schedules, refused = list[Schedule](), ""
+        for each in sizes if sizes[0] != sizes[1] else sizes[:1]:
+            schedule = self.planner(*each)
+            try:
+                schedules.append(lower(schedule, self.variables, platform=platform))
+            except IllegalAction as error:
+                refused = str(error)
+        if not schedules:
+            raise NoSchedule(
+                f"the schedule does not fit if each variable is stored separately: {refused}; give"
+                " the level more capacity, choose another planner, or store whole checkpoints"
+            )
         return min(schedules, key=lambda each: makespan(each, platform))
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from ckio.actions import Advance, Key, Kind, Record, Reverse, Write
+from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.lowering import ByVariable, lower, reduced
 from ckio.analysis.placing import Array, Chance, Within
@@ -291,6 +291,27 @@ def test_a_lowered_schedule_that_does_not_fit_is_refused() -> None:
     platform = Platform((Level(name="ram", capacity=3),), 1)
     with pytest.raises(IllegalAction, match="needs 2 bytes, but"):
         lower(hrevolve(chain, platform), Variables({"a": 2}, step), platform=platform)
+
+
+def test_a_planner_that_moves_checkpoints_may_find_no_schedule_of_single_variables() -> None:
+    def moves(chain: Chain, _: Platform) -> Schedule:
+        """x_0 is moved from level 0 to level 1, and x_1 takes its place."""
+        first, second = (Key(Kind.RESTART, step) for step in (0, 1))
+        move = Read(first, 0), Write(first, 1), Discard(first, 0)
+        park, fetch = Write(second, 1), (Read(second, 1), Discard(second, 1), Write(second, 0))
+        actions = [Write(first, 0), Advance(0, 1), park, *move, *fetch, Advance(1, 2)]
+        actions += [Record(2, 3), Reverse(2, 3), Read(second, 0), Discard(second, 0)]
+        actions += [Record(1, 2), Reverse(1, 2), Read(first, 1), Discard(first, 1)]
+        return Schedule(chain, [*actions, Record(0, 1), Reverse(0, 1)])
+
+    chain, far = chain_of(3, 8), Level(name="far", capacity=16)
+    platform = Platform((Level(name="near", capacity=8), far))
+    assert validate(moves(chain, platform), platform).adjoint == 0
+    planner = ByVariable(moves, Variables({"a": 8}, Step(Flow({"a"}, {"a"}, {"a"}))))
+    with pytest.raises(NoSchedule, match=r"needs 8 bytes, but 0 of 8 are free.*more capacity"):
+        planner(chain, platform)
+    larger = Platform((Level(name="near", capacity=16), far))
+    assert validate(planner(chain, larger), larger).adjoint == 0
 
 
 def test_versions_that_no_checkpoint_needs_take_no_room() -> None:
