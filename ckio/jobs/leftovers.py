@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ckio.actions import Kind, Layout, nbytes_of
 from ckio.adapters import registry
@@ -37,6 +37,8 @@ from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 from ckio.jobs.directory import HALF, MANIFEST, SCHEDULE, WHOLE, manifest_in, platform_in
 from ckio.platform import Level, Platform
 from ckio.platform.readable import shown
+
+T = TypeVar("T")
 
 _SEARCHED: Final = ("directory", "hdf5")
 """The backends whose levels are found at any path, in the order in which they are asked.
@@ -336,8 +338,19 @@ def listing(path: str | Path, /, *, verify: bool = False) -> list[Listing]:
     Nothing is created, changed or locked, so that the path may be in use. Raises BadInput if the
     path does not exist, or its checkpoints cannot be listed.
     """
-    listings = [_listing(holding) for holding in holdings(Path(path))]
+    listings = list(_of_present(_listing, holdings(Path(path))))
     return [level.verified() for level in listings] if verify else listings
+
+
+def _of_present(look: Callable[[Holding], T], places: Iterable[Holding]) -> Iterator[T]:
+    """Yield `look` of each location, except of those whose run has ended and removed its files."""
+    for holding in places:
+        try:
+            yield look(holding)
+        except (BadInput, FileNotFoundError):
+            levels_at = _offered(holding.backend, "levels_at")
+            if levels_at is None or holding.path in levels_at(holding.path):
+                raise
 
 
 def _listing(holding: Holding) -> Listing:
@@ -498,7 +511,7 @@ def survey(place: Path, /, *, results: bool = False) -> Cleaning:
     used = [holding.path for holding in places if holding.in_use()]
     if is_run_directory(place) and (used or _is_held(place, is_locked)):  # a process works on it
         return Cleaning((), (), None, used or [place])
-    left = [_leftover(holding) for holding in places if holding.path not in used]
+    left = list(_of_present(_leftover, [it for it in places if it.path not in used]))
     return Cleaning(left, half_made(place), place if results else None, used)
 
 

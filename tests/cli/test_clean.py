@@ -11,9 +11,9 @@ import pytest
 from cli.commands import CKIO, answer, ckio, complaint
 from jobs.begun import MANIFEST, begun
 
-from ckio.backends.directory import Directory
+from ckio.backends.directory import Directory, slotfiles
 from ckio.backends.directory.slotfiles import TRIAL
-from ckio.backends.hdf5 import Hdf5
+from ckio.backends.hdf5 import Hdf5, file
 from ckio.backends.runid import RunId
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.jobs import directory as rundir
@@ -68,6 +68,27 @@ def test_what_is_in_use_stays_and_is_named(backend: str, tmp_path: Path) -> None
     level.discard(x(0))
     put(level, x(0), FLOW)
     level.close()
+
+
+@pytest.mark.parametrize(
+    ("where", "name"), [(slotfiles, "_of_ranks"), (file, "opened"), (Holding, "in_use")]
+)
+def test_a_run_may_end_while_its_neighbours_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
+) -> None:
+    levels = [Directory(tmp_path / "cafe"), Hdf5(tmp_path / "a-cafe.h5")]
+    leave(Directory(tmp_path / "beef"))
+    look = getattr(where, name)
+
+    def ended(*given: Any) -> Any:
+        for level in levels:
+            level.remove()
+        return look(*given)
+
+    monkeypatch.setattr(where, name, ended)
+    (level,) = leftovers.listing(tmp_path)
+    (left,) = leftovers.survey(tmp_path).left
+    assert level.holding.path.name == left.holding.path.name == "beef"
 
 
 def test_one_run_is_removed_and_not_its_neighbours(tmp_path: Path) -> None:

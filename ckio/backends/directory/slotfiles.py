@@ -316,7 +316,7 @@ def _of_ranks(path: Path) -> list[Path]:
     """Return the directories of the ranks in the directory of a run, in the order of ranks."""
     try:
         ranks = [entry for entry in path.glob("rank-*") if not entry.is_symlink()]
-    except PermissionError:  # the directory of another user
+    except (PermissionError, FileNotFoundError):  # of another user, or removed meanwhile
         return []
     return sorted(ranks, key=lambda entry: (len(entry.name), entry.name))
 
@@ -325,8 +325,8 @@ def _has_slots(path: Path) -> bool:
     """Return whether a directory contains files of slots, in any format version."""
     try:
         return any(_NAME.fullmatch(entry.name) for entry in path.iterdir())
-    except (PermissionError, NotADirectoryError):  # the directory of another user
-        return False
+    except (PermissionError, FileNotFoundError, NotADirectoryError):
+        return False  # the directory of another user, or of a run that has ended meanwhile
 
 
 def remove(path: Path, /) -> None:

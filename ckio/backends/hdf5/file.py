@@ -392,7 +392,7 @@ def _is_archive(path: Path) -> bool:
     try:
         with opened(path, os.O_RDONLY) as fd:
             return has_seal(fd)
-    except PermissionError:  # the file of another user
+    except (PermissionError, FileNotFoundError):  # of another user, or removed meanwhile
         return False
 
 
