@@ -85,10 +85,10 @@ def _question(place: Path, cleaning: Cleaning) -> str:
     parts = [
         *([f"{counted(count, 'checkpoint')}"] if cleaning.left else []),
         *([files] if cleaning.half_made else []),
-        *([f"the directory {cleaning.results} with its results"] if cleaning.results else []),
+        *([f"the directory {shown(place)} with its results"] if cleaning.results else []),
     ]
     unfinished = is_run_directory(place) and not (place / RESULT).exists()
-    whose = f"The run of {place}, which has not ended," if unfinished else "A run"
+    whose = f"The run of {shown(place)}, which has not ended," if unfinished else "A run"
     warning = f" {whose} cannot be resumed without its checkpoints." if count else ""
     return f"Remove {' and '.join(parts)}?{warning}"
 

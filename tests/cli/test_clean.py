@@ -6,7 +6,9 @@ import pty
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import click
 import pytest
 from cli.commands import CKIO, answer, ckio, complaint
 from jobs.begun import MANIFEST, begun
@@ -272,6 +274,15 @@ def test_it_asks_and_the_default_is_no(run: Path) -> None:
     assert names(run.parent) == before
     assert asked(run, b"y\n")[1] == 0
     assert not (run.parent / "ck" / RUN).exists()
+
+
+def test_a_question_steers_no_terminal(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    questions = []
+    monkeypatch.setattr(click, "confirm", lambda text, **_: questions.append(text))
+    monkeypatch.setattr(sys, "stdin", Mock(isatty=lambda: True))
+    ckio("clean", run.rename(run.with_name("\x1b[2J")), "--results", at=run.parent)
+    assert "/\\x1b[2J with its results? The run of /" in questions[0]
+    assert "\x1b" not in questions[0]
 
 
 def test_where_nobody_can_be_asked_it_wants_yes(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
