@@ -225,7 +225,7 @@ def _parsed(line: bytes) -> PastRun | None:
 def _is_sound(run: Any) -> bool:
     words = isinstance(run.model, str) and isinstance(run.host, str)
     seconds = (run.predicted, run.measured)
-    numbers = all(isinstance(each, int | float) and 0 < each < math.inf for each in seconds)
+    numbers = all(isinstance(each, int | float) and 1e-99 < each < 1e99 for each in seconds)
     return words and isinstance(run.overlap, bool) and numbers
 
 

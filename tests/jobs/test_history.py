@@ -89,8 +89,10 @@ def test_what_is_appended_is_read_and_only_its_owner_can_read_it(file):
         '{"model": "m", "host": "h", "overlap": false, "predicted": 0, "measured": 1}',
         '{"model": "m", "host": "h", "overlap": false, "predicted": 1, "measured": NaN}',
         '{"model": "m", "host": "h", "overlap": false, "predicted": "1", "measured": -1}',
+        f'{{"model": "m", "host": "h", "overlap": false, "predicted": 1, "measured": {10**400}}}',
+        '{"model": "m", "host": "h", "overlap": false, "predicted": 5e-324, "measured": 1e300}',
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_a_line_that_is_no_record_is_skipped(file, line):
     history.append(past())
