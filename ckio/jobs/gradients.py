@@ -35,6 +35,10 @@ from ckio.parallel.group import ALONE, RankGroup
 FORMAT: Final = 1
 
 _DEEPEST: Final = 8
+_MOST_LINKS: Final = 1 << 20
+"""The most links that are followed; a group may have several names in each of its groups."""
+_SWELLING: Final = 1024
+"""The most bytes of all arrays for each byte of their file, which may be compressed."""
 
 Arrays = Mapping[str, Array]
 
@@ -288,8 +292,10 @@ def _arrays_in(data: bytes, path: Path) -> tuple[dict[str, Array], dict[str, tup
     try:
         with h5py.File(io.BytesIO(data), "r") as file:
             arrays, pieces = dict[str, Array](), dict[str, tuple[Array, Array]]()
-            for name, dataset in _datasets(file, h5py):
-                arrays[name] = _array(dataset, len(data))
+            left = _SWELLING * len(data)
+            for name, dataset in _datasets(file, h5py, iter(range(_MOST_LINKS))):
+                arrays[name] = _array(dataset, left if dataset.chunks else min(left, len(data)))
+                left -= dataset.nbytes
                 if "offsets" in dataset.attrs and "shapes" in dataset.attrs:
                     pieces[name] = dataset.attrs["offsets"], dataset.attrs["shapes"]
     except BadInput as error:
@@ -300,19 +306,21 @@ def _arrays_in(data: bytes, path: Path) -> tuple[dict[str, Array], dict[str, tup
 
 
 def _datasets(
-    group: Any, h5py: Any, /, path: str = "", depth: int = 0
+    group: Any, h5py: Any, left: Iterator[int], /, path: str = "", depth: int = 0
 ) -> Iterator[tuple[str, Any]]:
     """Yield all datasets in a group and its groups that are reached by hard links."""
     if depth > _DEEPEST:
         raise BadInput("its groups are nested too deep")
     for name in group:
+        if next(left, None) is None:
+            raise BadInput(f"it has more than {_MOST_LINKS} names of datasets and groups")
         if group.get(name, getlink=True, getclass=True) is not h5py.HardLink:
             continue
         item = group[name]
         if isinstance(item, h5py.Dataset):
             yield f"{path}{name}", item
         elif isinstance(item, h5py.Group):
-            yield from _datasets(item, h5py, f"{path}{name}/", depth + 1)
+            yield from _datasets(item, h5py, left, f"{path}{name}/", depth + 1)
 
 
 def _array(dataset: Any, limit: int) -> Array:
@@ -321,6 +329,6 @@ def _array(dataset: Any, limit: int) -> Array:
         raise BadInput(f"dataset {dataset.name!r} has no numbers")
     if dataset.external or dataset.is_virtual:
         raise BadInput(f"dataset {dataset.name!r} is stored in another file")
-    if dataset.nbytes > (limit if dataset.chunks is None else 1024 * limit):
+    if dataset.nbytes > limit:
         raise BadInput(f"dataset {dataset.name!r} is larger than its file allows")
     return np.asarray(dataset[()])
