@@ -381,7 +381,8 @@ def _direction(
                 f"check_gradient: the gradient has no {name!r} of shape {array.shape}; it needs an"
                 " array for each control, of the same shape"
             )
-        size = math.sqrt(float(np.mean(np.square(array, dtype=np.float64)))) or 1.0
+        total = float(np.sum(np.square(array, dtype=np.float64)))
+        size = math.sqrt(total / max(1, array.size)) or 1.0
         direction[name] = size * random.standard_normal(array.shape)
     return direction
 

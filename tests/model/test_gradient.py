@@ -192,6 +192,17 @@ def test_rounding_that_chaos_amplifies_does_not_hide_a_right_gradient():
         assert check_gradient(make, STEPS, gradient, seed=seed, halvings=26).verified, seed
 
 
+def test_a_control_without_elements_is_right():
+    def make():
+        x, none = np.array([0.1, 0.3]), np.zeros((2, 0))
+        return Logistic({"x": x, "J": 0.0}, control={"x": x, "rate": 0.3 * x, "none": none})
+
+    model = make()
+    model.record(0, STEPS)
+    model.reverse(0, STEPS)
+    assert check_gradient(make, STEPS, model.gradient).verified
+
+
 def test_a_gradient_that_does_not_fit_is_refused():
     make = maker()
     gradient = gradient_of(make)
