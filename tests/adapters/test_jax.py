@@ -187,6 +187,16 @@ def test_without_a_derivative_nothing_is_stored(tmp_path: Path) -> None:
     assert not (tmp_path / "disk").exists()
 
 
+@pytest.mark.parametrize("segment", [3, "auto"])
+def test_a_second_derivative_is_refused(segment: int | str) -> None:
+    """In one block as in several, in forward mode and in reverse mode, compiled or not."""
+    one = lambda u, k, i: u + k * jnp.sin(u)  # noqa: E731
+    end = lambda k: checkpointed_scan(one, jnp.ones(2), 9, params=k, segment=segment).sum()  # noqa: E731
+    for second in jax.hessian(end), jax.grad(jax.grad(end)), jax.jit(jax.grad(jax.grad(end))):
+        with pytest.raises(BadInput, match="no second derivative"):
+            second(0.1)
+
+
 def test_no_steps_are_no_steps() -> None:
     x = checkpointed_scan(step, {"u": 2.0}, 0)
     assert float(x["u"]) == 2.0

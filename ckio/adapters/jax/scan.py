@@ -40,6 +40,7 @@ from ckio.adapters.jax.blocks import (
 )
 from ckio.adapters.jax.plans import SweepPlan, SweepRow, plan
 from ckio.adapters.jax.store import GONE, STORE, StoredStates
+from ckio.errors import BadInput
 from ckio.planners.base import Planner
 from ckio.platform import Level, Platform
 
@@ -133,8 +134,8 @@ def _loop(blocks: LoopBlocks, platform: Platform, planner: str | Planner) -> Cal
     loop: Any = jax.custom_vjp(jax.jit(lambda x, given: blocks.advance(x, given, 0, blocks.count)))
     one_by_one: Any = jax.custom_batching.sequential_vmap
     inside = _InsideXla(blocks)
-    forward = one_by_one(jax.jit(partial(sweeps.forward, inside)))
-    backward = one_by_one(jax.jit(partial(sweeps.backward, inside)))
+    forward = _once(one_by_one(jax.jit(partial(sweeps.forward, inside))))
+    backward = _once(one_by_one(jax.jit(partial(sweeps.backward, inside))))
 
     def forth(x: Leaves, given: Given) -> tuple[Leaves, Any]:
         if not _is_traced(x, given):
@@ -150,6 +151,20 @@ def _loop(blocks: LoopBlocks, platform: Platform, planner: str | Planner) -> Cal
 
     loop.defvjp(forth, back)
     return loop  # type: ignore[no-any-return]
+
+
+def _once(sweep: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a sweep whose derivative is refused; JAX's own errors do not say what is missing."""
+    once: Any = jax.custom_jvp(sweep)
+
+    @once.defjvp  # type: ignore[untyped-decorator]  # jax is seen as Any
+    def refuse(*_: object) -> None:
+        raise BadInput(
+            "checkpointed_scan has no second derivative: take that of a plain jax.lax.scan"
+            " instead, or a difference of two gradients"
+        )
+
+    return once  # type: ignore[no-any-return]
 
 
 def _is_traced(*trees: Any) -> bool:
