@@ -46,12 +46,19 @@ Arrays = Mapping[str, Array]
 def digest(gradient: Mapping[str, Any], /) -> str:
     """Return a digest of the names and bytes of the arrays, in hexadecimal digits.
 
-    It is the same for two gradients only if they are bitwise equal.
+    It is the same for two gradients only if they are bitwise equal. Raises BadInput for a dtype
+    that NumPy does not have, for example bfloat16, because files of HDF5 do not have it either.
     """
     hasher = xxhash.xxh3_128()
     for name in sorted(gradient):
+        array = np.ascontiguousarray(gradient[name])
+        if array.dtype.kind == "V":
+            raise BadInput(
+                f"control {name!r} has dtype {array.dtype}, in which a file cannot store its"
+                " gradient; give it in float32, and let the step convert it"
+            )
         hasher.update(name.encode())
-        hasher.update(np.ascontiguousarray(gradient[name]).data)
+        hasher.update(array.data)
     return hasher.hexdigest()
 
 

@@ -20,6 +20,7 @@ from ckio.actions import Advance, Key, Kind, Read, Write  # noqa: E402
 from ckio.adapters.jax import JaxModel  # noqa: E402
 from ckio.backends.ram import Ram  # noqa: E402
 from ckio.errors import BadInput, UnsupportedKind  # noqa: E402
+from ckio.jobs import gradients  # noqa: E402
 from ckio.model.gradient import check_gradient  # noqa: E402
 from ckio.testing import HandingTests  # noqa: E402
 from tests.single import perform_one  # noqa: E402
@@ -81,6 +82,13 @@ def test_few_slots_and_two_processes_give_the_bits_of_store_all(tmp_path: Path) 
     for plan in ("recompute-all", "periodic by 4", "hrevolve"):
         assert digest_by(plan, model, steps, tmp_path / plan) == expected, plan
     assert digest_by_two(model, steps) == expected
+
+
+def test_a_control_that_no_file_can_store_is_refused_before_a_run() -> None:
+    x = jnp.ones(3, jnp.bfloat16)
+    model = JaxModel(lambda x, p, i: x * x, x, lambda x: x.sum().astype(jnp.float32), 2)
+    with pytest.raises(BadInput, match=r"control .x. has dtype bfloat16.*float32"):
+        gradients.digest(model.control)
 
 
 def test_what_it_has_not_is_refused() -> None:
