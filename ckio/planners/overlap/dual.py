@@ -572,7 +572,7 @@ def _master(problem: Problem, cuts: list[Cut]) -> tuple[Seconds, Seconds, float]
         for sign, each in zip((1, -1), problem.per_byte[:, channel], strict=True):
             row = np.zeros(width + 2)
             row[1 + channel], row[width // 2 + 1 + channel] = sign, -sign
-            row[-1] = -1.0 / max(each / unit * room, 1e-9) if room is not None else 0.0
+            row[-1] = -unit / max(each * room, 1e-9 * unit) if room is not None else 0.0
             turn.append(row)
     free = [1.0 - cut.held / room if room else 1.0 for cut in cuts]
     rows = np.c_[-loads / unit, np.ones(len(cuts)), free]
