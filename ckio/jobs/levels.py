@@ -228,6 +228,7 @@ def reopened(
         for number, level in enumerate(platform.levels):
             where = place(level, called(run, ranks))
             try:
+                _check_links(level, where, ranks)
                 damage = _of_all(ranks, _damage(level, where))
                 missing = [str(where)] if where is not None and not may_exist(where) else []
                 for path in _of_all(ranks, missing):
@@ -276,6 +277,22 @@ def _of_all(ranks: RankGroup, words: list[str], /) -> list[str]:
         return [f"{text} (rank {rank})" for rank, text in every]
     rank, text = every[0]
     return [f"{text} (rank {rank}), and {len(every) - 1} more like this"]
+
+
+def _check_links(level: Level, where: Path | None, ranks: RankGroup) -> None:
+    """Raise StorageError if the files of a run are a symbolic link; the level itself may be one."""
+    own = place(level, "")
+    paths = () if where is None or own is None else (where, where.parent)
+    links = [str(path) for path in paths if path not in (own, own.parent) and _is_link(path)]
+    if links := _of_all(ranks, links):
+        raise StorageError(f"{links[0]} is a symbolic link, which is not followed")
+
+
+def _is_link(path: Path) -> bool:
+    try:
+        return path.is_symlink()
+    except OSError:  # opening the level raises a better error
+        return False
 
 
 def _damage(level: Level, where: Path | None) -> list[str]:
