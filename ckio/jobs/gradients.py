@@ -35,7 +35,7 @@ from ckio.parallel.group import ALONE, RankGroup
 FORMAT: Final = 1
 
 _DEEPEST: Final = 8
-_MOST_LINKS: Final = 1 << 20
+_MOST_LINKS: Final = 1 << 17
 """The most links that are followed; a group may have several names in each of its groups."""
 _SWELLING: Final = 1024
 """The most bytes of all arrays for each byte of their file, which may be compressed."""
@@ -138,9 +138,29 @@ def write_gradient(
     return ranks.once(written)
 
 
+def check_place(path: Path, into: Path, /) -> None:
+    """Raise BadInput, before a run begins, if no gradient can be written to a path.
+
+    The directory `into` of the run need not exist, because the run makes it.
+    """
+    try:
+        _check_file(path)
+        if path.parent != into:
+            os.scandir(path.parent).close()
+            if not os.access(path.parent, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise BadInput(
+            f"{path}: the gradient cannot be written there: {error.strerror}; name another file by"
+            " --gradient"
+        ) from None
+
+
 def _check_file(path: Path) -> None:
-    """Raise OSError for a device or a pipe, which a file would replace."""
-    if path.exists() and not (path.is_file() or path.is_dir() or path.is_symlink()):
+    """Raise OSError for a directory, and for a device or a pipe, which a file would replace."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if path.exists() and not (path.is_file() or path.is_symlink()):
         raise OSError(errno.EINVAL, "it is no regular file")
 
 

@@ -21,7 +21,7 @@ from ckio.jobs.directory import (
     sound_platform_in,
 )
 from ckio.jobs.display import Display
-from ckio.jobs.gradients import read_control
+from ckio.jobs.gradients import check_place, read_control
 from ckio.jobs.models import TOLD, Settings, costs, identity, levels_of, maker, measured, name_of
 from ckio.jobs.planning import Planning, chosen, planner_call, read_text, with_room
 from ckio.jobs.process import Process, has_tapes
@@ -291,6 +291,8 @@ class Job:
             ranks.once(lambda: check_new(into))  # before a calibration, which may take long
         process = None
         if not (exists and resume):
+            if (path := request.gradient) is not None:
+                ranks.once(lambda: check_place(Path(path), into.absolute()))
             process = self._new(request, stopper, ranks, resume=resume)
         directory = run_directory(into, ranks, resume=resume)
         try:

@@ -1,5 +1,6 @@
 """A run as an object: begun, killed, resumed, with its gradient as a file and as arrays."""
 
+import errno
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ from jobs.inversion import LINE, STEPS, arrays, equal, place
 
 from ckio import Halted, Job
 from ckio.errors import BadInput
+from ckio.jobs import gradients
 
 IMPLICIT = ("run", "heat.py:Heat", "--steps", STEPS, "--ram", "2kB", "--disk", "scratch")
 IMPLICIT = (*IMPLICIT, "--into", "run", "--resume")
@@ -194,19 +196,32 @@ def test_the_gradient_goes_where_it_is_asked_to(tmp_path: Path) -> None:
     assert "the gradient of the run is not at" in done.stderr
 
 
-def test_a_gradient_that_cannot_be_written_costs_no_checkpoint(tmp_path: Path) -> None:
+def test_a_gradient_that_cannot_be_written_costs_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     at = place(tmp_path)
-    done = ckio(*LINE, "--gradient", "none/there.h5", at=at, status=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(gradients, "write_whole", full)
+        done = ckio(*LINE, "--gradient", "there.h5", at=at, status=1)
     assert "the run ended without an error, but" in done.stderr
-    assert "resumed from" in ckio(*LINE, "--gradient", "there.h5", at=at).stdout
-    assert (at / "there.h5").exists()
+    assert "No space left on device; free space, or name another file" in done.stderr
+    assert "resumed from" in ckio(*LINE, "--gradient", "other.h5", at=at).stdout
+    assert (at / "other.h5").exists()
 
 
 def test_a_gradient_replaces_no_pipe_and_no_device(tmp_path: Path) -> None:
     at = place(tmp_path)
     os.mkfifo(at / "pipe")
-    for name, why in (("pipe", "it is no regular file"), ("/", "has an empty name")):
-        assert why in ckio(*LINE, "--gradient", name, at=at, status=1).stderr
+    for name, why in (
+        ("pipe", "it is no regular file"),
+        ("/", "Is a directory"),
+        ("none/there.h5", "No such file or directory; name another file by --gradient"),
+        ("heat.py/there.h5", "Not a directory"),
+    ):
+        assert why in complaint(*LINE, "--gradient", name, at=at)
     assert (at / "pipe").is_fifo()
 
 
