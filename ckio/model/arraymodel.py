@@ -330,9 +330,13 @@ class ArrayModel(ABC):
     def images(self) -> dict[str, Array]:
         """Return the arrays of the state of one or two dimensions, which the report shows.
 
-        A subclass may return a part of them, or others.
+        Only those of real numbers can be shown. A subclass may return a part of them, or others.
         """
-        return {name: a for name, a in self._state.items() if a.ndim in (1, 2) and a.size > 1}
+        return {
+            name: a
+            for name, a in self._state.items()
+            if a.ndim in (1, 2) and a.size > 1 and a.dtype.kind in "biuf"
+        }
 
     def layout(self, key: Key, /) -> Layout:
         return self._checkpoints.layout(key)

@@ -56,6 +56,16 @@ def test_they_are_of_the_last_state_and_of_the_gradient(tmp_path: Path) -> None:
     assert [image.html() for image in again.images] == [image.html() for image in result.images]
 
 
+def test_a_state_of_complex_numbers_has_images_of_the_other_arrays() -> None:
+    state = {"psi": np.ones(3, complex), "text": np.array(["a", "b"]), "v": np.ones(3), "J": 0.0}
+
+    class Complex(Growing):
+        def __init__(self) -> None:
+            ArrayModel.__init__(self, state, control={"v": state["v"]})
+
+    assert [*Complex().images()] == ["v"]
+
+
 def test_few_slots_take_no_other_state(tmp_path: Path) -> None:
     """Steps are computed again and again, and the last one is the first that was reached."""
     few = Platform((Level(name="ram", capacity=80),))
