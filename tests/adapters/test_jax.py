@@ -187,6 +187,18 @@ def test_without_a_derivative_nothing_is_stored(tmp_path: Path) -> None:
     assert not (tmp_path / "disk").exists()
 
 
+def test_complex_results_of_costly_operations() -> None:
+    def one(x: Any, k: Any, _: Any) -> Any:
+        y = jnp.fft.ifft(jnp.fft.fft(x) * jnp.exp(-k)).real + jnp.fft.irfft(jnp.fft.rfft(x), 8)
+        turned = jnp.full((8, 8), 1j * k) @ (x + 1j * x**2)
+        return y / 2 + 0.01 * (jnp.abs(turned) ** 2 * turned).imag
+
+    x = jnp.linspace(0.1, 0.2, 8)
+    found = jax.grad(lambda k: checkpointed_scan(one, x, 12, params=k).sum())(0.1)
+    right = jax.grad(lambda k: jax.lax.fori_loop(0, 12, lambda i, x: one(x, k, i), x).sum())(0.1)
+    assert float(found) == pytest.approx(float(right), rel=1e-10)
+
+
 @pytest.mark.parametrize("segment", [3, "auto"])
 def test_a_second_derivative_is_refused(segment: int | str) -> None:
     """In one block as in several, in forward mode and in reverse mode, compiled or not."""

@@ -247,9 +247,16 @@ class LoopBlocks:
         return [_strong(leaf) for leaf in jax.tree.leaves(after)]
 
 
-def _is_stored(operation: Any, *_: Any, **__: Any) -> bool:
-    """Return whether JAX stores the results of an operation until the step is reversed."""
-    return operation.name in COSTLY
+def _is_stored(operation: Any, *inputs: Any, **options: Any) -> bool:
+    """Return whether JAX stores the results of an operation until the step is reversed.
+
+    Complex results are not stored: JAX raises a TypeError, because it passes stored results through
+    an operation (`reduce_precision`) that exists for real numbers only.
+    """
+    if operation.name in ("fft", "eig"):  # real numbers, where the result is real
+        return bool(options.get("fft_type") == lax.FftType.IRFFT)
+    is_complex = (jnp.iscomplexobj(it) for it in inputs if hasattr(it, "dtype"))
+    return operation.name in COSTLY and not any(is_complex)
 
 
 def when(condition: Any, apply: Callable[[Any], Any], carry: Any, /) -> Any:
