@@ -281,12 +281,12 @@ def _of_all(ranks: RankGroup, words: list[str], /) -> list[str]:
 
 def _check_links(level: Level, where: Path | None, ranks: RankGroup) -> None:
     """Raise StorageError if the files of a run are a symbolic link; the level itself may be one."""
-    own = place(level, "")
-    made = [] if where is None else [where, where.parent]
-    if own is not None:
-        made = [path for path in made if path not in (own, own.parent)]
-    links = [str(path) for path in made if _is_link(path)]
-    if links := _of_all(ranks, links):
+    whole = place(level, "")
+    if where is None or whole is None:
+        made = set[Path]()
+    else:
+        made = {where, where.parent} - {whole, whole.parent}
+    if links := _of_all(ranks, [str(path) for path in made if _is_link(path)]):
         raise StorageError(f"{links[0]} is a symbolic link, which is not followed")
 
 

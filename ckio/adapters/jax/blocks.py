@@ -253,7 +253,7 @@ def _is_stored(operation: Any, *inputs: Any, **options: Any) -> bool:
     Complex results are not stored: JAX raises a TypeError, because it passes stored results through
     an operation (`reduce_precision`) that exists for real numbers only.
     """
-    if operation.name in ("fft", "eig"):  # real numbers, where the result is real
+    if operation.name in ("fft", "eig"):  # may have complex results of real inputs
         return bool(options.get("fft_type") == lax.FftType.IRFFT)
     is_complex = (jnp.iscomplexobj(it) for it in inputs if hasattr(it, "dtype"))
     return operation.name in COSTLY and not any(is_complex)
