@@ -177,10 +177,10 @@ def _pulled(code: Code, state: Frames, ticks: int, cotangent: Cotangent, /) -> d
     tape = Tape()
     inputs = _Inputs(tape, flatten(named(state.now)))
     before = renamed(state.now, inputs.values)
+    wanted = inputs.by_name(before)  # now, because the program may replace items of its inputs
     after = run(code, Frames(state.ticks, before), ticks, _taped(tape))
     seeds = list(_seeds(after.now, cotangent))
     taped(tape.nodes, tape.nbytes)
-    wanted = inputs.by_name(before)
     bars = tape.backward(seeds, list(wanted.values()))
     return {
         name: inputs.shaped(name, traced, each)
