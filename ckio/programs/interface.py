@@ -124,6 +124,9 @@ def resume(p: Program[S], state: S) -> Any:
 def vjp(p: Program[S], x: Any, ybar: Any, *, stats: Stats | None = None) -> tuple[Any, Any]:
     """Return y, and the cotangent of x for the cotangent `ybar` of y, by plain reverse mode.
 
+    The cotangent g of a complex input is the direction of steepest ascent of J = Re(sum(conj(ybar)
+    * y)), as in PyTorch: J changes by Re(sum(conj(g) * dx)). JAX defines the conjugate.
+
     The tape grows with the number of ticks. `checkpoint_vjp` returns the same with a tape of
     bounded size. `stats` is a mapping that receives the counts of `Stats`. Raises BadInput if
     `ybar` does not have the structure of y, or if x or y consist only of integers or text, which

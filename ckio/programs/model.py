@@ -152,7 +152,7 @@ def as_chain(
 
 
 class ProgramModel(Generic[S]):
-    """A program with its inputs as a model. Its functional is J = Re <ybar, y>.
+    """A program with its inputs as a model. Its functional is J = Re(sum(conj(ybar) * y)).
 
     To record a step, the model only keeps the first state. The step is taped when it is reversed.
 
@@ -231,10 +231,11 @@ class ProgramModel(Generic[S]):
 
     @property
     def functional(self) -> float:
-        """J = Re <ybar, y>. Raises RunFailed before the end was reached."""
+        """J = Re(sum(conj(ybar) * y)). Raises RunFailed before the end was reached."""
         y = self.result
         bars, ys = seed(y, self._ybar), leaves(y, "y")
-        return float(sum(np.sum(bar * np.asarray(ys[name])).real for name, bar in bars.items()))
+        parts = (np.sum(np.conj(bar) * np.asarray(ys[name])) for name, bar in bars.items())
+        return float(sum(part.real for part in parts))
 
     @property
     def gradient(self) -> Mapping[str, NDArray[Any]]:

@@ -82,10 +82,14 @@ def assert_derivative(
 
     seeds = rebuild(y, "y", seed)
     wanted = {
-        name: it for name, it in leaves(pull(seeds), "x").items() if it.dtype != jax.dtypes.float0
+        name: np.conj(it)
+        for name, it in leaves(pull(seeds), "x").items()
+        if it.dtype != jax.dtypes.float0
     }
     assert np.any(wanted["x.0"])  # else nothing would be compared
-    given = {n: it for n, it in leaves(seeds, "y").items() if it.dtype != jax.dtypes.float0}
+    given = {
+        n: np.conj(it) for n, it in leaves(seeds, "y").items() if it.dtype != jax.dtypes.float0
+    }
     for piece in (math.inf, max(1, ticks // 3)):
         found = gradient(program, x, given, piece)
         assert found.keys() <= wanted.keys()

@@ -190,7 +190,7 @@ def compared(function, args, inputs, mine, expected, tape):  # noqa: PLR0917
         except Exception:
             return np.nan
         with np.errstate(all="ignore"):
-            return sum(np.real(np.sum(w * it)) for w, it in zip(weights, found, strict=True) if w is not None)  # fmt: skip
+            return sum(np.real(np.sum(np.conj(w) * it)) for w, it in zip(weights, found, strict=True) if w is not None)  # fmt: skip
 
     try:
         found = tape.backward(seeds, inputs)
@@ -210,7 +210,7 @@ def compared(function, args, inputs, mine, expected, tape):  # noqa: PLR0917
                 ends.append(functional(*moved))
             with np.errstate(invalid="ignore"):
                 slopes.append((ends[0] - ends[1]) / (2 * h))
-        mine = 0.0 if cotangent is None else np.real(np.sum(cotangent * way))
+        mine = 0.0 if cotangent is None else np.real(np.sum(np.conj(cotangent) * way))
         steady = abs(slopes[0] - slopes[1]) <= 1e-4 * (1 + abs(slopes[1]))
         if steady and not np.isclose(mine, slopes[1], rtol=2e-5, atol=2e-5):
             return f"slope {mine}, not {slopes[1]}"

@@ -183,12 +183,15 @@ class JaxProgram:
         self, state: RegisterState, ticks: int, cotangent: Cotangent, /
     ) -> dict[str, NDArray[Any]]:
         with self._precision():
-            given = {name: self._cotangent(name, array) for name, array in cotangent.items()}
+            conj = jax().numpy.conj  # JAX's own cotangents are the conjugates of ckio's
+            given = {name: conj(self._cotangent(name, each)) for name, each in cotangent.items()}
             given = {name: it for name, it in given.items() if name in self._code.active}
             pc, registers = state.pc, state.registers
             bars, nodes, size = self._machine.pullback(pc, registers, int(ticks), given)
+            names = [name for name in self._code.live[pc] if name in bars]
+            found = {name: np.array(conj(bars[name])) for name in names}
         taped(nodes, size)
-        return {name: np.array(bars[name]) for name in self._code.live[pc] if name in bars}
+        return found
 
     def pack(self, state: RegisterState, /) -> tuple[dict[str, NDArray[Any]], Json]:
         arrays = {name: np.array(array) for name, array in state.registers.items()}
@@ -259,8 +262,8 @@ def jax_program(
     functions under `jit` or `checkpoint`. The straight-line code between them is one tick, and so
     is each iteration of an innermost loop. Functions with derivative rules of their own
     (`custom_vjp`, `custom_jvp`, linear solvers) are not divided, and their rules are used.
-    Gradients are those of `jax.vjp`, also for complex numbers, and they also exist for
-    `while_loop`.
+    Gradients are those of `jax.vjp`, conjugated if they are complex (see `vjp`), and they also exist
+    for `while_loop`.
 
     Parameters
     ----------

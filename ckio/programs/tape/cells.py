@@ -4,6 +4,11 @@ A `Cell` is one piece of memory. An array in this memory is a `MemoryView`, with
 strides in bytes. The cotangent of a cell is one buffer with the layout of the memory. Therefore the
 cotangent of a view is the same view of the buffer, and a view of numpy (a slice, a transpose, a
 reshaped array, the real part of a complex array) needs no derivative rule.
+
+A cotangent in a buffer is the direction of steepest ascent: that of z = x + iy is dJ/dx + i dJ/dy,
+so that the real and the imaginary part of a buffer are the cotangents of x and y. The rules use its
+conjugate, with which the cotangent of a holomorphic function is a plain product with its
+derivative.
 """
 
 from dataclasses import dataclass
@@ -57,7 +62,7 @@ class MemoryView:
     """An array in a memory of shape `within` and dtype `base`, with offset and strides in bytes.
 
     An `exact` view is the whole memory in its order. In an `overlapping` view several entries are
-    the same memory. `sign` is -1 for imaginary parts; see `Tape` for the convention.
+    the same memory.
     """
 
     shape: tuple[int, ...]
@@ -77,10 +82,6 @@ class MemoryView:
     @cached_property
     def overlapping(self) -> bool:
         return _overlapping(self.shape, self.strides, self.dtype.itemsize)
-
-    @cached_property
-    def sign(self) -> int:
-        return 1 if self.dtype == self.base or self.offset % self.base.itemsize == 0 else -1
 
     def on(self, memory: Array) -> Array:
         """Return the array with this view in a memory."""
@@ -237,6 +238,8 @@ class Cotangents:
                 given = self._take(out)
             if given is None:
                 continue
+            if type(given) not in FLOATS:
+                given = conjugate(given)
             try:
                 bars = pull(given, *saved)
             except (ZeroDivisionError, OverflowError):
@@ -247,12 +250,12 @@ class Cotangents:
                         known = by_slot.get(place)
                         by_slot[place] = cotangent if known is None else known + cotangent
                     elif cotangent is not None:
-                        add(place, cotangent)
+                        add(place, conjugate(cotangent))
             elif type(into) is int and type(bars) in FLOATS:
                 known = by_slot.get(into)
                 by_slot[into] = bars if known is None else known + bars
             else:
-                add(into, bars)
+                add(into, conjugate(bars))
 
     def add(self, place: Any, cotangent: Any) -> None:
         """Add a cotangent to a slot.
@@ -281,10 +284,7 @@ class Cotangents:
             self._add_overlapping(slot, view, part)
         else:
             target = view.on(self._buffer(slot, view))
-            if view.sign < 0:
-                target -= part
-            else:
-                target += part
+            target += part
 
     def _add_overlapping(self, slot: int, view: MemoryView, part: Array) -> None:
         """Add a cotangent to a view in which several entries are the same memory."""
@@ -293,7 +293,7 @@ class Cotangents:
             self.add(ViewSlot(slot, single), part.sum(axis=axes, keepdims=True))
             return
         elements = self._buffer(slot, view).reshape(-1).view(view.dtype)
-        np.add.at(elements, view.indices(), part * view.dtype.type(view.sign))
+        np.add.at(elements, view.indices(), part)
 
     def number(self, place: Any) -> NDArray[Any] | None:
         """Return the cotangent of a number, with shape ()."""
@@ -308,8 +308,7 @@ class Cotangents:
         buffer = self.by_slot.get(slot)
         if buffer is None:
             return None
-        bar: NDArray[Any] = np.array(_read(view, buffer))
-        return -bar if view.sign < 0 else bar
+        return np.array(_read(view, buffer))
 
     def _take(self, out: Any) -> Any:
         """Remove and return the cotangent of a result, because no earlier node has this result."""
@@ -332,7 +331,7 @@ class Cotangents:
         if out.add:
             part = _read(view, self.by_slot[out.slot])
             part = part.copy() if out.index is None else part[out.index]
-            return part if out.add == view.sign else -part
+            return part if out.add > 0 else -part
         if view.exact and out.index is None and out.mask is None:
             self.owned.discard(out.slot)
             return _read(view, self.by_slot.pop(out.slot))
@@ -350,7 +349,7 @@ class Cotangents:
         if out.first:
             del self.by_slot[out.slot]
             self.owned.discard(out.slot)
-        return -given if view.sign < 0 else given
+        return given
 
     def _buffer(self, slot: int, view: MemoryView) -> Array:
         """Return the buffer of a slot, owned, so that it may be changed."""
@@ -364,6 +363,13 @@ class Cotangents:
         self.by_slot[slot] = buffer
         self.owned.add(slot)
         return buffer
+
+
+def conjugate(cotangent: Any, /) -> Any:
+    """Return the conjugate of a complex cotangent, or of each in a list; a real one unchanged."""
+    if type(cotangent) is list:
+        return [None if each is None else conjugate(each) for each in cotangent]
+    return np.conj(cotangent) if np.iscomplexobj(cotangent) else cotangent
 
 
 def _once(view: MemoryView, buffer: Array) -> Array:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ckio.errors import BadInput
+from ckio.programs.tape.cells import conjugate
 from ckio.programs.tape.dispatch import COMPOSED
 from ckio.programs.tape.operations import call, plain
 from ckio.programs.tape.rules import RULES, NumpyCall, Path, Pulled, Rule, at, refused, replaced
@@ -41,7 +42,8 @@ def _pull(g: Any, function: Any, paths: list[Path], args: Any, kwargs: Any) -> A
     tape = Tape()
     inputs = [tape.input(at(path, args, kwargs)) for path in paths]
     given = replaced(dict(zip(paths, inputs, strict=True)), args, kwargs)
-    return tape.backward([(function(*given[0], **given[1]), g)], inputs)
+    bars = tape.backward([(function(*given[0], **given[1]), conjugate(g))], inputs)
+    return conjugate(bars)
 
 
 def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ckio.errors import BadInput
 from ckio.programs.tape import dispatch, operations
+from ckio.programs.tape.cells import conjugate
 from ckio.programs.tape.operations import common_tape, differentiable, leaves_of, plain, traced
 from ckio.programs.tape.tape import Tape, Value
 
@@ -244,7 +245,7 @@ def primitive(*, vjp: Callable[..., Callable[..., Any]]) -> Callable[[F], F]:
         `vjp(result, *args, **kwargs)` returns a function `pullback`. `pullback(cotangent)` returns
         a tuple with one cotangent for each positional argument, or None for an argument without a
         derivative. For a single argument it may return the cotangent itself. If the function
-        returns a tuple, `cotangent` is a tuple.
+        returns a tuple, `cotangent` is a tuple. Complex cotangents are those of `Tape`.
 
     Returns
     -------
@@ -306,10 +307,10 @@ def _call(function: Any, vjp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     def pull(given: list[Any], result: Any, values: list[Any]) -> tuple[Any, ...]:
         bars: list[Any] = [np.zeros(shape, dtype)[()] for shape, dtype in zeros]
         for i, g in zip(derived, given, strict=True):
-            bars[i] = bars[i] if g is None else g
+            bars[i] = bars[i] if g is None else conjugate(g)
         pullback = vjp(result, *values, **kwargs)
         cotangents = pullback(tuple(bars) if several else bars[0])
-        return _checked(function.__name__, cotangents, values, wanted)
+        return tuple(conjugate(_checked(function.__name__, cotangents, values, wanted)))
 
     again = tuple(results) if several else results[0]
     for i in derived:
@@ -331,7 +332,7 @@ def _own(result: Any, values: list[Any]) -> Any:
     return result
 
 
-def _checked(name: str, bars: Any, values: list[Any], wanted: list[int]) -> tuple[Any, ...]:
+def _checked(name: str, bars: Any, values: list[Any], wanted: list[int]) -> list[Any]:
     """Return the cotangents of the arguments `wanted`. Raise BadInput if one does not fit."""
     if len(values) == 1 and not isinstance(bars, tuple | list):
         bars = (bars,)
@@ -346,4 +347,4 @@ def _checked(name: str, bars: Any, values: list[Any], wanted: list[int]) -> tupl
                 f"the pullback of {name} returned a cotangent of shape {np.shape(bars[i])} for "
                 f"argument {i} of shape {np.shape(values[i])}; it must return the same shape"
             )
-    return tuple(bars[i] for i in wanted)
+    return [bars[i] for i in wanted]

@@ -93,8 +93,8 @@ class _Spent(list[Any]):
 class Tape:
     """A record of operations on floats and arrays, which can be reversed once.
 
-    A cotangent has the shape and dtype of its value. The cotangent of a complex number z is defined
-    as in JAX: a real functional changes by Re(sum(cotangent * dz)). No number is conjugated.
+    A cotangent has the shape and dtype of its value. The cotangent g of a complex array z is the
+    direction of steepest ascent, as in PyTorch: a real functional changes by Re(sum(conj(g) * dz)).
 
     Attributes
     ----------

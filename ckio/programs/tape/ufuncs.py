@@ -3,7 +3,8 @@
 A rule has one pull for each operand. It returns the cotangent of the operand from the cotangent `g`
 of the result. Its other parameters are the operands `x` and `y` and the result `r`. Only those that
 it names are saved. For example, the pulls of r = x * y are g * y and g * x. The tape then sums a
-cotangent over axes that were broadcast, and takes its real part for a real operand.
+cotangent over axes that were broadcast, and takes its real part for a real operand. In rules, a
+cotangent is the conjugate of that in `Cotangents`: a functional changes by Re(sum(g * dr)).
 
 At points without a derivative, a value is defined: abs, hypot and norms have the derivative 0 at 0,
 and maximum and minimum of equal operands have 1/2 for each. The derivative of sqrt at 0 is
