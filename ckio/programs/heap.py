@@ -8,6 +8,9 @@
 Arrays that share memory also share it when they are restored, with the same strides. The reason is
 that NumPy adds the entries of an array in the order of its memory, and another order would round
 differently. Shared memory is stored once, from the first byte of these arrays to the last.
+
+Nothing that a structure names is imported or called: a function or class is one of those that the
+caller of `restore` gives, or one of a closed list.
 """
 
 import importlib
@@ -40,6 +43,20 @@ _KINDS: Final = frozenset("biufcSUmM")
 _SIZES: Final = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
 """The kinds of NumPy's scalars that Python's numbers can represent, with their largest size."""
 
+_DTYPES: Final = "?bhilqBHILQefdFD"
+"""The codes of NumPy's numbers that Python's numbers can represent."""
+
+_KNOWN: Final = (
+    *(bool, int, float, complex, str, list, tuple, dict, np.ndarray),
+    *(np.dtype(code).type for code in _DTYPES),
+    type(np.linalg.slogdet(np.eye(1))),
+)
+"""Classes that the values of any program may name."""
+
+_RANDOM: Final = (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox,
+                  np.random.SFC64)  # fmt: skip
+"""The random generators that a checkpoint can store."""
+
 _OBJECTS: Final = {"same", "list", "dict", "dtype", "random", "import"}
 """Codes of objects with an identity: several references to such an object must stay the same."""
 
@@ -54,7 +71,13 @@ def leaves(tree: object, name: str, /) -> dict[str, Any]:
     {'y.u': 1.0, 'y.history.0': 2.0, 'y.history.2.0': 3.0}
     """
     named: dict[str, Any] = {}
-    rebuild(tree, name, named.__setitem__)
+
+    def see(path: str, leaf: Any) -> None:
+        if path in named:
+            raise _twice(path)
+        named[path] = leaf
+
+    rebuild(tree, name, see)
     return named
 
 
@@ -93,6 +116,10 @@ def _shape(tree: object) -> object:
             return "leaf"
 
 
+def _twice(path: str) -> BadInput:
+    return BadInput(f"two values are called {path}; use keys that differ as text")
+
+
 # Values as plain data
 
 
@@ -111,11 +138,18 @@ class Heap:
     holders : dict of str to list
         The original objects of each piece of memory, before `value_of`, and of each number that has
         a derivative: float, complex, and numpy's numbers of these kinds.
+    objects : dict of str to object
+        The functions, classes and modules that the structure names.
     """
 
     structure: Json
     memories: dict[str, NDArray[Any]]
     holders: dict[str, list[Any]]
+    objects: dict[str, Any]
+
+    def stored(self) -> dict[str, NDArray[Any]]:
+        """Return copies of the memories of plain values, in which bytes between arrays are 0."""
+        return {name: _stored(memory, self.holders[name]) for name, memory in self.memories.items()}
 
 
 def flatten(
@@ -136,7 +170,7 @@ def flatten(
         except RecursionError as error:
             what = "tuples, lists or dicts that are nested too deep for a checkpoint; nest fewer"
             raise BadInput(f"{name} has {what}") from error
-    heap = Heap(structure, {}, encoder.holders)
+    heap = Heap(structure, {}, encoder.holders, encoder.objects)
     spans = [span(array) for _, array, _, _ in encoder.arrays]
     for group in _overlapping(spans):
         views = [encoder.arrays[number] for number in group]
@@ -150,15 +184,23 @@ def flatten(
 
 
 def restore(
-    structure: Json, memories: Mapping[str, NDArray[Any]], wrap: Wrap | None = None, /
-) -> dict[str, Any]:
+    structure: Json, memories: Mapping[str, NDArray[Any]], objects: Mapping[str, Any],
+    wrap: Wrap | None = None, /
+) -> dict[str, Any]:  # fmt: skip
     """Return the values of a structure, as views of these memories.
 
-    Each array and number that has a derivative is replaced by the result of `wrap`. Raises BadInput
-    if a memory is missing, or if an object cannot be imported by its name.
+    `objects` has the functions, classes and modules that it may name; see `known`. Each array and
+    number that has a derivative is replaced by the result of `wrap`. Raises BadInput if a memory is
+    missing, or if the structure names another object.
     """
-    decoder = _Decoder(memories, wrap or (lambda _, value: value))
+    decoder = _Decoder(memories, objects, wrap or (lambda _, value: value))
     return {name: decoder.decode(name, code) for name, code in structure.items()}
+
+
+def known(objects: Iterable[object], /) -> dict[str, Any]:
+    """Return these objects by name, if they can be imported, and the classes of any program."""
+    named = ((_import_name(each), each) for each in (*_KNOWN, *objects))
+    return {name: each for name, each in named if name is not None}
 
 
 class _Encoder:
@@ -171,6 +213,7 @@ class _Encoder:
     def __init__(self, value_of: Callable[[Any], Any]) -> None:
         self.arrays: list[tuple[str, NDArray[Any], object, dict[str, Json]]] = []
         self.holders: dict[str, list[Any]] = {}
+        self.objects: dict[str, Any] = {}
         self._value_of = value_of
         self._paths: set[str] = set()
         self._seen: dict[int, tuple[str, object]] = {}  # keeps objects, so that ids stay unique
@@ -189,7 +232,7 @@ class _Encoder:
             return value
         match value:  # these have no identity: equal values are the same value
             case tuple():
-                named = {"as": _import_name(path, kind)} if hasattr(value, "_fields") else {}
+                named = {"as": self._named(path, kind)} if hasattr(value, "_fields") else {}
                 return {"tuple": self._items(path, enumerate(value))} | named
             case bytes() if kind is bytes:
                 return {"bytes": value.hex()}
@@ -210,20 +253,30 @@ class _Encoder:
             case dict() if kind is dict:
                 keys = [_key_code(path, key) for key in value]
                 return {"dict": [keys, self._items(path, value.items())]}
-            case np.dtype():
+            case np.dtype() if np.dtype(value.str) == value:
                 return {"dtype": value.str}
-            case np.random.Generator():
+            case np.random.Generator() if type(value.bit_generator) in _RANDOM:
                 return {"random": _random_code(value.bit_generator.state)}
             case _:
-                return {"import": _import_name(path, value)}
+                return {"import": self._named(path, value)}
 
     def _items(self, path: str, pairs: Iterable[tuple[object, object]]) -> list[Json]:
         return [self.encode(f"{path}.{key}", value) for key, value in pairs]
 
+    def _named(self, path: str, value: object) -> str:
+        name = _import_name(value)
+        if name is None:
+            raise BadInput(
+                f"{path} is a {type(value).__name__}, which a checkpoint cannot store; use arrays,"
+                " numbers, and objects that can be imported by name"
+            )
+        self.objects[name] = value
+        return name
+
     def _new(self, path: str) -> None:
         """Register a path. Raise BadInput if another value has it."""
         if path in self._paths:
-            raise BadInput(f"two values are called {path}; use keys that differ as text")
+            raise _twice(path)
         self._paths.add(path)
 
     def _array(self, path: str, array: NDArray[Any], holder: object) -> Json:
@@ -259,8 +312,10 @@ class _Encoder:
 class _Decoder:
     """Decodes values. A shared object is decoded once."""
 
-    def __init__(self, memories: Mapping[str, NDArray[Any]], wrap: Wrap) -> None:
-        self._memories, self._wrap = memories, wrap
+    def __init__(
+        self, memories: Mapping[str, NDArray[Any]], known: Mapping[str, Any], wrap: Wrap
+    ) -> None:
+        self._memories, self._known, self._wrap = memories, known, wrap
         self._objects: dict[str, Any] = {}
         self._arrays: dict[str, Any] = {}
 
@@ -272,12 +327,12 @@ class _Decoder:
             case {"float": _} | {"complex": _}:
                 return self._wrap(path, _number_of(code))
             case {"scalar": number, "dtype": dtype}:
-                value = np.dtype(dtype).type(_number_of(number))
+                value = _dtype(path, dtype).type(_number_of(number))
                 return self._wrap(path, value) if value.dtype.kind in "fc" else value
             case dict() if code.keys() & _OBJECTS:
                 return self._object(path, code)
             case {"tuple": items, "as": name}:
-                return _named(path, name)(*self._items(path, enumerate(items)))
+                return self._tuple(path, name)(*self._items(path, enumerate(items)))
             case {"tuple": items}:
                 return tuple(self._items(path, enumerate(items)))
             case {"bytes": text}:
@@ -303,19 +358,33 @@ class _Decoder:
                 objects[path].extend(self._items(path, enumerate(items)))
             case {"dict": [keys, items]}:
                 objects[path] = {}
-                plain = _Decoder({}, lambda _, value: value)
+                plain = _Decoder({}, {}, lambda _, value: value)
                 known = [plain.decode(path, key) for key in keys]
                 values = self._items(path, zip(known, items, strict=True))
                 objects[path].update(zip(known, values, strict=True))
             case {"dtype": name}:
-                objects[path] = np.dtype(name)
+                objects[path] = _dtype(path, name)
             case {"random": state}:
-                bits = getattr(np.random, state["bit_generator"])()
+                bits = next(kind for kind in _RANDOM if kind.__name__ == state["bit_generator"])()
                 bits.state = _random_state(state)
                 objects[path] = np.random.Generator(bits)
             case _:
-                objects[path] = _named(path, code["import"])
+                objects[path] = self._named(path, code["import"])
         return objects[path]
+
+    def _named(self, path: str, name: str) -> Any:
+        if name not in self._known:
+            raise BadInput(
+                f"{path} was {name}, which is neither in the code of this program nor in its"
+                " inputs; restore that code, or start again"
+            )
+        return self._known[name]
+
+    def _tuple(self, path: str, name: str) -> Callable[..., Any]:
+        kind = self._named(path, name)
+        if not (isinstance(kind, type) and issubclass(kind, tuple)):
+            raise BadInput(f"{path} was a {name}, which is no named tuple; use another checkpoint")
+        return kind
 
     def _items(self, path: str, pairs: Iterable[tuple[object, Json]]) -> list[Any]:
         return [self.decode(f"{path}.{key}", code) for key, code in pairs]
@@ -330,7 +399,8 @@ class _Decoder:
             array = self._memories[name]
             if "offset" in code:
                 shape, strides = tuple(code["shape"]), tuple(code["strides"])
-                array = np.ndarray(shape, code["dtype"], array, code["offset"], strides)
+                dtype = _dtype(name, code["dtype"])
+                array = np.ndarray(shape, dtype, array, code["offset"], strides)
             self._arrays[key] = self._wrap(name, array) if array.dtype.kind in "fc" else array
         return self._arrays[key]
 
@@ -356,34 +426,25 @@ def _number_of(code: Json) -> Any:
             return code
 
 
-def _import_name(path: str, value: object) -> str:
-    """Return the name by which exactly this object can be imported."""
+def _import_name(value: object) -> str | None:
+    """Return the name by which exactly this object can be imported, or None."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if isinstance(value, ModuleType):
         module, name = value.__name__, ""
-    full = f"{module}:{name}"
-    with suppress(ImportError, AttributeError, TypeError):
-        if _imported(full) is value:
-            return full
-    raise BadInput(
-        f"{path} is a {type(value).__name__}, which a checkpoint cannot store; use arrays, numbers,"
-        " and objects that can be imported by name"
-    )
+    elif not isinstance(module, str) or not isinstance(name, str):
+        return None
+    with suppress(ImportError, AttributeError, TypeError, ValueError):
+        parts = filter(None, name.split("."))
+        if reduce(getattr, parts, importlib.import_module(module)) is value:
+            return f"{module}:{name}"
+    return None
 
 
-def _named(path: str, full: str) -> Any:
-    try:
-        return _imported(full)
-    except (ImportError, AttributeError) as error:
-        raise BadInput(
-            f"{path} was {full}, which cannot be imported here: {error}; make it importable"
-        ) from error
-
-
-def _imported(full: str) -> object:
-    module, _, name = full.partition(":")
-    value: object = importlib.import_module(module)
-    return reduce(getattr, filter(None, name.split(".")), value)
+def _dtype(path: str, name: object) -> np.dtype[Any]:
+    dtype = np.dtype(name) if isinstance(name, str) else None
+    if dtype is None or dtype.kind not in _KINDS or dtype.names:
+        raise BadInput(f"{path} has the dtype {name!r}, which a checkpoint cannot store")
+    return dtype
 
 
 def _random_code(state: object) -> Json:
@@ -463,6 +524,16 @@ class _ByteRow:
         }  # fmt: skip
 
 
+def _stored(memory: NDArray[Any], arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    if any(array is memory for array in arrays):
+        return memory.copy()
+    copy = np.zeros_like(memory)
+    for array in arrays:
+        at = _address(array) - _address(memory) if array.size else 0
+        np.ndarray(array.shape, array.dtype, copy, at, array.strides)[...] = array
+    return copy
+
+
 def _view_code(array: NDArray[Any], memory: NDArray[Any]) -> dict[str, Json]:
     """Return the code of an array in this memory. It is empty if the array is the whole memory."""
     if array is memory:
@@ -532,7 +603,7 @@ class QuickCopy:
 
 _UNCHANGING: Final = frozenset(
     [type(None), bool, int, float, complex, str, bytes, range]
-    + [np.dtype(code).type for code in "?bhilqBHILQefdFD"]
+    + [np.dtype(code).type for code in _DTYPES]
 )
 """Immutable types of values that a checkpoint can contain."""
 
@@ -543,4 +614,5 @@ def copy(values: Mapping[str, object], /) -> dict[str, Any]:
         copied: dict[str, Any] = QuickCopy().copy(dict(values))
         return copied
     heap = flatten(values)
-    return restore(heap.structure, {name: m.copy() for name, m in heap.memories.items()})
+    memories = {name: memory.copy() for name, memory in heap.memories.items()}
+    return restore(heap.structure, memories, heap.objects)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Buffers, Field, Key, Kind, Layout, nbytes_of
 from ckio.actions.checks import is_whole
-from ckio.errors import BadInput, RunFailed, UnsupportedKind
+from ckio.errors import BadInput, CkioError, RunFailed, UnsupportedKind
 from ckio.model.arrays import as_bytes, empty
 from ckio.platform.chain import Chain
 from ckio.programs.heap import Json, copy, leaves, rebuild
@@ -196,6 +196,7 @@ class ProgramModel(Generic[S]):
         self.steps: int | None = None
         self.ticks: int | None = None
         self.base = int(base)
+        begin(program, x)  # raises, and shows the program the classes in x
         self._program, self._x, self._ybar = program, x, ybar
         self._pulling = Pulling(program, budget)
         self._control = {
@@ -359,7 +360,14 @@ class ProgramModel(Generic[S]):
         self._packed = None  # frees the copy of the current state
         arrays = [empty(field.shape, field.dtype) for field in layout]
         yield [as_bytes(array) for array in arrays]
-        data, meta = _decoded(arrays)
+        try:
+            self._take(key, *_decoded(arrays))
+        except CkioError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise BadInput(f"{key} is no checkpoint of this program: {error}") from error
+
+    def _take(self, key: Key, data: Arrays, meta: Mapping[str, Json]) -> None:
         if key.kind is Kind.RESTART:
             state = self._program.unpack(data, meta["state"])
             self._state, self._packed, self._at = state, None, key.step

@@ -5,12 +5,13 @@ import copy
 import doctest
 import functools
 import importlib
+import json
 import pickle
 import sys
 import threading
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -231,3 +232,60 @@ def test_threads_may_use_a_program_first_at_the_same_time() -> None:
     finally:
         sys.setswitchinterval(switching)
     assert results == [20] * 120
+
+
+class Pair(NamedTuple):
+    """Which a program never names."""
+
+    u: float
+    rate: Any
+
+
+def doubled(u):
+    return 2 * u
+
+
+TABLE = {"doubled": doubled, "sine": np.sin}
+
+
+@program
+def by_reference(pair, name):
+    i = 0
+    kind, function, other = type(pair.u), TABLE[name], np.cos
+    while i < 3:
+        pair = pair._replace(u=kind(function(pair.rate(other(pair.u)))))
+        i = i + 1
+    return pair.u
+
+
+@program
+def by_name(u, name):
+    i = 0
+    function = getattr(np, name)
+    while i < 3:
+        u = function(u)
+        i = i + 1
+    return u
+
+
+def test_a_state_has_only_functions_and_classes_of_the_code_and_of_the_inputs() -> None:
+    for name in TABLE:
+        x = Pair(0.3, np.square), name
+        arrays, meta = by_reference.pack(by_reference.advance(by_reference.start(*x), 2)[0])
+        another = program(by_reference.function)
+        with pytest.raises(BadInput, match="Pair, which is neither"):
+            another.unpack(arrays, meta)
+        another.start(*x)
+        end, _, _ = another.advance(another.unpack(arrays, meta))
+        assert another.result(end) == by_reference(*x)
+        text = json.dumps(meta)
+        for function in ("numpy:square", f"{__name__}:Pair"):
+            assert function in text
+            for forged in ("os:system", "numpy:load", f"{__name__}:module"):
+                with pytest.raises(BadInput, match=f"was {forged}, which is neither"):
+                    another.unpack(arrays, json.loads(text.replace(function, forged)))
+        forged = text.replace(f"{__name__}:Pair", f"{__name__}:doubled")
+        with pytest.raises(BadInput, match="no named tuple"):
+            another.unpack(arrays, json.loads(forged))
+    with pytest.raises(BadInput, match="numpy:sin, which is neither"):
+        by_name.pack(by_name.advance(by_name.start(0.3, "sin"), 2)[0])

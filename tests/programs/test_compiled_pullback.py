@@ -166,7 +166,7 @@ def slope(p: CompiledProgram, x: Any, ybar: dict[str, np.ndarray], way: Any) -> 
     def functional(h: float) -> float:
         moved = rebuild(copied(x), "x", lambda at, v: v + h * way[at] if at in way else v)
         y = leaves(p.function(*moved), "y")
-        return sum(float(np.sum(bar * y[name]).real) for name, bar in ybar.items())
+        return sum(float(np.vdot(bar, y[name]).real) for name, bar in ybar.items())
 
     return (functional(1e-6) - functional(-1e-6)) / 2e-6
 
@@ -196,7 +196,7 @@ def test_it_is_the_derivative_and_the_same_in_pieces(
             for name, wave in seeds(x, "x", np.sin).items()
         }
         wanted = slope(p, x, ybar, way)
-        mine = sum(float(np.sum(found[name] * way[name]).real) for name in found)
+        mine = sum(float(np.vdot(found[name], way[name]).real) for name in found)
         assert mine == pytest.approx(wanted, rel=2e-5, abs=1e-6)
     for base in (1, 3):
         states = [p.start(*x)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.errors import BadInput
-from ckio.programs.heap import Heap, QuickCopy, Unclear, copy, flatten, restore
+from ckio.programs.heap import Heap, QuickCopy, Unclear, copy, flatten, known, restore
 
 
 class Point(NamedTuple):
@@ -22,7 +22,7 @@ def again(values: dict[str, object]) -> dict[str, Any]:
     """Through text and copies of the memory."""
     heap = flatten(values)
     structure = json.loads(json.dumps(heap.structure))
-    return restore(structure, {name: m.copy() for name, m in heap.memories.items()})
+    return restore(structure, {name: m.copy() for name, m in heap.memories.items()}, heap.objects)
 
 
 SCALARS = [
@@ -152,11 +152,11 @@ def test_what_is_no_data_is_refused_by_its_path() -> None:
 def test_what_lacks_is_named() -> None:
     heap = flatten({"u": np.ones(3)})
     with pytest.raises(BadInput, match="u is missing"):
-        restore(heap.structure, {})
-    with pytest.raises(BadInput, match="cannot be imported"):
-        restore({"f": {"import": "no_such_module:f"}}, {})
+        restore(heap.structure, {}, {})
+    with pytest.raises(BadInput, match="f was os:system"):
+        restore({"f": {"import": "os:system"}}, {}, known([]))
     with pytest.raises(BadInput, match="not the code"):
-        restore({"f": {"what": 1}}, {})
+        restore({"f": {"what": 1}}, {}, {})
 
 
 def test_wrappers_stand_for_their_values() -> None:
@@ -174,7 +174,7 @@ def test_wrappers_stand_for_their_values() -> None:
     assert heap.structure == plain.structure
     assert heap.holders["a"] == [boxes["a"], boxes["view"][0]]  # type: ignore[index]
     assert heap.holders.keys() == {"a", "t"}
-    wrapped = restore(heap.structure, heap.memories, lambda name, value: (name, value))
+    wrapped = restore(heap.structure, heap.memories, {}, lambda name, value: (name, value))
     assert wrapped["t"] == ("t", 0.5)
     assert wrapped["view"][0][0] == "a"
     assert wrapped["view"][0][1].tolist() == [1, 2, 3]

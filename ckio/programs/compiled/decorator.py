@@ -74,6 +74,7 @@ class CompiledProgram:
         self._scope = Scope(self.source, CompiledProgram)
         self._code: Code | None = None
         self._reach: Reach | None = None
+        self._given: dict[str, Any] = {}  # functions and classes of inputs
         check_comprehensions(self.source, self._scope.may_call)
         check_aliases(self.source, self._scope.is_shared)
         update_wrapper(self, function)
@@ -104,6 +105,7 @@ class CompiledProgram:
     def start(self, *x: Any) -> Frames:
         self._reached()
         self.code.bind(*x)
+        self._given |= flatten({"x": x}).objects
         return Frames(0, Boundary("x", rebuild(x, "x", _copied)))
 
     def advance(self, state: Frames, limit: float = inf, /) -> tuple[Frames, int, bool]:
@@ -131,10 +133,10 @@ class CompiledProgram:
 
     def pack(self, state: Frames, /) -> tuple[dict[str, NDArray[Any]], Json]:
         self._check(state)
-        return pack(state, self._codes(), self.fingerprint)
+        return pack(state, self._codes(), self.fingerprint, self._objects())
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]], meta: Json, /) -> Frames:
-        return unpack(arrays, meta, self._codes(), self.fingerprint)
+        return unpack(arrays, meta, self._codes(), self.fingerprint, self._objects())
 
     def renew(self) -> None:
         """Compile again if a called function has become a program, or is not a program any more."""
@@ -152,6 +154,10 @@ class CompiledProgram:
 
     def _codes(self) -> dict[str, Code]:
         return {name: each.code for name, each in self._reached().programs.items()}
+
+    def _objects(self) -> dict[str, Any]:
+        """Return the functions, classes and modules that a state of this process may contain."""
+        return self._reached().objects | self._given
 
     def _check(self, state: Frames) -> None:
         """Raise BadInput if the state belongs to other code than the present one."""
@@ -213,7 +219,7 @@ class _Inputs:
             widest = _widest(memory, heap.holders[name])
             if widest.dtype.kind in "fc":
                 self._owners[name] = tape.input(widest)
-        self.values = restore(heap.structure, copies, self._traced)
+        self.values = restore(heap.structure, copies, heap.objects, self._traced)
 
     def _traced(self, name: str, value: Any) -> Any:
         if isinstance(value, np.ndarray):

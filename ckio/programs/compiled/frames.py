@@ -171,10 +171,20 @@ def run(code: Code, state: Frames, limit: float, blocks_of: BlocksOf, /) -> Fram
 _ENDS: Final = {"x": "start", "y": "end"}
 
 
-def pack(state: Frames, codes: Codes, fingerprint: str, /) -> tuple[dict[str, NDArray[Any]], Json]:
-    """Return copies of the arrays, and all else as JSON. Raise BadInput for other values."""
+def pack(
+    state: Frames, codes: Codes, fingerprint: str, objects: Mapping[str, Any], /
+) -> tuple[dict[str, NDArray[Any]], Json]:
+    """Return copies of the arrays, and all else as JSON. Raise BadInput for other values.
+
+    Equal states are packed to equal bits. `objects` are those that `unpack` will be given.
+    """
     flat = flatten(named(state.now))
-    arrays = {name: memory.copy() for name, memory in flat.memories.items()}
+    if strange := flat.objects.keys() - objects.keys():
+        raise BadInput(
+            f"a variable is {min(strange)}, which is neither in the code of this program nor in its"
+            " inputs, so that a checkpoint cannot store it; name it in the program"
+        )
+    arrays = flat.stored()
     names = {code: name for name, code in codes.items()}
     if isinstance(state.now, Boundary):
         at: Json = _ENDS[state.now.name]
@@ -185,9 +195,13 @@ def pack(state: Frames, codes: Codes, fingerprint: str, /) -> tuple[dict[str, ND
 
 
 def unpack(
-    arrays: Mapping[str, NDArray[Any]], meta: Json, codes: Codes, fingerprint: str, /
-) -> Frames:
-    """Return the state that was packed. Raise BadInput if it belongs to other code."""
+    arrays: Mapping[str, NDArray[Any]], meta: Json, codes: Codes, fingerprint: str,
+    objects: Mapping[str, Any], /
+) -> Frames:  # fmt: skip
+    """Return the state that was packed. Raise BadInput if it belongs to other code.
+
+    `objects` are the functions, classes and modules that a state may contain, by name.
+    """
     match meta:
         case {"fingerprint": str(other), "ticks": int(ticks), "at": at, "values": dict(values)}:
             pass
@@ -205,8 +219,8 @@ def unpack(
     _check(now, values)
     try:
         copies = {name: np.array(array, order="C") for name, array in arrays.items()}
-        restored = restore(values, copies)
-    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        restored = restore(values, copies, objects)
+    except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"this state of a program cannot be read: {error}; use another state"
         ) from error

@@ -22,6 +22,7 @@ import numpy as np
 
 from ckio.errors import BadInput
 from ckio.programs.compiled.source import Source, dotted, is_current, locals_of, parse
+from ckio.programs.heap import known
 
 MISSING: Final = object()
 
@@ -38,11 +39,14 @@ class Reach:
         The program itself, and then each program that it calls, by unique names.
     bindings : tuple
         The values of names: a namespace, a name in it, and its value.
+    objects : dict
+        The functions, classes and modules among them, by the names under which they are imported.
     """
 
     fingerprint: str
     programs: dict[str, Any]
     bindings: tuple[tuple[Any, str, object], ...]
+    objects: dict[str, Any]
 
     def holds(self) -> bool:
         """Return whether all names still have the same values."""
@@ -55,7 +59,7 @@ def reach(program: Any, kind: type, /) -> Reach:
     walk.tag(program)
     text = "\n\n".join(walk.lines)
     fingerprint = sha256(text.encode()).hexdigest()[:16]
-    return Reach(fingerprint, walk.programs, tuple(walk.bindings.values()))
+    return Reach(fingerprint, walk.programs, tuple(walk.bindings.values()), known(walk.objects()))
 
 
 class Scope:
@@ -137,6 +141,11 @@ class _Reaching:
         self.bindings: dict[tuple[int, str], tuple[Any, str, object]] = {}
         self._kind = kind
         self._seen: dict[int, tuple[str, object]] = {}
+        self._named: list[object] = []
+
+    def objects(self) -> list[object]:
+        """Return all objects that were visited, and all that the code names."""
+        return [*(value for _, value in self._seen.values()), *self._named]
 
     def tag(self, value: Any) -> str:
         """Return a text that represents a value. The text of code is appended to `lines`."""
@@ -225,6 +234,8 @@ class _Reaching:
         tags: dict[str, str] = {}
         for chain in chains:
             value = MISSING
+            self._named += [_bound(*place) for place in _places(function, chain)]
+            self._named.append(getattr(builtins, chain[0], MISSING))
             path: list[str] = []
             for place, name in _places(function, chain):
                 value = _bound(place, name)

@@ -262,8 +262,8 @@ def jax_program(
     functions under `jit` or `checkpoint`. The straight-line code between them is one tick, and so
     is each iteration of an innermost loop. Functions with derivative rules of their own
     (`custom_vjp`, `custom_jvp`, linear solvers) are not divided, and their rules are used.
-    Gradients are those of `jax.vjp`, conjugated if they are complex (see `vjp`), and they also exist
-    for `while_loop`.
+    Gradients are those of `jax.vjp`, conjugated if they are complex (see
+    `ckio.programs.vjp`), and they also exist for `while_loop`.
 
     Parameters
     ----------

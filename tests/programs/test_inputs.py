@@ -1,0 +1,288 @@
+"""Gradients with respect to inputs of many kinds, against central differences."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from ckio.errors import BadInput
+from ckio.programs import Options, as_chain, checkpoint_vjp, jax_program, program, vjp
+from ckio.programs.compiled import CompiledProgram
+from ckio.programs.heap import leaves, rebuild
+from ckio.programs.interface import has_derivative
+from ckio.programs.tape import primitive
+
+U = np.array([0.1, 0.3, 0.5])
+Z = np.array([0.1 + 0.2j, 0.3 - 0.4j, -0.5 + 0.1j])
+
+
+class Fields(NamedTuple):
+    u: Any
+    k: Any
+
+
+def copied(tree: Any) -> Any:
+    return rebuild(tree, "", lambda _, v: v.copy() if isinstance(v, np.ndarray) else v)
+
+
+def weights(y: Any) -> Any:
+    """Return a cotangent for y."""
+
+    def of(_: str, leaf: Any) -> Any:
+        wave = np.cos(np.arange(1.0, np.size(leaf) + 1)).reshape(np.shape(leaf))
+        return wave * (1 - 0.7j) if np.iscomplexobj(leaf) else wave
+
+    return rebuild(y, "y", of)
+
+
+def steepest(p: Any, x: Any, ybar: Any) -> dict[str, Any]:
+    """Return dJ/dx, or dJ/da + i dJ/db for x = a + ib, by differences; J = Re <ybar, y>."""
+    bars = leaves(ybar, "y")
+
+    def functional(name: str, index: Any, step: complex) -> float:
+        def moved(at: str, leaf: Any) -> Any:
+            if at != name:
+                return leaf
+            array = np.array(leaf)
+            array[index] += step if np.iscomplexobj(array) else step.real
+            return array if isinstance(leaf, np.ndarray) else array[()]
+
+        ys = leaves(p(*rebuild(copied(x), "x", moved)), "y")
+        return sum(float(np.vdot(bars[n], y).real) for n, y in ys.items() if has_derivative(y))
+
+    found = {}
+    for name, leaf in leaves(x, "x").items():
+        if has_derivative(leaf):
+            found[name] = np.zeros(np.shape(leaf), np.asarray(leaf).dtype)
+            for index in np.ndindex(np.shape(leaf)):
+                for unit in (1, 1j)[: 1 + np.iscomplexobj(leaf)]:
+                    ends = [functional(name, index, step * unit) for step in (1e-6, -1e-6)]
+                    found[name][index] += unit * (ends[0] - ends[1]) / 2e-6
+    return found
+
+
+def check(p: CompiledProgram, x: tuple[Any, ...]) -> None:
+    """All ways to the gradient return what differences return, and leave x alone."""
+    given = copied(x)
+    y = p.function(*copied(x))
+    ybar = weights(y)
+    wanted = steepest(p.function, x, ybar)
+    assert any(np.any(each) for each in wanted.values())
+    for options in (None, Options(base=1), Options(base=3)):
+        if options is None:
+            found, xbar = vjp(p, x, ybar)
+        else:
+            found, xbar = checkpoint_vjp(p, x, ybar, options)
+        assert str(found) == str(y)
+        compare(leaves(xbar, "x"), wanted)
+    model: Any = as_chain(p, x, 2, ybar=ybar)
+    steps = model.measure().steps
+    model.record(0, steps)
+    for step in reversed(range(steps)):
+        model.reverse(step, step + 1)
+    bars, ys = leaves(ybar, "y"), leaves(y, "y")
+    parts = (np.vdot(bars[name], leaf).real for name, leaf in ys.items() if has_derivative(leaf))
+    assert model.functional == pytest.approx(sum(parts))
+    compare(model.gradient, wanted)
+    assert str(x) == str(given)
+
+
+def compare(found: Any, wanted: dict[str, Any]) -> None:
+    for name, each in wanted.items():
+        assert np.asarray(found[name]).dtype == each.dtype
+        np.testing.assert_allclose(found[name], each, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+# Items of an input that the program replaces
+
+
+@program
+def replaced(s):
+    i = 0
+    while i < 5:
+        s["u"] = s["u"] * s["k"]
+        i = i + 1
+    return s, np.sum(s["u"] ** 2)
+
+
+@program
+def nested(s):
+    inner = s["a"]
+    i = 0
+    while i < 5:
+        inner["u"] = s["a"]["u"] * 0.9 + s["t"][1]
+        s["t"] = (s["t"][1], inner["u"])
+        i = i + 1
+    return np.sum(s["a"]["u"] ** 2)
+
+
+@program
+def in_list(s):
+    i = 0
+    while i < 5:
+        s[0], s[1] = s[1] * 0.9, s[0]
+        s.append(s[0] * s[-1])
+        s[1:2] = [s[2] * s[0]]
+        i = i + 1
+    return np.sum(s[-1] ** 2) + s[0]
+
+
+@program
+def popped(s):
+    y = 0.0
+    while s:
+        y = y * 1.1 + s.pop() ** 2
+    return y
+
+
+@program
+def updated(s):
+    s.setdefault("w", s["u"] * 2)
+    i = 0
+    while i < 5:
+        s |= {"u": s["u"] * s["k"]}
+        s.update(w=s["w"] + s["u"])
+        i = i + 1
+    return np.sum(s.pop("w") ** 2)
+
+
+@program
+def fields(s):
+    i = 0
+    while i < 5:
+        s.u[0] = s.u[0] * 0.9 + s.k
+        s = s._replace(k=s.k * s.u[0])
+        i = i + 1
+    return np.sum(s.k)
+
+
+@program
+def in_place(u, v):
+    i = 0
+    while i < 5:
+        u += v * u
+        v = v * u[1:2]
+        i = i + 1
+    return np.sum(u**2)
+
+
+ITEMS = [
+    (replaced, ({"u": U, "k": 0.9, "n": 3},)),
+    (nested, ({"a": {"u": U}, "t": (2.0, U + 1)},)),
+    (in_list, ([U, 2 * U],)),
+    (popped, ([0.1, 0.2, 0.3, 0.4],)),
+    (updated, ({"u": U, "k": 0.5},)),
+    (fields, (Fields([U], U + 1),)),
+    (in_place, (U, U)),
+]
+
+
+@pytest.mark.parametrize(("p", "x"), ITEMS, ids=lambda value: getattr(value, "__name__", ""))
+def test_replaced_items_of_an_input_have_the_derivative_of_what_was_given(
+    p: CompiledProgram, x: tuple[Any, ...]
+) -> None:
+    check(p, x)
+
+
+# Complex numbers
+
+
+@program
+def turned(z, c, k):
+    i = 0
+    while i < 5:
+        z = z * np.exp(c * k) + 0.1 * np.conj(z) * np.abs(z)
+        i = i + 1
+    return z, np.sum(z.real * z.imag)
+
+
+@program
+def parts(z):
+    """The parts are live without the array that they are parts of."""
+    w = z * (1 + 0.3j)
+    re, im = w.real, w.imag
+    i = 0
+    while i < 5:
+        re += 0.9 * im * im
+        im = 1.1 * im
+        i = i + 1
+    return np.sum(re * re * im)
+
+
+@program
+def transformed(z, a):
+    i = 0
+    while i < 3:
+        z = np.fft.ifft(np.fft.fft(z) * np.array([1.0, 0.5j, -0.5j]))
+        z = np.linalg.solve(a, z) + a @ np.conj(z) / (2 + np.abs(z))
+        z[1:] += 1j * z[:-1].real
+        i = i + 1
+    return z, np.vdot(z, z**3)
+
+
+@primitive(vjp=lambda result, z: lambda g: (np.conj(2 * z) * g,))
+def squared(z):
+    return z * z
+
+
+@program
+def by_primitive(z):
+    i = 0
+    while i < 2:
+        z = squared(z) + 1j
+        i = i + 1
+    return z
+
+
+A = np.eye(3) * (2 + 0.5j) + np.outer(Z, Z)
+NUMBERS = [
+    (turned, (Z, 0.3 - 0.2j, 0.7)),
+    (parts, (Z,)),
+    (transformed, (Z, A)),
+    (by_primitive, (Z,)),
+]
+
+
+@pytest.mark.parametrize(("p", "x"), NUMBERS, ids=lambda value: getattr(value, "__name__", ""))
+def test_complex_gradients_are_directions_of_steepest_ascent(
+    p: CompiledProgram, x: tuple[Any, ...]
+) -> None:
+    check(p, x)
+
+
+@pytest.mark.usefixtures("doubles_in_jax")
+def test_complex_gradients_of_jax_and_pytorch_are_the_same() -> None:
+    import jax.numpy as jnp
+    from jax import lax
+
+    def turned_in_jax(z: Any, c: Any, k: Any) -> Any:
+        def step(state: Any) -> Any:
+            i, z = state
+            return i + 1, z * jnp.exp(c * k) + 0.1 * jnp.conj(z) * jnp.abs(z)
+
+        z = lax.while_loop(lambda state: state[0] < 5, step, (0, z))[1]
+        return z, jnp.sum(z.real * z.imag)
+
+    x = (Z, 0.3 - 0.2j, 0.7)
+    ybar = weights(turned.function(*x))
+    wanted = steepest(turned.function, x, ybar)
+    p = jax_program(turned_in_jax, *x)
+    compare(leaves(vjp(p, x, ybar)[1], "x"), wanted)
+    compare(leaves(checkpoint_vjp(p, x, ybar, Options(base=2))[1], "x"), wanted)
+    torch = pytest.importorskip("torch")
+    z, c, k = (torch.tensor(np.array(each), requires_grad=True) for each in x)
+    w = z
+    for _ in range(5):
+        w = w * torch.exp(c * k) + 0.1 * torch.conj(w) * torch.abs(w)
+    results = w, (w.real * w.imag).sum()
+    torch.autograd.backward(results, [torch.as_tensor(bar) for bar in ybar])
+    compare({f"x.{n}": each.grad.numpy() for n, each in enumerate((z, c, k))}, wanted)
+
+
+# Inputs that have no gradient
+
+
+def test_keys_with_the_same_text_are_refused() -> None:
+    for x in ({1: U, "1": 2 * U}, {"a.b": U, "a": {"b": U}}):
+        with pytest.raises(BadInput, match="two values are called x"):
+            vjp(replaced, (x,), 1.0)
