@@ -166,10 +166,10 @@ def inputs(x: Any, /) -> tuple[Any, ...]:
     """Return the inputs of a program as a tuple; x itself is the only input if it is not a tuple.
 
     An array is copied if its elements share memory, as after `np.broadcast_to`, because each
-    element has its own cotangent.
+    element has its own cotangent. Raises BadInput for a masked array.
     """
     given = x if isinstance(x, tuple) else (x,)
-    return tuple(rebuild(value, "", _apart) for value in given)
+    return tuple(rebuild(value, f"x.{number}", _apart) for number, value in enumerate(given))
 
 
 def check_inputs(x: Any, /) -> None:
@@ -196,7 +196,7 @@ def seed(y: Any, ybar: Any, /) -> dict[str, NDArray[Any]]:
         )
     if not same(y, ybar):
         raise BadInput(f"ybar = {ybar!r} does not fit y = {y!r}; give it the structure of y")
-    given = leaves(ybar, "y")
+    given = leaves(rebuild(ybar, "ybar", _unmasked), "y")
     cotangent = {}
     for name, value in leaves(y, "y").items():
         leaf = np.asarray(value)
@@ -223,15 +223,24 @@ def gradient(x: Any, cotangent: Cotangent, /) -> Any:
     def leaf(name: str, value: Any) -> Any:
         bar = cotangent.get(name)
         if bar is None:
-            bar = np.zeros(np.shape(value))
+            bar = np.zeros(
+                np.shape(value), np.asarray(value).dtype if has_derivative(value) else float
+            )
         return np.asarray(bar) if np.ndim(value) or isinstance(value, np.ndarray) else bar[()]
 
     bars = tuple(rebuild(value, f"x.{number}", leaf) for number, value in enumerate(inputs(x)))
     return bars if isinstance(x, tuple) else bars[0]
 
 
-def _apart(_: str, value: Any) -> Any:
-    if not isinstance(value, np.ndarray):
+def _unmasked(name: str, value: Any) -> Any:
+    """Return a value. Raise BadInput for a masked array, whose mask would be lost."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise BadInput(f"{name} is a masked array, whose mask would be lost; give it as .filled(0)")
+    return value
+
+
+def _apart(name: str, value: Any) -> Any:
+    if not isinstance(_unmasked(name, value), np.ndarray):
         return value
     first, behind = span(value)
     return np.array(value) if behind - first < value.nbytes else value

@@ -29,7 +29,7 @@ def alike(a: Any, b: Any) -> bool:
 
 def copied(x: Any) -> Any:
     """Inputs that a function may change."""
-    return tuple(copy(v) if not isinstance(v, np.ndarray) else v.copy("K") for v in x)
+    return heap.rebuild(x, "", lambda _, v: v.copy("K") if isinstance(v, np.ndarray) else copy(v))
 
 
 def stored(p: CompiledProgram, state: Frames) -> Frames:

@@ -12,6 +12,8 @@ from ckio.programs.heap import leaves, rebuild
 from ckio.programs.interface import has_derivative
 from ckio.programs.tape import primitive
 
+from .running import check_every_tick
+
 U = np.array([0.1, 0.3, 0.5])
 Z = np.array([0.1 + 0.2j, 0.3 - 0.4j, -0.5 + 0.1j])
 
@@ -184,6 +186,53 @@ def test_replaced_items_of_an_input_have_the_derivative_of_what_was_given(
     check(p, x)
 
 
+@program
+def machine(s, codes):  # noqa: PLR0912 - one for each kind of change
+    """One change of the containers for each code; names are exchanged, shared and dropped."""
+    other = {"v": s["u"] * 0.5}
+    pile = s["pile"]
+    for code, k in codes:
+        if code == 0:
+            s["u"] = s["u"] * np.cos(pile[k % len(pile)])
+        elif code == 1:
+            s["u"] += 0.1 * s["z"].real
+        elif code == 2:
+            pile.append(pile[k % len(pile)] * other["v"])
+        elif code == 3:
+            pile[k % len(pile)] *= 0.9 + 0.1 * s["pair"][0]
+        elif code == 4:
+            s["pair"] = (np.sum(s["u"]) * s["pair"][1], s["pair"][0])
+        elif code == 5:
+            s["u"], other["v"] = other["v"], s["u"]
+        elif code == 6:
+            pile[0], pile[-1] = pile[-1], pile[k % len(pile)]
+        elif code == 7:
+            s["pile"] = pile = [*pile[k % len(pile) :], pile[0] * s["u"]]
+        elif code == 8:
+            s["z"] = s["z"] * (1 + 0.1j * s["pair"][1]) + np.conj(s["z"]) * pile[0]
+        elif code == 9:
+            view = s["z"].imag
+            view[1:] *= s["u"][:-1]
+        elif code == 10:
+            other["v"] = s["u"]
+        elif code == 11:
+            s |= {"u": np.tanh(s["u"] + pile[-1]), "n": k}
+        elif code == 12:
+            other = {**other, "w": pile.pop()} if len(pile) > 1 else dict(s, v=other["v"])
+        else:
+            other["v"][k] = s["pair"][1]
+    return np.sum(s["u"] ** 2 + other["v"]), s["pair"], s["z"] * pile[0], pile[-1]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_changes_of_containers(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    codes = random.integers((14, 3), size=(7, 2)).tolist()
+    s = {"u": U.copy(), "pile": [U + 0.2, 0.7 * U], "pair": (0.4, 0.9), "z": Z.copy()}
+    check(machine, (s, codes))
+    check_every_tick(machine, (s, codes[:3]))
+
+
 # Complex numbers
 
 
@@ -286,3 +335,45 @@ def test_keys_with_the_same_text_are_refused() -> None:
     for x in ({1: U, "1": 2 * U}, {"a.b": U, "a": {"b": U}}):
         with pytest.raises(BadInput, match="two values are called x"):
             vjp(replaced, (x,), 1.0)
+
+
+MASKED = np.ma.array(U, mask=[True, False, False])
+
+
+@pytest.mark.usefixtures("doubles_in_jax")
+def test_masked_arrays_are_refused_because_the_mask_would_be_lost() -> None:
+    doubled = jax_program(lambda u: 2 * u, U)
+    for p in (in_place, doubled):
+        x = (U, U) if p is in_place else (U,)
+        for call in (vjp, checkpoint_vjp):
+            with pytest.raises(BadInput, match=r"x\.0 is a masked array.*filled"):
+                call(p, (MASKED, *x[1:]), 1.0)
+        with pytest.raises(BadInput, match=r"x\.0 is a masked array"):
+            as_chain(p, (MASKED, *x[1:]), 1)
+    with pytest.raises(BadInput, match="ybar is a masked array"):
+        vjp(doubled, (U,), MASKED)
+    with pytest.raises(BadInput, match="MaskedArray; inputs"):
+        jax_program(lambda u: 2 * u, MASKED)
+
+
+@program
+def halved(u, k, unused):
+    i = 0
+    while i < 4:
+        u *= k
+        i = i + 1
+    return np.sum(u * u)
+
+
+@pytest.mark.parametrize("dtype", [">f8", "f4", "f2", "c8"])
+def test_a_gradient_has_the_dtype_and_shape_of_its_input(dtype: str) -> None:
+    u = (10 * U).astype(dtype)
+    u.flags.writeable = False
+    for given in (u, u[:1], u[:0], np.array(u[0]), u[0]):
+        for options in (Options(), Options(base=1)):
+            bars = checkpoint_vjp(halved, (given, np.array(0.5), given), 1.0, options)[1]
+            ubar, kbar, zeros = map(np.asarray, bars)
+            assert ubar.dtype == zeros.dtype == np.asarray(given).dtype
+            np.testing.assert_allclose(ubar, 2 * np.conj(given) * 0.5**8, rtol=2e-3)
+            np.testing.assert_allclose(kbar, 8 * np.sum(given * given).real * 0.5**7, rtol=2e-3)
+            assert not zeros.any()

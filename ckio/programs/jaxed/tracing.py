@@ -79,7 +79,7 @@ def traceable(name: str, leaf: Any) -> Any:
         return leaf
     try:
         aval = jax().typeof(leaf)
-    except TypeError:
+    except (TypeError, ValueError):
         raise BadInput(
             f"jax_program: {name} is a {type(leaf).__name__}; inputs and results must be arrays and"
             " numbers, in tuples, lists and dicts"
