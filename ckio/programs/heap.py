@@ -147,9 +147,10 @@ class Heap:
     holders: dict[str, list[Any]]
     objects: dict[str, Any]
 
-    def stored(self) -> dict[str, NDArray[Any]]:
-        """Return copies of the memories of plain values, in which bytes between arrays are 0."""
-        return {name: _stored(memory, self.holders[name]) for name, memory in self.memories.items()}
+    def stored(self, value_of: Callable[[Any], Any], /) -> dict[str, NDArray[Any]]:
+        """Return copies of the memories, in which bytes between arrays are 0."""
+        views = {name: [value_of(each) for each in self.holders[name]] for name in self.memories}
+        return {name: _stored(memory, views[name]) for name, memory in self.memories.items()}
 
 
 def flatten(

@@ -11,10 +11,12 @@ tuple. Its cotangent has the same structure. `metered` measures the size of the 
 make, and how many ticks they run.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping
+import json
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import inf
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -22,13 +24,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions.checks import is_whole
-from ckio.errors import BadInput
+from ckio.errors import BadInput, RunFailed
 from ckio.programs.heap import Json, leaves, rebuild, same, span
 
 S = TypeVar("S")
 
 Cotangent: TypeAlias = Mapping[str, NDArray[Any]]
 """The cotangent of each leaf, by its name. A leaf that is missing has the cotangent zero."""
+
+
+Packed: TypeAlias = tuple[dict[str, NDArray[Any]], Json]
+"""A state as plain data."""
+
+Digests: TypeAlias = dict[str, str]
+"""Hashes of the arrays and the other variables of a state, by name."""
 
 
 class Program(Protocol[S]):
@@ -130,13 +139,15 @@ def vjp(p: Program[S], x: Any, ybar: Any, *, stats: Stats | None = None) -> tupl
     The tape grows with the number of ticks. `checkpoint_vjp` returns the same with a tape of
     bounded size. `stats` is a mapping that receives the counts of `Stats`. Raises BadInput if
     `ybar` does not have the structure of y, or if x or y consist only of integers or text, which
-    have no derivative.
+    have no derivative. Raises RunFailed if y has another value when it is computed once more, on
+    the tape.
     """
     start = begin(p, x)
     check_inputs(x)
     end, ticks, _ = p.advance(start)
     y = p.result(end)
     with metered() as meter:
+        meter.compare = digests(p.pack(end))
         xbar = p.pullback(start, ticks, seed(y, ybar))
     if stats is not None:
         stats.update(ticks=ticks, base=ticks, live_peak=0, forward_ticks=2 * ticks)
@@ -258,11 +269,14 @@ class Meter:
         Bytes that they store.
     ticks : int
         Ticks that were run forward, with or without a tape.
+    compare : dict or None
+        The digests of the state that the next tape must reach.
     """
 
     nodes: int = 0
     nbytes: int = 0
     ticks: int = 0
+    compare: Digests | None = None
 
 
 _METERS: ContextVar[tuple[Meter, ...]] = ContextVar("meters", default=())
@@ -279,11 +293,41 @@ def metered() -> Iterator[Meter]:
         _METERS.reset(token)
 
 
-def taped(nodes: int, nbytes: int, /) -> None:
-    """Report the numbers of operations and bytes of a complete tape to all meters."""
+def taped(nodes: int, nbytes: int, reached: Callable[[], Packed] | None = None, /) -> None:
+    """Report a complete tape to all meters: its operations, their bytes, and the state reached.
+
+    Raises RunFailed if that state was another one when these ticks were run without a tape. The
+    gradient would be wrong.
+    """
     for meter in _METERS.get():
         meter.nodes = max(meter.nodes, nodes)
         meter.nbytes = max(meter.nbytes, nbytes)
+        before, meter.compare = meter.compare, None
+        if before is None or reached is None:
+            continue
+        now = digests(reached())
+        if other := [name for name in before | now if before.get(name) != now.get(name)]:
+            raise RunFailed(
+                f"the program is not reproducible: {', '.join(sorted(other)[:8])} differed when"
+                " the same ticks were run once more, on a tape; make the program independent"
+                " of random numbers, of the time, and of objects that keep values between calls,"
+                " and let a function that changes its argument not return it"
+            )
+
+
+def digests(packed: Packed, /) -> Digests:
+    """Return a hash of each array and each other variable of a packed state."""
+    arrays, meta = packed
+    values = meta.get("values", meta) if isinstance(meta, dict) else {"the state": meta}
+    found = {name: json.dumps(each) for name, each in values.items()}
+    for name, each in arrays.items():
+        about = f"{each.dtype.str} {each.shape} {_hash(each.tobytes())}"
+        found[name] = found.get(name, "") + about
+    return found
+
+
+def _hash(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()
 
 
 def passed(ticks: int, /) -> None:

@@ -24,8 +24,10 @@ from ckio.platform.chain import Chain
 from ckio.programs.heap import Json, copy, leaves, rebuild
 from ckio.programs.interface import (
     Cotangent,
+    Digests,
     Program,
     begin,
+    digests,
     gradient,
     has_derivative,
     inputs,
@@ -52,6 +54,12 @@ The true value is about half of this for numbers, and twice this for arrays that
 place.
 """
 
+_FIRST: Final = 4
+"""Number of steps whose taped end is compared with the state that the forward run reached."""
+
+_SHARE: Final = 0.01
+"""The share of the time of the reverse run in which the ends of further steps are compared."""
+
 _NEAR: Final = 16
 """A tape that is estimated below this fraction (1/n) of the budget is not measured beforehand."""
 
@@ -61,8 +69,11 @@ def rate(program: Program[S], state: S, ticks: int, /) -> float:
     return _pulled(program, state, ticks, {})[1]
 
 
-def _pulled(program: Program[S], state: S, ticks: int, bars: Cotangent) -> tuple[Arrays, float]:
+def _pulled(
+    program: Program[S], state: S, ticks: int, bars: Cotangent, end: Digests | None = None
+) -> tuple[Arrays, float]:
     with metered() as meter:
+        meter.compare = end
         cotangent = program.pullback(state, ticks, bars)
     return cotangent, (meter.nbytes + _NODE * meter.nodes) / max(1, ticks)
 
@@ -100,8 +111,12 @@ class Pulling(Generic[S]):
     def seconds(self) -> float:
         return self._took / self._plain if self._plain else 0.0
 
-    def back(self, state: S, ticks: int, cotangent: Cotangent, /) -> Arrays:
+    def back(
+        self, state: S, ticks: int, cotangent: Cotangent, end: Digests | None = None, /
+    ) -> Arrays:
         """Return the cotangent of `state` from the cotangent of the state `ticks` ticks later.
+
+        If the digests of that state are given, raises RunFailed unless the tape reaches it.
 
         If a tape would be larger than the budget, the ticks are reversed in halves, the later half
         first. The size of the tape is estimated from its first ticks and from the ticks after it,
@@ -112,10 +127,10 @@ class Pulling(Generic[S]):
         if self._budget < inf and ticks > 1 and ticks * self._most(state, ticks) > self._budget:
             half = ticks // 2
             middle = self.advance(state, half)[0]
-            cotangent = self.back(middle, ticks - half, cotangent)
+            cotangent = self.back(middle, ticks - half, cotangent, end)
             del middle
             return self.back(state, half, cotangent)
-        bars, self.rate = _pulled(self._program, state, ticks, cotangent)
+        bars, self.rate = _pulled(self._program, state, ticks, cotangent, end)
         self._count(ticks)
         return bars
 
@@ -212,6 +227,8 @@ class ProgramModel(Generic[S]):
         self._end: S | None = None
         self._cotangent: Arrays | None = None
         self._seen = {Kind.RESTART: 0, Kind.ADJOINT: 0}
+        self._next: Digests | None = None  # of the state whose cotangent is known
+        self._compared, self._comparing, self._seconds = 0, 0.0, 0.0
 
     # Results
 
@@ -273,9 +290,10 @@ class ProgramModel(Generic[S]):
         if self._tape is None or self._tape[1] != end or begin < self._tape[0]:
             raise RunFailed(f"no tape of steps [{begin}, {end}) is in memory; record them first")
         first, _, state = self._tape
+        before = time.perf_counter()
         if self._cotangent is None:
-            y = self.result
-            self._cotangent = seed(y, self._ybar)
+            self._cotangent = seed(self.result, self._ybar)
+            self._next = digests(self._program.pack(self._finished()))
         if first < begin:
             low, _, _ = self._pulling.advance(state, (begin - first) * self.base)
             self._tape = first, begin, state
@@ -283,7 +301,13 @@ class ProgramModel(Generic[S]):
             low, self._tape = state, None
         last = end * self.base if self.ticks is None else min(end * self.base, self.ticks)
         ticks = last - begin * self.base
-        self._cotangent = self._pulling.back(low, ticks, self._cotangent)
+        self._cotangent = self._pulling.back(low, ticks, self._cotangent, self._next)
+        self._next, now = None, time.perf_counter()
+        self._seconds += now - before
+        self._compared += 1
+        if begin <= 1 or self._compared < _FIRST or self._comparing < _SHARE * self._seconds:
+            self._next = digests(self._program.pack(low))
+            self._comparing += 2 * (time.perf_counter() - now)
         self._report(begin)
 
     def begin_again(self) -> None:
@@ -377,7 +401,7 @@ class ProgramModel(Generic[S]):
             end = {name.removeprefix(_END): data[name] for name in ends}
             self._end = self._program.unpack(end, meta["state"])
             self.steps, self.ticks = meta["steps"], meta["ticks"]
-            self._cotangent = {name: data[name] for name in bars}
+            self._cotangent, self._next = {name: data[name] for name in bars}, None
             self._pulling.rate = meta["rate"]
 
     # Parts

@@ -1,11 +1,12 @@
 """Gradients with respect to inputs of many kinds, against central differences."""
 
+import time
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from ckio.errors import BadInput
+from ckio.errors import BadInput, RunFailed
 from ckio.programs import Options, as_chain, checkpoint_vjp, jax_program, program, vjp
 from ckio.programs.compiled import CompiledProgram
 from ckio.programs.heap import leaves, rebuild
@@ -377,3 +378,72 @@ def test_a_gradient_has_the_dtype_and_shape_of_its_input(dtype: str) -> None:
             np.testing.assert_allclose(ubar, 2 * np.conj(given) * 0.5**8, rtol=2e-3)
             np.testing.assert_allclose(kbar, 8 * np.sum(given * given).real * 0.5**7, rtol=2e-3)
             assert not zeros.any()
+
+
+# Programs that do not compute the same once more
+
+
+class Hidden:
+    """A function that counts its calls."""
+
+    calls = 0
+
+    def __call__(self, u: Any) -> Any:
+        self.calls += 1
+        return u * (1 + 1e-12 * self.calls)
+
+
+hidden = Hidden()
+
+
+@program
+def counts(u):
+    i = 0
+    while i < 8:
+        u = hidden(u)
+        i = i + 1
+    return np.sum(u)
+
+
+@program
+def tells_the_time(u):
+    i = 0
+    while i < 8:
+        u = u * (1 + time.perf_counter())
+        i = i + 1
+    return np.sum(u)
+
+
+@program
+def own_generator(u):
+    random = np.random.default_rng()
+    i = 0
+    while i < 8:
+        u = u * random.random()
+        i = i + 1
+    return np.sum(u)
+
+
+def with_zeros(s: Any) -> Any:
+    s["v"] = np.zeros(3)
+    return s
+
+
+@program
+def changed_and_returned(s):
+    other = with_zeros(s)
+    i = 0
+    while i < 8:
+        other["u"] = other["u"] * 0.9
+        i = i + 1
+    return np.sum(s["u"] ** 2)
+
+
+@pytest.mark.parametrize("p", [counts, tells_the_time, own_generator, changed_and_returned])
+def test_what_differs_when_it_is_run_once_more_ends_the_run(p: CompiledProgram) -> None:
+    x = ({"u": U},) if p is changed_and_returned else (U,)
+    with pytest.raises(RunFailed, match="not reproducible: y differed"):
+        vjp(p, x, 1.0)
+    for options in (Options(base=1), Options(base=4), Options(base=3, schedule="revolve", slots=1)):
+        with pytest.raises(RunFailed, match=r"not reproducible: .* differed"):
+            checkpoint_vjp(p, x, 1.0, options)

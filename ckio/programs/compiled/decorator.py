@@ -129,11 +129,16 @@ class CompiledProgram:
         first of their names.
         """
         self._check(state)
-        return _pulled(self.code, state, ticks, cotangent)
+        return _pulled(self.code, state, ticks, cotangent, partial(self._pack, value_of=_plain))
 
     def pack(self, state: Frames, /) -> tuple[dict[str, NDArray[Any]], Json]:
         self._check(state)
-        return pack(state, self._codes(), self.fingerprint, self._objects())
+        return self._pack(state)
+
+    def _pack(
+        self, state: Frames, value_of: Callable[[Any], Any] = lambda value: value
+    ) -> tuple[dict[str, NDArray[Any]], Json]:
+        return pack(state, self._codes(), self.fingerprint, self._objects(), value_of)
 
     def unpack(self, arrays: Mapping[str, NDArray[Any]], meta: Json, /) -> Frames:
         return unpack(arrays, meta, self._codes(), self.fingerprint, self._objects())
@@ -176,7 +181,9 @@ def _copied(path: str, leaf: Any) -> Any:
     return copy({path: leaf})[path]
 
 
-def _pulled(code: Code, state: Frames, ticks: int, cotangent: Cotangent, /) -> dict[str, Array]:
+def _pulled(
+    code: Code, state: Frames, ticks: int, cotangent: Cotangent, pack: Callable[[Frames], Any], /
+) -> dict[str, Array]:
     """Return the cotangent of `state` from that `ticks` ticks later, without zeros."""
     if ticks <= 0 or state.finished:
         return {name: np.array(each) for name, each in cotangent.items()}
@@ -186,7 +193,7 @@ def _pulled(code: Code, state: Frames, ticks: int, cotangent: Cotangent, /) -> d
     wanted = inputs.by_name(before)  # now, because the program may replace items of its inputs
     after = run(code, Frames(state.ticks, before), ticks, _taped(tape))
     seeds = list(_seeds(after.now, cotangent))
-    taped(tape.nodes, tape.nbytes)
+    taped(tape.nodes, tape.nbytes, partial(pack, after))
     bars = tape.backward(seeds, list(wanted.values()))
     return {
         name: inputs.shaped(name, traced, each)

@@ -172,19 +172,20 @@ _ENDS: Final = {"x": "start", "y": "end"}
 
 
 def pack(
-    state: Frames, codes: Codes, fingerprint: str, objects: Mapping[str, Any], /
-) -> tuple[dict[str, NDArray[Any]], Json]:
+    state: Frames, codes: Codes, fingerprint: str, objects: Mapping[str, Any],
+    value_of: Callable[[Any], Any] = lambda value: value, /
+) -> tuple[dict[str, NDArray[Any]], Json]:  # fmt: skip
     """Return copies of the arrays, and all else as JSON. Raise BadInput for other values.
 
     Equal states are packed to equal bits. `objects` are those that `unpack` will be given.
     """
-    flat = flatten(named(state.now))
+    flat = flatten(named(state.now), value_of)
     if strange := flat.objects.keys() - objects.keys():
         raise BadInput(
             f"a variable is {min(strange)}, which is neither in the code of this program nor in its"
             " inputs, so that a checkpoint cannot store it; name it in the program"
         )
-    arrays = flat.stored()
+    arrays = flat.stored(value_of)
     names = {code: name for name, code in codes.items()}
     if isinstance(state.now, Boundary):
         at: Json = _ENDS[state.now.name]
