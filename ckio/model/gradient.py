@@ -1,14 +1,21 @@
-"""The Taylor test of a gradient: forward runs with changed controls, compared with the gradient.
+"""The check of a gradient: forward runs with changed controls, compared with the gradient.
 
-Let c be the controls, d a direction and s = <gradient, d> the slope along it. The remainder
-R(h) = |J(c + h d) - J(c) - h s| decreases as h² if the gradient is right, and as h if it is wrong.
+Let c be the controls, d a direction in them, and s = <gradient, d> the slope along it. The forward
+runs give J(c + t d) for t = 0, ±h, ±h/2, ... A polynomial in t of degree 4, fitted to these values
+by least squares, has as its linear coefficient the derivative D of J along d. What the polynomial
+leaves over, which is rounding, kinks and higher derivatives, gives the standard error σ of D.
+
+* If |D - s| is more than 15 σ, the gradient is wrong.
+* If |D - s| is at most 5 σ, and 15 σ are small beside s, the gradient is verified.
+* Otherwise the check is inconclusive: the runs cannot tell a right gradient from a wrong one.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import xxhash
@@ -16,26 +23,56 @@ from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
-from ckio.model import Differentiable, Model, functional_of, reached
+from ckio.model import Differentiable, Model, functional_of, layout_of, reached
 from ckio.model.comm import SOLO, Comm
 from ckio.platform.readable import Printed, Sheet
 
 Controls = Mapping[str, NDArray[Any]]
+Verdict = Literal["wrong", "inconclusive", "verified"]
+VERDICTS: Final[tuple[Verdict, ...]] = ("wrong", "inconclusive", "verified")
 
-SECOND_ORDER = 1.9
-"""The least rate that counts as second order."""
+DEGREE: Final = 4
+"""The degree of the polynomial."""
 
-ABOVE_ROUNDING = 256
-"""A rate R(h) / R(h/2) counts if R(h) is more than this many times the rounding error.
+SIZES: Final = 5
+"""The most values of h in one fit, which has 11 values of J for 5 coefficients.
 
-R(h/2), a quarter of R(h), is then still more than 64 times the rounding error.
+With more, the many small h would hide that J is not a polynomial up to the largest one.
 """
+
+CERTAIN: Final = 15.0
+"""The most standard errors by which D can be off.
+
+With random errors, one fit in 10,000 is off by more than 8. Errors of another kind, by terms such
+as t^5 or t |t|, are at most 9, and those of D beside a one-sided derivative at a kink are 14.
+"""
+
+AGREES: Final = 5.0
+"""The most standard errors by which D and s differ if they agree; a term t^5 makes it 5."""
+
+TOLERANCE: Final = 1e-4
+"""The error of D, relative to the slope in each control, below which a gradient is verified.
+
+D and s then agree within 3.3e-5, so that an error of 1e-3 in one of 20 steps shows.
+"""
+
+ROUNDINGS: Final = 64
+"""The same in units of the relative rounding error, for dtypes that are coarser than float32."""
+
+ITERATIVE: Final = 3e-8
+"""The relative error of the slope that the iterative solvers of a right gradient may cause."""
 
 AT_ONCE = 64
 """The number of steps in each call of `advance`, if the model decides when it is finished."""
 
 APART = 8
-"""The most controls that are checked one by one if the gradient is wrong."""
+"""The most controls that are checked one by one if the gradient is not verified."""
+
+FAR: Final = 0.5
+"""The largest h: the elements of a control change by up to 3/4 of its size."""
+
+NAMED: Final = 3
+"""The most controls of one group that a summary names."""
 
 UNCHANGED: Final = (
     "no step changes an array of the state: `step` has to write into its arrays, as in"
@@ -45,51 +82,64 @@ UNCHANGED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GradientCheck(Printed):
-    """The result of a Taylor test, for step lengths h that are halved each time.
+    """The result of a check, for step lengths h that are halved each time.
 
     Attributes
     ----------
-    verified : bool
-        Whether the gradient is right: the check is conclusive, and the remainder decreases as h²
-        until it is as small as the rounding error, or is never larger than the rounding error.
+    along : {"verified", "wrong", "inconclusive"}
+        The verdict on the gradient along the direction d.
     slope : float
         s = <gradient, d>, the derivative of J along the direction d according to the gradient.
+    derivative : float
+        D, the same derivative according to the forward runs.
+    error : float
+        The most by which D can be off. NaN if J is not finite near the controls.
+    limit : float
+        The largest `error` with which the gradient is verified.
     steps : tuple of float
-        The step lengths h, in descending order.
+        The step lengths h, in descending order. If rounding hides the change of J, they begin with
+        more and larger ones.
     remainders : tuple of float
         R(h) = |J(c + h d) - J(c) - h s|, for each h, where c are the controls.
     rates : tuple of float
         log2(R(h) / R(h/2)), one less than there are step lengths: 2 for a right gradient, 1 for a
-        wrong one.
-    slope_errors : tuple of float
-        R(h) / (h |s|), for each h. The last one is an upper estimate of the relative error of the
-        slope.
+        wrong one, and without meaning where R is as small as the rounding error.
     rounding : float
-        The rounding error of a remainder, as measured.
+        The rounding error of J, as measured.
     controls : mapping of str to GradientCheck
-        If the gradient is wrong: the same check for single controls, which shows which are wrong.
+        The checks of single controls: of all if the gradient is not verified along the direction,
+        and always of those whose gradient is 0, which are not part of the direction.
     unchanged : bool
         Whether the steps leave all arrays of the restart data unchanged.
     """
 
-    verified: bool
+    along: Verdict
     slope: float
+    derivative: float
+    error: float
+    limit: float
     steps: tuple[float, ...]
     remainders: tuple[float, ...]
     rates: tuple[float, ...]
-    slope_errors: tuple[float, ...]
     rounding: float
     controls: Mapping[str, "GradientCheck"] = field(default_factory=dict)
     unchanged: bool = False
 
     @property
-    def conclusive(self) -> bool:
-        """Whether the remainder at the smallest h is at most the change that the slope predicts.
+    def verdict(self) -> Verdict:
+        """The verdict on the gradient: the worst one along the direction and of the controls."""
+        found = {self.along, *(check.along for check in self.controls.values())}
+        return next(verdict for verdict in VERDICTS if verdict in found)
 
-        Otherwise the relative error of the slope is above 1 or not a number. The rates then show
-        the higher derivatives of J only, and do not test the gradient.
-        """
-        return bool(self.slope_errors) and self.slope_errors[-1] <= 1.0  # false for NaN
+    @property
+    def verified(self) -> bool:
+        """Whether the gradient is right; false also if the check is inconclusive."""
+        return self.verdict == "verified"
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether the forward runs can tell a right gradient from a wrong one."""
+        return self.verdict != "inconclusive"
 
     def summary(self) -> str:
         """Return the verdict and its reasons in one line."""
@@ -107,28 +157,57 @@ class GradientCheck(Printed):
     def _reasons(self) -> str:
         if not math.isfinite(self.slope):
             return f"the gradient along the direction is {self.slope}"
-        second_order = all(map(math.isfinite, self.remainders)) and self.rates[-1] >= SECOND_ORDER
-        if second_order and not self.conclusive:
-            return (
-                "the check is inconclusive: the gradient predicts that J changes by"
-                f" {self.steps[-1] * self.slope:.1e} along the direction, which is not large"
-                f" compared with the remainder {self.remainders[-1]:.1e}; the gradient is"
-                " negligible along this direction, or wrong"
-            )
-        rates = ", ".join(f"{rate:.2f}" for rate in self.rates)
-        return f"remainder rates {rates} (2 is right), slope within {self.slope_errors[-1]:.1e}"
+        if self.along == "inconclusive":
+            return f"the check is inconclusive: {self._doubt()}"
+        if not self.slope:
+            right = "the gradient is 0, and J does not depend on it"
+            wrong = f"the gradient is 0, but J has the slope {self._found()}"
+            return right if self.along == "verified" else wrong
+        clear = [
+            f"{rate:.2f}"
+            for rate, half in zip(self.rates, self.remainders[1:], strict=True)
+            if half > CERTAIN * self.rounding
+        ]
+        rates = f"remainder rates {', '.join(clear)} (2 is right)" if clear else "no rates"
+        off = abs(self.derivative - self.slope)
+        if self.along == "verified":
+            return f"{rates}, slope within {(off + self.error) / abs(self.slope):.1e}"
+        return f"{rates}, slope wrong by {off / abs(self.slope):.1e}"
+
+    def _doubt(self) -> str:
+        """Return why the check is inconclusive."""
+        if math.isnan(self.error):
+            return f"J is not finite, {self.steps[-SIZES:][0]:.0e} from the controls"
+        if not self.slope:
+            return f"the gradient is 0, and J has the slope {self._found()}"
+        if not self.derivative:
+            change = f"{self.steps[0] * self.slope:.1e}"
+            return f"the gradient predicts that J changes by {change}, but J does not change at all"
+        return (
+            f"J has the slope {self._found()} and the gradient {self.slope:.6g}, which is certain"
+            f" with ± {self.limit:.0e}; the rounding error of J is {self.rounding:.0e}"
+        )
+
+    def _found(self) -> str:
+        return f"{self.derivative:.6g} ± {self.error:.0e}"
 
     def _sentences(self) -> Iterator[str]:
         """Return the verdict with its reasons, the controls that are wrong, and the remedy."""
         yield f"{'verified' if self.verified else 'NOT verified'}: {self._reasons()}"
         if self.unchanged:
             yield UNCHANGED
-        right = [name for name, check in self.controls.items() if check.verified]
+        together: dict[int, list[str]] = {}  # the controls of each check
         for name, check in self.controls.items():
-            if not check.verified:
-                yield f"wrong in {name!r}: {check._reasons()}"  # noqa: SLF001 (of its own class)
-        if right:
-            yield f"right in {' and '.join(map(repr, right))}"
+            together.setdefault(id(check), []).append(name)
+        for names in together.values():
+            check = self.controls[names[0]]
+            if not check.verified or not check.slope:
+                word = "right" if check.verified else check.along
+                yield f"{word} in {_listed(names)}: {check._reasons()}"  # noqa: SLF001
+        if right := [
+            name for name, check in self.controls.items() if check.verified and check.slope
+        ]:
+            yield f"right in {_listed(right)}"
         if not self.verified:
             yield (
                 "`ckio analyze MODEL` shows which arrays the steps and adjoint steps read and"
@@ -150,19 +229,36 @@ def check_gradient(
     """Test a gradient against forward runs, along a random direction d in all controls.
 
     With the slope s = <gradient, d>, the remainder R(h) = |J(c + h d) - J(c) - h s| is O(h²) for a
-    right gradient and O(h) for a wrong one. The verdict depends on the last rate log2(R(h)/R(h/2))
-    whose R(h) is well above the rounding error. The rounding error is measured with two values of h
-    that are so small that R(h) consists of rounding only, because a chaotic model amplifies it. If
-    no R(h) is above the rounding error, as for a linear functional, the gradient is right if the
-    change h s that it predicts is above it. If R(h) > h |s|, the check is inconclusive and the
-    gradient is not verified; a gradient of zeros is an example.
+    right gradient and O(h) for a wrong one. The verdict depends on the slope D of J itself, from a
+    polynomial that is fitted to J(c + t d) at t = 0, ±h, ±h/2, ... The gradient is wrong if D and s
+    differ by more than the error of D, and verified if they agree and that error is at most 1e-4 of
+    s. Otherwise the check is inconclusive, and the gradient is not verified: if rounding hides the
+    change of J, or if J is chaotic or has a kink near the controls and needs more halvings.
+
+    The largest h is ε^(1/5) times the size of a control, where ε is the relative rounding error of
+    the coarsest dtype among controls, gradient, restart data, tape and J: the error ε/h by rounding
+    is then equal to the error h⁴ by the degree of the polynomial. The rounding error of J is
+    measured: it is what the polynomial leaves over, and at least ε |J| / 2.
+
+    Rounding hides the change of J in single precision, or if J hardly depends on a control. Then h
+    is doubled, up to 1/2, as long as this makes the error of D smaller.
+
+    On one rank the direction has the signs of the gradient. It is scaled in each control so that
+    all contribute about equally to the slope: the error of D is at most 1e-4 of the least part. If
+    the gradient is not verified along this direction, each control is checked separately. A control
+    whose gradient is 0 is always checked separately: it is right if J is the same to the last bit,
+    also if the control is changed by 1/ε times its size.
+
+    Single elements of a control are not tested: an error in one of them shows if it changes the
+    slope along the direction by more than the error of D.
 
     For example, J(c) = c² at c = 1 has the gradient 2. With d = 1, R(h) = h², so that R(0.1) = 0.01
     and R(0.05) = 0.0025, and the rate is log2(4) = 2. For the wrong gradient 1.5,
     R(h) = 0.5 h + h², so that R(0.1) = 0.06 and R(0.05) = 0.0275, and the rate is 1.13.
 
-    The check takes halvings + 4 forward runs on fresh models, and the memory of one model. If the
-    gradient is wrong, each control is then checked separately, with halvings + 3 runs for each.
+    The check takes 2 halvings + 3 forward runs on fresh models, and the memory of one model. It
+    takes two more runs for each doubling of h, and three for each control whose gradient is 0. If
+    the gradient is not verified, it takes 2 halvings + 2 more for each control.
 
     Parameters
     ----------
@@ -173,14 +269,15 @@ def check_gradient(
         number of steps may then depend on the controls.
     gradient : mapping of str to array
         The gradient of J after these steps that is to be tested: one array for each control, with
-        the shape of the control.
+        the shape of the control. That of a complex control is the direction of steepest ascent, so
+        that s is the real part of the sum of conj(gradient) d.
     seed : int
         The seed of the random direction.
     halvings : int
-        How often h is halved, at least once. A chaotic model needs more halvings until the
-        remainder is of second order.
+        How often h is halved, at least three times. A chaotic model needs more halvings until J is
+        smooth within h.
     apart : int
-        The most controls that are checked one by one.
+        The most controls that are checked one by one. The other ones are then checked together.
     comm : Comm, optional
         The ranks, if each has a part of the controls. If several ranks have the same part of a
         control, the model needs a method `gathered(name, array)`, which returns the whole array on
@@ -194,91 +291,84 @@ def check_gradient(
     Raises
     ------
     BadInput
-        If the gradient does not fit the controls, if there are no controls, or if halvings < 1.
+        If the gradient does not fit the controls, if there are no controls, or if halvings < 3.
     RunFailed
         If the model finishes before `steps`, or returns an impossible step.
     """
-    if halvings < 1:
-        raise BadInput(f"check_gradient: halvings = {halvings}; it must be at least 1")
+    if halvings < 3:
+        raise BadInput(f"check_gradient: halvings = {halvings}; it must be at least 3")
     model = make()
-    control: Controls = model.control
-    direction = _direction(control, gradient, _generators(seed, model, comm))
-    epsilon = max(float(np.finfo(array.dtype).eps) for array in control.values())
-    slopes = [_slope(model, gradient, {name: d}, comm) for name, d in direction.items()]
+    alone = comm.size == 1
+    direction = _direction(model.control, gradient, _generators(seed, model, comm), aligned=alone)
+    slopes = {name: _slope(model, gradient, {name: d}, comm) for name, d in direction.items()}
+    epsilon = max(comm.gather(_epsilon(model, gradient)))
     del model
-    line = _Direction(make, steps, halvings, epsilon)
-    start, unchanged = line.start(comm)
-    check = line.check(start, direction, sum(slopes))
-    alone: dict[str, GradientCheck] = {}
-    if not check.verified and len(direction) > 1:
-        for (name, d), slope in list(zip(direction.items(), slopes, strict=True))[:apart]:
-            alone[name] = line.check(start, {name: d}, slope)
-    return replace(check, controls=alone, unchanged=unchanged)
+    runs = _Runs(make, steps)
+    start, last, unchanged = runs.start(comm)
+    if isinstance(start, np.floating):
+        epsilon = max(epsilon, float(np.finfo(start.dtype).eps))
+    line = _Line(runs, float(start), last, halvings, epsilon, seed, alone)
+
+    moving = sorted((name for name, s in slopes.items() if s), key=lambda name: abs(slopes[name]))
+    fixed = [name for name, slope in slopes.items() if not slope]
+    if not moving:
+        check = line.check(direction, slopes)
+        return replace(check, unchanged=unchanged)
+    check = line.check(direction, {name: slopes[name] for name in moving})
+    each: dict[str, GradientCheck] = {}
+    if not check.verified and len(moving) > 1:
+        for names in _groups(moving, apart):
+            found = line.check(direction, {name: slopes[name] for name in names})
+            each |= dict.fromkeys(names, found)
+        if check.along == "inconclusive" and all(found.verified for found in each.values()):
+            check = max(each.values(), key=lambda found: found.error / found.limit)
+    for names in _groups(fixed, apart):
+        found = line.check_independent({name: direction[name] for name in names})
+        each |= dict.fromkeys(names, found)
+    return replace(check, controls=each, unchanged=unchanged)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names as a phrase; of many, only the first ones."""
+    more = len(names) - NAMED
+    words = [*map(repr, names[:NAMED]), *([f"{more} more"] if more > 0 else [])]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+
+
+def _groups(names: Sequence[str], apart: int) -> list[list[str]]:
+    """Return the controls that are checked together: one by one, and the others as one group."""
+    rest = list(names[apart:])
+    return [*([name] for name in names[:apart]), *([rest] if rest else [])]
 
 
 @dataclass(frozen=True, slots=True)
-class _Direction:
-    """The functional along straight lines through the controls, and the remainders of a gradient.
-
-    Attributes
-    ----------
-    make, steps, halvings
-        The arguments of `check_gradient`.
-    epsilon : float
-        The relative rounding error of the controls.
-    """
+class _Runs:
+    """Forward runs of fresh models, over `steps` steps; None: until they finish themselves."""
 
     make: Callable[[], Differentiable]
     steps: int | None
-    halvings: int
-    epsilon: float
 
-    def start(self, comm: Comm) -> tuple[float, bool]:
-        """Return J(c), and whether the steps leave all arrays unchanged, on all ranks."""
+    def start(self, comm: Comm) -> tuple[float, int, bool]:
+        """Return J(c), the last step, and whether the steps leave all arrays unchanged."""
         model = self.make()
         before = _digest(model, 0)
-        first = reached("advance", model.advance(0, 1), 0, 1)
+        last = first = reached("advance", model.advance(0, 1), 0, 1)
         same = before is not None and first == 1 and _digest(model, 1) == before
         if first == 1:
             last = self._run(model, 1)
             same = same and _digest(model, last) == before
         elif self.steps is not None:
             raise RunFailed(f"check_gradient: the model finished at step 0 of {self.steps}")
-        return functional_of(model), all(comm.gather(same))
+        return functional_of(model), last, all(comm.gather(same))
 
-    def check(self, start: float, direction: Controls, slope: float) -> GradientCheck:
-        """Test one direction; `start` is J(c), and `slope` is <gradient, direction>."""
-
-        def remainder(h: float) -> float:
-            return abs(self._functional(direction, h) - start - h * slope)
-
-        tiny = 64 * self.epsilon
-        rounding = max(remainder(tiny), remainder(-tiny), self.epsilon * abs(start))
-        h = tuple(self.epsilon**0.2 / 2**halving for halving in range(self.halvings + 1))
-        remainders = tuple(remainder(size) for size in h)
-        rates = tuple(_rate(whole, half) for whole, half in pairwise(remainders))
-        found = GradientCheck(
-            verified=_verdict(remainders, rates, rounding=rounding, change=h[0] * slope),
-            slope=slope,
-            steps=h,
-            remainders=remainders,
-            rates=rates,
-            slope_errors=tuple(
-                r / abs(size * slope) if slope else math.inf
-                for r, size in zip(remainders, h, strict=True)
-            ),
-            rounding=rounding,
-        )
-        return replace(found, verified=found.verified and found.conclusive)
-
-    def _functional(self, direction: Controls, h: float) -> float:
-        """Return J(c + h d)."""
+    def functional(self, change: Controls) -> float:
+        """Return J(c + change)."""
         model = self.make()
         control: Controls = model.control
-        for name, d in direction.items():
-            control[name][...] += h * d
+        for name, array in change.items():
+            control[name][...] += array
         self._run(model, 0)
-        return functional_of(model)
+        return float(functional_of(model))
 
     def _run(self, model: Model, step: int) -> int:
         """Advance from `step` to the end, and return the last step."""
@@ -294,6 +384,165 @@ class _Direction:
         while (step := reached("advance", model.advance(step, end), step, end)) == end:
             end += AT_ONCE
         return step
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """J along straight lines through the controls, and what it says of a gradient.
+
+    Attributes
+    ----------
+    runs : _Runs
+        The forward runs.
+    start : float
+        J(c).
+    last : int
+        The number of steps.
+    halvings, seed : int
+        The arguments of `check_gradient`.
+    epsilon : float
+        The relative rounding error of the coarsest dtype.
+    alone : bool
+        Whether there is one rank. On several ranks, a model that fails ends the check, because its
+        communicator cannot be used any more; it is then not changed far from its controls.
+    """
+
+    runs: _Runs
+    start: float
+    last: int
+    halvings: int
+    epsilon: float
+    seed: int
+    alone: bool
+
+    @property
+    def sizes(self) -> tuple[float, ...]:
+        """The values of h."""
+        return tuple(self.epsilon**0.2 / 2**halving for halving in range(self.halvings + 1))
+
+    def check(self, direction: Controls, slopes: Mapping[str, float]) -> GradientCheck:
+        """Check the controls in `slopes` together; the slopes are those along `direction`."""
+        scales = self._scales(slopes)
+        d = {name: scale * direction[name] for name, scale in scales.items()}
+        parts = [scale * slopes[name] for name, scale in scales.items()]
+
+        def values(h: float) -> dict[float, float]:
+            return {
+                t: self.runs.functional({name: t * array for name, array in d.items()})
+                for t in (h, -h)
+            }
+
+        known = {t: value for h in self.sizes for t, value in values(h).items()}
+        found = self._judged(known, parts)
+        while found.verdict == "inconclusive" and self.alone and 2 * (h := found.steps[0]) <= FAR:
+            try:
+                known |= values(2 * h)
+            except Exception:  # so far from its controls, a model can fail in any way
+                break
+            further = self._judged(known, parts)
+            if not further.error < found.error:
+                break
+            found = further
+        return found
+
+    def check_independent(self, direction: Controls) -> GradientCheck:
+        """Check controls whose gradient is 0: J must not depend on them at all.
+
+        In coarse dtypes, rounding can hide a small dependence. Therefore a control is changed by
+        1/epsilon times its size, so that a part of J of relative size epsilon² would show.
+        """
+        h, large = self.sizes[0], 1 / self.epsilon
+        runs = replace(self.runs, steps=self.last)  # not the steps that such controls could cause
+        if self.runs.functional({name: h * d for name, d in direction.items()}) != self.start:
+            return self.check(direction, dict.fromkeys(direction, 0.0))
+        same = True
+        for t in (large, -large):
+            try:
+                with np.errstate(all="ignore"):
+                    value = runs.functional({name: t * d for name, d in direction.items()})
+            except Exception:  # a model can fail in any way at such controls: it depends on them
+                if not self.alone:
+                    raise
+                value = math.nan
+            same = same and value == self.start
+        found = self._judged({t: self.start for h in self.sizes for t in (h, -h)}, [0.0])
+        return replace(found, along="verified") if same else found
+
+    def _scales(self, slopes: Mapping[str, float]) -> dict[str, float]:
+        """Return factors for the direction, by which all parts of the slope are about equal.
+
+        No factor is larger than 1, and no part is negative. The parts differ at random: if they
+        were equal, an error in one control could cancel the opposite error in another one.
+        """
+        if len(slopes) == 1 or not all(s and math.isfinite(s) for s in slopes.values()):
+            return dict.fromkeys(slopes, 1.0)
+        random = np.random.default_rng(self.seed).uniform(0.5, 1.0, len(slopes))
+        parts = dict(zip(slopes, random.tolist(), strict=True))
+        unit = min(abs(slope) / parts[name] for name, slope in slopes.items())
+        return {name: unit * parts[name] / slope for name, slope in slopes.items()}
+
+    def _judged(self, values: Mapping[float, float], slopes: Sequence[float]) -> GradientCheck:
+        """Compare J(c + t d), by t, with the parts of the slope."""
+        slope = sum(slopes)
+        derivative, error, rounding, h = self._fit(values)
+        error += max(ITERATIVE, CERTAIN / 2 * self.epsilon) * abs(slope)
+        limit = max(TOLERANCE, ROUNDINGS * self.epsilon) * min(map(abs, slopes))
+        # Rounding of the same sign in each step can make J a staircase, which a fit cannot see.
+        stairs = self.epsilon * self.last * abs(self.start) / h
+        off = abs(derivative - slope)
+        along: Verdict = "inconclusive"
+        if not math.isfinite(slope) or (derivative and off > max(error, stairs)):
+            along = "wrong"
+        elif off <= error * (AGREES / CERTAIN) and error < limit:
+            along = "verified"
+        sizes = tuple(sorted((t for t in values if t > 0), reverse=True))
+        remainders = tuple(abs(values[t] - self.start - t * slope) for t in sizes)
+        return GradientCheck(
+            along=along,
+            slope=slope,
+            derivative=derivative,
+            error=error,
+            limit=limit,
+            steps=sizes,
+            remainders=remainders,
+            rates=tuple(_rate(whole, half) for whole, half in pairwise(remainders)),
+            rounding=rounding,
+        )
+
+    def _fit(self, values: Mapping[float, float]) -> tuple[float, float, float, float]:
+        """Return the derivative of J along the line, its error, the rounding error of J, and h.
+
+        Of the polynomials fitted to successive h, the one with the least error is taken. Its
+        largest h is returned. All are NaN if no such part of the line has finite values only.
+        """
+        sizes = sorted((t for t in values if t > 0), reverse=True)
+        best, count = (math.nan,) * 4, min(SIZES, len(sizes))
+        for number, h in enumerate(sizes[: len(sizes) - count + 1]):
+            within = [sign * size for size in sizes[number : number + count] for sign in (1, -1)]
+            change = np.array([0.0, *(values[t] - self.start for t in within)])
+            if not np.isfinite(change).all():
+                continue
+            powers = np.vander(np.array([0.0, *within]) / h, DEGREE + 1, increasing=True)
+            inverse = np.linalg.pinv(powers)
+            coefficients = inverse @ change
+            left = float(np.linalg.norm(change - powers @ coefficients))
+            rounding = max(
+                left / math.sqrt(len(change) - DEGREE - 1),
+                self.epsilon / 2 * float(abs(self.start) + np.abs(change).max()),
+            )
+            error = CERTAIN * rounding * float(np.linalg.norm(inverse[1])) / h
+            if not error >= best[1]:
+                best = float(coefficients[1]) / h, error, rounding, h
+        return best
+
+
+def _epsilon(model: Differentiable, gradient: Controls) -> float:
+    """Return the relative rounding error of the coarsest dtype of a model and its gradient."""
+    dtypes = [array.dtype for array in (*model.control.values(), *gradient.values())]
+    for kind in (Kind.RESTART, Kind.TAPE):
+        with suppress(UnsupportedKind):
+            dtypes += [np.dtype(each.dtype) for each in layout_of(model, Key(kind, 0))]
+    return max(float(np.finfo(dtype).eps) for dtype in dtypes if dtype.kind in "fc")
 
 
 def _digest(model: Model, step: int) -> str | None:
@@ -317,12 +566,17 @@ def _slope(model: Model, gradient: Controls, direction: Controls, comm: Comm) ->
 def _product(model: Model, gradient: Controls, direction: Controls, comm: Comm) -> float:
     gathered = getattr(model, "gathered", None) if comm.size > 1 else None
     if gathered is None:
-        mine = sum(float(np.sum(gradient[name] * d)) for name, d in direction.items())
+        mine = sum(_real_product(gradient[name], d) for name, d in direction.items())
         return sum(comm.gather(mine))
     return sum(
-        float(np.sum(gathered(name, gradient[name]) * gathered(name, d)))
+        _real_product(gathered(name, gradient[name]), gathered(name, d))
         for name, d in direction.items()
     )
+
+
+def _real_product(gradient: NDArray[Any], direction: NDArray[Any]) -> float:
+    """Return the real inner product; where the direction is 0, the gradient may be NaN."""
+    return float(np.sum(np.conj(gradient) * direction, where=direction != 0).real)
 
 
 def _generators(seed: int, model: Differentiable, comm: Comm) -> Sequence[np.random.Generator]:
@@ -358,11 +612,20 @@ def _is_part(model: Differentiable, comm: Comm) -> list[bool]:
 
 
 def _direction(
-    control: Controls, gradient: Controls, generators: Sequence[np.random.Generator]
-) -> dict[str, NDArray[np.float64]]:
-    """Draw a direction: for each control, normal random numbers times the control's rms.
+    control: Controls,
+    gradient: Controls,
+    generators: Sequence[np.random.Generator],
+    *,
+    aligned: bool,
+) -> dict[str, NDArray[Any]]:
+    """Draw a direction: for each control, random numbers times the control's rms.
 
-    The factor is 1 if the root mean square of the control is 0.
+    The factor is 1 if the root mean square of the control is 0. The random numbers have an absolute
+    value between 1/2 and 3/2, so that no control is left almost unchanged. They have the sign or
+    phase of the gradient, so that the parts of a large control do not cancel; where the gradient is
+    0, or if the direction is not `aligned`, sign and phase are random. On several ranks it is not,
+    because each may have a part of the gradient only. The direction is 0 where the control is
+    infinite or NaN, for example on land.
     """
     if not control:
         raise BadInput(
@@ -371,19 +634,26 @@ def _direction(
         )
     direction = {}
     for random, (name, array) in zip(generators, control.items(), strict=False):
-        if not np.issubdtype(array.dtype, np.floating):
+        if not np.issubdtype(array.dtype, np.inexact):
             raise BadInput(
-                f"check_gradient: control {name!r} has dtype {array.dtype}; the check needs real"
-                " numbers, such as float64"
+                f"check_gradient: control {name!r} has dtype {array.dtype}; the check needs real or"
+                " complex numbers, such as float64"
             )
         if name not in gradient or gradient[name].shape != array.shape:
             raise BadInput(
                 f"check_gradient: the gradient has no {name!r} of shape {array.shape}; it needs an"
                 " array for each control, of the same shape"
             )
-        total = float(np.sum(np.square(array, dtype=np.float64)))
-        size = math.sqrt(total / max(1, array.size)) or 1.0
-        direction[name] = size * random.standard_normal(array.shape)
+        finite = np.isfinite(array)
+        sizes = np.abs(array[finite]).astype(np.float64)
+        largest = float(sizes.max(initial=0.0)) or 1.0
+        size = largest * math.sqrt(np.mean((sizes / largest) ** 2) if sizes.any() else 1.0)
+        turns = random.random(array.shape)
+        phase = np.exp(2j * np.pi * turns) if array.dtype.kind == "c" else np.sign(turns - 0.5)
+        along = np.nan_to_num(np.sign(gradient[name])) if aligned else np.zeros(array.shape)
+        phase = np.where(along == 0, phase, along)
+        d = size * random.uniform(0.5, 1.5, array.shape) * phase
+        direction[name] = np.where(finite, d, 0.0)
     return direction
 
 
@@ -391,35 +661,3 @@ def _rate(whole: float, half: float) -> float:
     if not whole or not half:
         return -math.inf if half else math.inf
     return math.log2(whole / half)
-
-
-def _verdict(
-    remainders: tuple[float, ...], rates: tuple[float, ...], *, rounding: float, change: float
-) -> bool:
-    """Return whether the remainders are those of a right gradient.
-
-    `change` is h s, the change of J that the gradient predicts, for the largest h.
-    """
-    if not all(math.isfinite(r) for r in remainders):
-        return False
-    least = ABOVE_ROUNDING * rounding
-    counted = [rate for r, rate in zip(remainders, rates, strict=False) if r > least]
-    if counted:
-        return counted[-1] >= SECOND_ORDER and not _diverges(counted)
-    return abs(change) > least
-
-
-def _diverges(rates: list[float]) -> bool:
-    """Return whether the rates increase away from 2, faster at each halving.
-
-    The rates of a right gradient approach 2 as h decreases. If a small error b of the gradient has
-    the opposite sign of the curvature a, R(h) = |a h² - b h|: the rates first increase, and then
-    fall to 1.
-
-    >>> _diverges([2.08, 2.17, 2.41]), _diverges([2.4, 2.2, 2.1])
-    (True, False)
-    """
-    if len(rates) < 2:
-        return False
-    before, last = rates[-2] - 2, rates[-1] - 2
-    return last > 2 - SECOND_ORDER and last > 1.5 * before > 0

@@ -72,7 +72,7 @@ def test_a_right_gradient_is_verified_at_second_order():
     check = check_gradient(make, STEPS, gradient_of(make))
     assert check.verified
     assert min(check.rates) > 1.95
-    assert len(check.steps) == len(check.remainders) == len(check.slope_errors) == 6
+    assert len(check.steps) == len(check.remainders) == len(check.rates) + 1 == 6
     assert check.summary().startswith("verified: remainder rates 2.0")
 
 
@@ -116,7 +116,7 @@ def test_the_control_that_is_wrong_is_named(name, other):
     assert check.summary() == "; ".join((verdict, wrong, right, hint))
 
 
-def test_halvings_take_one_run_each_and_controls_are_checked_alone_only_where_it_is_wrong():
+def test_halvings_take_two_runs_each_and_controls_are_checked_alone_only_where_it_is_wrong():
     def runs(gradient, **options):
         made = []
         check = check_gradient(lambda: made.append(1) or maker()(), STEPS, gradient, **options)
@@ -124,11 +124,10 @@ def test_halvings_take_one_run_each_and_controls_are_checked_alone_only_where_it
 
     gradient = gradient_of(maker())
     right, controls = runs(gradient)
-    assert (right, controls) == (1 + 5 + 4, [])
-    assert runs(gradient, halvings=7)[0] == runs(gradient, halvings=3)[0] + 4
+    assert (right, controls) == (2 + 2 * 6, [])
+    assert runs(gradient, halvings=7)[0] == runs(gradient, halvings=3)[0] + 2 * 4
     gradient["x"] = gradient["x"] * 2
-    assert runs(gradient) == (right + 2 * (5 + 3), ["x", "rate"])
-    assert runs(gradient, apart=1)[1] == ["x"]
+    assert runs(gradient) == (right + 2 * 2 * 6, ["rate", "x"])
 
 
 def test_a_gradient_that_is_not_finite_is_told_as_such():
@@ -210,8 +209,8 @@ def test_a_gradient_that_does_not_fit_is_refused():
         check_gradient(make, STEPS, {"x": gradient["x"]})
     with pytest.raises(BadInput, match=r"no 'x' of shape \(4,\)"):
         check_gradient(make, STEPS, gradient | {"x": np.zeros(3)})
-    with pytest.raises(BadInput, match="halvings = 0"):
-        check_gradient(make, STEPS, gradient, halvings=0)
+    with pytest.raises(BadInput, match="halvings = 2"):
+        check_gradient(make, STEPS, gradient, halvings=2)
     with pytest.raises(BadInput, match="no controls"):
         check_gradient(lambda: Constant({"x": 1.0, "J": 0.0}, control={}), STEPS, {})
 
@@ -246,7 +245,9 @@ def test_each_model_runs_to_its_own_end_where_the_steps_are_not_given():
         options = {"grid": 50, "time": times[last] + part * (times[last + 1] - times[last])}
         steps, gradient = burgers_gradient(**options)
         reached = []
-        assert check_gradient(make, None, gradient).verified
+        found = check_gradient(make, None, gradient)  # J has a kink within the smallest h
+        assert found.verdict == "inconclusive"
+        assert check_gradient(make, None, gradient, halvings=12).verified
         assert steps in reached
         taken |= {step - steps for step in reached[1:]}  # the first only shows its controls
     assert taken & {-1, 1}

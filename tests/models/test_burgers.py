@@ -72,7 +72,8 @@ def test_it_is_right_where_another_start_takes_a_step_more_or_less(part):
     other[1].control["u"][...] *= 0.999
     assert {model.advance(0, ENDLESS) for model in other} != {steps}
     gradient = store_all(Burgers(**options), steps).gradient
-    assert check_gradient(lambda: Endless(**options), steps + 20, gradient).verified
+    found = check_gradient(lambda: Endless(**options), steps + 20, gradient, halvings=9)
+    assert found.verified  # J has a kink at 1e-3 of a step, and h is smaller in the end
 
 
 def test_both_controls_matter_and_the_last_steps_too():
