@@ -56,7 +56,7 @@ TOLERANCE: Final = 1e-4
 D and s then agree within 3.3e-5, so that an error of 1e-3 in one of 20 steps shows.
 """
 
-ROUNDINGS: Final = 64
+ROUNDINGS: Final = 128
 """The same in units of the relative rounding error, for dtypes that are coarser than float32."""
 
 ITERATIVE: Final = 3e-8

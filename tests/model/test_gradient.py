@@ -1,6 +1,7 @@
 """The Taylor test finds gradients right that are right, and wrong that are wrong."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -286,3 +287,171 @@ def test_a_model_that_says_it_went_back_is_refused():
 
     with pytest.raises(RunFailed, match="advance from 64 returned 63; it must"):
         check_gradient(maker(Backwards), None, gradient_of(maker()))
+
+
+class Coarse(ArrayModel):
+    """u' = u (1 + a k), J = Σ u², and a control `free` on which J does not depend."""
+
+    def __init__(
+        self, state, control, functional, *, amplitude=0.3, wrong=1.0, at=None, initial=False
+    ):
+        self.amplitude, self.wrong, self.at = amplitude, wrong, at
+        u = np.linspace(0.5, 1.5, 8).astype(state)
+        k = 0.5 if control is float else np.full(8, 0.5, control)
+        super().__init__(
+            {"u": u, "J": np.zeros((), functional)},
+            control={"k": k, "free": np.ones(3, state)} | ({"u": u} if initial else {}),
+            tape=["u"],
+        )
+
+    def step(self, state, i):
+        u = state["u"]
+        u *= (1 + self.amplitude * self.control["k"]).astype(u.dtype)
+        state["J"] += (u.astype(np.float64) ** 2).sum().astype(state["J"].dtype)
+
+    def adjoint_step(self, adjoint, tape, i):
+        u, bar = tape["u"], adjoint["u"]
+        factor = (1 + self.amplitude * self.control["k"]).astype(u.dtype)
+        bar += 2 * u * factor * adjoint["J"]
+        part = self.amplitude * u * bar * (self.wrong if self.at in (None, i) else 1.0)
+        self.gradient["k"] += part if self.gradient["k"].ndim else part.sum()
+        bar *= factor
+
+
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        (np.float32, np.float64, np.float64),
+        (np.float64, np.float64, np.float32),
+        (np.float32, float, np.float32),
+        (np.float16, np.float32, np.float32),
+        (np.float16, np.float16, np.float32),
+    ],
+)
+def test_rounding_is_that_of_the_coarsest_dtype(dtypes):
+    error = 0.3 if np.float16 in dtypes else 1e-3
+    for seed in range(5):
+        make = partial(Coarse, *dtypes)
+        check = check_gradient(make, 6, gradient_of(make, 6), seed=seed)
+        assert check.verified, check.summary()
+        for factor in (1 + error, 1 - error):
+            wrong = partial(Coarse, *dtypes, wrong=factor)
+            assert not check_gradient(wrong, 6, gradient_of(wrong, 6), seed=seed).verified
+
+
+def test_no_random_wrong_gradient_is_verified():
+    random, right, found = np.random.default_rng(1), 0, set()
+    for number in range(60):
+        dtype, error = (np.float32, np.float64)[number % 2], 10 ** random.uniform(-3, 0)
+        options = {"amplitude": 10 ** random.uniform(-10, 0)}
+        if number % 3:
+            options |= {"wrong": 1 - error, "at": random.integers(10) if number % 3 == 1 else None}
+        make = partial(Coarse, dtype, dtype, dtype, **options)
+        check = check_gradient(make, 10, gradient_of(make, 10), seed=number)
+        if number % 3:
+            assert not check.verified, (dtype, options, check.summary())
+            found.add(check.verdict)
+        else:
+            assert check.verdict != "wrong", (dtype, options, check.summary())
+            right += check.verified
+    assert found == {"wrong", "inconclusive"}
+    assert right >= 8
+
+
+@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
+def test_each_control_has_a_verdict_however_small_its_part(size):
+    class Two(ArrayModel):
+        """J = (x + 1e-6 y²)², so that the part of y in the slope is tiny."""
+
+        def __init__(self):
+            x, y = np.full(3, 1.0), np.full(2, size)
+            super().__init__({"x": x, "J": 0.0}, control={"x": x, "y": y, "free": np.ones(2)})
+
+        def step(self, state, i):
+            state["J"] += (
+                state["x"].sum() + 1e-6 * self.control["y"] @ self.control["y"] / size**2
+            ) ** 2
+
+        def adjoint_step(self, adjoint, tape, i): ...
+
+    y = np.full(2, size)
+    total = 2 * (3 + 2e-6)
+    gradient = {"x": np.full(3, total), "y": total * 2e-6 * y / size**2, "free": np.zeros(2)}
+    check = check_gradient(Two, 1, gradient)
+    assert check.verified, check.summary()
+    assert list(check.controls) == ["free"]
+    assert "right in 'free': the gradient is 0, and J does not depend on it" in check.summary()
+    for factor in (0.0, -1.0, 1.001, 1e6):
+        wrong = gradient | {"y": gradient["y"] * factor}
+        check = check_gradient(Two, 1, wrong)
+        verdicts = {name: each.verdict for name, each in check.controls.items()}
+        assert (check.verdict, verdicts["y"], verdicts["free"]) == ("wrong", "wrong", "verified")
+    check = check_gradient(Two, 1, gradient | {"free": np.array([1e-9, 0])})
+    assert not check.verified
+
+
+def test_a_gradient_of_zero_is_not_verified_if_rounding_hides_that_j_depends_on_the_control():
+    for amplitude in (1e-6, 1e-10):
+        single = partial(Coarse, np.float32, np.float32, np.float32, initial=True)
+        make = partial(single, amplitude=amplitude, wrong=0.0)
+        check = check_gradient(make, 6, gradient_of(make, 6))
+        found = {name: each.verdict for name, each in check.controls.items()}
+        assert found == {"k": "inconclusive", "free": "verified"}
+        assert not check.verified
+
+
+def test_many_controls_are_checked_together_and_those_that_are_left_as_a_group():
+    names = [f"c{number}" for number in range(12)]
+
+    class Many(ArrayModel):
+        def __init__(self):
+            super().__init__({"J": 0.0}, control=dict.fromkeys(names, 1.0))
+
+        def step(self, state, i):
+            state["J"] += sum(float(self.control[n]) ** (k + 1) for k, n in enumerate(names))
+
+        def adjoint_step(self, adjoint, tape, i): ...
+
+    gradient = {name: np.array(number + 1.0) for number, name in enumerate(names)}
+    check = check_gradient(Many, 1, gradient)
+    assert (check.verified, dict(check.controls)) == (True, {})
+    check = check_gradient(Many, 1, gradient | {"c11": np.array(12.1)}, apart=3)
+    assert check.verdict == "wrong"
+    wrong = [name for name, each in check.controls.items() if each.verdict == "wrong"]
+    assert (len(wrong), "c11" in wrong) == (9, True)
+    assert "and 6 more: remainder rates" in check.summary()
+
+
+def test_the_gradient_of_a_complex_control_is_the_direction_of_steepest_ascent():
+    class Complex(ArrayModel):
+        """J = Σ Re(w z²), whose steepest ascent is conj(2 w z)."""
+
+        w = np.array([1 + 2j, 0.5 - 1j])
+
+        def __init__(self):
+            super().__init__({"J": 0.0}, control={"z": np.array([1 + 0.5j, -0.3 + 1j])})
+
+        def step(self, state, i):
+            state["J"] += (self.w * self.control["z"] ** 2).sum().real
+
+        def adjoint_step(self, adjoint, tape, i): ...
+
+    ascent = np.conj(2 * Complex.w * Complex().control["z"])
+    assert check_gradient(Complex, 1, {"z": ascent}).verified
+    assert not check_gradient(Complex, 1, {"z": np.conj(ascent)}).verified
+    assert not check_gradient(Complex, 1, {"z": ascent * 1.001}).verified
+
+
+def test_where_a_control_is_nan_it_is_not_changed_and_its_gradient_is_not_tested():
+    class Sea(ArrayModel):
+        def __init__(self):
+            super().__init__({"J": 0.0}, control={"u": np.array([0.2, np.nan, 0.5])})
+
+        def step(self, state, i):
+            state["J"] += np.nansum(self.control["u"] ** 2)
+
+        def adjoint_step(self, adjoint, tape, i): ...
+
+    for land in (0.0, math.nan):
+        assert check_gradient(Sea, 1, {"u": np.array([0.4, land, 1.0])}).verified
+        assert not check_gradient(Sea, 1, {"u": np.array([0.4, land, 1.01])}).verified
