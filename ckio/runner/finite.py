@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ckio.actions import Key, Kind
+from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.errors import RunFailed
 from ckio.model import Differentiable, ForwardingModel, functional_of, reached
 from ckio.platform.clock import Clock, WallClock
@@ -25,11 +26,12 @@ _NAMED: Final = 3
 class Finite(ForwardingModel):
     """A model that raises RunFailed if its state, adjoint, gradient or J is not finite.
 
-    States are checked after `advance` and `record`, adjoints after `reverse`, if the time of all
-    checks does not exceed `share` times the time of all steps so far. The first span of each kind
-    is always checked, and also the end, when the adjoint has reached step 0. Therefore infinite
-    values and NaN are found soon after they occur, and at the latest at the end. Only
-    floating-point values in the model's checkpoints are checked.
+    States are checked after `advance` and `record`, tapes after `record`, and adjoints after
+    `reverse`, if the time of all checks does not exceed `share` times the time of all steps so far.
+    The first span of each kind is always checked, J before the first `reverse`, and also the end,
+    when the adjoint has reached step 0. Therefore infinite values and NaN are found soon after they
+    occur, and at the latest at the end of the sweep in which they do. Only floating-point values in
+    the model's checkpoints are checked.
 
     All other calls, and optional attributes, are passed to the model. In a parallel run this class
     must be inside `AgreedModel`, through which all ranks agree on the error of one rank.
@@ -38,7 +40,7 @@ class Finite(ForwardingModel):
     ----------
     model : Differentiable
         A model whose arrays of restart data are finite in every state. If it has a true attribute
-        `poisons`, as `Guarded` has, states are not checked.
+        `poisons`, as `Guarded` has, states and tapes are not checked.
     share : float
         Maximum time of the checks, as a fraction of the time of steps. With 0, only the first spans
         and the end are checked.
@@ -61,18 +63,28 @@ class Finite(ForwardingModel):
         self._share, self._advice = share, advice
         self._now = (clock or WallClock()).now
         self._worked = self._looked = 0.0
-        self._took = {Kind.RESTART: 0.0, Kind.ADJOINT: 0.0}  # seconds of the last check of each
-        if getattr(model, "poisons", False):
-            del self._took[Kind.RESTART]
-        self._finite = {Kind.RESTART: -1, Kind.ADJOINT: -1}  # the last step at which it was finite
+        kinds = (Kind.ADJOINT,) if getattr(model, "poisons", False) else tuple(Kind)
+        self._took = dict.fromkeys(kinds, 0.0)  # seconds of the last check of each
+        self._finite = dict.fromkeys(Kind, -1)  # the last step at which it was finite
+        self._turned = False  # whether the adjoint is on its way, here or in an earlier process
 
     def advance(self, begin: int, end: int, /) -> int:
         return self._forward("advance", self._model.advance, begin, end)
 
     def record(self, begin: int, end: int, /) -> int:
-        return self._forward("record", self._model.record, begin, end)
+        step = self._forward("record", self._model.record, begin, end)
+        for i in range(begin, step):
+            self._look(Kind.TAPE, i)
+        return step
+
+    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
+        self._turned = self._turned or key.kind is Kind.ADJOINT
+        return super().load(key, layout)
 
     def reverse(self, begin: int, end: int, /) -> None:
+        if not self._turned:
+            self._turned = True
+            self._check_forward(end)
         start = self._now()
         self._model.reverse(begin, end)
         self._worked += self._now() - start
@@ -108,20 +120,36 @@ class Finite(ForwardingModel):
             del self._took[kind]
             return
         if names:
-            last = self._finite[kind]
-            before = f"; x_{last} was finite" if last >= 0 else ""
-            state = f"x_{step}, the state after {step} step{'s' * (step != 1)}{before}"
-            adjoint = f"the adjoint of x_{step}"
-            where = state if kind is Kind.RESTART else adjoint
-            raise self._failed(f"{_listed(names)} not finite in {where}")
+            raise self._failed(f"{_listed(names)} not finite in {self._where(kind, step)}")
         self._finite[kind] = step
+
+    def _where(self, kind: Kind, step: int) -> str:
+        """Return a checkpoint in words, with the last one of its kind that was finite."""
+        last = self._finite[kind]
+        match kind:
+            case Kind.RESTART:
+                before = f"; x_{last} was finite" if last >= 0 else ""
+                return f"x_{step}, the state after {step} step{'s' * (step != 1)}{before}"
+            case Kind.TAPE:
+                before = f"; that of step {last} was finite" if last >= 0 else ""
+                return f"the tape of step {step}{before}"
+            case _:
+                return f"the adjoint of x_{step}"
+
+    def _check_forward(self, end: int) -> None:
+        """Check J at x_end, where the forward sweep has ended, before adjoints inherit its NaN."""
+        value = functional_of(self._model)
+        if not math.isfinite(value):
+            names = self._not_finite(Key(Kind.RESTART, end))
+            what = f"{_listed(names)} not finite" if names else f"the functional is {float(value)}"
+            raise self._failed(f"{what} in {self._where(Kind.RESTART, end)}")
 
     def _not_finite(self, key: Key) -> list[str] | None:
         """Return the arrays that are not finite; None if the checkpoint has nothing to check."""
         look: Callable[[Key], list[str] | None] | None = getattr(self._model, "not_finite", None)
-        if look is not None:
-            return look(key)
         try:
+            if look is not None:
+                return look(key)
             layout, buffers = self._model.layout(key), self._model.dump(key)
         except Exception:  # the action that needs this checkpoint raises the same error
             return None

@@ -99,6 +99,63 @@ def test_what_there_was_no_time_to_look_at_is_found_in_the_end() -> None:
         _ = model.functional
 
 
+def test_what_a_forward_step_spoils_is_told_before_the_adjoint_starts() -> None:
+    model = Finite(Growth(state_at=7), share=0.0)
+    for step in range(STEPS):
+        model.record(step, step + 1)
+    spoiled = r"'x' and 'J' are not finite in x_12, the state after 12 steps; x_1 was finite"
+    with pytest.raises(RunFailed, match=spoiled):
+        model.reverse(STEPS - 1, STEPS)
+
+    class Seeded(Growth):
+        def adjoint_seed(self, state, adjoint, n):
+            return np.nan
+
+    model = Finite(Seeded())
+    model.record(0, STEPS)
+    with pytest.raises(RunFailed, match="the functional is nan in x_12, the state after 12 steps"):
+        model.reverse(STEPS - 1, STEPS)
+
+
+def test_a_tape_is_checked_as_states_are() -> None:
+    class Masked(Growth):
+        """Its tape has NaN from step 5 on, and its state has none."""
+
+        def step(self, state, i):
+            super().step(state, i)
+            state["n"][...] = i
+
+        def dump(self, key):
+            data = super().dump(key)
+            if key.kind is Kind.TAPE and key.step >= 5:
+                return [np.full(4, np.nan).view(np.uint8).data for _ in data]
+            return data
+
+    model = Finite(Masked(), share=np.inf)
+    with pytest.raises(RunFailed, match="'x' is not finite in the tape of step 5; that of step 4"):
+        model.record(0, STEPS)
+
+
+def test_a_resumed_adjoint_needs_no_functional() -> None:
+    class Late(Growth):
+        @property
+        def functional(self):
+            assert self._turned
+            return super().functional
+
+    whole, rest = Growth(), Finite(Late())
+    for model in (whole, rest):
+        model.record(0, STEPS)
+    whole.reverse(6, STEPS)
+    key = Key(Kind.ADJOINT, 6)
+    with rest.load(key, whole.layout(key)) as into:
+        for target, source in zip(into, whole.dump(key), strict=True):
+            target[:] = source
+    rest.reverse(0, 6)
+    whole.reverse(0, 6)
+    assert rest.functional == whole.functional
+
+
 def test_looking_takes_no_more_than_its_share() -> None:
     clock = VirtualClock()
 
