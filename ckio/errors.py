@@ -5,6 +5,7 @@
     │   └── NoSchedule       the planner finds no schedule for this chain and platform
     ├── IllegalAction        a schedule breaks a rule of the Machine: the schedule is wrong
     ├── RunFailed            a run had to end, and the cause is not storage
+    │   ├── NotVerified          the run ended, but the check of its gradient failed
     │   └── RankFailed           another rank of the job failed; the error has its number
     ├── Stopped              a run was asked to stop, and stopped
     └── StorageError         a level did not do what was asked of it
@@ -54,6 +55,25 @@ class IllegalAction(CkioError):
 
 class RunFailed(CkioError):
     """A run had to end, and the cause is not storage (for example, the model ended early)."""
+
+
+class NotVerified(RunFailed):
+    """A run has ended and its result is stored, but the check of its gradient failed.
+
+    The gradient is wrong, or the check is inconclusive.
+
+    Attributes
+    ----------
+    result : Result
+        The result of the run. `result.check` has the verdict, if this process made the check.
+    """
+
+    def __init__(self, message: str, /, *, result: Any) -> None:
+        super().__init__(message)
+        self.result = result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(NotVerified, result=self.result), self.args, vars(self)
 
 
 class RankFailed(RunFailed):

@@ -24,11 +24,10 @@ from ckio.cli.options import (
     size_option,
     with_example,
 )
-from ckio.errors import RunFailed
 from ckio.jobs.directory import all_ranks, check_alike
 from ckio.jobs.job import Job
 from ckio.jobs.models import Settings
-from ckio.jobs.result import Result, facts, verdict
+from ckio.jobs.result import Result, facts, refuse_unverified, verdict
 from ckio.jobs.resume import resume_line
 from ckio.jobs.stopping import STOPPED, Halted, Stopper
 from ckio.parallel.group import RankGroup
@@ -175,10 +174,7 @@ def command(
                 return _show_halted(halted, job, as_json=as_json, rank=ranks.rank, ranks=ranks.size)
             if ranks.rank == 0:
                 _show(result, into, as_json=as_json)
-        if result.verified is False:
-            wrong = RunFailed("the gradient is NOT verified")
-            wrong.shared = True  # all ranks raise it, because they compared the same numbers
-            raise wrong
+        refuse_unverified(result)
     return 0
 
 

@@ -26,7 +26,7 @@ from ckio.jobs.models import TOLD, Settings, costs, identity, levels_of, maker, 
 from ckio.jobs.planning import Planning, chosen, planner_call, read_text, with_room
 from ckio.jobs.process import Process, has_tapes
 from ckio.jobs.request import Request
-from ckio.jobs.result import Result, read_back
+from ckio.jobs.result import Result, read_back, refuse_unverified
 from ckio.jobs.resume import again, ended, resumed
 from ckio.jobs.stopping import Stopper
 from ckio.model import Array
@@ -101,7 +101,8 @@ class Job:
         Whether the run fails at the first step that violates the model's declaration of what its
         steps use and overwrite.
     check : bool
-        Whether the gradient is verified by a Taylor test (see `check_gradient`).
+        Whether the gradient is verified by a Taylor test (see `check_gradient`). If it is not
+        verified, `run` raises NotVerified.
     allow_nan : bool
         Whether the run continues if values are infinite or NaN.
     journal : path or text file, optional
@@ -213,6 +214,9 @@ class Job:
             If an option does not fit, or the directory has another run.
         Halted
             If the run was stopped. It can be resumed.
+        NotVerified
+            If the gradient was checked and is wrong, or the check is inconclusive. The run has
+            ended all the same: its result is stored, and is `result` of the error.
         LevelInUse
             If another process works on the same run.
         RunFailed
@@ -220,12 +224,16 @@ class Job:
         """
         seconds = _seconds(walltime)
         with all_ranks(self._comm) as ranks, Stopper.within(seconds, ranks) as stopper:
-            return self.run_on(ranks, stopper, resume=resume)
+            result = self.run_on(ranks, stopper, resume=resume)
+        refuse_unverified(result)
+        return result
 
     def run_on(
         self, ranks: RankGroup, stopper: Stopper | None, /, *, resume: bool = True
     ) -> Result:
         """Do the same as `run`, on these ranks, until `stopper` stops the run.
+
+        A result whose gradient is not verified is returned, too.
 
         The stopper is a context that the caller has entered. Without one, signals interrupt the
         run immediately.

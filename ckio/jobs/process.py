@@ -425,7 +425,7 @@ def _in_background(
 
 
 def _checked(process: Process, steps: int | None, gradient: Mapping[str, Any]) -> GradientCheck:
-    total = None if steps is None else (HALVINGS + 4) * steps
+    total = None if steps is None else (2 * HALVINGS + 3) * steps
     with process.display.progress("checking the gradient", total) as tick:
         again: Callable[[], Differentiable] = watched(process.fresh, tick)
         ranks = process.ranks.comm.apart()

@@ -14,7 +14,7 @@ import numpy as np
 
 from ckio.actions.columns import WRITE
 from ckio.adapters.registry import lossy
-from ckio.errors import BadInput
+from ckio.errors import BadInput, NotVerified
 from ckio.jobs.directory import (
     MEASURED,
     PREDICTED,
@@ -169,6 +169,18 @@ def result_of(
         check=check,
         figures=figures,
     )
+
+
+def refuse_unverified(result: Result, /) -> None:
+    """Raise NotVerified if the gradient was checked and is not verified."""
+    if result.verified is False:
+        told = "" if result.check is None else f" ({result.check.reason})"
+        error = NotVerified(
+            f"the gradient is NOT verified{told}; the run has ended, and its result is stored",
+            result=result,
+        )
+        error.shared = True  # all ranks raise it, because they compared the same numbers
+        raise error
 
 
 def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = ALONE, /) -> Result:

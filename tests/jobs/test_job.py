@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from cli.commands import CKIO, answer, ckio, complaint
 from jobs.inversion import LINE, STEPS, arrays, equal, place
 
 from ckio import Halted, Job
-from ckio.errors import BadInput
+from ckio.errors import BadInput, NotVerified
 from ckio.jobs import gradients
 
 IMPLICIT = ("run", "heat.py:Heat", "--steps", STEPS, "--ram", "2kB", "--disk", "scratch")
@@ -78,6 +79,35 @@ def test_a_job_gives_what_the_command_stores(heat: Any, tmp_path: Path) -> None:
     assert Job("run").result().figures["gradient_digest"] == result.figures["gradient_digest"]
     assert "functional" in str(again)
     assert "<table>" in again._repr_html_()
+
+
+def test_a_gradient_that_is_not_verified_is_an_error_with_the_result(heat: Any) -> None:
+    class Wrong(heat):  # type: ignore[misc]
+        def adjoint_step(self, adjoint: Any, tape: Any, i: int) -> None:
+            super().adjoint_step(adjoint, tape, i)
+            adjoint["x"] *= 1.01
+
+    heat.__qualname__ = Wrong.__qualname__ = "Heat"
+    Wrong.__module__ = "heat"
+    options: dict[str, Any] = {"steps": STEPS, "platform": "node.toml", "planner": "hrevolve"}
+    job = Job("run", model=Wrong, check=True, **options)
+    with pytest.raises(
+        NotVerified, match=r"the gradient is NOT verified \(remainder rates"
+    ) as error:
+        job.run()
+    result = error.value.result
+    assert (job.has_ended, result.verified, result.check.verdict) == (True, False, "wrong")
+    with h5py.File("run/gradient.h5") as file:
+        assert np.array_equal(file["gradient/x"], result.gradient["x"])
+    again = pickle.loads(pickle.dumps(NotVerified("no", result=3)))
+    assert (str(again), again.result) == ("no", 3)
+    with pytest.raises(
+        NotVerified, match="the gradient is NOT verified; the run has ended"
+    ) as error:
+        job.run()
+    assert error.value.result.functional == result.functional
+    assert job.result().verified is False
+    assert Job("plain", model=Wrong, **options).run().verified is None
 
 
 def test_a_job_is_stopped_and_resumed(heat: Any) -> None:
