@@ -386,6 +386,19 @@ def test_a_tape_of_the_last_step_is_of_use_once_the_end_was_reached() -> None:
     assert Discard(t(1), 0) == resume(cheap, machine, [{t(1), t(0)}]).actions[0]
 
 
+def test_a_tape_in_the_register_is_kept_by_an_advance_though_recording_is_cheaper() -> None:
+    """Random keys, with a record that is cheaper than to advance: legal, and the best."""
+    random = Random(7)
+    for _ in range(60):
+        case = chain(3, advance=2.1, record=0.63, restart=1, tape=1)
+        ram = Level(name="ram", write=Affine(random.choice((0.5, 5))), read=Affine(0.5))
+        machine = Platform((ram,), working_memory=1)
+        every = [t(0), t(1), t(2), x(1), x(2), x(3)]
+        stored = [set(random.sample(every, random.randint(1, 4)))]
+        best = exhaustive(case, machine, stored, 0, tapes=True)
+        assert resumed(case, machine, stored, 0, tapes=True) == pytest.approx(best)
+
+
 @pytest.mark.slow
 def test_all_tapes_are_read_where_recording_is_dearer() -> None:
     for steps in (9, 900):

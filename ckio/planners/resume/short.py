@@ -187,6 +187,10 @@ class _Ranges:
     def record(self, begin: int, end: int) -> _Priced:
         return _Priced(self.recorded[end] - self.recorded[begin], Record(begin, end))
 
+    def advance(self, step: int) -> _Priced:
+        action = Advance(step, step + 1)
+        return _Priced(self.rest.chain.seconds(action), action)
+
     def go(self, begin: int, end: int) -> _Priced:
         """Return the way from x_begin to x_end; it records if that is faster and tapes are used."""
         if begin == end:
@@ -410,7 +414,9 @@ def _moved(ranges: _Ranges, position: _Position) -> Iterator[tuple[_Priced, _Pos
             yield ranges.write(Kind.RESTART, state, level), position._replace(restarts=more)
     if tape is None and last == state:
         return
-    yield ranges.go(state, state + 1), _onward(position, ranges.rest.chain.length, tape)
+    # A Record would replace the tape in the register.
+    forward = ranges.go(state, state + 1) if tape is None else ranges.advance(state)
+    yield forward, _onward(position, ranges.rest.chain.length, tape)
     if ranges.rest.new_tapes:
         yield ranges.record(state, state + 1), _onward(position, ranges.rest.chain.length, state)
 
