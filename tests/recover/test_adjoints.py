@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.dp import hrevolve
-from ckio.planners.recover import adjoint_seconds, aside, every, with_adjoint_checkpoints
+from ckio.planners.recover import (
+    adjoint_seconds,
+    aside,
+    every,
+    recover,
+    with_adjoint_checkpoints,
+)
 from ckio.planners.resume import resume
 from ckio.planners.trivial import store_all
 from ckio.platform import Affine, Level, Platform
@@ -237,6 +243,25 @@ def test_no_other_interval_wastes_much_less() -> None:
     for cost in (0.01, 1, 10, 60):
         best = min(wasted(0.01 * mean * k, cost, mean) for k in range(1, 400))
         assert wasted(every(cost, mean), cost, mean) <= 1.001 * best, f"cost {cost}"
+
+
+def test_adjoints_are_not_planned_on_a_level_that_is_read_only() -> None:
+    chain = Chain(steps=3, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
+    shelf = Level(name="shelf", read_only=True)
+    platform = Platform((Level(name="ram"), shelf))
+    plan = store_all(chain, platform)
+    for refused in (
+        lambda: recover(chain, platform, [], level=1, every=1),
+        lambda: with_adjoint_checkpoints(plan, platform, 1, level=1),
+        lambda: aside(platform, chain, 1),
+    ):
+        with pytest.raises(BadInput, match="level = 1: level shelf is read-only"):
+            refused()
+    stored = [(), (a(2),)]
+    rest = recover(chain, platform, stored, level=None, every=1)  # it may be read there
+    assert validate(rest, platform).adjoint == 0
+    rest = recover(chain, platform, stored, level=0, every=1)
+    assert validate(rest, platform).adjoint == 0
 
 
 def test_what_is_no_time_is_refused() -> None:

@@ -67,8 +67,9 @@ def recover(
     With None for `level` no adjoint is stored, and no space is reserved. The adjoint that is read
     stays stored until the end, so that it can be read again after another kill.
 
-    Raises BadInput for keys that this chain and platform cannot have; NoSchedule if the level has
-    no space for two adjoints, or some of the remaining steps cannot be reached.
+    Raises BadInput for keys that this chain and platform cannot have, and for a read-only `level`;
+    NoSchedule if the level has no space for two adjoints, or some of the remaining steps cannot be
+    reached.
     """
     stored = checked(chain, platform, survivors, 0)
     adjoint = furthest(stored, level)

@@ -56,13 +56,13 @@ def with_adjoint_checkpoints(
     result is legal if the given schedule is legal on `aside` of this platform and level, without
     the space of the adjoints that are kept on other levels.
 
-    Raises BadInput if the platform has no such level, if the interval is below 0, and for schedules
-    that do not reach a_0 or already write adjoints.
+    Raises BadInput if the platform has no such level or it is read-only, if the interval is below
+    0, and for schedules that do not reach a_0 or already write adjoints.
     """
-    _numbered(platform, level)
     seconds = as_float(every)
     if seconds is None or not seconds >= 0:
         raise BadInput(f"every = {every!r}; it must be a number of seconds >= 0")
+    (_numbered if seconds == inf else _storing)(platform, level)
     held = _read_at_start(schedule)
     older = [] if held is None else [held, *spares(schedule.stored, held, level)]
     body = _without_adjoints(schedule)
@@ -275,10 +275,10 @@ def aside(platform: Platform, chain: Chain, level: int, /) -> Platform:
     """Return the platform to plan for: the capacity of this level is reduced by two adjoints.
 
     The reduction is twice the stored bytes of the largest adjoint of the chain. A level without a
-    capacity is not changed. Raises BadInput if the platform has no such level, and NoSchedule if
-    the level is too small.
+    capacity is not changed. Raises BadInput if the platform has no such level or it is read-only,
+    and NoSchedule if the level is too small.
     """
-    here = _numbered(platform, level)
+    here = _storing(platform, level)
     needed = _HELD * here.stored(chain.largest("adjoint"))
     if here.capacity is not None and here.capacity < needed:
         raise NoSchedule(
@@ -309,3 +309,14 @@ def _numbered(platform: Platform, level: int, /) -> Level:
             " give one of these numbers"
         )
     return platform.levels[level]
+
+
+def _storing(platform: Platform, level: int, /) -> Level:
+    """Return the level of this number; raises BadInput if no adjoint can be stored there."""
+    here = _numbered(platform, level)
+    if here.read_only:
+        raise BadInput(
+            f"level = {level}: level {here.name} is read-only, so that no adjoint can be stored"
+            " there; store the adjoint on another level, or none (level = None)"
+        )
+    return here
