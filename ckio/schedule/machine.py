@@ -280,8 +280,8 @@ class Machine:
     adjoint : int
         All steps from this one to n are reversed.
     turned : bool
-        Whether a Reverse may start at n: the state has reached n here, or the adjoint at n was
-        read.
+        Whether there is an adjoint at n: the state has reached n here, or the adjoint at n was
+        read. Before that, no Reverse may start at n, and the adjoint at n cannot be written.
     reversed : bool
         Whether any step was reversed in this process.
     stored : list of set of Key
@@ -403,16 +403,19 @@ class Machine:
                 else f"the tape is that of {_span(self.tape)}"
             )
             self._refuse(action, f"needs the tape of [{begin}, {end}); {contents}")
-        if end == self.chain.length and not self.turned:
-            self._refuse(
-                action,
-                f"starts the adjoint, but neither x_{end} was reached nor the adjoint read here",
-            )
+        self._check_turned(action, end)
         if self.versions is not None:
             self._needs(action, self.versions.reverse(begin, end))
         self.adjoint = begin
         self.tape = (tape[0], begin) if tape and tape[0] < begin else None
         self.reversed = True
+
+    def _check_turned(self, action: Reverse | Write, step: int) -> None:
+        if step == self.chain.length and not self.turned:
+            self._refuse(
+                action,
+                f"there is no adjoint yet: neither x_{step} was reached, nor was an adjoint read",
+            )
 
     def _write(self, action: Write, key: Key, level: int) -> None:
         self._check_level(action, level)
@@ -427,6 +430,8 @@ class Machine:
                 self._refuse(action, f"needs the tape of step {key.step} alone; {contents}")
             case Kind.ADJOINT if self.adjoint != key.step:
                 self._refuse(action, f"needs the adjoint at {key.step}; it is at {self.adjoint}")
+            case Kind.ADJOINT:
+                self._check_turned(action, key.step)
         if key in self.stored[level]:
             self._refuse(action, f"{key} is already stored there; discard it first")
         if self.platform.levels[level].read_only:

@@ -479,9 +479,9 @@ class _Replay:
         return broken
 
     def _turn(self) -> Bools:
-        first: Bools = self.back & (self.end == self.length)
-        first &= ~_after_first(self._reached())
-        return first
+        starts: Bools = self.back & (self.end == self.length)
+        starts |= self._is(WRITE, _ADJOINT) & (self.begin == self.length)
+        return starts & ~_after_first(self._reached())
 
     def _seed_at(self) -> int | None:
         """Return the action at which the seed is read from x_n, or None.

@@ -137,7 +137,7 @@ HALF = level(8, ratio=0.5)
 
 STORED: dict[str, tuple[list[Action], dict[str, Any], list[set[Key]], list[int]]] = {
     "Write stores what the registers hold": (
-        [Record(0, 1), Write(x(1), 0), Write(t(0), 1), Write(a(N), 1)],
+        [Record(0, 1), Write(x(1), 0), Write(t(0), 1), Advance(1, N), Write(a(N), 1)],
         {},
         [{x(1)}, {t(0), a(N)}],
         [7, 24],
@@ -216,12 +216,13 @@ REFUSED: list[tuple[list[Action], dict[str, Any], Action, str]] = [
         Reverse(2, 4),
         r"the tape is that of \[0, 3\)",
     ),
-    ([Read(t(5), 0)], TURNED, Reverse(5, 6), "neither x_6 was reached nor the adjoint read"),
+    ([Read(t(5), 0)], TURNED, Reverse(5, 6), "neither x_6 was reached, nor was an adjoint read"),
     (TWO_STEPS, {}, Write(x(2), 1), "needs the state x_2; the state is x_3"),
     (TWO_STEPS, {}, Write(t(0), 1), r"the tape of step 0 alone; it is of \[1, 3\)"),
     (TWO_STEPS, {}, Write(t(1), 1), r"the tape of step 1 alone; it is of \[1, 3\)"),
     (TWO_STEPS, {}, Write(t(2), 1), r"the tape of step 2 alone; it is of \[1, 3\)"),
     (TWO_STEPS, {}, Write(a(5), 1), "the adjoint at 5; it is at 6"),
+    (TWO_STEPS, {}, Write(a(N), 1), "there is no adjoint yet: neither x_6 was reached"),
     ([], {}, Write(t(0), 0), "the tape of step 0 alone; there is none"),
     ([Write(x(0), 0)], {}, Write(x(0), 0), "x_0 is already stored there; discard it"),
     (

@@ -65,7 +65,7 @@ RULES = {
     "needs the adjoint at",
     "needs the tape of [",
     "needs the tape of step",
-    "starts the adjoint",
+    "there is no adjoint yet",
     "already stored there",
     "are free",
     "it is not stored there",
@@ -111,11 +111,30 @@ def test_the_adjoint_read_after_a_reverse_is_refused_and_no_earlier() -> None:
 
 def test_a_reverse_at_the_end_is_refused_until_the_end_was_reached() -> None:
     start = [Read(t(3), 0), Reverse(3, 4)]
-    with pytest.raises(IllegalAction, match=r"#1 Reverse\[3, 4\): starts the adjoint, but neither"):
+    with pytest.raises(
+        IllegalAction, match=r"#1 Reverse\[3, 4\): there is no adjoint yet: neither"
+    ):
         validate(Schedule(CHAIN, start, [{t(3)}]), ROOMY)
-    with pytest.raises(IllegalAction, match=r"#1 Reverse\[3, 4\): starts the adjoint, but neither"):
+    with pytest.raises(
+        IllegalAction, match=r"#1 Reverse\[3, 4\): there is no adjoint yet: neither"
+    ):
         validate(Schedule(CHAIN, [*start, Advance(0, 4)], [{t(3)}]), ROOMY)
     assert validate(Schedule(CHAIN, [Advance(0, 4), *start], [{t(3)}]), ROOMY).adjoint == 3
+
+
+def test_the_adjoint_at_the_end_cannot_be_written_until_the_end_was_reached() -> None:
+    early = [Advance(0, 3), Write(a(4), 0)]
+    two = Platform((Level(name="ram"), Level(name="disk")))
+    for check in validate, applied:
+        with pytest.raises(
+            IllegalAction, match=r"#1 Write\(a_4, level 0\): there is no adjoint yet"
+        ):
+            check(Schedule(CHAIN, early), two)
+        assert a(4) in check(Schedule(CHAIN, [Advance(0, 4), Write(a(4), 0)]), two).stored[0]
+        read = Schedule(CHAIN, [Read(a(4), 1), Write(a(4), 0)], [set(), {a(4)}])
+        assert a(4) in check(read, two).stored[0]
+        earlier = Schedule(CHAIN, [Read(a(2), 1), Write(a(2), 0)], [set(), {a(2)}])
+        assert a(2) in check(earlier, two).stored[0]
 
 
 def test_no_actions_leave_the_machine_at_its_start() -> None:

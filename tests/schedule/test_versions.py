@@ -142,7 +142,8 @@ class Symbols:
         """The value of a key, if the registers hold just that; restart data has names only."""
         name, at, alone = key.name, key.step, len(self.tapes) == 1
         if key.kind is Kind.ADJOINT:
-            return "adjoint" if self.adjoint == at else None
+            there = self.adjoint == at and (self.turned or at < self.length)
+            return "adjoint" if there else None
         if key.kind is Kind.TAPE and not name:
             return "tape" if alone and self.tapes[0][0] == at else None
         if name not in NAMES or not name or at > self.length or self.version(name, at) != at:
