@@ -259,11 +259,12 @@ class _ScheduledVariable:
         self._restarted = np.append(restarted, NONE)
         self._in_a_row = np.append(in_a_row, 0)
 
-    def arrays(self, events: Events, /) -> ArrayReads:
+    def arrays(self, events: Events, /, *, in_slots: bool) -> ArrayReads:
         """Return the versions that have to be stored, with their reads and their possible writes.
 
-        Raises _WokenSteps if recorded steps have to leave the versions that they would leave.
-        Raises BadInput if a needed version can neither stay in the state nor be read.
+        `in_slots` is that of `needed_arrays`. Raises _WokenSteps if recorded steps have to leave
+        the versions that they would leave. Raises BadInput if a needed version can neither stay in
+        the state nor be read.
         """
         while True:
             settled = _settled(events)
@@ -271,10 +272,12 @@ class _ScheduledVariable:
             contents = _contents(settled, places, versions, self._writes)
             arrays = ArrayReads.of(self.name, versions, places, self._chances(contents))
             late = arrays.late
-            if not late.any():
-                return arrays
             # A version that is dead until it is read may be lost before it can be written.
             more = [self._kept(array, events) for array in arrays.arrays(late)]
+            if in_slots and not more:
+                more = [it for it in [self._moved(arrays, events)] if len(it.place)]
+            if not more:
+                return arrays
             events = Events.together([events, *more])
 
     def _where_read(self, events: Events) -> tuple[Ints, Ints]:
@@ -326,6 +329,27 @@ class _ScheduledVariable:
         level = self._schedule.actions.level[self._writes].astype(np.int64)
         return start.take(~written), Chances(contents, self._writes, level, end)
 
+    def _moved(self, arrays: ArrayReads, events: Events) -> Events:
+        """Return events that need the variable where a checkpoint is written that is read later.
+
+        They are returned for the reads outside all slots. Such a checkpoint was moved: it was read
+        from one level only to be written to another, so that no step needed the variable there.
+        """
+        actions, version = self._schedule.actions, self._version
+        read = arrays.read[~arrays.in_slots]
+        of = arrays.version[~arrays.in_slots]
+        whole = (actions.kind[read] == _RESTART) & (version[actions.begin[read]] == of)
+        read = read[whole]
+        # The last Write of this checkpoint, by level, step and place.
+        times, size = self._times, len(actions) + 2
+        written = (times.level * len(version) + times.step) * size + times.written + 1
+        order = np.argsort(written)
+        wanted = actions.level[read].astype(np.int64) * len(version) + actions.begin[read]
+        last = np.searchsorted(written[order], wanted * size + read) - 1
+        place = np.setdiff1d(times.written[order[last]], [BEFORE, *events.place])
+        versions, none = version[actions.begin[place]], np.full(len(place), NONE)
+        return Events(place, versions, versions, np.zeros(len(place), np.bool_), none)
+
     def _kept(self, array: Array, events: Events) -> Events:
         """Return an event that keeps the variable until the first Write of this version."""
         saves = self._saves[self._saved == array.version][:1]
@@ -343,8 +367,13 @@ class _ScheduledVariable:
         return f"#{place} {self._schedule.actions[place]}"
 
 
-def needed_arrays(schedule: Schedule, steps: ChainFlows, seed: Names, /) -> list[ArrayReads]:
+def needed_arrays(
+    schedule: Schedule, steps: ChainFlows, seed: Names, /, *, in_slots: bool = False
+) -> list[ArrayReads]:
     """Return the arrays of each variable that a legal schedule (or its beginning) has to store.
+
+    With `in_slots`, a variable is also read where its checkpoint is read only to be written to
+    another level, if its level has no slot for it until the next read.
 
     At first, the state that a recorded step leaves is assumed not to be needed. If a variable needs
     it, the step needs more of the other variables. Raises BadInput if no reads of arrays can make
@@ -367,7 +396,10 @@ def needed_arrays(schedule: Schedule, steps: ChainFlows, seed: Names, /) -> list
         for each in variables:
             try:
                 arrays.append(
-                    each.arrays(_events(actions, rows, steps, each.name, seed=seed, awake=awake))
+                    each.arrays(
+                        _events(actions, rows, steps, each.name, seed=seed, awake=awake),
+                        in_slots=in_slots,
+                    )
                 )
             except _WokenSteps as news:
                 woken[news.steps] = True

@@ -105,7 +105,7 @@ def _lowered(
     steps = variables.over(schedule.chain.length)
     arrays = [
         (Kind.RESTART, _available(each, stored))
-        for each in needed_arrays(schedule, steps, variables.seed)
+        for each in needed_arrays(schedule, steps, variables.seed, in_slots=within is not None)
     ]
     accesses: list[PlacedActions] = []
     needed: set[tuple[int, Key]] = set()
@@ -219,8 +219,7 @@ class ByVariable:
         overwritten are stored once, in reserved capacity. In the other, each checkpoint has them.
 
         Raises the errors of the planner and of `lower`; but NoSchedule if the lowered schedules do
-        not fit on the platform. This happens if a schedule reads a checkpoint only to write it to
-        another level, as `online` does: the variables that no step needs there are not read.
+        not fit on the platform.
         """
         sizes = [reduced(chain, platform, self.variables, apart=apart) for apart in (True, False)]
         schedules, refused = list[Schedule](), ""

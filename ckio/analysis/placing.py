@@ -113,6 +113,19 @@ class ArrayReads:
         late: Bools = (version != self.version[first]) | (place > self.read[first])
         return late
 
+    @property
+    def in_slots(self) -> Bools:
+        """Whether each read is in the time of a chance that comes before it."""
+        rows = self.chances
+        last = _before(rows.version, rows.place, self.version, self.read)
+        if not len(rows.place):
+            return np.zeros(len(self.read), np.bool_)
+        # Different versions get separate ranges of time, so that one pass is sufficient.
+        apart = rows.version * (2 + max(rows.until.max(), self.read.max(initial=0)))
+        until = np.maximum.accumulate(rows.until + apart) - apart
+        there: Bools = (last >= 0) & (rows.version[last] == self.version)
+        return there & (until[last] >= self.read)
+
     def arrays(self, which: Bools, /) -> Iterator[Array]:
         """Yield the arrays for which `which` is true."""
         first, chances = self.first, self.chances

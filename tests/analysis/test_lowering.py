@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from random import Random
 
 import pytest
@@ -15,6 +15,7 @@ from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.jobs.adjoints import whole_checkpoints
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.literature import multistage
+from ckio.planners.online import online
 from ckio.planners.recover import recover
 from ckio.planners.trivial import store_all
 from ckio.platform import Affine, Level, Platform
@@ -293,7 +294,7 @@ def test_a_lowered_schedule_that_does_not_fit_is_refused() -> None:
         lower(hrevolve(chain, platform), Variables({"a": 2}, step), platform=platform)
 
 
-def test_a_planner_that_moves_checkpoints_may_find_no_schedule_of_single_variables() -> None:
+def test_single_variables_of_a_checkpoint_that_is_moved_fit_where_the_whole_fits() -> None:
     def moves(chain: Chain, _: Platform) -> Schedule:
         """x_0 is moved from level 0 to level 1, and x_1 takes its place."""
         first, second = (Key(Kind.RESTART, step) for step in (0, 1))
@@ -308,10 +309,31 @@ def test_a_planner_that_moves_checkpoints_may_find_no_schedule_of_single_variabl
     platform = Platform((Level(name="near", capacity=8), far))
     assert validate(moves(chain, platform), platform).adjoint == 0
     planner = ByVariable(moves, Variables({"a": 8}, Step(Flow({"a"}, {"a"}, {"a"}))))
-    with pytest.raises(NoSchedule, match=r"needs 8 bytes, but 0 of 8 are free.*more capacity"):
-        planner(chain, platform)
-    larger = Platform((Level(name="near", capacity=16), far))
-    assert validate(planner(chain, larger), larger).adjoint == 0
+    assert validate(planner(chain, platform), platform).adjoint == 0
+
+
+def test_what_online_plans_on_whole_states_fits_when_it_is_lowered() -> None:
+    """Online moves checkpoints between levels: it reads them only in order to write them."""
+    random, moved = Random(3), 0
+    for _ in range(40):
+        steps = in_place(random_steps(random, random.randint(3, 9), in_part=False))
+        variables = random_variables(
+            random, steps, subset(random, NAMES, 0.5), tape=frozenset(NAMES)
+        )
+        size = sum(variables.nbytes[name] for name in variables.stored) or 1
+        price = Affine(random.choice((0.1, 2.0)))
+        near = Level(name="near", capacity=size * random.randint(1, 2), write=price)
+        far = Level(name="far", capacity=random.choice((None, size)), write=Affine(1))
+        platform = Platform((near, far), working_memory=size)
+        schedule = online(chain_of(len(steps), size), platform)
+        lowered = lower(schedule, variables, platform=platform)
+        assert validate(lowered, platform).adjoint == 0
+        assert not perform(lowered, steps, variables.seed, taped=variables.taped)
+        moved += any(
+            isinstance(read, Read) and isinstance(write, Write) and read.key == write.key
+            for read, write in pairwise(schedule.actions)
+        )
+    assert moved > 5
 
 
 def test_versions_that_no_checkpoint_needs_take_no_room() -> None:
