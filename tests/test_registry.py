@@ -87,7 +87,7 @@ def test_an_option_that_a_backend_does_not_have_is_named() -> None:
 
 
 def level(**options: str | float) -> Level:
-    return Level(name="l", options=options)
+    return Level(name="l", backend="ram", options=options)
 
 
 def test_a_level_names_its_codec_and_the_codecs_options() -> None:

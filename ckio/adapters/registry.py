@@ -389,12 +389,23 @@ def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) 
         raise BadInput(f"{what} cannot be created: {_text_of(error)}") from error
 
 
+def backend_of(level: Level, /) -> Any:
+    """Return the factory of a level's backend; raises BadInput if the level has none."""
+    if not level.backend:
+        raise BadInput(
+            f"level {level.name!r} has no backend, so that it is only for plans and simulations;"
+            ' give it backend="ram" for memory, or options={"path": ...} for a directory or an'
+            " archive (.h5)"
+        )
+    return find("backends", level.backend)
+
+
 def place(level: Level, run: str, /) -> Path | None:
     """Return the path of the files of a run on a level, or None if the level has no files.
 
     `run` is the name of the run. If it is "", the path is that of the level itself.
     """
-    path, factory = level.options.get("path"), find("backends", level.backend)
+    path, factory = level.options.get("path"), backend_of(level)
     for_run = getattr(factory, "for_run", None)
     if path is None or for_run is None:
         return None
@@ -404,7 +415,7 @@ def place(level: Level, run: str, /) -> Path | None:
 
 def is_shared(level: Level, /) -> bool:
     """Return whether all ranks of a job share the storage, because its factory takes `ranks`."""
-    return takes(find("backends", level.backend), "ranks")
+    return takes(backend_of(level), "ranks")
 
 
 def open_level(
@@ -420,7 +431,7 @@ def open_level(
     """
     codec = codec_of(level)  # before the level is opened, which an error would leave open
     what = f"level {level.name!r}: {level.backend}"
-    factory = find("backends", level.backend)
+    factory = backend_of(level)
     options: dict[str, Any] = {**plain(level).options, "capacity": level.capacity}
     if shared := takes(factory, "ranks"):
         if codec is not None:

@@ -59,7 +59,7 @@ class Kept:
 
 def is_durable(level: Level, /) -> bool:
     """Return whether checkpoints remain after the process, as far as known for a closed level."""
-    said = getattr(find("backends", level.backend), "durable", None)
+    said = getattr(find("backends", level.backend), "durable", None) if level.backend else False
     return said if isinstance(said, bool) else place(level, "run") is not None
 
 

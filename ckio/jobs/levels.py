@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ckio.actions import Key, nbytes_of
-from ckio.adapters.registry import close, find, is_shared, open_level, place
+from ckio.adapters.registry import backend_of, close, is_shared, open_level, place
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, verified
 from ckio.backends.files import missing_folders
@@ -299,7 +299,7 @@ def _is_link(path: Path) -> bool:
 
 def _damage(level: Level, where: Path | None) -> list[str]:
     """Return a text for each stored item of a level that can no longer be read."""
-    look = getattr(find("backends", level.backend), "contents", None)
+    look = getattr(backend_of(level), "contents", None)
     if where is None or look is None or not may_exist(where):
         return []
     try:

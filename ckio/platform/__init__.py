@@ -48,8 +48,13 @@ Option = str | int | float | bool
 _MOST_RATIO: Final = 1000.0
 """Maximum of `Level.ratio`; a larger value is a mistake, because no codec is that bad."""
 
-_NEAR: Final = ("ram", "device")
-"""The backends in whose memory a model computes: that of the host, or of an accelerator."""
+_NEAR: Final = ("ram", "device", "")
+"""The backends in whose memory a model computes: that of the host, or of an accelerator. A plan
+takes a first level without a backend for memory, too.
+"""
+
+_NAMES_OF_MEMORY: Final = ("ram", "memory")
+_ARCHIVES: Final = (".h5", ".hdf5")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +73,10 @@ class Level(Carried):
         Seconds to read a checkpoint that is not in the page cache any more, if this was measured.
         Then `read` is the cost of a read from the page cache.
     backend : str
-        Name of the entry point in `ckio.backends` that opens the level.
+        Name of the entry point in `ckio.backends` that opens the level. By default it follows from
+        the option `path`: "hdf5" for a file .h5 or .hdf5, else "directory". Without a path it is
+        "ram" for a level that is called ram or memory. For any other level it is "": such a level
+        is for plans and simulations, and cannot be opened.
     options : mapping of str to str, int, float or bool
         Keyword arguments for the backend.
     channel : str
@@ -90,7 +98,7 @@ class Level(Carried):
     read: Affine = FREE
     discard: Affine = FREE
     read_cold: Affine | None = None
-    backend: str = "ram"
+    backend: str = ""
     options: Mapping[str, Option] = field(default_factory=dict, hash=False)
     channel: str = ""
     ratio: float = 1.0
@@ -129,11 +137,18 @@ class Level(Carried):
         object.__setattr__(self, "ratio", ratio)
         object.__setattr__(self, "channel", self.channel or self.name)
         object.__setattr__(self, "options", _checked_options(self.options, where))
+        object.__setattr__(self, "backend", self.backend or self._implied_backend())
+
+    def _implied_backend(self) -> str:
+        if (path := self.options.get("path")) is not None:
+            return "hdf5" if str(path).endswith(_ARCHIVES) else "directory"
+        return "ram" if self.name in _NAMES_OF_MEMORY else ""
 
     @property
     def made_of(self) -> str:
         """The backend, durability and codec of the level, as text."""
-        words = (self.backend, self.options.get("durability"), self.options.get("codec"))
+        backend = self.backend or "no backend"
+        words = (backend, self.options.get("durability"), self.options.get("codec"))
         return ", ".join(str(word) for word in words if word is not None)
 
     def stored(self, nbytes: int, /) -> int:

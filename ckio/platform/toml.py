@@ -108,7 +108,9 @@ def _table(level: Level) -> dict[str, Any]:
     table: dict[str, Any] = {"name": level.name}
     if level.capacity is not None:
         table["capacity"] = level.capacity
-    table |= {"backend": level.backend, "channel": level.channel, "ratio": level.ratio}
+    if level.backend:
+        table["backend"] = level.backend
+    table |= {"channel": level.channel, "ratio": level.ratio}
     if level.read_only:
         table["read_only"] = True
     if level.note:

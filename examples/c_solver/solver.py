@@ -54,7 +54,8 @@ if __name__ == "__main__":
 
     model = solver()
     chain = Chain(steps=200, advance=1e-4, record=1e-4, reverse=2e-4, **sizes_of(model))
-    levels = Level(name="ram", capacity=5 * chain.restart), Level(name="disk", capacity=10**6)
+    far = Level(name="disk", capacity=10**6, options={"path": "checkpoints"})
+    levels = Level(name="ram", capacity=5 * chain.restart), far
     platform = Platform(levels, working_memory=chain.tape)
     disk = Directory("checkpoints")
     run(hrevolve(chain, platform), platform, model, [Ram(), disk])

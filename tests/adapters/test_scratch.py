@@ -56,6 +56,27 @@ def test_arrays_come_back(backend: str, tmp_path: Path) -> None:
     assert files(tmp_path) == []
 
 
+@pytest.mark.parametrize("name", ["disk", "nvme", "level1", "rams"])
+def test_a_level_that_has_no_backend_is_refused_whatever_its_name(name: str) -> None:
+    """Otherwise a disk would be memory without a word."""
+    near = Level(name="ram", capacity=10)
+    with pytest.raises(BadInput, match=f"level '{name}' has no backend.*give it backend="):
+        Scratch(Platform((near, Level(name=name, capacity=10**9))))
+
+
+def test_the_backend_follows_from_the_path(tmp_path: Path) -> None:
+    levels = [
+        Level(name=name, options={"path": str(tmp_path / path)})
+        for name, path in (("ram", "d"), ("b", "b.h5"), ("c", "c.hdf5"))
+    ]
+    assert [level.backend for level in levels] == ["directory", "hdf5", "hdf5"]
+    with Scratch(Platform((*levels, Level(name="memory")))) as scratch:
+        for number in range(4):
+            scratch.put(number, {"u": np.ones(3)})
+        folders = {path.relative_to(tmp_path).parts[0][:1] for path in files(tmp_path)}
+        assert folders == {"d", "b", "c"}
+
+
 RECORDS = np.array([(1, 2.5), (3, 4.5)], dtype=[("i", "<i4"), ("x", "<f8")])
 
 

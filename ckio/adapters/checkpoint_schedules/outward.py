@@ -142,7 +142,8 @@ def _storage(
     """Return the storage type of each level; raises BadInput."""
     types = dict(given) if given is not None else {}
     for level in range(used) if given is None else ():
-        near = platform.levels[level].backend == "ram" if platform else level == 0
+        backend = platform.levels[level].backend if platform else ""
+        near = backend == "ram" if backend else level == 0
         types[level] = StorageType.RAM if near else StorageType.DISK
     for level in range(used):
         if types.get(level) not in {StorageType.RAM, StorageType.DISK}:
