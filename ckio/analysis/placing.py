@@ -124,7 +124,8 @@ class ArrayReads:
         apart = rows.version * (2 + max(rows.until.max(), self.read.max(initial=0)))
         until = np.maximum.accumulate(rows.until + apart) - apart
         there: Bools = (last >= 0) & (rows.version[last] == self.version)
-        return there & (until[last] >= self.read)
+        there &= until[last] >= self.read
+        return there
 
     def arrays(self, which: Bools, /) -> Iterator[Array]:
         """Yield the arrays for which `which` is true."""

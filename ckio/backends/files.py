@@ -8,6 +8,7 @@ OSError into a StorageError.
 import ctypes
 import errno
 import fcntl
+import logging
 import os
 import stat
 import struct
@@ -18,6 +19,8 @@ from typing import Final
 
 from ckio.actions import Buffers
 from ckio.errors import BadInput, LevelFull, StorageError
+
+log = logging.getLogger("ckio")
 
 TILE = 1 << 20
 """Bytes per tile: small enough that a tile is still in the cache when it is used again."""
@@ -336,9 +339,30 @@ def links(fd: int, /) -> int:
 # only query a lock and never try to take it, because a run that starts at that moment would fail to
 # get it.
 
+_WITHOUT_LOCKS: Final = frozenset(
+    {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF, 524}
+)
+"""The system's errors for a lock that a file system does not have; 524 is the kernel's ENOTSUPP."""
+
 _LOCKS: Final = Path("/proc/locks")
 _OF_PROCESS: Final = Path("/proc/self")
 _FLOCK: Final = "hhqqi4x"
+
+
+@contextmanager
+def locking(path: Path, /) -> Iterator[None]:
+    """Pass over a lock that fails because the file system has no locks; the log warns of this."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+        log.warning(
+            "%s cannot be locked, because its file system has no locks (%s): make sure that no"
+            " other process uses it meanwhile",
+            path,
+            error.strerror,
+        )
 
 
 def first_byte(kind: int, /) -> bytes:

@@ -36,7 +36,7 @@ from typing import Any, Final, TypeVar
 
 import xxhash
 
-from ckio.backends.files import missing_folders, write_whole
+from ckio.backends.files import locking, missing_folders, write_whole
 from ckio.errors import BadInput, CkioError, LevelInUse, RankFailed
 from ckio.jobs.levels import left_by
 from ckio.jobs.request import FORMAT, Manifest
@@ -251,16 +251,14 @@ class RunDirectory(NewDirectory):
 
 
 def _locked(path: Path) -> int:
-    """Return the open, locked directory; -1 if its file system has no locks."""
+    """Return the open, locked directory; without a lock if its file system has none."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locking(path):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
         raise LevelInUse(f"{path}: another process works on this run; wait for its end") from None
-    except OSError:  # without this lock, those of the levels still protect the checkpoints
-        os.close(fd)
-        return -1
     return fd
 
 

@@ -31,7 +31,7 @@ from ckio.adapters import registry
 from ckio.backends import contents
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.encoded import unmark
-from ckio.backends.files import is_locked, names_in, opened
+from ckio.backends.files import is_locked, locking, names_in, opened
 from ckio.backends.runid import RunId, of_rank, rank_of, run_name
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 from ckio.jobs.directory import HALF, MANIFEST, SCHEDULE, WHOLE, manifest_in, platform_in
@@ -569,7 +569,8 @@ def remove_results(path: Path, /) -> None:
     """
     try:
         with opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
-            _take_run(folder)
+            with locking(path):  # as a process that works on the run does
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             ours = [name for name in names_in(folder) if WHOLE.fullmatch(name)]
             for name in sorted(ours, key=lambda name: name == MANIFEST):  # the manifest last
                 os.unlink(name, dir_fd=folder)
@@ -579,13 +580,3 @@ def remove_results(path: Path, /) -> None:
         raise LevelInUse(f"{path} is in use by a live process") from None
     except OSError as error:
         raise StorageError(f"{path} cannot be removed: {error.strerror}") from None
-
-
-def _take_run(folder: int) -> None:
-    """Lock the directory of a run, as a process that works on it does; raises BlockingIOError."""
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:  # a file system without locks
-        return

@@ -430,8 +430,8 @@ class Machine:
                 self._refuse(action, f"needs the tape of step {key.step} alone; {contents}")
             case Kind.ADJOINT if self.adjoint != key.step:
                 self._refuse(action, f"needs the adjoint at {key.step}; it is at {self.adjoint}")
-            case Kind.ADJOINT:
-                self._check_turned(action, key.step)
+        if key.kind is Kind.ADJOINT:
+            self._check_turned(action, key.step)
         if key in self.stored[level]:
             self._refuse(action, f"{key} is already stored there; discard it first")
         if self.platform.levels[level].read_only:

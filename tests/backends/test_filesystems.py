@@ -4,6 +4,7 @@ The disks are in memory, and can be switched off: from then on not one write rea
 takes root and programs is skipped where they are not, and says so.
 """
 
+import errno
 import fcntl
 import os
 import resource
@@ -583,3 +584,55 @@ def test_what_lies_on_a_medium_that_cannot_be_written_is_inspected(
         assert "Read-only file system" in said
 
     with_own_mounts(body)
+
+
+# File systems without locks
+
+
+@pytest.fixture
+def lock_error(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Every lock fails as on such a file system: Lustre without `flock`, NFS without lockd, DVS."""
+    number: int = request.param
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    def only_others(fd: int, command: int, argument: object = 0) -> object:
+        return refuse() if command == fcntl.F_OFD_SETLK else others(fd, command, argument)
+
+    others = fcntl.fcntl
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "fcntl", only_others)
+    return number
+
+
+WITHOUT_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, 524
+
+
+@pytest.mark.parametrize("lock_error", WITHOUT_LOCKS, indirect=True)
+@PLAIN
+def test_a_level_opens_with_a_warning_where_there_are_no_locks(
+    kind: Kind, tmp_path: Path, lock_error: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    level = kind.open(tmp_path)
+    assert "has no locks" in caplog.text
+    assert "make sure that no other process uses it" in caplog.text
+    stored = put(level, x(0), raw(900))
+    level.close()
+    level = kind.open(tmp_path)
+    assert get(level, x(0), raw(900)) == stored
+    level.remove()  # type: ignore[attr-defined]
+    level = kind.open(tmp_path)
+    put(level, x(1), raw(900))
+    level.close()
+    kind.backend.remove_files(kind.place(tmp_path))  # type: ignore[attr-defined]
+    assert not kind.place(tmp_path).exists()
+
+
+@pytest.mark.parametrize("lock_error", [errno.EIO, errno.EACCES], indirect=True)
+@PLAIN
+def test_a_lock_that_fails_for_another_reason_is_an_error(
+    kind: Kind, tmp_path: Path, lock_error: int
+) -> None:
+    with pytest.raises((BadInput, StorageError)):
+        kind.open(tmp_path)

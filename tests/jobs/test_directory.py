@@ -1,5 +1,6 @@
 """A run's directory is new or that of the same run, whole, one process's, and never lost."""
 
+import errno
 import json
 import os
 from dataclasses import replace
@@ -218,6 +219,18 @@ def test_one_process_has_it_at_a_time(tmp_path: Path) -> None:
     directory.release()
     with pytest.raises(BadInput, match="already holds a run"):  # and lets go of it
         RunDirectory(tmp_path)
+    RunDirectory(tmp_path, resume=True).release()
+
+
+def test_without_locks_it_opens_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    RunDirectory(tmp_path).begin(MANIFEST)
+    assert f"{tmp_path} cannot be locked, because its file system has no locks" in caplog.text
     RunDirectory(tmp_path, resume=True).release()
 
 

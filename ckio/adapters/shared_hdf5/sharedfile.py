@@ -46,7 +46,7 @@ from ckio import __version__
 from ckio.actions import Key, Kind
 from ckio.adapters.shared_hdf5.parts import Column, SharedGroup
 from ckio.backends.contents import Damaged, Stored
-from ckio.backends.files import Files, is_flocked, part_of, write_whole
+from ckio.backends.files import Files, is_flocked, locking, part_of, write_whole
 from ckio.backends.forms import form_from, form_of
 from ckio.backends.hdf5.drafts import describe, make_flat
 from ckio.backends.hdf5.heads import NAME, packed_name, unpacked_name
@@ -395,7 +395,8 @@ def lock(path: Path, /) -> int:
     file = _auxiliary(path, "lock")
     fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locking(path):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         is_free = os.fstat(fd).st_nlink > 0  # 0 if the other job has just removed the file
     except BlockingIOError:
         is_free = False

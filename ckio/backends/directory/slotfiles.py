@@ -26,7 +26,7 @@ from ckio.backends.directory.format import (
     length,
     unpack,
 )
-from ckio.backends.files import Files, names_in, opened
+from ckio.backends.files import Files, locking, names_in, opened
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 
 TRIAL: Final = "direct.ckio"
@@ -336,7 +336,8 @@ def remove(path: Path, /) -> None:
     StorageError if the directory contains anything else, which is not removed.
     """
     with opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locking(path):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for name in names_in(folder):
             if _is_ours(name, folder) or _is_trial(name, folder):
                 os.unlink(name, dir_fd=folder)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ckio.backends.contents import Damaged
 from ckio.backends.directory import slotfiles
 from ckio.backends.directory.format import BLOCK, FileHead, Head
-from ckio.backends.files import Files, check_here
+from ckio.backends.files import Files, check_here, locking
 from ckio.backends.freeslots import FreeSlots
 from ckio.errors import BadInput, LevelFull, LevelInUse
 
@@ -66,7 +66,8 @@ class HeldDirectory:
             # A fork shares the lock. Without the explicit unlock, a fork that is still alive would
             # keep the directory locked.
             if self._owner == os.getpid():
-                fcntl.flock(fd, fcntl.LOCK_UN)
+                with suppress(OSError):  # a file system without locks
+                    fcntl.flock(fd, fcntl.LOCK_UN)
             os.close(fd)
 
     def remove(self, *, ours: bool) -> None:
@@ -108,7 +109,8 @@ def _lock(path: Path, files: Files) -> int:
     fd = -1
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locking(path):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not files.is_named(fd):  # another process has just removed and released it
             raise BlockingIOError
     except OSError as error:

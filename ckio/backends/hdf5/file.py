@@ -39,7 +39,16 @@ import numpy as np
 
 from ckio.actions import Kind
 from ckio.backends.contents import Damaged, Stored
-from ckio.backends.files import FULL, TILE, Files, check_here, failure, first_byte, opened
+from ckio.backends.files import (
+    FULL,
+    TILE,
+    Files,
+    check_here,
+    failure,
+    first_byte,
+    locking,
+    opened,
+)
 from ckio.backends.forms import Form
 from ckio.backends.hdf5.heads import (
     FIXED,
@@ -80,7 +89,7 @@ def take(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
         if not path.exists():
             create(path, files, run, sync=sync)
         fd = files.open(path)
-        _lock(fd, files)
+        _lock(path, fd, files)
     except OSError as error:
         with suppress(OSError):
             if fd >= 0:
@@ -101,14 +110,15 @@ def take(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
     return fd
 
 
-def _lock(fd: int, files: Files) -> None:
+def _lock(path: Path, fd: int, files: Files) -> None:
     """Lock the open file; raises BlockingIOError if it is locked already or was deleted.
 
     HDF5 itself uses flock. An open-file-description lock is independent of it, so that people can
     read the file with HDF5 while ckio uses it. The lock belongs to this opening of the file, not to
     the process.
     """
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_WRLCK))
+    with locking(path):
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_WRLCK))
     if not files.is_named(fd):
         raise BlockingIOError
 
@@ -443,7 +453,8 @@ def remove(path: Path, /) -> None:
     StorageError if it is not an archive.
     """
     with opened(path, os.O_RDWR) as fd:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_WRLCK))
+        with locking(path):
+            fcntl.fcntl(fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_WRLCK))
         if not has_seal(fd):
             raise StorageError(f"{path} is not removed: it is not an archive of ckio")
         check_here(path, fd)
