@@ -113,7 +113,8 @@ class Handing(Protocol):
         """Adopt a checkpoint, as `load` does, but use the memory of `data` without a copy.
 
         The model only reads this memory. The one exception is the adjoint step that consumes a
-        tape, which may overwrite it. Raises BadInput if `data` is not a checkpoint of this model,
+        tape, which may overwrite it: if a level still stores that tape, a copy is loaded before.
+        Raises BadInput if `data` is not a checkpoint of this model,
         which is then unchanged.
         """
 

@@ -165,6 +165,7 @@ class ArrayModel(ABC):
         # The adjoint also reads arrays that are on no tape: those in `_scratch` are computed for
         # each step, and the others are state arrays that no step overwrites.
         self._scratch = Arrays({n: copy(self._state[n]) for n in self._derived.of(self._taped)})
+        self._copies: dict[str, Array] = {}  # of the others, because the adjoint may overwrite them
         self._needed = self._derived.stored(self._taped)  # also the arguments of `_scratch`
 
         # A checkpoint is read into spare arrays, which are then exchanged with the model's own: a
@@ -480,7 +481,16 @@ class ArrayModel(ABC):
         every = Arrays({**{n: self._state[n] for n in elsewhere}, **tape, **self._scratch})
         for name in self._scratch:
             self._in_place(self.derive, name, every)
-        return Arrays({name: every[name] for name in self._taped})
+        return Arrays({n: self._copied(n) if n in elsewhere else every[n] for n in self._taped})
+
+    def _copied(self, name: str) -> Array:
+        """Return a copy of an array of the state, which an adjoint step may overwrite."""
+        array = self._copies.get(name)
+        if array is None:
+            array = self._copies[name] = copy(self._state[name])
+        else:
+            np.copyto(array, self._state[name])
+        return array
 
     def _forward(self, begin: int, end: int, tapes: Tapes | None = None) -> int:
         self._depart(begin)

@@ -249,11 +249,17 @@ class Tapes:
     def to_spend(self, step: int, /) -> Arrays:
         """Return the tape of a step to be reversed, in memory that the adjoint may overwrite.
 
-        If a level relies on the shared memory, the tape is first copied to the model's own memory.
+        A tape is first copied to the model's own memory if a level relies on the shared memory, or
+        if it was read as single arrays, because those are read once for several steps.
         """
-        if self._shared is not None and self._given:
-            self._copy_back()
-        return self.of(step)
+        if self._begin <= step < self._end:
+            if self._shared is not None and self._given:
+                self._copy_back()
+            return self.of(step)
+        own = Arrays({name: self._slots[0][name] for name in self._read})
+        for name, array in self.of(step).items():
+            np.copyto(own[name], array)
+        return own
 
     def spend(self, step: int, /) -> None:
         """Drop the tape of a step that was reversed, the last one of the span."""
@@ -281,18 +287,17 @@ class Tapes:
         self._shared, self._given = arrays, False
 
     def give(self, step: int, slot: Callable[[int], memoryview], /) -> Arrays:
-        """Return the tape of a step, in memory into which nothing is recorded any more."""
-        tape = self.of(step)
-        if self._shared is None:
-            memory = self._memory(slot)
-            if (self._begin, self._end) == (step, step + 1):
-                self._slots[0], self._shared = memory, tape
-            else:
-                for name, array in memory.items():
-                    np.copyto(array, tape[name])
-                tape = memory
-        self._given = True
-        return tape
+        """Return the tape of a step, in memory into which nothing is recorded any more.
+
+        Memory that is shared already is not given again: the tape is copied.
+        """
+        tape, memory = self.of(step), self._memory(slot)
+        if self._shared is None and (self._begin, self._end) == (step, step + 1):
+            self._slots[0], self._shared, self._given = memory, tape, True
+            return tape
+        for name, array in memory.items():
+            np.copyto(array, tape[name])
+        return memory
 
     def single(self) -> Arrays:
         """Return the tape of a single step, from which single arrays are written."""

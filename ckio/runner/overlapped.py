@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from ckio.actions import Buffers, Key, Layout
+from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.actions.columns import READ, RECORD, WRITE
 from ckio.backends.base import Backend
 from ckio.backends.forms import Form, form_of
@@ -193,6 +193,8 @@ class OverlappedPerformer(Performer):
         if level == self._memory:
             self._go_on()
             return super().read(key, level)
+        if key.kind is Kind.TAPE:
+            self._taken = None
         channels = self._channels
         form = channels.forms[level, key]
         model = self._hands_over(key)

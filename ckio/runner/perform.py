@@ -24,6 +24,7 @@ from ckio.actions import (
     Buffers,
     Discard,
     Key,
+    Kind,
     Read,
     Reverse,
     Write,
@@ -220,7 +221,8 @@ class Performer:
     """The six actions on a model and its open levels; each returns the transferred bytes.
 
     If the model passes a checkpoint without a copy, and the level can store it so, nothing is
-    copied.
+    copied. A tape that the model has taken in this way is copied only if it is reversed while the
+    level still stores it, because the adjoint step may overwrite it.
     """
 
     def __init__(self, model: Model, backends: Sequence[Backend]) -> None:
@@ -230,14 +232,18 @@ class Performer:
         self._keeping = [
             it if self._handed and isinstance(it, Keeping) else None for it in self._backends
         ]
+        self._taken: tuple[Key, int] | None = None  # the tape in the register, and its level
 
     def advance(self, begin: int, end: int, /) -> int:
         return _arrived("advance", self._model.advance(begin, end), begin, end)
 
     def record(self, begin: int, end: int, /) -> int:
+        self._taken = None
         return _arrived("record", self._model.record(begin, end), begin, end)
 
     def reverse(self, begin: int, end: int, /) -> int:
+        if self._taken is not None:
+            self._load(*self._taken)
         self._model.reverse(begin, end)
         return 0
 
@@ -253,8 +259,17 @@ class Performer:
         layout = backend.layout(key)
         if model is not None and memory is not None and (data := memory.kept(key)) is not None:
             model.take(key, layout, data)
+            if key.kind is Kind.TAPE:
+                self._taken = key, level
             return sum(view.nbytes for view in data)
-        with Loading(self._model.load(key, layout)) as buffers:
+        return self._load(key, level)
+
+    def _load(self, key: Key, level: int) -> int:
+        """Read a checkpoint into memory of the model's own."""
+        backend = self._backends[level]
+        with Loading(self._model.load(key, backend.layout(key))) as buffers:
+            if key.kind is Kind.TAPE:
+                self._taken = None
             return backend.read(key, buffers)
 
     def _hands_over(self, key: Key) -> Handing | None:
@@ -263,6 +278,8 @@ class Performer:
 
     def discard(self, key: Key, level: int, /) -> int:
         self._backends[level].discard(key)
+        if self._taken == (key, level):
+            self._taken = None
         return 0
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jobs.begun import MANIFEST
 
-from ckio.actions import Advance, Discard, Kind, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.calibrate.probe import Copying, measure_model
@@ -308,6 +308,39 @@ def test_a_tape_that_was_stored_is_not_changed_by_the_step_that_spends_it(
         stored = [bytearray(view.nbytes) for view in tape_of(2)]
         far.read(t(1), [memoryview(it) for it in stored])
     assert stored == [bytearray(view) for view in tape_of(2)]
+
+
+TWICE = {
+    "read, while it stays stored": [Record(0, 1), Write(t(0), 0), Read(t(0), 0)],
+    "read twice": [Record(0, 1), Write(t(0), 0), Read(t(0), 0), Read(t(0), 0)],
+    "stored on two levels": [Record(0, 1), *(Write(t(0), it) for it in (0, 1)), Read(t(0), 1)],
+    "read, and stored on another level": [
+        *(Record(0, 1), Write(t(0), 1), Read(t(0), 1), Write(t(0), 0), Discard(t(0), 1))
+    ],
+    "read from one of two, and discarded there": [
+        *(Record(0, 1), Write(t(0), 0), Write(t(0), 1), Read(t(0), 1), Discard(t(0), 1))
+    ],
+    "read after another tape": [
+        *(Write(x(0), 0), Record(0, 1), Write(t(0), 0), Read(t(0), 0), Read(x(0), 0)),
+        *(Record(0, 1), Read(t(0), 0)),
+    ],
+}
+
+
+@pytest.mark.parametrize("before", TWICE.values(), ids=TWICE)
+@pytest.mark.parametrize("overlap", [Overlap(), Overlap(3, 3)])
+def test_a_tape_that_stays_stored_keeps_its_bytes(before: list[Action], overlap: Overlap) -> None:
+    """The adjoint step overwrites the tape that it spends, not what a level still stores."""
+    model, levels = Growth(), [Ram(checksum=True), Ram(checksum=True)]
+    chain = chain_of(model, 1)
+    near = Platform((Level(name="ram"), Level(name="other")), working_memory=chain.tape)
+    schedule = Schedule(chain, [*before, Reverse(0, 1)])
+    for _ in perform(schedule, near, model, levels, overlap=overlap):
+        pass
+    assert results(model) == alone(1)
+    stored = [bytearray(view.nbytes) for view in tape_of(1)]
+    levels[0].read(t(0), [memoryview(it) for it in stored])
+    assert stored == [bytearray(view) for view in tape_of(1)]
 
 
 def test_after_a_run_all_memory_is_the_levels_again() -> None:

@@ -173,6 +173,8 @@ class Coded(ArrayModel):
         adjoint["a"] += 2 * arrays["a"] * adjoint["J"]
         for line, before in zip(reversed(self.code.at(i)), reversed(befores), strict=True):
             line.back(adjoint, before)
+        for array in tape.values():  # it may be overwritten
+            array[...] = np.nan
 
     def adjoint_seed(self, state, adjoint, n):
         adjoint["J"][...] = 1
