@@ -106,10 +106,11 @@ def nearest(
 
 
 def note_ignored(level: Level, planner: str, /) -> None:
-    """Write a warning to the log: the level is too small for the planner."""
+    """Write a warning to the log: the level is too small for the planner, or read-only."""
     if _NOTED.get():
+        few = f"its {level.capacity} bytes are too few"
         log.warning(
-            "%s ignores level %s: its %s bytes are too few", planner, level.name, level.capacity
+            "%s ignores level %s: %s", planner, level.name, "read-only" if level.read_only else few
         )
 
 

@@ -118,7 +118,8 @@ def _lock(path: Path, files: Files) -> int:
             os.close(fd)
         if isinstance(error, BlockingIOError):
             raise LevelInUse(
-                f"directory {path} is in use by another process; wait for it, or use another one"
+                f"directory {path} is in use by another process or another level; wait for it, or"
+                " use another one"
             ) from None
         raise BadInput(f"directory {path} cannot be locked: {error.strerror}") from None
     return fd
