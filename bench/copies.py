@@ -27,7 +27,7 @@ from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.calibrate.probe import Copying
 from ckio.model import Model, sizes_of
-from ckio.model.arraymodel import ArrayModel
+from ckio.model.arraymodel import ArrayModel, functional_at
 from ckio.model.arrays import Arrays, copy
 from ckio.models.burgers import Burgers
 from ckio.models.vorticity import Vorticity
@@ -102,7 +102,7 @@ class Work:
             for name, array in tapes[i].items():
                 np.copyto(array, state[name])
             model.step(state, i)
-        model.adjoint_seed(state, adjoint, steps)
+        functional_at(model.adjoint_seed, state, adjoint, steps)
         for i in reversed(range(steps)):
             model.adjoint_step(adjoint, tapes[i], i)
         model.adjoint_start(adjoint)

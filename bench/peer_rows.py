@@ -19,6 +19,7 @@ from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Wri
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.model import sizes_of
+from ckio.model.arraymodel import functional_at
 from ckio.model.arrays import Arrays
 from ckio.models.vorticity import Vorticity
 from ckio.planners.compiled import prepare
@@ -90,7 +91,8 @@ class Work:
         self.model.step(state, i)
 
     def seed(self, state: Arrays) -> None:
-        self.functional = self.model.adjoint_seed(state, self.adjoint, self.task.steps)
+        steps, of_x = self.task.steps, self.adjoint
+        self.functional = functional_at(self.model.adjoint_seed, state, of_x, steps)
 
     def back(self, tape: Arrays, i: int) -> None:
         self.model.adjoint_step(self.adjoint, tape, i)

@@ -284,7 +284,8 @@ class Guarded:
             raise BrokenDeclaration(
                 f"adjoint_seed reads {listed(used)}, which is not declared (seed)"
             )
-        wrong = [name for name in sorted(asked & seed) if not self._versions.has(name, n)]
+        read = sorted((asked | {"J"}) & seed)  # ckio itself adds J
+        wrong = [name for name in read if not self._versions.has(name, n)]
         self._unseeded = (n, wrong[0]) if wrong else None
         return value
 

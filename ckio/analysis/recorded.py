@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from ckio.actions.variables import NOTHING, Flow, Names, Step, Variables
 from ckio.errors import BadInput, RunFailed
-from ckio.model.arraymodel import ArrayModel
+from ckio.model.arraymodel import ArrayModel, functional_at
 from ckio.model.arrays import Array, Arrays, copies
 
 Results: TypeAlias = Mapping[str, Array]
@@ -309,7 +309,9 @@ class OwnMethods:
 
         def does(state: Arrays) -> Results:
             cotangent = Arrays({name: np.zeros_like(x) for name, x in adjoint.items()})
-            return self._derivatives(cotangent, lambda: self.adjoint_seed(state, cotangent, n))
+            return self._derivatives(
+                cotangent, lambda: functional_at(self.adjoint_seed, state, cotangent, n)
+            )
 
         return flow_of(does, state).use
 
@@ -379,7 +381,8 @@ def observe(make: Callable[[], ArrayModel], /, steps: int = 3) -> Variables:
         raise RunFailed("observe: the model has finished at x_0; there is no step to observe")
     forward = observed.forward
     record = Flow(observed.tape | observed.ends, forward.out, forward.kill)
-    return Variables(observed.nbytes, Step(forward, record), seed=observed.seed, tape=observed.tape)
+    seed = observed.seed | ({"J"} & observed.nbytes.keys())  # which ckio adds to J itself
+    return Variables(observed.nbytes, Step(forward, record), seed=seed, tape=observed.tape)
 
 
 class _ObservedSteps:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -81,7 +81,7 @@ class ArrayModel(ABC):
         of step 0.
     `adjoint_seed(state, adjoint, n)`
         Optional, if J depends on x_n. Called before the first adjoint step, and if `functional` is
-        read; it returns J and sets dJ/dx_n.
+        read; it returns what J has in addition to `state["J"]`, and sets dJ/dx_n.
     `finished(state, i)`
         Optional, if the model decides itself at which step it ends. Called before each step.
     `derive(name, arrays)`
@@ -148,6 +148,8 @@ class ArrayModel(ABC):
         self._state = copies("ArrayModel: state arrays", state)
         self._taped = tuple(self._state if tape is None else dict.fromkeys(tape))
         in_j = type(self).adjoint_seed is ArrayModel.adjoint_seed
+        if in_j or (seed is not None and "J" in state):
+            seed = dict.fromkeys((*(seed or ()), "J"))  # J is read at x_n whenever there is one
         self._derived = Derived(self._state, self.derived, recompute)
         check(self._state, self._control, self._taped, self._derived.names, in_j=in_j)
         self._adjoint = AdjointRegister.of(self._state, self._control)
@@ -157,7 +159,7 @@ class ArrayModel(ABC):
             self._taped,
             self._derived,
             flow=flow,
-            seed=("J",) if seed is None and in_j else seed,
+            seed=seed,
             adjoint=self._adjoint,
             units=self.units,
         )
@@ -212,7 +214,7 @@ class ArrayModel(ABC):
         ----------
         adjoint : dict of str to array
             dJ/dx_{i+1} on entry and dJ/dx_i on return, with one array for each state array of real
-            or complex numbers, of the same shape. If J is summed in the state, `adjoint["J"]` is 1.
+            or complex numbers, of the same shape. `adjoint["J"]` is the weight of `state["J"]`, 1.
         tape : dict of str to array
             The state arrays named by the constructor's `tape`, with their values in x_i. The method
             may overwrite them.
@@ -253,28 +255,30 @@ class ArrayModel(ABC):
             self.gradient[name][...] += adjoint[name]
 
     def adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
-        """Return J at x_n, and set `adjoint` to dJ/dx_n.
+        """Return the part of J that is a function of x_n, and set `adjoint` to dJ/dx_n.
 
-        Called before the first adjoint step, if `functional` is read, and before the model leaves
-        the latest state that it has reached. The method is therefore also called with an x_i of an
-        i less than n; the last call counts. By default J is `state["J"]`.
+        J is `adjoint["J"] * state["J"]` plus the value that this method returns; without "J" in the
+        state, J is that value. Called before the first adjoint step, if `functional` is read, and
+        before the model leaves the latest state that it has reached. The method is therefore also
+        called with an x_i of an i less than n; the last call counts.
 
         Parameters
         ----------
         state : dict of str to array
-            x_n; only to be read.
+            x_n without "J"; only to be read.
         adjoint : dict of str to array
-            All zero on entry and dJ/dx_n on return, with arrays as in `adjoint_step`.
+            dJ/dx_n on return, with arrays as in `adjoint_step`. On entry, "J" is 1, the weight of
+            `state["J"]` in J, and all others are zero. Set "J" to 1 / n for a mean over the steps,
+            or to 0 to leave out `state["J"]`.
         n : int
             The step that the forward has reached.
 
         Returns
         -------
         float
-            The functional J.
+            J without `adjoint["J"] * state["J"]`; 0 by default.
         """
-        adjoint["J"][...] = 1
-        return float(state["J"].item())
+        return 0.0
 
     def finished(self, state: Arrays, i: int, /) -> bool:
         """Return whether the model ends at x_i: True or False. Called before each step i.
@@ -581,14 +585,9 @@ class ArrayModel(ABC):
         self._renew()
         for array in self._adjoint.arrays():
             array[...] = 0
-        value: object = self.adjoint_seed(self._state, self._adjoint.cotangent, i)
-        try:
-            self._adjoint.functional[...] = float(value)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
-            raise RunFailed(
-                f"{type(self).__name__}.adjoint_seed returned {told(value)}; it must return J, a"
-                " number"
-            ) from None
+        self._adjoint.functional[...] = functional_at(
+            self.adjoint_seed, self._state, self._adjoint.cotangent, i
+        )
         self._seeded_at = i
 
     def _check_seeded(self, n: int) -> None:
@@ -599,6 +598,44 @@ class ArrayModel(ABC):
                 f" {self._seeded_at}, and the adjoint starts where the forward ends; run the"
                 f" forward to step {n}"
             )
+
+
+class _WithoutJ(Arrays):
+    """x_n as `adjoint_seed` reads it: a method that adds "J" itself would count it twice."""
+
+    def __missing__(self, name: str) -> NoReturn:
+        if name == "J":
+            raise RunFailed(
+                'adjoint_seed reads state["J"], which ckio adds itself: J is adjoint["J"] *'
+                ' state["J"] plus what adjoint_seed returns; return only the other terms of J, and'
+                ' set adjoint["J"] if the weight of state["J"] is not 1'
+            )
+        super().__missing__(name)
+
+
+def functional_at(
+    adjoint_seed: Callable[[Arrays, Arrays, int], object],
+    state: Arrays,
+    adjoint: Arrays,
+    n: int,
+    /,
+) -> float:
+    """Return J at x_n, and set `adjoint` to dJ/dx_n, by the method `adjoint_seed` of a model.
+
+    Raises RunFailed if the method does not return a number.
+    """
+    for name, array in adjoint.items():
+        array[...] = name == "J"
+    others = _WithoutJ({name: array for name, array in state.items() if name != "J"})
+    value: object = adjoint_seed(others, adjoint, n)
+    try:
+        rest = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise RunFailed(
+            f"adjoint_seed returned {told(value)}; it must return a number: the part of J that is a"
+            " function of x_n"
+        ) from None
+    return float(adjoint["J"]) * float(state["J"]) + rest if "J" in state else rest
 
 
 def _used(what: str, at: int | None, wanted: int) -> str:

@@ -257,10 +257,15 @@ def check(
                 f"ArrayModel: {name!r} is a control, and {start.dtype} in the state, which has"
                 " no derivative; make it float64 in the state, too"
             )
-    if in_j and not ("J" in state and _is_number(state["J"])):
+    if in_j and "J" not in state:
         raise BadInput(
             "ArrayModel: the state needs one real number 'J', to which step adds the functional;"
             " add it to the state, or define adjoint_seed, which computes J from x_n"
+        )
+    if "J" in state and not _is_number(state["J"]):
+        raise BadInput(
+            "ArrayModel: 'J' in the state must be one real number, because it is the sum to which"
+            " step adds the functional; give another array another name"
         )
 
 

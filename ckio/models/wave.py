@@ -484,10 +484,10 @@ class Wave(ArrayModel):
             weight = self._dt * float(adjoint["J"])
             adjoint["u"][self._receivers] += weight * self._residual(tape["u"], i)
 
-    def adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
-        """Return J, summed over the ranks. `state["J"]` has the part of this rank's receivers."""
-        adjoint["J"][...] = 1
-        return float(self.gathered("J", state["J"]))
+    @property
+    def functional(self) -> float:
+        """J, summed over the ranks. `state["J"]` has the part of this rank's receivers."""
+        return float(self.gathered("J", np.array(super().functional)))
 
     def _place(self, border: int, columns: Values) -> None:
         """Set the indices of receivers and source; None for those in the strip of another rank."""

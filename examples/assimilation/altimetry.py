@@ -25,4 +25,5 @@ class Altimetry(Vorticity):
     def adjoint_seed(self, state, adjoint, n):
         residual = (observe(state["psi"]) - self.observed) / NOISE
         observe(adjoint["psi"])[...] = residual / NOISE
+        adjoint["J"][...] = 0  # without the energy, which Vorticity sums in state["J"]
         return 0.5 * float((residual**2).sum())

@@ -207,9 +207,8 @@ class Permafrost(ArrayModel):
         """J = (sum of the b(T_i)) / n + m(T_n - T*), and its derivative."""
         away = np.subtract(state["T"], self._target, out=self._rate)
         np.divide(away, away.size, out=adjoint["T"])
-        share = 1 / max(n, 1)
-        adjoint["J"][...] = share
-        return float(state["J"]) * share + 0.5 * inner(away, adjoint["T"], self._work)
+        adjoint["J"][...] = 1 / max(n, 1)
+        return 0.5 * inner(away, adjoint["T"], self._work)
 
     def _adjoint_rate(self, heat: Values, conductivity: Values, adjoint: Arrays) -> None:
         """The transpose of the last lines of `step`, where the rate is added to T."""

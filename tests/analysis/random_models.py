@@ -114,11 +114,10 @@ class Straight(ArrayModel):
             adjoint["a"] += 0.5 * tape[name] * adjoint["J"]
 
     def adjoint_seed(self, state, adjoint, n):
-        adjoint["J"][...] = 1
-        for name in self.program.seeds:
-            if name != "J":
-                adjoint[name] += state[name]
-        return sum(float(state[name].sum()) for name in self.program.seeds)
+        seeds = [name for name in self.program.seeds if name != "J"]
+        for name in seeds:
+            adjoint[name] += state[name]
+        return sum(float(state[name].sum()) for name in seeds)
 
 
 def random_program(random: Random) -> Program:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.actions import Key, Kind
+from ckio.actions.variables import Flow, Step
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import ArrayModel, as_bytes
 from ckio.testing import a, restore, save, t, x
@@ -354,6 +355,67 @@ def test_arrays_can_be_copied_and_sent_to_another_process():
         assert not np.shares_memory(other["rate"], gradient["rate"])
 
 
+class Observed(ArrayModel):
+    """x' = x / 2, observed before each step and at the end: J = weight Σ x_i² + x_n³."""
+
+    weight = None
+
+    def step(self, state, i):
+        state["J"] += (state["x"] ** 2).sum()
+        state["x"] *= 0.5
+
+    def adjoint_step(self, adjoint, tape, i):
+        adjoint["x"] *= 0.5
+        adjoint["x"] += 2 * tape["x"] * adjoint["J"]
+
+    def adjoint_seed(self, state, adjoint, n):
+        adjoint["x"][...] = 3 * state["x"] ** 2
+        if self.weight is not None:
+            adjoint["J"][...] = self.weight
+        return (state["x"] ** 3).sum()
+
+
+@pytest.mark.parametrize("weight", [None, 1.0, 0.25, 0.0])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("sum_in", [np.float64, np.float32])
+def test_observations_on_the_way_and_at_the_end_add_up(weight, dtype, sum_in):
+    start = np.array([1.0, 3.0], dtype)
+    kind = type("Weighted", (Observed,), {"weight": weight})
+    model = kind({"x": start, "J": sum_in(0)}, control={"x": start})
+    model.record(0, 2)
+    model.reverse(0, 2)
+    x = [start.astype(float) / 2**i for i in range(3)]  # all of these sums are exact
+    factor = 1.0 if weight is None else weight
+    assert model.functional == factor * ((x[0] ** 2).sum() + (x[1] ** 2).sum()) + (x[2] ** 3).sum()
+    wanted = factor * (2 * x[0] + x[1]) + 3 * x[2] ** 2 / 4
+    assert model.gradient["x"].tolist() == wanted.tolist()
+
+
+def test_an_end_that_adds_the_sum_itself_is_refused():
+    """In an earlier version adjoint_seed returned all of J; the sum must not count twice."""
+
+    def adjoint_seed(self, state, adjoint, n):
+        return float(state["J"]) + Observed.adjoint_seed(self, state, adjoint, n)
+
+    kind = type("Twice", (Observed,), {"adjoint_seed": adjoint_seed})
+    model = kind({"x": [1.0], "J": 0.0}, control={})
+    model.advance(0, 2)
+    with pytest.raises(RunFailed, match="return only the other terms of J"):
+        _ = model.functional
+
+
+def test_the_sum_is_read_at_the_end_whatever_the_seed_names():
+    """With `seed`, J would otherwise count as an array that nobody reads, and be lost."""
+    flow = Step(Flow({"x", "J"}, {"x", "J"}), record=Flow({"x"}, {"x", "J"}))
+    model = Observed({"x": [1.0], "J": 0.0}, control={"x": [1.0]}, flow=flow, seed={"x"})
+    assert [field.name for field in model.layout(x(1))] == ["x", "J"]
+    other = Observed({"x": [1.0], "J": 0.0}, control={"x": [1.0]}, flow=flow, seed={"x"})
+    model.advance(0, 1)
+    restore(other, x(1), save(model, x(1)))
+    other.advance(1, 2)
+    assert other.functional == 1.0 + 0.25 + 0.25**3
+
+
 @pytest.mark.parametrize(
     ("method", "returns", "message"),
     [
@@ -362,7 +424,7 @@ def test_arrays_can_be_copied_and_sent_to_another_process():
         ("adjoint_step", lambda adjoint, *_: {**adjoint}, "a dict"),
         ("finished", lambda state, i: state["hares"] < 0, "an array.* True or False"),
         ("adjoint_seed", lambda state, *_: state["hares"], "an array"),
-        ("adjoint_seed", lambda *_: None, "None; it must return J"),
+        ("adjoint_seed", lambda *_: None, "None; it must return a number"),
     ],
 )
 def test_answers_that_are_no_answers_are_told_with_the_method_that_gave_them(
@@ -373,7 +435,7 @@ def test_answers_that_are_no_answers_are_told_with_the_method_that_gave_them(
 
     answer.__name__ = method
     kind = type("Odd", (Lynx,), {method: answer})
-    with pytest.raises(RunFailed, match=f"Odd.{method} returned {message}"):
+    with pytest.raises(RunFailed, match=f"{method} returned {message}"):
         _ = lynx(kind).functional if method == "adjoint_seed" else store_all(N, lambda: lynx(kind))
 
 
@@ -414,9 +476,9 @@ def test_arrays_come_in_any_order_and_are_kept_in_c_order(hares):
     ("state", "options", "message"),
     [
         ({"x": [1.0]}, {"control": {}}, "needs one real number 'J'"),
-        ({"x": [1.0], "J": 0}, {"control": {}}, "needs one real number 'J'"),
-        ({"x": [1.0], "J": [0.0, 0.0]}, {"control": {}}, "needs one real number 'J'"),
-        ({"x": [1.0], "J": 0j}, {"control": {}}, "needs one real number 'J'"),
+        ({"x": [1.0], "J": 0}, {"control": {}}, "'J' in the state must be one real"),
+        ({"x": [1.0], "J": [0.0, 0.0]}, {"control": {}}, "'J' in the state must be one"),
+        ({"x": [1.0], "J": 0j}, {"control": {}}, "'J' in the state must be one real"),
         ({"J": 0.0}, {"control": {"n": 3}}, r"\['n'\] have no derivative"),
         ({"J": 0.0, "x": [1.0]}, {"control": {"x": [1.0, 2.0]}}, "must be the same"),
         (

@@ -177,8 +177,7 @@ class Coded(ArrayModel):
             array[...] = np.nan
 
     def adjoint_seed(self, state, adjoint, n):
-        adjoint["J"][...] = 1
-        total = float(state["J"].item())
+        total = 0.0
         for name in sorted(self.code.seed - {"J"}):
             adjoint[name] += 2 * state[name]
             total += float((state[name] ** 2).sum())

@@ -7,7 +7,7 @@ import numpy as np
 from ckio.actions import Key, Kind
 from ckio.actions.variables import Flow
 from ckio.errors import RunFailed
-from ckio.model.arraymodel import ArrayModel
+from ckio.model.arraymodel import ArrayModel, functional_at
 from ckio.model.arrays import Arrays, copies
 
 FILLS = (np.nan, 1.0)
@@ -90,7 +90,7 @@ def back(model: ArrayModel, tape: Arrays, i: int) -> Bytes:
 
 def start(model: ArrayModel, state: Arrays, i: int) -> Bytes:
     adjoint = copies("", {name: 0 * x for name, x in model._adjoint.cotangent.items()})
-    value = model.adjoint_seed(state, adjoint, i)
+    value = functional_at(model.adjoint_seed, state, adjoint, i)
     return as_bytes({**adjoint, "value": np.array(value)})
 
 

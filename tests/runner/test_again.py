@@ -241,8 +241,9 @@ class Sums(ArrayModel):
         adjoint["x"] += 4 * x**3 * adjoint["K"]
 
     def adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
-        adjoint[self.of][...] = 1
-        return float(state[self.of])
+        adjoint["J"][...] = self.of == "J"
+        adjoint["K"][...] = self.of == "K"
+        return float(state["K"]) if self.of == "K" else 0.0
 
 
 def test_each_of_several_sums_has_its_gradient_from_one_forward(tmp_path: Path) -> None:
