@@ -280,11 +280,12 @@ class Guarded:
     def _adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
         asked, seed = set[str](), self._variables.seed
         value = self._own.adjoint_seed(WatchedArrays(state, asked.add), adjoint, n)
-        if used := self._undeclared(asked, seed, lambda: self._own.seeds(state, adjoint, n)):
+        used = self._undeclared(asked, seed, lambda: self._own.seeds(state, adjoint, n))
+        if used := used | (({"J"} & self._known) - seed):  # ckio itself adds J
             raise BrokenDeclaration(
                 f"adjoint_seed reads {listed(used)}, which is not declared (seed)"
             )
-        read = sorted((asked | {"J"}) & seed)  # ckio itself adds J
+        read = sorted((asked | {"J"}) & seed)
         wrong = [name for name in read if not self._versions.has(name, n)]
         self._unseeded = (n, wrong[0]) if wrong else None
         return value
