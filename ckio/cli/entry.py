@@ -30,6 +30,7 @@ from ckio.platform.readable import shown
 COMMANDS: Final = {
     "demo": "Run all of ckio on an example model: calibrate, plan, run, compare.",
     "calibrate": "Measure the speed of the storage levels and of a model's steps.",
+    "check": "Test a model on its first steps: find out why its gradient is wrong.",
     "analyze": "Find out which arrays the checkpoints of a model must contain.",
     "plan": "Find a checkpoint schedule for the adjoint of a time-stepping model.",
     "simulate": "Predict when each action of a schedule begins and ends.",
@@ -46,7 +47,7 @@ COMMANDS: Final = {
 ABLE: Final = frozenset({"run", "calibrate"})
 """The commands that all ranks of an MPI job run together; only the first rank runs the others."""
 
-LOADING: Final = frozenset({"run", "calibrate", "demo", "analyze"})
+LOADING: Final = frozenset({"run", "calibrate", "demo", "check", "analyze"})
 """The commands that load linear algebra libraries, for themselves or for a model."""
 
 BAD_INPUT, FAILED = 2, 1

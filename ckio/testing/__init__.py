@@ -10,6 +10,10 @@ These classes run the tests of ckio's own backends and codecs for a new one:
         def make(self):
             return MyCodec()
 
+    class TestMyModel(ModelTests):
+        def make(self):
+            return MyModel(grid=8)
+
 `HandingTests` does the same for a model that passes checkpoints without a copy.
 
 Call `pytest.register_assert_rewrite("ckio.testing")` before the import, so that pytest shows the
@@ -26,7 +30,7 @@ from ckio.testing.fakes import CountingModel, Throttled
 
 if TYPE_CHECKING:
     from ckio.testing.codecs import CodecTests
-    from ckio.testing.conformance import BackendMachine, BackendTests, HandingTests
+    from ckio.testing.conformance import BackendMachine, BackendTests, HandingTests, ModelTests
 
 __all__ = [
     "FLOW",
@@ -35,6 +39,7 @@ __all__ = [
     "CodecTests",
     "CountingModel",
     "HandingTests",
+    "ModelTests",
     "Throttled",
     "VirtualClock",
     "a",
@@ -54,6 +59,7 @@ _SUITES = {
     "BackendTests": "ckio.testing.conformance",
     "CodecTests": "ckio.testing.codecs",
     "HandingTests": "ckio.testing.conformance",
+    "ModelTests": "ckio.testing.conformance",
 }
 
 

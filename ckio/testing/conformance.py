@@ -1,4 +1,4 @@
-"""Conformance suites of backends, and of models that pass checkpoints without a copy.
+"""Conformance suites of backends and of models.
 
 They test every promise. The bytes that are read are compared with copies of the bytes that were
 written, and not with checksums of the backend itself.
@@ -32,6 +32,7 @@ from ckio.errors import (
     StorageError,
 )
 from ckio.model import Handing, as_bytes
+from ckio.model.check import check_model
 from ckio.testing.checkpoints import (
     A9,
     FLOW,
@@ -518,6 +519,28 @@ class BackendMachine(RuleBasedStateMachine):
         for key in list(self.stored):
             self.read(key)
         self.level.close()
+
+
+class ModelTests:
+    """Tests of a model: what its gradient needs to be right with every schedule (`check_model`).
+
+    Derive a class from this one, and let its method `make` return the model, on a small grid.
+
+    Attributes
+    ----------
+    steps : int
+        The number of steps that are run.
+    """
+
+    steps: ClassVar[int] = 5
+
+    @abstractmethod
+    def make(self) -> Any:
+        """Return a new model at x_0."""
+
+    def test_its_steps_and_their_adjoints_are_right(self) -> None:
+        check = check_model(self.make, steps=self.steps)
+        assert not check.faults, str(check)
 
 
 class HandingTests:

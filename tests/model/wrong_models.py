@@ -81,7 +81,7 @@ class Complex(Right):
 class NotInPlace(Right):
     def step(self, state, i):
         u = state["u"]
-        u = u + H * u  # noqa: PLW2901  a new array
+        u = u + H * u
 
 
 class Forgotten(Right):
@@ -425,7 +425,10 @@ IN_C = {
         ("    memcpy(u, work,", "    if (0) memcpy(u, work,"),
     ),
     "a static variable": (
-        ("    double sum = 0;\n", "    static double calls = 0;\n    double sum = 1e-9 * calls++;\n"),
+        (
+            "    double sum = 0;\n",
+            "    static double calls = 0;\n    double sum = 1e-9 * calls++;\n",
+        ),
     ),
     "a wrong sign": (("(1 - 3 * u[i]", "(1 + 3 * u[i]"),),
 }

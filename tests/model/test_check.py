@@ -1,0 +1,181 @@
+"""`check_model`: the verdicts on right models, and on models with one mistake each."""
+
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from ckio.errors import BadInput
+from ckio.model.check import check_model
+from ckio.models.burgers import Burgers
+from ckio.models.vorticity import Vorticity
+from ckio.models.wave import Wave
+from ckio.testing import ModelTests
+
+ROOT = Path(__file__).parents[2]
+
+
+def module(path: Path) -> ModuleType:
+    """Import a file that is in no package."""
+    spec = importlib.util.spec_from_file_location(f"checked_{path.stem}", path)
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = made
+    spec.loader.exec_module(made)
+    return made
+
+
+wrong_models = module(Path(__file__).with_name("wrong_models.py"))
+needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler (cc)")
+
+
+class TestBurgers(ModelTests):
+    def make(self):
+        return Burgers(grid=40)
+
+
+class TestWave(ModelTests):
+    def make(self):
+        return Wave(grid=24)
+
+
+class TestVorticity(ModelTests):
+    def make(self):
+        return Vorticity(grid=16)
+
+
+class TestPermafrost(ModelTests):
+    def make(self):
+        return module(ROOT / "examples/permafrost/permafrost.py").Permafrost(grid=6)
+
+
+class TestShallowWater(ModelTests):
+    def make(self):
+        return module(ROOT / "examples/shallow_water/shallow_water.py").ShallowWater(grid=6)
+
+
+class TestOcean(ModelTests):
+    def make(self):
+        return module(ROOT / "examples/ocean/ocean.py").Ocean(grid=16)
+
+
+@pytest.mark.parametrize("name", ["Right", "Single", "Complex"])
+def test_a_right_model_is_verified(name):
+    check = check_model(getattr(wrong_models, name))
+    assert not check.faults, str(check)
+    assert check.verified or name == "Single", str(check)  # differences are coarse there
+    whole = {it.by for it in check.derivatives if it.steps == (0, 5)}
+    assert whole == {"control u", "control k", "control force"}
+
+
+def test_what_has_no_name_in_the_adjoint_is_said_to_be_untested():
+    check = check_model(wrong_models.Own)
+    assert not check.faults
+    assert not check.verified
+    assert "['sum']" in check.untested[0]
+    assert "not tested" in str(check)
+
+
+@pytest.mark.parametrize(
+    ("kind", "check", "array", "reason"),
+    wrong_models.WRONG,
+    ids=[kind.__name__ for kind, *_ in wrong_models.WRONG],
+)
+def test_a_wrong_model_is_found_with_array_and_step(kind, check, array, reason):
+    result = check_model(kind)
+    assert not result.verified
+    assert result.faults[0].check == check
+    assert not array or array in {fault.array for fault in result.faults}
+    assert any(re.search(reason, str(fault)) for fault in result.faults), str(result)
+
+
+@needs_cc
+def test_a_library_in_c_is_verified(tmp_path):
+    assert check_model(wrong_models.in_c(tmp_path)).verified
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    ("mistake", "check", "array"),
+    [
+        ("swaps pointers", "steps", "u"),
+        ("a static variable", "steps", "J"),
+        ("a wrong sign", "derivative", "u"),
+    ],
+)
+def test_a_mistake_in_c_is_found(tmp_path, mistake, check, array):
+    result = check_model(wrong_models.in_c(tmp_path, *wrong_models.IN_C[mistake]))
+    assert (result.faults[0].check, result.faults[0].array) == (check, array), str(result)
+
+
+def test_a_sum_whose_order_changes_is_equal_up_to_rounding():
+    class Threads(wrong_models.Right):
+        def step(self, state, i):
+            super().step(state, i)
+            order = np.random.permutation(wrong_models.N)
+            state["u"] += (state["u"] * np.sqrt(np.arange(wrong_models.N)))[order].sum()
+
+    fault = check_model(Threads).faults[0]
+    assert "equal up to rounding" in str(fault)
+
+
+def test_a_model_without_tapes_or_adjoint_checkpoints_is_tested_by_its_gradient():
+    from ckio.actions import Kind
+    from ckio.errors import UnsupportedKind
+
+    class NoAdjoint(wrong_models.Own):
+        wrong = 1.0
+
+        def layout(self, key):
+            if key.kind is not Kind.RESTART:
+                raise UnsupportedKind(str(key))
+            return super().layout(key)
+
+        def reverse(self, begin, end):
+            for i in reversed(range(begin, end)):
+                super().reverse(i, i + 1)
+                if i == 2:
+                    self.of_rate *= self.wrong
+
+    check = check_model(NoAdjoint)
+    assert not check.faults
+    assert not check.verified
+    assert {it.by for it in check.derivatives} == {"control x", "control rate"}
+    fault = check_model(type("Wrong", (NoAdjoint,), {"wrong": 1.01})).faults[0]
+    assert (fault.check, fault.step, fault.array) == ("gradient", 4, "control rate")
+
+
+def test_a_model_that_ends_by_itself_is_checked_up_to_there():
+    class Short(wrong_models.Right):
+        def finished(self, state, i):
+            return i == 2
+
+    check = check_model(Short)
+    assert check.verified
+    assert check.steps == 2
+
+
+def test_steps_must_be_positive():
+    with pytest.raises(BadInput, match="steps = 0"):
+        check_model(wrong_models.Right, steps=0)
+
+
+@pytest.mark.parametrize(("name", "status"), [("Right", 0), ("Own", 0), ("Sign", 1), ("Random", 1)])
+def test_the_command_prints_the_verdict(tmp_path, name, status):
+    model = f"{Path(__file__).with_name('wrong_models.py')}:{name}"
+    line = [sys.executable, "-m", "ckio", "check", model]
+    text = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    data = subprocess.run(
+        [*line, "--json"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (text.returncode, data.returncode) == (status, status), text.stderr
+    found = json.loads(data.stdout)
+    assert found["verified"] is (name == "Right")
+    assert [bool(found["faults"]), "WRONG" in text.stdout] == [bool(status)] * 2
+    assert ("is wrong: " in text.stderr) == bool(status)
