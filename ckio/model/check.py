@@ -381,10 +381,13 @@ class _Check:
     def _random(self, name: str, like: Array, size: float = 1.0) -> Array:
         """Return random numbers of an array's shape, complex if it is; 0 for other types.
 
-        They have few digits, and so has the size: x + h d is then exact in single precision, too.
+        None is small, which would hide an error in its element. They have few digits, and so has
+        the size: x + h d is then exact in single precision, too.
         """
         draw = np.random.default_rng([*name.encode()])
-        parts = np.round(64 * draw.standard_normal((2, *like.shape))) / 64
+        parts = (
+            draw.integers(32, 96, (2, *like.shape)) / 64 * draw.choice([-1, 1], (2, *like.shape))
+        )
         if not is_differentiable(like):
             return np.zeros(like.shape)
         values = parts[0] + 1j * parts[1] if np.iscomplexobj(like) else parts[0]
@@ -435,8 +438,8 @@ class _Check:
         bars, gradients, others = _pairs(zeros, state, model.control)
         if lost := [n for n, a in state.items() if is_differentiable(a) and n not in bars]:
             self.untested.append(f"the adjoint of {lost} alone: {list(zeros)} has no such names")
-        # A control acts on x_0 through `start`; later on steps only, unless arrays that stay in place
-        # depend on it.
+        # A control acts on x_0 through `start`; later on steps only, unless arrays that no step
+        # changes depend on it.
         controls = list(model.control if not i else () if others else gradients)
         every = [n for n in bars if is_differentiable(state[n])]
         every += [_CONTROL + n for n in controls if is_differentiable(model.control[n])]
