@@ -196,6 +196,7 @@ class _Check:
         self.states: list[Arrays] = []
         self.around: list[dict[str, bytes]] = []
         self.live: set[str] = set()
+        self.eps = 0.0  # the rounding error of the coarsest type
         self.at = ("steps", 0)
 
     def run(self, steps: int) -> None:
@@ -268,6 +269,7 @@ class _Check:
             raise _Found
         what = "of x_0 differs in a new model: all models that are made must be equal"
         self._compare(_save(self.make(), Key(Kind.RESTART, 0)), first, what)
+        self.eps = max(map(_eps, (*first.values(), *controls[0].values())))
         finest = min(map(_eps, controls[0].values()), default=1.0)
         if "J" in first and _eps(first["J"]) > finest:
             self._fault("J", f"'J' is summed in {first['J'].dtype}, coarser than a control:"
@@ -452,7 +454,7 @@ class _Check:
                 moved = self._moved(fresh, by, h * d, (i, i + 1))
                 return _save(moved, Key(Kind.RESTART, i + 1))
 
-            tangents[by] = _tangents(run)
+            tangents[by] = _tangents(run, self.eps)
 
         def back(seed: Arrays) -> Arrays:
             found = self._reverse(model, i, zeros | seed)
@@ -486,7 +488,7 @@ class _Check:
             self.untested.append(f"{about} {where}: the changed steps fail, however near")
             return
         tangent, error = difference
-        eps = max(map(_eps, (*self.states[0].values(), np.asarray(bar))))
+        eps = self.eps
         t, a = _dot(w, tangent), _dot(bar, d)
         terms = _norm(tangent) + _norm(np.asarray(bar) * d)
         accuracy = 4 * error + eps * (256 * terms + 16 * whole)
@@ -557,7 +559,9 @@ class _Check:
                 return {"J": np.array(float(functional_of(model)))}
 
             if is_differentiable(array):
-                self._judge((steps, of, by), (np.ones(()), _tangents(run).get("J")), (array, d))
+                self._judge(
+                    (steps, of, by), (np.ones(()), _tangents(run, self.eps).get("J")), (array, d)
+                )
         for by in shapes if begin == 0 else ():
             self._fault(by, f"the gradient has nothing for {by}")
 
@@ -652,18 +656,24 @@ def _pairs(
     return bars, gradients, [it for it in others if "functional" not in it and it != "J"]
 
 
-def _tangents(run: Callable[[float], Arrays]) -> dict[str, tuple[Array, float]]:
+def _tangents(run: Callable[[float], Arrays], eps: float) -> dict[str, tuple[Array, float]]:
     """Return the derivative of each array that `run(h)` returns, at h = 0, with its error.
 
     An error is of order h² until rounding prevails, which grows as 1/h: the distance is taken at
     which neighbouring results agree best.
     """
     found: list[dict[str, tuple[Array, float]]] = []
+    start = run(0.0)
     for h in _DISTANCES:
         found.append({})
         with suppress(Exception):  # the step may refuse values that are too far away
             plus, minus = run(h), run(-h)
-            found[-1] = {name: _quotient(plus[name], minus[name], h) for name in plus}
+            for name, x in start.items():
+                rounding = eps * _norm(plus[name]) / h
+                depends = not _same(x, plus[name]) or not _same(x, minus[name])
+                kind = np.result_type(x, np.float64)
+                quotient = (plus[name].astype(kind) - minus[name].astype(kind)) / (2 * h)
+                found[-1][name] = quotient, rounding * depends
     best: dict[str, tuple[Array, float]] = {}
     for wide, middle, narrow in zip(found, found[1:], found[2:], strict=False):
         for name in wide.keys() & middle.keys() & narrow.keys():
@@ -673,13 +683,6 @@ def _tangents(run: Callable[[float], Arrays]) -> dict[str, tuple[Array, float]]:
             if math.isfinite(error) and (name not in best or error < best[name][1]):
                 best[name] = tangent, error
     return best
-
-
-def _quotient(plus: Array, minus: Array, h: float) -> tuple[Array, float]:
-    """Return a central difference, and its rounding error."""
-    wide = np.result_type(plus, np.float64)
-    difference = (plus.astype(wide) - minus.astype(wide)) / (2 * h)
-    return difference, _eps(plus) * _norm(plus) / h if np.any(difference) else 0.0
 
 
 def _dot(one: Any, other: Any) -> float:
