@@ -1,4 +1,4 @@
-"""Do nine of ten runs lie in the interval that ckio says, on a machine whose load changes?
+"""How far are predictions from runs, on a machine whose load changes?
 
     python bench/intervals.py run FILE [--hours 2] [--runs 160]
     python bench/intervals.py record FILE      bench/results/intervals.txt
@@ -6,10 +6,7 @@
 Calibrates two models once, and then runs each of them with three planners, synchronous and
 overlapped, at moments that are spread over some hours. In every third run another process
 computes, too. Each run adds a line to FILE, which is a history as ckio keeps it, so that a bench
-that was stopped goes on. The runs are split in the order of time: of each in the later half, the
-interval is taken from all runs of its kind before it, and from the calibration alone. With 160
-runs, all that are judged have the 19 earlier ones of their kind from which on an interval needs no
-assumption about the distribution.
+that was stopped goes on.
 """
 
 import argparse
@@ -21,14 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import record
 
 from ckio.jobs import history
-from ckio.jobs.history import Interval, PastRun, interval_of
 from ckio.jobs.job import Job
 from ckio.jobs.models import identity, maker, measured
 from ckio.model import sizes_of
@@ -98,41 +94,27 @@ def _load(wanted: bool) -> Iterator[None]:
             child.kill()
 
 
-def judged(
-    runs: Sequence[PastRun], platforms: dict[str, Platform], *, empty: bool
-) -> Iterator[tuple[PastRun, Interval]]:
-    """Return each run of the later half with the interval that was said of it."""
+def table(file: Path) -> str:
+    """Return the errors of predictions, and how many runs are in the range of those before."""
+    os.environ["CKIO_HISTORY"] = str(file)
+    runs = history.read()
+    errors = [abs(run.measured / run.predicted - 1) for run in runs]
+    inside = []
     for number in range(len(runs) // 2, len(runs)):
         now = runs[number]
         kind = (now.model, now.host, now.overlap)
         past = [
             run.measured / run.predicted
             for run in runs[:number]
-            if (run.model, run.host, run.overlap) == kind and not empty
-        ]
-        interval = interval_of(now.predicted, past, platforms[now.model])
-        if interval is not None:
-            yield now, interval
-
-
-def table(file: Path) -> str:
-    """Return the share of runs inside of their intervals, and how wide these are."""
-    os.environ["CKIO_HISTORY"] = str(file)
-    runs = history.read()
-    folder = file.with_suffix(".platforms")
-    platforms = {name: Platform.loads((folder / f"{name}.toml").read_text()) for name in MODELS}
-    rows = []
-    for words, empty in (("from earlier runs", False), ("from one calibration", True)):
-        found = list(judged(runs, platforms, empty=empty))
-        inside = [interval.low <= run.measured <= interval.high for run, interval in found]
-        widths = [(interval.high - interval.low) / run.predicted for run, interval in found]
-        share, width = statistics.mean(inside), statistics.median(widths)
-        rows.append([words, str(len(found)), f"{share:.0%}", f"{width:.0%} of the prediction"])
-    errors = [abs(run.measured / run.predicted - 1) for run in runs]
-    whole = f"{len(runs)} runs in {file_hours(file):.1f} hours; the error of a prediction is"
-    told = f"{whole} {statistics.median(errors):.1%} in the median, {max(errors):.0%} at worst"
-    header = ["interval", "runs judged", "inside", "median width"]
-    return f"{told}\n\n{record.columns(header, rows)}"
+            if (run.model, run.host, run.overlap) == kind
+        ][-history.RECENT :]
+        inside.append(min(past) <= now.measured / now.predicted <= max(past))
+    return (
+        f"{len(runs)} runs in {file_hours(file):.1f} hours; the error of a prediction is"
+        f" {statistics.median(errors):.1%} in the median, {max(errors):.0%} at worst; of"
+        f" {len(inside)} later runs, {statistics.mean(inside):.0%} are in the range of the last"
+        f" {history.RECENT} runs of their kind"
+    )
 
 
 def file_hours(file: Path) -> float:

@@ -108,17 +108,16 @@ def command(
     display = console.display(quiet=as_json)
     plan = plan_of(**options, display=display)
     expected, rounds = forecast(plan, asked, display), lossy(plan.platform)
-    planned = best(expected.tried).outcomes.planned
-    interval = history.expected(planned, options.get("model"), plan.platform, overlap=False)
+    past = history.earlier(options.get("model"), plan.platform, overlap=False)
     if as_json:
         chain = {"planner": plan.planner, "steps": plan.chain.length}
-        spread = {} if interval is None else {"interval": asdict(interval)}
+        spread = {} if past is None else {"earlier": asdict(past)}
         console.print_json({**chain, **figures(expected), **spread, "lossy": rounds})
         return
     console.echo(f"{plan.planner}, {plan.chain.length} steps; ", nl=False)
     show(expected)
-    if interval is not None:
-        console.echo(f"without failures, {interval.said()}")
+    if past is not None:
+        console.echo(f"without failures, {past.text()}")
     console.say_lossy(rounds)
 
 

@@ -32,7 +32,7 @@ from ckio.cli.options import (
 )
 from ckio.errors import BadInput
 from ckio.jobs.display import Display
-from ckio.jobs.history import Interval, expected
+from ckio.jobs.history import Range, earlier
 from ckio.jobs.planning import Planning, blamed_on, overlap_figures, plan_of, policy
 from ckio.planners.compared import Planned
 from ckio.platform import Platform
@@ -195,9 +195,9 @@ def command(
         "busy": busy_seconds(timeline, platform),
     }
     name = options.get("model")
-    interval = expected(timeline.makespan, name, platform, overlap=bool(overlap))
-    if interval is not None:
-        figures["interval"] = asdict(interval)
+    past = earlier(name, platform, overlap=bool(overlap))
+    if past is not None:
+        figures["earlier"] = asdict(past)
     if isinstance(planned, Planned) and plan is not None and plan.decides:
         decided = replace(planned, overlap=overlap, makespan=timeline.makespan)
         figures |= overlap_figures(decided) | {"note": schedule.note}
@@ -209,7 +209,7 @@ def command(
     if as_json:
         console.print_json({"steps": schedule.chain.length, "actions": len(schedule), **figures})
         return
-    _print(schedule, figures, overlap, interval)
+    _print(schedule, figures, overlap, past)
     console.say("" if plan is None else plan.not_considered)
     console.say_lossy(figures["lossy"])
     if output is not None:
@@ -217,7 +217,7 @@ def command(
 
 
 def _print(
-    schedule: Schedule, figures: dict[str, Any], overlap: Overlap, interval: Interval | None
+    schedule: Schedule, figures: dict[str, Any], overlap: Overlap, past: Range | None
 ) -> None:
     """Print the makespan of a timeline, its variation, and how long each resource is busy."""
     makespan = figures["makespan"]
@@ -225,8 +225,8 @@ def _print(
     console.echo(f"{steps} steps, {actions} actions: makespan {makespan:.6g} s")
     if "repeat" in figures:
         console.echo(_repeated_line(figures["repeat"]))
-    elif interval is not None:
-        console.echo(interval.said())
+    elif past is not None:
+        console.echo(past.text())
     console.echo()
     if "note" in figures:
         console.echo(f"{figures['note']}\n")

@@ -1,26 +1,14 @@
-"""Earlier runs: their predicted and measured makespans, and the interval for the next run.
+"""Earlier runs: their predicted and measured makespans.
 
 Every run that ends is one line of JSON in a file of the user, by default
 `~/.local/state/ckio/history.jsonl` (or below `XDG_STATE_HOME`). The variable CKIO_HISTORY names
 another file, or is `off`. The same record is in `result.json` of the run.
 
-An interval contains nine of ten runs of the same kind: the same model on the same host, with
-overlap or without. It is computed from the ratios of measured to predicted makespan:
-
-* 19 runs or more: split conformal prediction (Vovk, Gammerman & Shafer 2005; Lei et al. 2018,
-  Section 2). The interval is between the ratios of ranks k and n + 1 - k of the n sorted ratios,
-  with k = floor(0.05 (n + 1)). If the next run is exchangeable with them, its ratio is in the
-  interval with a probability of 0.9 or more.
-* 3 to 18 runs: the prediction interval of Student's t for the logarithms of the ratios, because
-  so few runs have no quantile of 5 %.
-* fewer runs: the variation of runs during calibration, which no run has confirmed yet.
-
-Worked example: 19 runs with ratios 1.01, 1.02, ..., 1.19 and k = floor(0.05 * 20) = 1 give the
-interval from 1.01 to 1.19 times the prediction.
+From three runs of the same kind on (the same model on the same host, with overlap or without), the
+next one is told how far they were from their predictions.
 """
 
 import json
-import math
 import os
 import platform as host
 import time
@@ -30,20 +18,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from ckio.platform import Platform
-from ckio.platform.profile import Quantiles
-from ckio.platform.readable import seconds_text
 from ckio.report import Report
 
-MISS: Final = 0.1
-"""The share of runs that may be outside of an interval."""
-
-RECENT: Final = 100
+RECENT: Final = 12
 """The number of the latest runs that count, because machines change."""
 
 _FEW: Final = 3
+"""The least number of runs of which ckio says anything."""
+
 _MOST_BYTES: Final = 1 << 20
 """The most bytes of the file. The next run begins a new file, and only the end is read."""
 
@@ -83,68 +66,35 @@ class PastRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """The seconds between which nine of ten runs are, and the number of runs that support this."""
+class Range:
+    """The least and the largest of measured over predicted makespan, in some earlier runs."""
 
     low: float
     high: float
     runs: int
 
-    def said(self) -> str:
-        """Return the interval and its source in words.
+    def text(self) -> str:
+        """Return the range as a sentence.
 
-        >>> Interval(1.66, 2.05, 14).said()
-        'nine in ten between 1.66 s and 2.05 s (from 14 earlier runs)'
+        >>> Range(0.93, 1.11, 12).text()
+        'the last 12 runs of this kind took between 0.93 and 1.11 of the prediction'
         """
-        between = f"nine in ten between {seconds_text(self.low)} and {seconds_text(self.high)}"
-        if not self.runs:
-            return f"{between} (from one calibration; not yet checked by runs)"
-        return f"{between} (from {self.runs} earlier runs)"
+        between = f"between {self.low:.2f} and {self.high:.2f} of the prediction"
+        return f"the last {self.runs} runs of this kind took {between}"
 
 
-def interval_of(predicted: float, ratios: Sequence[float], platform: Platform) -> Interval | None:
-    """Return the interval of a predicted makespan; None if the variation of runs is not known.
-
-    Parameters
-    ----------
-    predicted : float
-        The predicted makespan, in seconds.
-    ratios : sequence of float
-        Measured over predicted makespan of earlier runs of this kind, in the order of time.
-    platform : Platform
-        Its drift is used if there are too few runs.
-    """
-    recent = np.sort(np.asarray(ratios[-RECENT:], np.float64))
-    count = len(recent)
-    rank = math.floor(MISS / 2 * (count + 1))
-    if rank:
-        low, high = float(recent[rank - 1]), float(recent[count - rank])
-    elif count >= _FEW:
-        from scipy.special import stdtrit
-
-        logs = np.log(recent)
-        reach = stdtrit(count - 1, 1 - MISS / 2) * logs.std(ddof=1) * math.sqrt(1 + 1 / count)
-        low, high = (math.exp(logs.mean() + sign * reach) for sign in (-1, 1))
-    else:
-        factors = platform.drift.factors if isinstance(platform.drift, Quantiles) else ()
-        if not factors:
-            return None
-        low, high = (float(np.quantile(factors, part)) for part in (MISS / 2, 1 - MISS / 2))
-        count = 0
-    return Interval(low * predicted, high * predicted, count)
-
-
-def expected(
-    predicted: float, model: str | None, platform: Platform, /, *, overlap: bool
-) -> Interval | None:
-    """Return the interval of a run of this model on this host, by the history of the user.
+def earlier(model: str | None, platform: Platform, /, *, overlap: bool) -> Range | None:
+    """Return the range of the last runs of this model on this host; None if they are too few.
 
     Without a name, the model is the first one of the platform.
     """
     model = model or next(iter(platform.models), "")
     kind = (_plain(model), host.node(), overlap)
-    past = [run for run in read() if (run.model, run.host, run.overlap) == kind]
-    return interval_of(predicted, [run.measured / run.predicted for run in past], platform)
+    past = [run for run in read() if (run.model, run.host, run.overlap) == kind][-RECENT:]
+    if len(past) < _FEW:
+        return None
+    ratios = [run.measured / run.predicted for run in past]
+    return Range(min(ratios), max(ratios), len(past))
 
 
 def record_of(

@@ -228,9 +228,7 @@ def conclude(
         If the result cannot be written.
     """
     load = os.getloadavg()[0]
-    interval = history.expected(
-        predicted.makespan, process.name, platform, overlap=bool(process.overlap)
-    )
+    earlier = history.earlier(process.name, platform, overlap=bool(process.overlap))
     taker = taker_of(model, schedule.chain.length, process.display.warn)
     taker = taker if process.ranks.is_alone else None
     measured, model = _performed(
@@ -271,8 +269,8 @@ def conclude(
         taker.write(directory)
         ended = replace(ended, images=tuple(taker.images), problems=tuple(taker.problems))
     figures = {**decided, **ended.figures, **_gradient_of(process, directory, model, ended)}
-    if interval is not None:
-        figures["interval"] = asdict(interval)
+    if earlier is not None:
+        figures["earlier"] = asdict(earlier)
     if ended.report is not None and not any(schedule.stored):  # this process did the whole run
         figures["record"] = _recorded(process, ended.report, schedule.chain.length, load)
     figures["origin"] = _origin()

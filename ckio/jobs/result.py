@@ -25,6 +25,7 @@ from ckio.jobs.directory import (
     unsealed,
 )
 from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
+from ckio.jobs.history import Range
 from ckio.jobs.images import read_images
 from ckio.model import Differentiable, functional_of
 from ckio.model.gradient import GradientCheck
@@ -344,7 +345,7 @@ def verdict(result: Result, /) -> str:
         result.platform,
         gradient=VERDICTS[result.figures["verified"]],
         predicted=predicted,
-        interval=_interval(result.figures),
+        earlier=_earlier(result.figures),
     )
 
 
@@ -359,19 +360,19 @@ def verdict_in(
     if not file.is_file():
         return ""
     figures = figures_of(unsealed(read_text(file), file), file)
-    gradient, interval = VERDICTS[figures["verified"]], _interval(figures)
+    gradient, earlier = VERDICTS[figures["verified"]], _earlier(figures)
     return headline(
-        measured, chain, platform, gradient=gradient, predicted=predicted, interval=interval
+        measured, chain, platform, gradient=gradient, predicted=predicted, earlier=earlier
     )
 
 
-def _interval(figures: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return the seconds between which nine of ten runs were expected, if that is known."""
-    bounds = figures.get("interval")
-    if not isinstance(bounds, Mapping):
-        return None
-    low, high = bounds.get("low"), bounds.get("high")
-    return (low, high) if isinstance(low, float) and isinstance(high, float) else None
+def _earlier(figures: Mapping[str, Any]) -> str:
+    """Return how far earlier runs were from their predictions, if that was known."""
+    match figures.get("earlier"):
+        case {"low": float() as low, "high": float() as high, "runs": int() as runs}:
+            return Range(low, high, runs).text()
+        case _:
+            return ""
 
 
 def facts(result: Result, /) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ def headline(
     *,
     gradient: str = "",
     predicted: float | None = None,
-    interval: tuple[float, float] | None = None,
+    earlier: str = "",
 ) -> str:
     """Return a paragraph on a timeline, predicted or measured.
 
@@ -34,8 +34,8 @@ def headline(
         The state of the gradient, for example "verified"; empty if none was computed.
     predicted : float, optional
         The predicted makespan in seconds, if the timeline was measured.
-    interval : (float, float), optional
-        The makespans in seconds between which nine of ten runs were expected.
+    earlier : str
+        How far earlier runs were from their predictions; empty if there were too few.
     """
     steps = chain.length
     subject = f"Gradient of {steps:,} steps, {gradient}" if gradient else f"Plan of {steps:,} steps"
@@ -45,9 +45,8 @@ def headline(
     if predicted is None:
         sentences.append(f"It takes {seconds}")
     else:
-        ends = " to ".join(map(seconds_text, interval or ()))
-        between = f" (nine in ten runs: {ends})" if ends else ""
-        sentences.append(f"Predicted {seconds_text(predicted)}{between}, measured {seconds}")
+        more = f"; {earlier}" if earlier else ""
+        sentences.append(f"Predicted {seconds_text(predicted)}, measured {seconds}{more}")
     return ". ".join(sentences) + "."
 
 

@@ -337,9 +337,7 @@ def test_however_a_run_is_killed_it_does_what_the_simulated_one_does(
         check_killed(at, monkeypatch, planner, kills)
 
 
-def test_the_interval_without_failures_comes_from_earlier_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_range_of_earlier_runs_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CKIO_HISTORY", str(tmp_path / "history.jsonl"))
     for ratio in (1.0, 1.1, 1.2):
         history.append(PastRun("ocean", host.node(), False, predicted=50.0, measured=50.0 * ratio))
@@ -348,6 +346,4 @@ def test_the_interval_without_failures_comes_from_earlier_runs(
     (tmp_path / "node.toml").write_text(f"{NODE}\n[models.ocean]\n{lines}\n")
     asked = "--platform node.toml --model ocean --steps 16 --planner hrevolve --mtbf 1h"
     figures = answer("failures", *asked.split(), "--trajectories", "2", at=tmp_path)
-    interval, planned = figures["interval"], figures["intervals"][0]["planned"]
-    assert interval["runs"] == 3
-    assert 0.7 * planned < interval["low"] < planned < interval["high"] < 1.6 * planned
+    assert figures["earlier"] == {"low": 1.0, "high": pytest.approx(1.2), "runs": 3}

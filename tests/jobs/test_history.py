@@ -1,21 +1,20 @@
-"""Intervals from earlier runs hold as often as they say; the history is checked when it is read."""
+"""What the history says of earlier runs; its file is checked when it is read."""
 
 import json
-import math
 import os
+import platform as host
 import stat
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
 import ckio
 from ckio import Level, Platform
 from ckio.jobs import history
-from ckio.jobs.history import Interval, PastRun, interval_of
-from ckio.platform.profile import Quantiles
+from ckio.jobs.history import PastRun, Range
+from ckio.jobs.result import verdict
 
-DRIFTING = Platform((Level(name="ram"),), None, drift=Quantiles((0.8, 0.9, 1.0, 1.1, 1.2)))
-PLAIN = Platform((Level(name="ram"),), None)
+PLATFORM = Platform((Level(name="ram"),), None)
 
 
 @pytest.fixture
@@ -25,47 +24,35 @@ def file(tmp_path, monkeypatch):
     return path
 
 
-def test_the_worked_example():
-    ratios = [1 + k / 100 for k in range(1, 20)]
-    assert interval_of(2.0, ratios, PLAIN) == Interval(2.02, 2.38, 19)
-
-
-@pytest.mark.parametrize("count", [3, 8, 18, 19, 40, 100])
-def test_nine_of_ten_runs_of_a_drifting_machine_lie_in_it(count):
-    """Ratios are lognormal with a bias, as those of a machine that became slower."""
-    random, inside, trials = np.random.default_rng(7), 0, 4000
-    for _ in range(trials):
-        *past, new = np.exp(0.08 + 0.05 * random.standard_normal(count + 1))
-        interval = interval_of(1.0, past, PLAIN)
-        inside += interval.low <= new <= interval.high
-    # Conformal prediction covers between 0.9 and 0.9 + 2 / (n + 1); the rest is chance.
-    assert 0.885 <= inside / trials <= 0.915 + 2 / (count + 1)
-
-
-def test_split_conformal_needs_no_normal_errors():
-    random, inside, trials = np.random.default_rng(8), 0, 4000
-    for _ in range(trials):
-        *past, new = 1 + random.pareto(3.0, 60)
-        interval = interval_of(1.0, past, PLAIN)
-        inside += interval.low <= new <= interval.high
-    assert inside / trials >= 0.885
-
-
-def test_without_runs_it_is_the_spread_of_the_calibration_or_nothing():
-    interval = interval_of(10.0, [1.0, 1.0], DRIFTING)
-    assert interval.runs == 0
-    assert 8.0 <= interval.low < 10.0 < interval.high <= 12.0
-    assert "not yet checked by runs" in interval.said()
-    assert interval_of(10.0, [], PLAIN) is None
-
-
-def test_only_recent_runs_count():
-    old, recent = [5.0] * 300, [1.0] * history.RECENT
-    assert interval_of(1.0, old + recent, PLAIN) == Interval(1.0, 1.0, history.RECENT)
-
-
 def past(ratio=1.0, **given):
     return PastRun("m", "h", overlap=False, predicted=1.0, measured=ratio, **given)
+
+
+def of_kind(ratio, **given):
+    run = PastRun("m", host.node(), overlap=False, predicted=2.0, measured=2.0 * ratio)
+    return replace(run, **given)
+
+
+def test_the_last_runs_of_the_kind_are_told_and_no_others(file):
+    others = {"model": "n"}, {"host": "elsewhere"}, {"overlap": True}
+    ratios = [5.0] * 3 + [1.0 + k / 100 for k in (3, 1, 4, 2, 5, 9, 0, 6, 8, 7, 11, 10)]
+    for ratio in ratios:
+        for other in others:
+            history.append(of_kind(9.0, **other))
+        history.append(of_kind(ratio))
+    found = history.earlier("m grid=8", PLATFORM, overlap=False)
+    assert found == Range(1.0, 1.11, 12)
+    assert found.text() == (
+        "the last 12 runs of this kind took between 1.00 and 1.11 of the prediction"
+    )
+
+
+def test_of_fewer_than_three_runs_nothing_is_said(file):
+    assert history.earlier("m", PLATFORM, overlap=False) is None
+    for count in (1, 2, 3):
+        history.append(of_kind(1.25))
+        found = history.earlier("m", PLATFORM, overlap=False)
+        assert found == (Range(1.25, 1.25, 3) if count == 3 else None)
 
 
 def test_what_is_appended_is_read_and_only_its_owner_can_read_it(file):
@@ -145,7 +132,7 @@ def test_a_run_adds_itself_and_the_next_one_knows_it(file, tmp_path):
     assert [run.measured for run in runs][-1] == pytest.approx(result.report.measured)
     line = json.loads(file.read_text().splitlines()[-1])
     assert set(line["classes"]) == {row.name for row in result.report.rows}
-    interval = result.figures["interval"]
-    assert interval["runs"] == 3
-    assert 0 < interval["low"] < interval["high"] < math.inf
+    ratios = [run.measured / run.predicted for run in runs[:3]]
+    assert result.figures["earlier"] == {"low": min(ratios), "high": max(ratios), "runs": 3}
+    assert "the last 3 runs of this kind took between" in verdict(result)
     assert json.loads(json.dumps(result.figures["record"])) == line
