@@ -9,6 +9,7 @@ _WIDTH = 92
 IN_PYTHON = {
     "demo": ("Job",),
     "calibrate": ("jobs.models.measured", "calibrate"),
+    "check": ("model.check.check_model",),
     "analyze": ("jobs.analyzing.model_figures", "jobs.analyzing.step_figures"),
     "plan": ("jobs.planning.plan_of", "plan"),
     "simulate": ("simulate", "sim.engine.repeated", "sim.ranks.sharing.simulate_ranks"),

@@ -179,3 +179,19 @@ def test_the_command_prints_the_verdict(tmp_path, name, status):
     assert found["verified"] is (name == "Right")
     assert [bool(found["faults"]), "WRONG" in text.stdout] == [bool(status)] * 2
     assert ("is wrong: " in text.stderr) == bool(status)
+
+
+def test_the_page_shows_what_the_command_prints(tmp_path):
+    page = (ROOT / "docs/wrong_gradient.md").read_text()
+    for text in (page, (ROOT / "docs/own_model.md").read_text()):
+        for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL):
+            (tmp_path / name).write_text(code)
+    ((words, shown),) = re.findall(r"```console\n\$ ckio (.*?)\n(.*?)```", page, re.DOTALL)
+    line = [sys.executable, "-m", "ckio", *words.split()]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    number = re.compile(r"-?\d+\.\d+(e[-+]\d+)?")  # the last digits depend on the processor
+    assert number.sub("#", done.stdout) == number.sub("#", shown)
+    assert done.returncode == 1
+    right = [sys.executable, "-m", "ckio", "check", "heat.py", "--set", "grid=50", "--steps", "10"]
+    done = subprocess.run(right, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("verified in 10 steps"), done.stderr
