@@ -255,6 +255,9 @@ def _only_model(module: ModuleType, name: str) -> Callable[..., Any]:
         if _is_defined_in(module, word, thing) and not inspect.isclass(thing)
     ]
     hint = f", for example {name}:{others[0]}" if others else ""
+    for word, thing in vars(module).items():
+        if _is_defined_in(module, word, thing) and (missing := _missing(thing)):
+            raise BadInput(f"model {name!r}: class {word} has no {missing!r}; define it")
     raise BadInput(
         f"model {name!r}: the file has no model: no class in it has the methods"
         f" {', '.join(METHODS)} and can be made from options, and no function is annotated to"
@@ -300,6 +303,16 @@ def _is_model_class(thing: object) -> bool:
 
 def _has_methods(thing: object) -> bool:
     return inspect.isclass(thing) and all(hasattr(thing, method) for method in METHODS)
+
+
+def _missing(thing: object) -> str | None:
+    """Return a method that a class lacks to be a model; None if it has all, or hardly any."""
+    if not inspect.isclass(thing):
+        return None
+    lacking = [method for method in METHODS if not hasattr(thing, method)]
+    if not lacking:
+        lacking = sorted(getattr(thing, "__abstractmethods__", ()))
+    return lacking[0] if 0 < len(lacking) <= len(METHODS) // 2 else None
 
 
 def _returned(thing: Callable[..., Any]) -> Any:
@@ -377,6 +390,9 @@ def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) 
     class, and `what`, the name of the factory, is added to its message.
     """
     check_options(what, factory, options)
+    if inspect.isabstract(factory):
+        lacking = " and ".join(sorted(getattr(factory, "__abstractmethods__", ())))
+        raise BadInput(f"{what} has no {lacking}; define it")
     try:
         return factory(**options)
     except CkioError as error:

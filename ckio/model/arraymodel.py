@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +25,18 @@ from ckio.model.arrays import (
     exchange,
 )
 from ckio.model.checkpoints import Derived, check, checkpoints
+
+
+class _Unset:
+    """An attribute of a model whose `__init__` has not called that of ArrayModel."""
+
+    def __get__(self, model: object, kind: type) -> "_Unset":
+        if model is None:
+            return self
+        raise BadInput(
+            f"{kind.__name__}.__init__ has to call super().__init__(state, control=...), before the"
+            " model is used"
+        )
 
 
 class ArrayModel(ABC):
@@ -128,6 +140,9 @@ class ArrayModel(ABC):
         `adjoint_seed` is not overridden.
     """
 
+    if not TYPE_CHECKING:  # the constructor sets them, if a subclass calls it
+        _state = _control = _adjoint = _checkpoints = _started = _turned = _Unset()
+
     derived: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """For each state array that `derive` can compute: the state arrays that it is computed from."""
 
@@ -143,6 +158,9 @@ class ArrayModel(ABC):
         recompute: Iterable[str] = (),
         on_step: Callable[[int], None] | None = None,
     ) -> None:
+        for what, names in {"tape": tape, "seed": seed, "recompute": recompute}.items():
+            if isinstance(names, str):
+                raise BadInput(f"ArrayModel: {what} = {names!r} is text; give a list: [{names!r}]")
         self.on_step = on_step
         self._control = copies("ArrayModel: controls", control)
         self._state = copies("ArrayModel: state arrays", state)

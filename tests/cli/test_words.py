@@ -103,6 +103,9 @@ def test_a_file_with_another_number_of_models_says_which(place: Path) -> None:
         ("from ckio.models.wave import Wave\n", "the file has no model: no class in it has"),
         ("def f():\n    pass\n", "name it after a colon, for example models/some.py:f"),
         (NEEDY, "the file has no model"),
+        (GROWTH.replace("def adjoint_step(", "def adjont_step("), "Growth has no 'adjoint_step'"),
+        ("class A:\n    layout = advance = record = reverse = dump = 1\n", "A has no 'load'"),
+        ("class A:\n    dump = load = 1\n", "the file has no model"),
         ("import nowhere_at_all\n", "No module named 'nowhere_at_all'"),
         ("from . import beside\n", "it is part of a package: write MODULE:ATTRIBUTE"),
         ("raise SystemExit(3)\n", "SystemExit: 3"),
@@ -111,6 +114,13 @@ def test_a_file_with_another_number_of_models_says_which(place: Path) -> None:
         line = complaint("analyze", "models/some.py", at=place)
         assert said in line
         assert "did you mean" not in line
+
+
+def test_a_class_without_its_adjoint_says_so_where_it_is_named(place: Path) -> None:
+    text = GROWTH.replace("def adjoint_step(", "def adjont_step(")
+    (place / "models" / "some.py").write_text(text)
+    line = complaint("analyze", "models/some.py:Growth", at=place)
+    assert "model 'models/some.py:Growth' has no adjoint_step; define it" in line
 
 
 def test_a_function_that_makes_the_model_is_the_model(place: Path) -> None:

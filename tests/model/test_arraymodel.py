@@ -439,6 +439,17 @@ def test_answers_that_are_no_answers_are_told_with_the_method_that_gave_them(
         _ = lynx(kind).functional if method == "adjoint_seed" else store_all(N, lambda: lynx(kind))
 
 
+def test_a_model_without_the_constructor_of_its_base_says_so():
+    class Forgetful(Lynx):
+        def __init__(self):
+            self.rate = 1.0
+
+    model = Forgetful()
+    for use in (lambda: model.advance(0, 1), lambda: model.functional, lambda: model.control):
+        with pytest.raises(BadInput, match=r"Forgetful.__init__ has to call super\(\).__init__"):
+            use()
+
+
 def test_what_goes_wrong_in_a_step_says_in_which():
     class Breaking(Lynx):
         def step(self, state, i):
@@ -487,6 +498,9 @@ def test_arrays_come_in_any_order_and_are_kept_in_c_order(hares):
             "'x' is a control, and int64 in the state",
         ),
         ({"J": 0.0}, {"control": {}, "tape": ["x"]}, r"tape names \['x'\]"),
+        ({"J": 0.0, "x": [1.0]}, {"control": {}, "tape": "x"}, r"tape = 'x' is text.*\['x'\]"),
+        ({"J": 0.0, "x": [1.0]}, {"control": {}, "seed": "J"}, "seed = 'J' is text"),
+        ({"J": 0.0, "x": [1.0]}, {"control": {}, "recompute": "x"}, "recompute = 'x' is text"),
         ({"J": 0.0, "x": [None]}, {"control": {}}, "have Python objects"),
     ],
 )
