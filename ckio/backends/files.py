@@ -442,19 +442,18 @@ def part_of(path: Path, /) -> Path:
 def write_whole(path: Path, content: str | bytes, /) -> None:
     """Write a file atomically; it is on the disk when this function returns. Raises OSError.
 
-    The content is written to a new file with a temporary name, which is then renamed. A file or
-    link at either name is replaced; the target of a link does not change.
+    The content is written to a file with a temporary name, which is then renamed. A file or link at
+    either name is replaced; the target of a link does not change. The space of an earlier temporary
+    file is used, which a killed process or `reserve` has left.
     """
     part = part_of(path).name
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with suppress(FileNotFoundError):  # a killed process may have left it
-            os.unlink(part, dir_fd=folder)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(part, flags, 0o666, dir_fd=folder)
+        fd = _open_part(part, folder)
         try:
             with os.fdopen(fd, "wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)
+                file.truncate()
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(part, path.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -465,6 +464,33 @@ def write_whole(path: Path, content: str | bytes, /) -> None:
         _sync(folder)
     finally:
         os.close(folder)
+
+
+def reserve(path: Path, nbytes: int, /) -> None:
+    """Reserve space for the next `write_whole` of a path; raises OSError if the disk is full."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fd = _open_part(part_of(path).name, folder)
+        try:
+            os.posix_fallocate(fd, 0, max(1, nbytes))
+        except OSError as error:
+            if error.errno in FULL:
+                part_of(path).unlink()
+                raise
+        finally:
+            os.close(fd)
+    finally:
+        os.close(folder)
+
+
+def _open_part(part: str, folder: int) -> int:
+    """Open a temporary file to write; what is at its name and is no file of one name is removed."""
+    with suppress(FileNotFoundError):
+        there = os.stat(part, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISREG(there.st_mode) or there.st_nlink > 1:
+            os.unlink(part, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(part, flags, 0o666, dir_fd=folder)
 
 
 def _sync(folder: int) -> None:

@@ -13,8 +13,8 @@ from ckio.backends.base import Backend
 from ckio.jobs import adjoints
 from ckio.jobs.adjoints import Kept, first_plan
 from ckio.jobs.directory import CONTROL, RunDirectory, checksum_of
-from ckio.jobs.gradients import packed_control, set_control
-from ckio.jobs.levels import left_by, opened
+from ckio.jobs.gradients import packed_control, room_for, set_control
+from ckio.jobs.levels import called, left_by, new_folders, opened
 from ckio.jobs.models import guarded, variables_of
 from ckio.jobs.planning import overlap_figures, policy
 from ckio.jobs.process import Process, ResultNotWritten, conclude, control_of
@@ -102,8 +102,10 @@ def start(
         platform=planning.platform.digest(),
         adjoints=kept.level,
         every=kept.every,
+        made=ranks.once(lambda: new_folders(process.platform.levels, called(directory.id, ranks))),
         ranks=ranks.size,
     )
+    directory.reserve(room_for(model, ranks))
     directory.begin(manifest)
     return manifest
 

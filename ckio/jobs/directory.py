@@ -6,11 +6,13 @@
     schedule.txt      the schedule of the last process, with the platform
     schedule-1.txt    the schedule of the first process, if there were several; then schedule-2, ...
     predicted.txt     the simulated timeline of schedule.txt
-    measured.txt      the measured timeline, after the schedule was performed
-    images.json       small images of state and gradient, if the model offers any
     gradient.h5       functional, controls and gradient: see `ckio.jobs.gradients`
     result.json       the entries that `ckio run --json` prints, after the run has ended
+    measured.txt      the measured timeline; missing if the disk was full after the result
+    images.json       small images of state and gradient, if the model offers any
 
+The last four are written in this order. The space of the gradient and of the result is reserved
+when the run begins, in the temporary files with which they are written (see `write_whole`).
 The first plan is written before the manifest, and the manifest before any checkpoint. A directory
 without a manifest therefore has no run that could be resumed. Checkpoints are not stored in the
 directory: they are on the levels, under the run's id.
@@ -36,7 +38,7 @@ from typing import Any, Final, TypeVar
 
 import xxhash
 
-from ckio.backends.files import locking, missing_folders, write_whole
+from ckio.backends.files import locking, missing_folders, part_of, reserve, write_whole
 from ckio.errors import BadInput, CkioError, LevelInUse, RankFailed
 from ckio.jobs.levels import left_by
 from ckio.jobs.request import FORMAT, Manifest
@@ -181,6 +183,21 @@ class RunDirectory(NewDirectory):
         self.write(MANIFEST, begun.dumps())
         self.manifest = begun
 
+    def reserve(self, sizes: Mapping[str, int], /) -> None:
+        """Reserve space for files that are written at the end; raises BadInput if the disk is full.
+
+        `sizes` gives the bytes of each file.
+        """
+        for name, nbytes in sizes.items():
+            self._written.append(part_of(self.path / name).name)
+            try:
+                reserve(self.path / name, nbytes)
+            except OSError as error:
+                raise BadInput(
+                    f"{self.path}: the {nbytes} bytes of {name} cannot be reserved:"
+                    f" {error.strerror}; free space, or choose another directory"
+                ) from None
+
     def write_plan(self, schedule: str, predicted: str, /) -> None:
         """Write the texts of this process's plan, and keep the earlier schedule under a number."""
         last = self.path / SCHEDULE
@@ -205,13 +222,13 @@ class RunDirectory(NewDirectory):
         return unsealed(read_text(self.path / name), self.path / name)
 
     def clear(self) -> None:
-        """Remove the gradient and the files that were written, and the directory if it is empty.
+        """Remove the files that were written, and the directory if it is empty.
 
-        If the process is killed meanwhile, the run can still be resumed, or a new one be begun.
+        Nothing is removed if the gradient was written. If the process is killed meanwhile, the run
+        can still be resumed, or a new one be begun.
         """
-        with suppress(OSError):
-            (self.path / GRADIENT).unlink(missing_ok=True)
-        super().clear()
+        if not os.path.lexists(self.path / GRADIENT):
+            super().clear()
 
     def release(self) -> None:
         """Unlock the directory for other processes. It may be called twice."""
@@ -454,6 +471,9 @@ class SharedDirectory(RunDirectory):
 
     def write(self, name: str, content: str | bytes, /) -> None:
         self._once(lambda own: own.write(name, content))
+
+    def reserve(self, sizes: Mapping[str, int], /) -> None:
+        self._once(lambda own: own.reserve(sizes))
 
     def write_plan(self, schedule: str, predicted: str, /) -> None:
         self._once(lambda own: own.write_plan(schedule, predicted))

@@ -17,7 +17,7 @@ import errno
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +28,7 @@ import xxhash
 from ckio.actions import Key, Kind
 from ckio.backends.files import write_whole
 from ckio.errors import BadInput, StorageError
-from ckio.jobs.directory import checksum_of, reading
+from ckio.jobs.directory import GRADIENT, RESULT, checksum_of, reading
 from ckio.model import Array, Differentiable, layout_of
 from ckio.parallel.group import ALONE, RankGroup
 
@@ -39,6 +39,9 @@ _MOST_LINKS: Final = 1 << 17
 """The most links that are followed; a group may have several names in each of its groups."""
 _SWELLING: Final = 1024
 """The most bytes of all arrays for each byte of their file, which may be compressed."""
+
+_SLACK: Final = 1 << 16
+"""Bytes of a file in addition to its arrays, and to 2 KiB for each of them."""
 
 Arrays = Mapping[str, Array]
 
@@ -80,6 +83,47 @@ def whole(
     return {name: np.concatenate([part[name] for part in every]) for name in parts}
 
 
+def controls_of(model: Differentiable, /) -> Arrays:
+    """Return the controls of a model; an empty mapping if it has none."""
+    return getattr(model, "control", None) or {}
+
+
+def check_names(what: str, names: Iterable[str], /) -> None:
+    """Raise BadInput, with `what` as the subject, if a file cannot have controls of these names.
+
+    A name with slashes is that of a dataset in groups. Therefore "T" and "T/flux" exclude each
+    other, and HDF5 has no name such as "", "u/" or ".".
+    """
+    known = list[str]()
+    for name in names if not _can_hold(list(names)) else ():
+        known.append(name)
+        if not _can_hold(known):
+            raise BadInput(
+                f"{what}: the file of the gradient cannot have a control {name!r}; name it"
+                ' otherwise: between slashes, a name is neither empty nor "." and has no NUL, and'
+                ' no control has the name of a group of others ("T" and "T/flux")'
+            )
+
+
+def _can_hold(names: list[str]) -> bool:
+    """Return whether a file with controls of these names can be written and read."""
+    arrays = {f"parts/0/control/{name}": np.zeros(0) for name in names}
+    try:
+        held, _ = _arrays_in(_packed(arrays, {}, {}), Path(GRADIENT))
+    except Exception:  # h5py raises many kinds of errors for a name
+        return False
+    return held.keys() == arrays.keys()
+
+
+def room_for(model: Differentiable, ranks: RankGroup, /) -> dict[str, int]:
+    """Return an upper bound of the bytes of the files of the gradient and of the result."""
+    control = controls_of(model)
+    copies = 2 if getattr(model, "gathered", None) is None else 4  # the whole, and the parts
+    nbytes = sum(ranks.gather(sum(np.asarray(array).nbytes for array in control.values())))
+    datasets = copies * len(control) * ranks.size
+    return {GRADIENT: copies * nbytes + (datasets << 11) + _SLACK, RESULT: (datasets << 8) + _SLACK}
+
+
 def write_gradient(
     path: Path,
     model: Differentiable,
@@ -88,6 +132,7 @@ def write_gradient(
     ranks: RankGroup,
     /,
     *,
+    gradient: Arrays,
     control: Arrays,
 ) -> str:
     """Write functional, gradient and controls of a run that has ended; return the file's checksum.
@@ -100,7 +145,7 @@ def write_gradient(
     StorageError
         If the file cannot be written, or reading it returns other bytes.
     """
-    names = {"gradient": model.gradient, "control": control}
+    names = {"gradient": gradient, "control": control}
     units, arrays = units_of(model), dict[str, Array]()
     attributes = dict[str, dict[str, Any]]()
     for group, live in names.items():
@@ -207,7 +252,7 @@ def read_control(path: Path, ranks: RankGroup = ALONE, /) -> Arrays:
         except Exception as error:
             raise BadInput(f"{path} is no npz file of plain arrays: {error}") from None
     arrays, pieces = _arrays_in(data, path)
-    inner = {name for name in arrays if name.startswith("control/")}
+    inner = [name for name in arrays if name.startswith("control/")]
     if not inner:
         return {name: array for name, array in arrays.items() if "/" not in name}
     return {name.partition("/")[2]: _of_rank(name, arrays, pieces, ranks) for name in inner}
@@ -290,9 +335,13 @@ def _packed(
         for name, value in about.items():
             if value is not None:
                 file.attrs[name] = value
-        for name, array in arrays.items():
-            dataset = file.create_dataset(name, data=array)
-            for attribute, value in attributes.get(name, {}).items():
+        for path, array in arrays.items():
+            group, (*groups, name) = file, path.split("/")
+            for each in groups:  # by default, HDF5 lists the members of a group by name
+                known = each in group
+                group = group[each] if known else group.create_group(each, track_order=True)
+            dataset = group.create_dataset(name, data=array)
+            for attribute, value in attributes.get(path, {}).items():
                 dataset.attrs[attribute] = value
     return buffer.getvalue()
 

@@ -21,7 +21,7 @@ from ckio.jobs.directory import (
     sound_platform_in,
 )
 from ckio.jobs.display import Display
-from ckio.jobs.gradients import check_place, read_control
+from ckio.jobs.gradients import check_names, check_place, controls_of, read_control
 from ckio.jobs.models import TOLD, Settings, costs, identity, levels_of, maker, measured, name_of
 from ckio.jobs.planning import Planning, chosen, planner_call, read_text, with_room
 from ckio.jobs.process import Process, has_tapes
@@ -360,6 +360,7 @@ class Job:
             fresh = with_control(fresh, request.control)
         if request.guarded or request.control is not None:
             fresh()  # reports controls or declarations that do not fit before the calibration
+        check_names(f"model {name!r}", controls_of(plain()))
         if request.steps is None:
             unknown.check_finishes(name, plain())
         platform = request.platform or self._calibrated(plain, ranks)

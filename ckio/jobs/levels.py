@@ -47,6 +47,7 @@ def opened(
     keep: Keep,
     ranks: RankGroup = ALONE,
     identity: str = "",
+    made: Sequence[str] = (),
 ) -> Iterator[list[Backend]]:
     """Open levels for a run, and close them at the end.
 
@@ -67,11 +68,13 @@ def opened(
     identity : str
         The digest of the computation, which is stored with each checkpoint. A checkpoint with
         another identity is refused.
+    made : sequence of str
+        The folders above the levels that an earlier process of the run has made: see `new_folders`.
     """
     with ExitStack() as stack:
         backends: list[Backend] = []
         for level in levels:
-            stack.enter_context(_no_new_folders(level, called(run, ranks)))
+            stack.enter_context(_no_new_folders(level, called(run, ranks), made))
             ranks.agree()  # so that no rank takes a folder that another one makes for an old one
             backends.append(stack.enter_context(_opened(level, run, keep, ranks, identity)))
         yield backends
@@ -128,14 +131,22 @@ def _left_as_it_was(backend: Backend) -> None:
     close(backend, remove=not list(backend.keys()))
 
 
+def new_folders(levels: Sequence[Level], run: str, /) -> list[str]:
+    """Return the folders that a run will make above the files of its levels."""
+    places = [where for level in levels if (where := place(level, run)) is not None]
+    return [str(folder) for where in places for folder in missing_folders(where.parent)]
+
+
 @contextmanager
-def _no_new_folders(level: Level, run: str) -> Iterator[None]:
+def _no_new_folders(level: Level, run: str, made: Sequence[str]) -> Iterator[None]:
     """Remove new folders above a level's files at the end, if they are empty then.
 
-    The common folder of the ranks of a run is removed by the last rank, also if it is not new.
+    Those in `made` are new, too. The common folder of the ranks of a run is removed by the last
+    rank, also if it is not new.
     """
     where = place(level, run)
     new = [] if where is None else missing_folders(where.parent)
+    new += [] if where is None else [it for it in where.parents if str(it) in made]
     if where is not None and where.parent.name == rank_of(run)[0]:
         new = list(dict.fromkeys([where.parent, *new]))
     try:
@@ -212,6 +223,7 @@ def reopened(
     keep: Keep,
     ranks: RankGroup,
     identity: str,
+    made: Sequence[str],
     display: Display,
 ) -> Iterator[Reopened]:
     """Open the levels of a run again, with the checkpoints that are intact; close like `opened`.
@@ -234,7 +246,7 @@ def reopened(
                 for path in _of_all(ranks, missing):
                     state.lost.append(f"level {level.name}: {path} and its checkpoints are missing")
                 (backend,) = stack.enter_context(
-                    opened([level], run, keep=keep, ranks=ranks, identity=identity)
+                    opened([level], run, keep=keep, ranks=ranks, identity=identity, made=made)
                 )
                 if not backend.durable:
                     state.backends[number] = backend

@@ -9,7 +9,7 @@ import os
 import platform as host
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -36,7 +36,7 @@ from ckio.jobs import history
 from ckio.jobs.adjoints import Kept, next_plan
 from ckio.jobs.directory import GRADIENT, MEASURED, RESULT, RunDirectory
 from ckio.jobs.display import QUIET, Display, Ticker
-from ckio.jobs.gradients import digest, write_gradient
+from ckio.jobs.gradients import controls_of, digest, write_gradient
 from ckio.jobs.images import ImageTaker, taker_of
 from ckio.jobs.journal import Journal
 from ckio.jobs.levels import Keep
@@ -241,40 +241,46 @@ def conclude(
         kept=kept,
         taker=taker,
     )
-    platform = process.platform
     done = replace(schedule, actions=measured.actions)
-    text = dumps(done, platform, measured, overlap=process.overlap, origin="measured")
-    _write(directory, MEASURED, text)
-    check = None
-    if process.request.check:
-        with blamed(f"model {process.name!r}, while its gradient is checked"):
-            # If the model decides its end, it may take another number of steps for each control.
-            steps = None if len(before) else schedule.chain.length
-            check = _checked(process, steps, model.gradient)
-    ended = result_of(
-        process.planning.planner,
-        model,
-        done,
-        platform,
-        control=_controls(process, directory, model),
-        predicted=predicted,
-        measured=measured,
-        check=check,
-        overlap=process.overlap,
-        before=before,
-        ranks=process.ranks,
-    )
+    with _stored_if_not_written(process, model, schedule, platform, backends):
+        ended = result_of(
+            process.planning.planner,
+            model,
+            done,
+            process.platform,
+            control=_controls(process, directory, model),
+            predicted=predicted,
+            measured=measured,
+            overlap=process.overlap,
+            before=before,
+            ranks=process.ranks,
+        )
+        written = _gradient_of(process, directory, model, ended)
+        if process.request.check:
+            with blamed(f"model {process.name!r}, while its gradient is checked"):
+                # If the model decides its end, it may take other numbers of steps for others.
+                steps = None if len(before) else schedule.chain.length
+                check = _checked(process, steps, model.gradient)
+            ended = replace(ended, check=check, verified=check.verified)
+        figures = {**decided, **ended.figures, "verified": ended.verified, **written}
+        if earlier is not None:
+            figures["earlier"] = asdict(earlier)
+        if ended.report is not None and not any(schedule.stored):  # this process did the whole run
+            figures["record"] = _recorded(process, ended.report, schedule.chain.length, load)
+        figures["origin"] = _origin()
+        try:
+            directory.write(RESULT, json_line(figures))
+        except BadInput as error:
+            raise ResultNotWritten(f"the run ended without an error, but {error}") from None
+    try:
+        text = dumps(done, process.platform, measured, overlap=process.overlap, origin="measured")
+        directory.write(MEASURED, text)
+    except BadInput as error:
+        process.display.warn(f"the measured timeline is not stored: {error}")
     if taker is not None:
         taker.take_gradient(model)
         taker.write(directory)
         ended = replace(ended, images=tuple(taker.images), problems=tuple(taker.problems))
-    figures = {**decided, **ended.figures, **_gradient_of(process, directory, model, ended)}
-    if earlier is not None:
-        figures["earlier"] = asdict(earlier)
-    if ended.report is not None and not any(schedule.stored):  # this process did the whole run
-        figures["record"] = _recorded(process, ended.report, schedule.chain.length, load)
-    figures["origin"] = _origin()
-    _write(directory, RESULT, json_line(figures))
     return replace(ended, figures=figures)
 
 
@@ -287,8 +293,7 @@ def _controls(process: Process, directory: RunDirectory, model: Differentiable) 
     begun = None if directory.manifest is None else directory.manifest.control
     if begun is not None and control_of(model, process.ranks) != begun:
         model = process.fresh()
-    control: Mapping[str, Array] = getattr(model, "control", None) or {}
-    return {name: np.array(array) for name, array in control.items()}
+    return {name: np.array(array) for name, array in controls_of(model).items()}
 
 
 def _recorded(process: Process, report: Report, steps: int, load: float) -> dict[str, Any]:
@@ -327,7 +332,13 @@ def _gradient_of(
     about = {"run": directory.id, "model": process.name, "steps": steps}
     try:
         checksum = write_gradient(
-            path, model, ended.functional, about, process.ranks, control=ended.control
+            path,
+            model,
+            ended.functional,
+            about,
+            process.ranks,
+            gradient=ended.gradient,
+            control=ended.control,
         )
     except StorageError as error:
         raise ResultNotWritten(f"the run ended without an error, but {error}") from None
@@ -430,12 +441,28 @@ def _checked(process: Process, steps: int | None, gradient: Mapping[str, Any]) -
         return check_gradient(again, steps, gradient, halvings=HALVINGS, comm=ranks)
 
 
-def _write(directory: RunDirectory, name: str, text: str) -> None:
-    """Write a file of the result; raises ResultNotWritten, because the run itself succeeded."""
+@contextmanager
+def _stored_if_not_written(
+    process: Process,
+    model: Differentiable,
+    schedule: Schedule,
+    platform: Platform,
+    backends: Sequence[Backend],
+) -> Iterator[None]:
+    """Return a context that stores the adjoint of step 0 on a durable level if the block fails.
+
+    The schedule has discarded its checkpoints, and a process that resumes the run needs only this
+    one to write the result.
+    """
+    ranks = process.ranks
     try:
-        directory.write(name, text)
-    except BadInput as error:
-        raise ResultNotWritten(f"the run ended without an error, but {error}") from None
+        yield
+    except BaseException as error:
+        if ranks.is_alone or isinstance(error, ResultNotWritten):  # which all ranks raise
+            with suppress(Exception):  # the error that is being raised is more important
+                end = Stopped("the end", action=0, state=None, adjoint=0)
+                store_standing(end, model, backends, platform, schedule.chain, ranks=ranks)
+        raise
 
 
 @contextmanager

@@ -243,6 +243,8 @@ class Manifest:
     here : str
         The directory in which the run was begun, to which relative paths of levels refer; "" if it
         is not known.
+    made : list of str
+        The folders above the levels that the run has made, and removes at its end.
     ranks : int
         The number of ranks. Each has its part of the state and of the levels.
     """
@@ -258,6 +260,7 @@ class Manifest:
     adjoints: str | None
     every: float
     here: str = ""
+    made: list[str] = field(default_factory=list)
     ranks: int = 1
 
     @cached_property
@@ -338,6 +341,7 @@ class Manifest:
             "adjoints": isinstance(said["adjoints"], str | None),
             "every": _is_of(said["every"], (float,)) and self.every >= 0,
             "here": isinstance(here, str) and "\0" not in here and _is_plain(Path(here)),
+            "made": all(isinstance(folder, str) for folder in said["made"]),
             "ranks": is_whole(said["ranks"]) and 1 <= self.ranks <= MOST_RANKS,
             "request": request.model and request.planner and isinstance(request.overlap, Overlap),
         }

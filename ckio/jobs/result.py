@@ -4,7 +4,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -27,7 +27,7 @@ from ckio.jobs.directory import (
 from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
 from ckio.jobs.history import Range
 from ckio.jobs.images import read_images
-from ckio.model import Differentiable, functional_of
+from ckio.model import Array, Differentiable, functional_of
 from ckio.model.gradient import GradientCheck
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.binomial import revolve_forward_steps
@@ -69,16 +69,18 @@ class Result:
     functional : float
         The functional J.
     gradient : mapping of str to array
-        dJ/d(control) for each control, in the shape of the control. With many ranks, the part of
-        this rank. Empty if the file of an earlier run has been removed.
+        dJ/d(control) for each control, in the shape of the control and in the order of the model's
+        controls. With many ranks, the part of this rank. Empty if the file of an earlier run has
+        been removed.
     control : mapping of str to array
-        The controls at which the gradient was computed.
+        The controls at which the gradient was computed, in the same order.
     verified : bool or None
         Whether the gradient passed the Taylor test; None if it was not tested.
     schedule, platform
         The schedule that was performed, and the platform on which it ran.
     prediction, timeline : Timeline
-        The predicted and the measured times of each action of the process that ended the run.
+        The predicted and the measured times of each action of the process that ended the run. The
+        measured one is empty if the disk was too full to store it.
     report : Report or None
         The comparison of both; None if the rest of the run was planned again during the run.
     check : GradientCheck or None
@@ -128,7 +130,6 @@ def result_of(
     control: Arrays,
     predicted: Timeline,
     measured: Timeline,
-    check: GradientCheck | None,
     overlap: Overlap = SYNCHRONOUS,
     before: Timeline = EMPTY,
     ranks: RankGroup = ALONE,
@@ -139,7 +140,7 @@ def result_of(
     the actions before there was a schedule. The figures of the gradient and the bytes are those of
     all ranks together.
     """
-    own = {name: np.asarray(array) for name, array in model.gradient.items()}
+    own = in_order({name: np.asarray(array) for name, array in model.gradient.items()}, control)
     gradient = whole(model, own, ranks)
     functional = float(functional_of(model))
     first = Schedule(schedule.chain, before.actions)
@@ -154,20 +155,20 @@ def result_of(
         "functional": functional,
         "gradient": {key: _summary(array) for key, array in gradient.items()},
         "gradient_digest": digest(gradient),
-        "verified": None if check is None else check.verified,
+        "verified": None,
         "levels": _levels(measured, platform, ranks),
     }
     return Result(
         functional=functional,
         gradient=own,
         control=control,
-        verified=None if check is None else check.verified,
+        verified=None,
         schedule=schedule,
         platform=platform,
         prediction=predicted,
         timeline=measured,
         report=_report(predicted, measured, platform),
-        check=check,
+        check=None,
         figures=figures,
     )
 
@@ -186,9 +187,10 @@ def refuse_unverified(result: Result, /) -> None:
 
 def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = ALONE, /) -> Result:
     """Read the result of a run that has ended; raises BadInput if its files are damaged."""
+    lost = not ranks.once(lambda: os.path.lexists(directory.path / MEASURED))
     texts = [
         loads(directory.read(name), source=str(directory.path / name))
-        for name in (SCHEDULE, PREDICTED, MEASURED)
+        for name in (SCHEDULE, PREDICTED, PREDICTED if lost else MEASURED)
     ]
     plan, predicted, measured = texts
     figures = figures_of(directory.read(RESULT), directory.path / RESULT)
@@ -207,19 +209,24 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
     images, problems = read_images(directory.path) if ranks.is_alone else ([], [])
     return Result(
         functional=math.nan if functional is None else functional,
-        gradient=gradient,
-        control=control,
+        gradient=in_order(gradient, figures.get("gradient", ())),
+        control=in_order(control, figures.get("gradient", ())),
         verified=figures["verified"],
         schedule=plan.schedule,
         platform=platform,
         prediction=predicted.timeline,
-        timeline=measured.timeline,
-        report=_report(predicted.timeline, measured.timeline, platform),
+        timeline=EMPTY if lost else measured.timeline,
+        report=None if lost else _report(predicted.timeline, measured.timeline, platform),
         check=None,
         figures=figures,
         images=tuple(images),
         problems=tuple(problems),
     )
+
+
+def in_order(arrays: Arrays, order: Iterable[str], /) -> dict[str, Array]:
+    """Return the same arrays, those with names in `order` first and in this order."""
+    return {name: arrays[name] for name in dict.fromkeys([*order, *arrays]) if name in arrays}
 
 
 def figures_of(text: str, source: Path, /) -> dict[str, Any]:

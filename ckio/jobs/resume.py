@@ -162,6 +162,7 @@ def levels_left(process: Process, manifest: Manifest, /) -> AbstractContextManag
         keep=process.keeps,
         ranks=process.ranks,
         identity=manifest.identity,
+        made=manifest.made,
         display=process.display,
     )
 

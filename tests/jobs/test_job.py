@@ -215,6 +215,23 @@ def test_a_resumed_run_has_the_controls_that_it_was_begun_with(
     assert "the controls of the model are different" in line
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_a_resumed_run_removes_the_folders_that_it_has_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    at = place(tmp_path)
+    (at / "node.toml").write_text((at / "node.toml").read_text().replace('"ck"', '"new/ck"'))
+    if not own:
+        (at / "new").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setenv("KILL", "adjoint:20")
+        ckio(*LINE, at=at, status=-9)
+    assert (at / "new" / "ck").exists()
+    ckio(*LINE, at=at)
+    assert (at / "new").exists() is not own
+    assert not (at / "new" / "ck").exists()
+
+
 def test_the_gradient_goes_where_it_is_asked_to(tmp_path: Path) -> None:
     at = place(tmp_path)
     found = answer(*LINE, "--gradient", "there.h5", at=at)

@@ -1,0 +1,241 @@
+"""The file of a gradient: the order of its controls, their names, and the space for them."""
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from jobs.inversion import arrays
+
+from ckio import ArrayModel, Job
+from ckio.errors import BadInput, RunFailed
+from ckio.jobs import directory as directories
+from ckio.jobs.directory import checksum_of
+from ckio.jobs.gradients import control_in, packed_control, read_control
+from tests.backends.common import mount_small, use_up, with_own_mounts
+
+
+class Decay(ArrayModel):
+    """An array that decays at a rate, with names that a test chooses."""
+
+    def __init__(
+        self,
+        first: str = "x",
+        second: str = "rate",
+        *,
+        more: tuple[str, ...] = (),
+        cells: int = 6,
+        hook: Any = None,
+    ) -> None:
+        x = np.linspace(0.1, 0.4, cells)
+        control = {first: x, second: 0.9, **{name: np.ones(2) for name in more}}
+        super().__init__({first: x, "J": 0.0}, control=control, tape=[first])
+        self.names, self.hook = (first, second), hook
+
+    def step(self, state: Any, i: int, /) -> None:
+        a, k = self.names
+        state["J"] += (state[a] ** 2).sum()
+        state[a] *= self.control[k]
+
+    def adjoint_step(self, adjoint: Any, tape: Any, i: int, /) -> None:
+        a, k = self.names
+        self.gradient[k] += (tape[a] * adjoint[a]).sum()
+        adjoint[a] *= self.control[k]
+        adjoint[a] += 2 * tape[a] * adjoint["J"]
+        if i == 0 and self.hook is not None:
+            self.hook()
+
+
+def named(first: str, second: str) -> Decay:
+    return Decay(first, second)
+
+
+def test_controls_have_the_order_of_the_model_everywhere(tmp_path: Path) -> None:
+    order = ["x", "rate", "b/late", "a"]
+
+    class Four(Decay):
+        def __init__(self) -> None:
+            super().__init__(more=("b/late", "a"))
+
+    def job(name: str, **options: Any) -> Job:
+        return Job(tmp_path / name, model=Four, steps=9, ram="1MiB", **options)
+
+    fresh = job("run").run()
+    given = {name: fresh.control[name] for name in sorted(order)}
+    results = [fresh, job("run").run(), Job(tmp_path / "run").result()]
+    results.append(job("given", control=given).run())
+    results.append(job("file", control=tmp_path / "run" / "gradient.h5").run())
+    results.append(job("run").again(tmp_path / "again", given).run())
+    for result in results:
+        assert list(result.gradient) == list(result.control) == order
+        assert list(result.figures["gradient"]) == order
+        assert all(np.array_equal(result.gradient[k], fresh.gradient[k]) for k in order)
+    with h5py.File(tmp_path / "run" / "gradient.h5") as file:
+        assert list(file["gradient"]) == list(file["control"]) == ["x", "rate", "b", "a"]
+    assert list(read_control(tmp_path / "run" / "gradient.h5")) == order
+    (tmp_path / "control.h5").write_bytes(data := packed_control(fresh.control))
+    assert list(control_in(tmp_path / "control.h5", checksum_of(data))[0]) == order
+
+
+def test_a_file_from_before_is_read_in_the_order_of_the_model(tmp_path: Path) -> None:
+    job = Job(tmp_path / "run", model=Decay, steps=9, ram="1MiB")
+    fresh = job.run()
+    path, result = tmp_path / "run" / "gradient.h5", tmp_path / "run" / "result.json"
+    known = arrays(path)
+    with h5py.File(path, "w") as file:  # in alphabetical order, as HDF5 does by default
+        for name, array in known.items():
+            file[name] = array
+    figures = json.loads(directories.unsealed(result.read_text(), result))
+    figures["gradient_checksum"] = checksum_of(path.read_bytes())
+    result.write_text(directories.sealed(json.dumps(figures)))
+    back = job.run()
+    assert list(back.gradient) == list(back.control) == list(fresh.gradient) == ["x", "rate"]
+    assert np.array_equal(back.gradient["x"], fresh.gradient["x"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("T", "T/flux"), ("T/flux", "T"), ("u/", "k"), ("/u", "k"), ("a//b", "k"), (".", "k"),
+     ("u/./v", "k"), ("u", ""), ("u", "k\0"), ("u", "\ud800"), ("u", "/".join("abcdefgh"))],
+)  # fmt: skip
+@pytest.mark.parametrize("level", ["disk", "archive"])
+def test_names_that_hdf5_cannot_hold_are_refused_before_the_run(
+    tmp_path: Path, first: str, second: str, level: str
+) -> None:
+    def never() -> None:
+        raise AssertionError
+
+    options: dict[str, Any] = {"ram": "200", level: tmp_path / "ck.h5"}
+    with pytest.raises(BadInput, match="cannot have a control"):
+        Job(
+            tmp_path / "run", model=lambda: Decay(first, second, hook=never), steps=9, **options
+        ).run()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("level", ["disk", "archive"])
+def test_odd_names_that_hdf5_can_hold_are_those_of_the_result(tmp_path: Path, level: str) -> None:
+    odd = "layer.0/weight €", "..."
+    options: dict[str, Any] = {level: tmp_path / "ck.h5", "planner": "hrevolve"}
+    job = Job(tmp_path / "run", model=lambda: Decay(*odd), steps=9, **options)
+    fresh = job.run()
+    assert fresh.figures["levels"][0]["written"] > 0
+    assert list(job.run().gradient) == list(fresh.gradient) == list(odd)
+    again = job.again(tmp_path / "again", tmp_path / "run" / "gradient.h5").run()
+    assert again.functional == fresh.functional
+
+
+def test_names_of_the_state_are_free(tmp_path: Path) -> None:
+    for number, name in enumerate(("u/", ".", "", "\ud800", "u" * 3000)):
+        for level in ("disk", "archive"):
+
+            class Odd(ArrayModel):
+                def __init__(self, name: str = name) -> None:
+                    self.name = name
+                    state = {self.name: np.ones(9), "J": 0.0}
+                    super().__init__(state, control={"c": 0.5}, tape=[self.name])
+
+                def step(self, state: Any, i: int, /) -> None:
+                    state[self.name] *= self.control["c"]
+                    state["J"] += state[self.name].sum()
+
+                def adjoint_step(self, adjoint: Any, tape: Any, i: int, /) -> None:
+                    adjoint[self.name] += adjoint["J"]
+                    self.gradient["c"] += (tape[self.name] * adjoint[self.name]).sum()
+                    adjoint[self.name] *= self.control["c"]
+
+            place = {level: tmp_path / f"ck{number}.h5"}
+            options: dict[str, Any] = {"steps": 9, "planner": "hrevolve"}
+            job = Job(tmp_path / f"run-{number}-{level}", model=Odd, **options, **place)
+            result = job.run()
+            assert result.figures["levels"][0]["written"] > 0
+            assert result.gradient["c"] == pytest.approx(
+                9 * sum(k * 0.5 ** (k - 1) for k in range(1, 10))
+            )
+
+
+# Space, and errors at the end
+
+
+def test_a_disk_that_becomes_full_costs_no_result(tmp_path: Path) -> None:
+    def fills() -> None:
+        if (tmp_path / "run" / "manifest.json").exists():
+            use_up(tmp_path)
+
+    def body() -> None:
+        mount_small(tmp_path, "size=1m")
+        job = Job(
+            tmp_path / "run",
+            model=lambda: Decay(cells=4096, hook=fills),
+            steps=30,
+            ram="1MiB",
+        )
+        result = job.run()
+        back = job.run()
+        assert np.array_equal(back.gradient["x"], result.gradient["x"])
+        assert back.functional == result.functional
+
+    with_own_mounts(body)
+
+
+def test_a_disk_without_space_for_the_gradient_is_said_before_the_run(tmp_path: Path) -> None:
+    def body() -> None:
+        mount_small(tmp_path, "size=1m")
+        with pytest.raises(BadInput, match=r"bytes of gradient\.h5 cannot be reserved: No space"):
+            Job(tmp_path / "run", model=lambda: Decay(cells=1 << 16), steps=3, ram="9MiB").run()
+        assert list(tmp_path.iterdir()) == []
+
+    with_own_mounts(body)
+
+
+@pytest.mark.parametrize("name", ["gradient", "result", "check"])
+def test_an_error_while_the_result_is_written_costs_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    at = {
+        "gradient": "ckio.jobs.process.write_gradient",
+        "result": "ckio.jobs.process.json_line",
+        "check": "ckio.jobs.process.check_gradient",
+    }
+    options: dict[str, Any] = {"steps": 30, "disk": tmp_path / "ck"}
+    options |= {"planner": "hrevolve", "check": True}
+    whole = Job(tmp_path / "whole", model=Decay, **options).run()
+    job = Job(tmp_path / "run", model=Decay, **options)
+
+    def fails(*_: object, **__: object) -> None:
+        raise TypeError("something unforeseen")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(at[name], fails)
+        with pytest.raises((TypeError, RunFailed)):
+            job.run()
+    result = job.run()
+    assert np.array_equal(result.gradient["x"], whole.gradient["x"])
+    assert result.functional == whole.functional
+    assert result.verified is True
+    assert result.figures["forward_steps"] == 0
+    assert not (tmp_path / "ck").exists()
+
+
+def test_diagnostics_that_cannot_be_written_are_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = directories.write_whole
+
+    def full(path: Path, content: str | bytes) -> None:
+        if path.name in ("measured.txt", "images.json"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(path, content)
+
+    monkeypatch.setattr(directories, "write_whole", full)
+    job = Job(tmp_path / "run", model=Decay, steps=9, ram="1MiB")
+    result = job.run()
+    assert "the measured timeline is not stored" in caplog.text
+    back = job.run()
+    assert back.functional == result.functional
+    assert len(back.timeline) == 0
+    assert back.report is None
