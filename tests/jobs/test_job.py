@@ -323,6 +323,88 @@ def test_an_optimisation_over_jobs_is_killed_and_goes_on(tmp_path: Path) -> None
     assert platforms == {False}  # calibrated once
 
 
+PACKED = """
+import os
+import signal
+import sys
+import numpy as np
+from scipy.optimize import minimize
+import ckio
+
+class Growth(ckio.ArrayModel):
+    def __init__(self):
+        x = np.linspace(0.1, 0.4, 12)
+        control = {"x": x, "rate": 0.3, "a": np.full(2, 0.01)}
+        control = {name: control[name] for name in sys.argv[1].split(",")}
+        self.target = np.linspace(0.5, 0.9, 12)
+        super().__init__({"x": x, "J": 0.0}, control=control, tape=["x"])
+
+    def step(self, state, i):
+        x, c = state["x"], self.control
+        state["J"] += ((x - self.target) ** 2).sum()
+        x *= 1 + c["rate"] * (1 - x)
+        x += c["a"].sum() if "a" in c else 0.0
+
+    def adjoint_step(self, adjoint, tape, i):
+        if int(os.environ.get("KILL", -1)) == len(misfits) and i == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+        x, bar, rate = tape["x"], adjoint["x"], self.control["rate"]
+        if "a" in self.gradient:
+            self.gradient["a"] += bar.sum()
+        self.gradient["rate"] += (x * (1 - x) * bar).sum()
+        bar *= 1 + rate * (1 - 2 * x)
+        bar += 2 * (x - self.target) * adjoint["J"]
+
+first = ckio.Job("eval-00", model=Growth, steps=20, platform="node.toml", planner="hrevolve")
+misfits = []
+
+def packed(arrays):
+    return np.concatenate([np.ravel(array) for array in arrays.values()])
+
+def misfit(c):
+    control, begin = {}, 0
+    for name, like in Growth().control.items():
+        control[name] = c[begin : begin + like.size].reshape(like.shape)
+        begin += like.size
+    result = first.again(f"eval-{len(misfits):02d}", control).run()
+    misfits.append(result.functional)
+    print(result.functional.hex(), *map(float.hex, packed(result.gradient)), flush=True)
+    return result.functional, packed(result.gradient)
+
+start = packed(Growth().control)
+bounds = [(0.0, 1.0)] * len(start)
+minimize(misfit, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 5})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("controls", ["x,rate", "rate,x", "x,rate,a"])
+def test_an_inversion_that_is_killed_at_each_evaluation_takes_the_same_path(
+    tmp_path: Path, controls: str
+) -> None:
+    def run(at: Path, kill: int) -> tuple[int, list[str]]:
+        done = subprocess.run(
+            [sys.executable, "-c", PACKED, controls],
+            cwd=at,
+            env={**os.environ, "KILL": str(kill)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.returncode, done.stdout.splitlines()
+
+    status, path = run(place(tmp_path / "whole"), -1)
+    assert status == 0
+    assert len(path) >= 6
+    at = place(tmp_path / "killed")
+    for kill in range(len(path)):
+        status, until = run(at, kill)
+        assert status == -signal.SIGKILL
+        assert until == path[:kill]
+    assert run(at, -1) == (0, path)
+
+
 @pytest.mark.slow
 def test_another_job_reuses_calibration_and_plan(
     heat: Any, monkeypatch: pytest.MonkeyPatch
