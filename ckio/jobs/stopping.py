@@ -37,6 +37,9 @@ STOPPED: Final = 75
 
 WALLTIME: Final = "--walltime"
 
+_WARNINGS: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU)
+"""The signals by which batch systems announce the end of a job."""
+
 _PAUSE: Final = 0.5
 """Seconds between two pauses within a long action, or one step of the model if that is longer."""
 
@@ -48,7 +51,9 @@ class Stopper:
     """A function that returns whether a run has to stop, and a context that handles signals.
 
     While the context is entered, SIGTERM and SIGHUP ask the run to stop. SIGHUP is sent when a
-    terminal is closed; it stays ignored if it was ignored before, as under nohup. After `start`,
+    terminal is closed; it stays ignored if it was ignored before, as under nohup. The warnings of
+    batch systems, SIGUSR1, SIGUSR2 and SIGXCPU, which end a process by default, ask the run to
+    stop, too, unless the program handles or ignores them itself. After `start`,
     SIGINT asks the run to stop, too. Before `start`, Ctrl-C interrupts the preparation of the run.
 
     The first signal asks the run to stop at the next pause. This also holds while the run stores
@@ -133,6 +138,9 @@ class Stopper:
         self._listen(signal.SIGTERM)
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             self._listen(signal.SIGHUP)
+        for number in _WARNINGS:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                self._listen(number)
         return self
 
     def __exit__(

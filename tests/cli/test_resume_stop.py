@@ -19,6 +19,7 @@ from ckio.errors import RunFailed
 from ckio.jobs.stopping import Stopper, began
 
 IMPORTED = time.monotonic()
+WARNINGS = tuple(int(getattr(signal, name)) for name in ("SIGUSR1", "SIGUSR2", "SIGXCPU"))
 TERM, INT, HUP = (int(getattr(signal, name)) for name in ("SIGTERM", "SIGINT", "SIGHUP"))
 
 
@@ -38,7 +39,7 @@ def stopped(at: Path, kill: str, *line: object, patch: pytest.MonkeyPatch, statu
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("number", [TERM, INT, HUP])
+@pytest.mark.parametrize("number", [TERM, INT, HUP, *WARNINGS])
 def test_a_signal_on_the_way_forward_stops_a_run_where_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, number: int
 ) -> None:
@@ -55,6 +56,24 @@ def test_a_signal_on_the_way_forward_stops_a_run_where_it_stands(
     assert ended["gradient_digest"] == digest
     assert work(at) == reached + ended["forward_steps"] + STEPS
     assert left(at) == []
+
+
+@pytest.mark.parametrize("number", WARNINGS)
+def test_a_program_keeps_its_own_handler_of_a_warning(number: int) -> None:
+    heard = []
+    before = signal.signal(number, lambda *_: heard.append(number))
+    try:
+        with Stopper() as stopper:
+            os.kill(os.getpid(), number)
+            assert not stopper()
+    finally:
+        signal.signal(number, before)
+    assert heard == [number]
+    with Stopper() as stopper:
+        os.kill(os.getpid(), number)
+        assert stopper()
+        assert stopper.why == signal.Signals(number).name
+    assert signal.getsignal(number) is signal.SIG_DFL
 
 
 def test_a_run_that_is_stopped_on_the_way_back_again_and_again_reverses_nothing_twice(
