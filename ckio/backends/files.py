@@ -8,11 +8,12 @@ OSError into a StorageError.
 import ctypes
 import errno
 import fcntl
+import gc
 import logging
 import os
 import stat
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -330,6 +331,31 @@ def links(fd: int, /) -> int:
         if _statx(fd, *_ARGUMENTS, ctypes.byref(status)) == 0 and status.mask & _NLINK:
             return int(status.nlink)
     return os.fstat(fd).st_nlink  # for a system without statx, and for the error if statx failed
+
+
+def lock_by(lock: Callable[[], object], /) -> None:
+    """Call `lock`; if it is refused, once more without garbage, which may have the lock.
+
+    Raises what the second call raises, BlockingIOError if the lock is still refused.
+    """
+    try:
+        lock()
+    except BlockingIOError:
+        gc.collect()
+        lock()
+
+
+OTHER: Final = "another process; wait for it"
+
+
+def user_of(fd: int, /) -> str:
+    """Return who has locked an open file or directory, with the remedy, for a message."""
+    with suppress(OSError):
+        for other in (_OF_PROCESS / "fd").iterdir():
+            with suppress(OSError):  # the descriptor by which the names are listed
+                if other.name != str(fd) and os.path.samestat(other.stat(), os.fstat(fd)):
+                    return "an object of this process; call its method close()"
+    return OTHER
 
 
 # Locks, which show whether a live process uses a level

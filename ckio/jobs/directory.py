@@ -38,7 +38,15 @@ from typing import Any, Final, TypeVar
 
 import xxhash
 
-from ckio.backends.files import locking, missing_folders, part_of, reserve, write_whole
+from ckio.backends.files import (
+    OTHER,
+    locking,
+    missing_folders,
+    part_of,
+    reserve,
+    user_of,
+    write_whole,
+)
 from ckio.errors import BadInput, CkioError, LevelInUse, RankFailed
 from ckio.jobs.levels import left_by
 from ckio.jobs.request import FORMAT, Manifest
@@ -274,8 +282,10 @@ def _locked(path: Path) -> int:
         with locking(path):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        ours = user_of(fd) != OTHER
         os.close(fd)
-        raise LevelInUse(f"{path}: another process works on this run; wait for its end") from None
+        who = "this process works on it already" if ours else "another process works on this run"
+        raise LevelInUse(f"{path}: {who}; wait for its end") from None
     return fd
 
 

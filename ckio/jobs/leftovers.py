@@ -570,7 +570,7 @@ def remove_results(path: Path, /) -> None:
     try:
         with opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
             with locking(path):  # as a process that works on the run does
-                _take_run(folder)
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             there = names_in(folder)
             ours = [name for name in there if WHOLE.fullmatch(name) or HALF.fullmatch(name)]
             for name in sorted(ours, key=lambda name: name == MANIFEST):  # the manifest last

@@ -116,6 +116,10 @@ class Directory:
                 raise self._failed(error, "opening it") from error
             raise
 
+    def __del__(self) -> None:
+        with suppress(Exception):  # an object that is garbage has no lock and no descriptor
+            self._release()
+
     @staticmethod
     def for_run(path: Path, run: str, /) -> Path:
         """Return the directory for the files of one run, or of one rank of it, below `path`."""

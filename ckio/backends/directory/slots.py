@@ -10,13 +10,14 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from ckio.backends.contents import Damaged
 from ckio.backends.directory import slotfiles
 from ckio.backends.directory.format import BLOCK, FileHead, Head
-from ckio.backends.files import Files, check_here, locking
+from ckio.backends.files import Files, check_here, lock_by, locking, user_of
 from ckio.backends.freeslots import FreeSlots
 from ckio.errors import BadInput, LevelFull, LevelInUse
 
@@ -110,16 +111,16 @@ def _lock(path: Path, files: Files) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with locking(path):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_by(partial(fcntl.flock, fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
         if not files.is_named(fd):  # another process has just removed and released it
             raise BlockingIOError
     except OSError as error:
+        used = user_of(fd) if fd >= 0 else ""
         if fd >= 0:
             os.close(fd)
         if isinstance(error, BlockingIOError):
             raise LevelInUse(
-                f"directory {path} is in use by another process or another level; wait for it, or"
-                " use another one"
+                f"directory {path} is in use by {used}, or use another directory"
             ) from None
         raise BadInput(f"directory {path} cannot be locked: {error.strerror}") from None
     return fd

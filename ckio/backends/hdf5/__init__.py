@@ -108,6 +108,10 @@ class Hdf5:
             self._release()
             raise
 
+    def __del__(self) -> None:
+        with suppress(Exception):  # an object that is garbage has no lock and no descriptor
+            self._release()
+
     @staticmethod
     def for_run(path: str | Path, run: str, /) -> Path:
         """Return the file of one run, in the directory of `path`.

@@ -31,6 +31,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from glob import escape
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -46,8 +47,10 @@ from ckio.backends.files import (
     check_here,
     failure,
     first_byte,
+    lock_by,
     locking,
     opened,
+    user_of,
 )
 from ckio.backends.forms import Form
 from ckio.backends.hdf5.heads import (
@@ -91,6 +94,7 @@ def take(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
         fd = files.open(path)
         _lock(path, fd, files)
     except OSError as error:
+        used = user_of(fd) if fd >= 0 else ""
         with suppress(OSError):
             if fd >= 0:
                 files.close(fd)
@@ -98,9 +102,7 @@ def take(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
             for directory in missing:
                 directory.rmdir()
         if isinstance(error, BlockingIOError):
-            raise LevelInUse(
-                f"{path} is in use by another process or another level; wait, or use another file"
-            ) from None
+            raise LevelInUse(f"{path} is in use by {used}, or use another file") from None
         if error.errno in {errno.EIO, *FULL}:
             raise failure(files, path.parent, error, f"{path}: making it") from error
         raise BadInput(f"{path} cannot be an archive: {error.strerror or error}") from None
@@ -118,7 +120,7 @@ def _lock(path: Path, fd: int, files: Files) -> None:
     the process.
     """
     with locking(path):
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_WRLCK))
+        lock_by(partial(fcntl.fcntl, fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_WRLCK)))
     if not files.is_named(fd):
         raise BlockingIOError
 
