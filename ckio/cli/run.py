@@ -140,8 +140,9 @@ def command(
     checkpoints are removed when the run has succeeded.
 
     With --resume, a run that was killed or stopped continues from the checkpoints that survived.
-    Options that are not given again keep their values. If the run in DIR has ended, its result is
-    printed. SIGTERM, Ctrl-C and --walltime stop a run; the exit status is then 75.
+    Options that are not given again keep their values, except for --gradient. If the run in DIR has
+    ended, its result is printed. --walltime, Ctrl-C, SIGTERM and the warnings of batch systems
+    (SIGUSR1, SIGUSR2, SIGXCPU) stop a run; the exit status is then 75.
 
     With --overlap auto, the plan is the fastest of all schedules, with and without overlap. This is
     the default without --planner, if `ckio calibrate --model` measured overlap on all levels but
@@ -219,7 +220,7 @@ def _show_halted(halted: Halted, job: Job, /, *, as_json: bool, rank: int, ranks
     """Print the command that resumes the run; return the exit status of a stopped run."""
     if rank:
         return 0  # the first rank gives the job its exit status
-    line = resume_line(job.directory, ranks, job.request.model)
+    line = resume_line(job.directory, ranks, job.request.model, job.request.gradient)
     if as_json:
         with suppress(OSError):
             console.print_json({**halted.figures(), "resume": line})

@@ -86,7 +86,8 @@ class Job:
     control : mapping of str to array, or path, optional
         The controls, instead of the model's own. With many ranks, the part of this rank.
     gradient : path, optional
-        The file of the gradient; by default `gradient.h5` in the directory.
+        The file of the gradient; by default `gradient.h5` in the directory. A process that resumes
+        the run has to name it again.
     every : float or str, optional
         The predicted work between two adjoint checkpoints, in seconds or as "10m". By default
         Daly's interval.
@@ -298,9 +299,9 @@ class Job:
         if not resume:
             ranks.once(lambda: check_new(into))  # before a calibration, which may take long
         process = None
+        if (path := request.gradient) is not None:
+            ranks.once(lambda: check_place(Path(path), into.absolute()))
         if not (exists and resume):
-            if (path := request.gradient) is not None:
-                ranks.once(lambda: check_place(Path(path), into.absolute()))
             process = self._new(request, stopper, ranks, resume=resume)
         directory = run_directory(into, ranks, resume=resume)
         try:

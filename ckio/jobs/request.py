@@ -82,7 +82,8 @@ class Request:
     allow_nan : bool
         Whether the run continues if values are infinite or NaN.
     gradient : str or None
-        The file of the gradient; None for `gradient.h5` in the run's directory.
+        The file of the gradient; None for `gradient.h5` in the run's directory. It is not stored,
+        because a manifest must not name a file that a process replaces.
     platform : Platform or None
         The levels with their costs; None to measure them, or to use those of the run.
     control : mapping of str to array, or None
@@ -110,11 +111,11 @@ class Request:
     effort: int | None = _option(None, int, said="--effort", resume="replace")
     every: float | None = _option(None, float, said="--every", resume="replace")
     mtbf: float | None = _option(None, float, said="--mtbf", resume="replace")
-    gradient: str | None = _option(None, str, said="--gradient", resume="replace")
     keep: bool = _option(False, bool, said="--keep", resume="either")
     allow_nan: bool = _option(False, bool, said="--allow-nan", resume="either")
 
     platform: Platform | None = None
+    gradient: str | None = None
     control: Mapping[str, Array] | None = None
     walltime: float | None = None
     guarded: bool = False

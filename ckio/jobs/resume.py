@@ -352,16 +352,19 @@ def _line_from_begun(manifest: Manifest, into: Path, /, *, elsewhere: bool = Fal
     return f"cd {shlex.quote(str(here))} && {resume_line(near, manifest.ranks, model)}"
 
 
-def resume_line(into: Path, ranks: int, model: str | None = None, /) -> str:
+def resume_line(
+    into: Path, ranks: int, model: str | None = None, /, gradient: str | None = None
+) -> str:
     """Return the command that resumes a run on this number of ranks.
 
     The command names the model, unless it is a registered one, because ckio imports no model that
-    only a file names.
+    only a file names. It also names the file of the gradient, if one was given.
     """
     job = f"mpiexec -n {ranks} " if ranks > 1 else ""
     named = model is not None and model not in registry.names("models")
     words = f"{shlex.quote(model)} " if model and named else ""
-    return f"{job}ckio run {words}--resume --into {shlex.quote(str(into))}"
+    to = f" --gradient {shlex.quote(gradient)}" if gradient else ""
+    return f"{job}ckio run {words}--resume --into {shlex.quote(str(into))}{to}"
 
 
 def _remove_left(directory: RunDirectory, platform: Platform, ranks: RankGroup, /) -> None:

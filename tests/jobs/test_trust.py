@@ -307,6 +307,15 @@ def test_controls_are_no_larger_than_their_file_allows(
         read_control(tmp_path / "control.h5")
 
 
+def test_a_manifest_names_no_file_that_is_replaced(at: Path) -> None:
+    (at / "thesis.h5").write_text("years of work")
+    path = str(at / "thesis.h5")
+    edited(at / "run" / MANIFEST, lambda said: said["request"].update(gradient=path))
+    answer(*LINE, at=at)
+    assert (at / "thesis.h5").read_text() == "years of work"
+    assert (at / "run" / "gradient.h5").exists()
+
+
 def test_what_a_manifest_cannot_say_is_bad_input_to_each_command(at: Path) -> None:
     edited(at / "run" / MANIFEST, lambda said: said.update(run="../../etc"))
     before = {path: path.read_bytes() for path in at.rglob("*") if path.is_file()}
