@@ -27,7 +27,7 @@ from ckio.backends.runid import RunId, computing, rank_of
 from ckio.errors import BadInput, CkioError
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Level, Option, Platform
-from ckio.platform.readable import meant
+from ckio.platform.readable import meant, path_of
 
 if TYPE_CHECKING:  # this module imports zstandard
     from ckio.compression import Codec
@@ -77,7 +77,7 @@ def find(group: str, name: str, /) -> Any:
         )
     if name not in entries:
         raise BadInput(
-            f"no {what} is named {name!r}; {meant(name, entries)}"
+            f"no {what} is named {name!r}; {meant(name, entries, cutoff=0.6)}"
             f" (a {what} of another package is known only if that package is installed)"
         )
     entry, *others = entries[name]
@@ -148,7 +148,7 @@ def _file_and_attributes(name: str) -> tuple[Path | None, str | None]:
     match = re.fullmatch(r"(.*\.py)(?::(.*))?", name, re.DOTALL)
     if match is None or match[2] == "":
         return None, None
-    return Path(match[1]), match[2]
+    return path_of(match[1]), match[2]
 
 
 def _import_module(name: str, module: str) -> ModuleType:
@@ -426,7 +426,8 @@ def place(level: Level, run: str, /) -> Path | None:
     if path is None or for_run is None:
         return None
     own = rank_of(run)[0] if takes(factory, "ranks") else run
-    return Path(for_run(Path(str(path)), own)) if run else Path(str(path))
+    whole = path_of(str(path))
+    return Path(for_run(whole, own)) if run else whole
 
 
 def is_shared(level: Level, /) -> bool:

@@ -26,7 +26,7 @@ from ckio.jobs.directory import all_ranks, check_alike
 from ckio.jobs.models import Settings, identity, maker, measured
 from ckio.platform import Level, Option, Platform, size
 from ckio.platform.profile import Quantiles
-from ckio.platform.readable import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, path_of, seconds_text
 
 DURABILITIES: Final = {
     "process": "Checkpoints survive if the process is killed. This is the default.",
@@ -187,20 +187,12 @@ def parse_level(text: str, /, *, here: Path) -> Level:
     capacity, channel = given.pop("capacity", None), given.pop("channel", "")
     options: dict[str, Option] = {each: typed(value) for each, value in given.items()}
     if where:
-        options = {"path": str((here / _home(where)).absolute()), **options}
+        options = {"path": str((here / path_of(where)).absolute()), **options}
     try:
         nbytes = None if capacity is None else size(capacity)
         return Level(name=name, backend=backend, capacity=nbytes, channel=channel, options=options)
     except BadInput as error:
         raise BadInput(f"--level {text!r}: {error}") from None
-
-
-def _home(where: str) -> Path:
-    """Return a path with ~ replaced, which a shell does not do in the middle of a word."""
-    try:
-        return Path(where).expanduser()
-    except RuntimeError as error:
-        raise BadInput(f"{where}: {error}") from None
 
 
 def _tell(platform: Platform, output: Path, /, *, as_json: bool, verbose: bool) -> None:

@@ -14,8 +14,8 @@ from ckio.cli import console
 from ckio.errors import BadInput
 from ckio.jobs.directory import SCHEDULE
 from ckio.jobs.leftovers import is_run_directory
-from ckio.jobs.planning import read_text
 from ckio.platform import Platform
+from ckio.platform.readable import path_of, read_text
 from ckio.schedule.text import Document, load
 from ckio.schedule.text.reader import LINE
 
@@ -32,6 +32,7 @@ class _Named(click.Path):
     ) -> Any:
         if not str(value):
             self.fail("it is empty; give it a name (the current directory is .)", param, ctx)
+        value = path_of(value)
         try:
             os.lstat(value)
         except (FileNotFoundError, NotADirectoryError):

@@ -33,8 +33,9 @@ from ckio.analysis.snapshots import compare_snapshots
 from ckio.errors import BadInput, NoSchedule
 from ckio.jobs.display import QUIET, Display
 from ckio.jobs.models import Settings, blamed, identity, maker
-from ckio.jobs.planning import OVERLAPPED, Planning, plan_of, planner_call, read_text
+from ckio.jobs.planning import OVERLAPPED, Planning, plan_of, planner_call
 from ckio.platform import Level, Platform
+from ckio.platform.readable import read_text
 from ckio.schedule import Schedule, bytes_moved, counts, makespan
 
 DEFAULT: Final = "auto"

@@ -12,14 +12,14 @@ from ckio.actions import Kind
 from ckio.errors import BadInput, NoSchedule
 from ckio.jobs.adjoints import Kept, durable, first_plan, next_plan
 from ckio.jobs.display import QUIET, Display
-from ckio.jobs.planning import OVERLAPPED, Planning, read_text
+from ckio.jobs.planning import OVERLAPPED, Planning
 from ckio.jobs.process import WITH_TAPES
 from ckio.jobs.request import DAY
 from ckio.planners.recover import Killed, adjoint_seconds
 from ckio.planners.recover import every as daly
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.readable import duration
+from ckio.platform.readable import duration, read_text
 from ckio.schedule import Schedule
 from ckio.sim.failures import (
     Book,

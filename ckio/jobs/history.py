@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ckio.platform import Platform
+from ckio.platform.readable import path_of
 from ckio.report import Report
 
 RECENT: Final = 12
@@ -124,10 +125,10 @@ def path() -> Path | None:
         case "":
             state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
             with suppress(RuntimeError):  # raised if the user has no home directory
-                return Path(state).expanduser() / "ckio" / "history.jsonl"
+                return path_of(state) / "ckio" / "history.jsonl"
             return None
         case name:
-            return Path(name)
+            return path_of(name)
 
 
 def append(run: PastRun, /) -> None:

@@ -36,7 +36,7 @@ from ckio.backends.runid import RunId, of_rank, rank_of, run_name
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
 from ckio.jobs.directory import HALF, MANIFEST, SCHEDULE, WHOLE, manifest_in, platform_in
 from ckio.platform import Level, Platform
-from ckio.platform.readable import shown
+from ckio.platform.readable import path_of, shown
 
 T = TypeVar("T")
 
@@ -338,7 +338,7 @@ def listing(path: str | Path, /, *, verify: bool = False) -> list[Listing]:
     Nothing is created, changed or locked, so that the path may be in use. Raises BadInput if the
     path does not exist, or its checkpoints cannot be listed.
     """
-    listings = list(_of_present(_listing, holdings(Path(path))))
+    listings = list(_of_present(_listing, holdings(path_of(path))))
     return [level.verified() for level in listings] if verify else listings
 
 
@@ -498,7 +498,7 @@ def clean(path: str | Path, /, *, results: bool = False) -> Cleaned:
     Raises BadInput if the path is not one of ckio, and StorageError if the run's directory cannot
     be removed. Other files that cannot be removed are listed in the result.
     """
-    return survey(Path(path), results=results).perform()
+    return survey(path_of(path), results=results).perform()
 
 
 def survey(place: Path, /, *, results: bool = False) -> Cleaning:

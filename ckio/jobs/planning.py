@@ -25,13 +25,11 @@ from ckio.planners.base import Planner
 from ckio.planners.compared import Planned
 from ckio.platform import Platform, costs, is_paper_text
 from ckio.platform.chain import COSTS, Chain
+from ckio.platform.readable import read_text
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
 from ckio.schedule.replay import validate
 from ckio.schedule.text import notation
-
-MOST_BYTES: Final = 1 << 26
-"""The most bytes of a text that is read: a table of the costs of a million steps has some 50 MB."""
 
 MOST_STEPS: Final = 2**31 - 1
 """The most steps of a plan: the schedule of more steps would need some 100 GB."""
@@ -232,26 +230,6 @@ def with_room(platform: Platform, chain: Chain, /) -> Platform:
 
 
 # Files
-
-
-def read_text(path: Path, /) -> str:
-    """Return the text of a file, without a byte order mark.
-
-    Raises BadInput if the file cannot be read, or has more than `MOST_BYTES`, as a device may.
-    """
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise BadInput(
-                f"{path}: it has more than {MOST_BYTES} bytes, the most that is read; name another"
-                " file"
-            )
-        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
-    except UnicodeDecodeError:
-        raise BadInput(f"{path}: not text") from None
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from None
 
 
 @contextmanager

@@ -18,11 +18,11 @@ from typing import Any, Final
 from ckio.errors import BadInput
 from ckio.jobs.display import QUIET, Display
 from ckio.jobs.failing import Expected
-from ckio.jobs.planning import Planning, plan_of, planner_call, read_text
+from ckio.jobs.planning import Planning, plan_of, planner_call
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Platform
 from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain
-from ckio.platform.readable import bytes_text, seconds_text
+from ckio.platform.readable import bytes_text, read_text, seconds_text
 from ckio.report.curves import CurveAxis, CurvePoint
 from ckio.report.headline import tape_bytes
 from ckio.report.pictures import MemoryCurve

@@ -1,6 +1,7 @@
 """The machine on which a chain runs: its storage levels, and the costs of writing and reading."""
 
 import math
+import os
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -27,7 +28,15 @@ from ckio.platform.profile import (
     Spread,
     checked_spread,
 )
-from ckio.platform.readable import Printed, Sheet, bytes_text, counted, seconds_text
+from ckio.platform.readable import (
+    Printed,
+    Sheet,
+    bytes_text,
+    counted,
+    path_of,
+    read_text,
+    seconds_text,
+)
 
 __all__ = [
     "ACCESSES",
@@ -39,6 +48,7 @@ __all__ = [
     "copies",
     "is_paper_text",
     "memory_level",
+    "platform_of",
     "size",
 ]
 
@@ -234,7 +244,11 @@ class Platform(Carried, Printed):
     def __post_init__(self) -> None:
         overhead = check_cost("platform: overhead (seconds)", self.overhead)
         object.__setattr__(self, "overhead", overhead)
+        if isinstance(self.levels, Level):
+            raise BadInput("platform: levels is one Level; give a sequence: Platform((level,))")
         object.__setattr__(self, "levels", tuple(self.levels))
+        if not all(isinstance(level, Level) for level in self.levels):
+            raise BadInput(f"platform: levels = {self.levels!r:.80}; each must be a Level")
         object.__setattr__(self, "models", MappingProxyType(dict(self.models)))
         for model in self.models:
             check_line("platform: the name of a model", model)
@@ -375,6 +389,16 @@ def _brief(chain: Chain) -> str:
     times = (f"{name} {seconds_text(getattr(chain, name))}" for name in SECONDS)
     sizes = (f"{name} {bytes_text(getattr(chain, name))}" for name in SIZES)
     return ", ".join([*times, *sizes])
+
+
+def platform_of(given: "Platform | str | os.PathLike[str]", /) -> Platform:
+    """Return a platform that is given as a Platform or as the path of its file; raises BadInput."""
+    if isinstance(given, str | os.PathLike):
+        path = path_of(given)
+        return Platform.loads(read_text(path), source=str(path))
+    if not isinstance(given, Platform):
+        raise BadInput(f"platform = {given!r:.80}; it must be a Platform, or the path of its file")
+    return given
 
 
 def memory_level(platform: Platform, /) -> int | None:

@@ -7,13 +7,18 @@ interpreted as HTML, are escaped.
 import difflib
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any, Final
 
 from ckio.errors import BadInput
+
+MOST_BYTES: Final = 1 << 26
+"""The most bytes of a text that is read: a table of the costs of a million steps has some 50 MB."""
 
 PICTURES: dict[str, Callable[[Any], str]] = {}
 """Functions that draw a value as SVG for a notebook, by the name of its class.
@@ -201,6 +206,31 @@ def meant(name: str, known: Iterable[str], /, *, rule: str = "", cutoff: float =
     if near := difflib.get_close_matches(name, known := sorted(known), n=1, cutoff=cutoff):
         return f"did you mean {near[0]}?"
     return rule or f"known: {', '.join(known) or 'none'}"
+
+
+def path_of(text: str | os.PathLike[str], /) -> Path:
+    """Return the path that a person wrote; "~" is the home directory, as in a shell."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111  (that of Path fails without a home)
+
+
+def read_text(path: Path, /) -> str:
+    """Return the text of a file, without a byte order mark.
+
+    Raises BadInput if the file cannot be read, or has more than `MOST_BYTES`, as a device may.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise BadInput(
+                f"{path}: it has more than {MOST_BYTES} bytes, the most that is read; name another"
+                " file"
+            )
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError:
+        raise BadInput(f"{path}: not text") from None
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
 
 
 def duration(text: str, /) -> float:

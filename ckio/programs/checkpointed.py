@@ -50,8 +50,9 @@ from ckio.planners.base import Planner
 from ckio.planners.bisection import Bisection
 from ckio.planners.online import Online
 from ckio.planners.recover import recover
-from ckio.platform import Affine, Level, Platform
+from ckio.platform import Affine, Level, Platform, platform_of
 from ckio.platform.chain import Chain
+from ckio.platform.readable import path_of
 from ckio.programs.heap import flatten, rebuild
 from ckio.programs.interface import Program, Stats, begin, check_inputs, metered, vjp
 from ckio.programs.model import ProgramModel, rate
@@ -144,12 +145,14 @@ class Options:
     schedule: Literal["bisection", "revolve", "hrevolve"] | Planner = "bisection"
     slots: int | None = None
     memory: float = 256 << 20
-    platform: Platform | None = None
+    platform: Platform | str | PathLike[str] | None = None
     backends: Sequence[Backend] | None = None
     directory: str | PathLike[str] | None = None
     every: float = 60.0
 
     def __post_init__(self) -> None:
+        if self.platform is not None:
+            object.__setattr__(self, "platform", platform_of(self.platform))
         memory, every = as_float(self.memory), as_float(self.every)
         if (self.platform is None) != (self.backends is None):
             refusal = "give platform and backends together, or neither"
@@ -182,7 +185,7 @@ class Options:
     def levels(self) -> tuple[Platform, Sequence[Backend]]:
         """Return the levels for states, and their backends. The default is memory."""
         if self.platform is not None and self.backends is not None:
-            return self.platform, self.backends
+            return platform_of(self.platform), self.backends
         slots = self.slots if self.schedule == "bisection" else self.slots or _SLOTS
         return Platform(levels=(level("memory", slots),)), [Ram()]
 
@@ -392,7 +395,7 @@ def checkpoint_vjp(
     check_inputs(x)
     with metered() as meter, _as_raised():
         if directory is not None:
-            model = _in_directory(Path(directory), task)
+            model = _in_directory(path_of(directory), task)
         else:
             model = by_planner(task, planner) if callable(planner) else by_rule(task)
     if stats is not None:
@@ -444,7 +447,7 @@ class ProgramManifest:
 
 def begun(directory: str | PathLike[str], /) -> bool:
     """Return whether this directory contains a run that can be resumed."""
-    return (Path(directory) / MANIFEST).exists()
+    return (path_of(directory) / MANIFEST).exists()
 
 
 def _in_directory(place: Path, task: Task[S]) -> ProgramModel[S]:

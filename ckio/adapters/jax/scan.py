@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from operator import ne
+from os import PathLike
 from typing import Any, Final, NamedTuple
 
 import jax
@@ -42,7 +43,7 @@ from ckio.adapters.jax.plans import SweepPlan, SweepRow, plan
 from ckio.adapters.jax.store import GONE, STORE, StoredStates
 from ckio.errors import BadInput
 from ckio.planners.base import Planner
-from ckio.platform import Level, Platform
+from ckio.platform import Level, Platform, platform_of
 
 MEMORY: Final = Platform((Level(name="memory"),))
 """The levels if none are given."""
@@ -63,7 +64,7 @@ def checkpointed_scan(
     *,
     params: Any = None,
     xs: Any = None,
-    platform: Platform | None = None,
+    platform: Platform | str | PathLike[str] | None = None,
     planner: str | Planner = "hrevolve",
     segment: int | str = "auto",
 ) -> Any:
@@ -94,7 +95,7 @@ def checkpointed_scan(
         Arrays that all steps read, with a gradient. Other arrays that a step uses are constants.
     xs : pytree of arrays, optional
         Arrays whose first axis is the step: step i reads row i of each. They have a gradient, too.
-    platform : Platform, optional
+    platform : Platform or path, optional
         The levels; by default one level in memory. Capacities apply to each gradient separately.
         Files are removed when the gradient is done. If the levels have prices, the time of a block
         is measured.
@@ -123,7 +124,7 @@ def checkpointed_scan(
     blocks = blocks_of(step, Shapes.of(x, params, xs), n, segment)
     given = Given(jax.tree.leaves(params), jax.tree.leaves(xs))
     make: Any = _loop  # mypy cannot see that the arguments of a cached function are hashable
-    loop = make(blocks, MEMORY if platform is None else platform, planner)
+    loop = make(blocks, MEMORY if platform is None else platform_of(platform), planner)
     return jax.tree.unflatten(jax.tree.structure(x), loop(jax.tree.leaves(x), given))
 
 

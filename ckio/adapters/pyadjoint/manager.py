@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
@@ -18,7 +19,7 @@ from ckio.errors import BadInput, LevelFull
 from ckio.planners.base import Planner
 from ckio.planners.dp import hrevolve
 from ckio.planners.online import Online
-from ckio.platform import Platform
+from ckio.platform import Platform, platform_of
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 from ckio.schedule.replay import validate
@@ -34,7 +35,7 @@ that is typical for a scheme of third order, because it uses no values that step
 
 def enable(
     tape: Tape,
-    platform: Platform,
+    platform: Platform | str | PathLike[str],
     /,
     *,
     steps: int | None,
@@ -86,7 +87,7 @@ def enable(
             f"steps = {steps}, but the chain has {chain.steps}; give both the same number"
         )
     plan: Planner = registry.find("planners", planner) if isinstance(planner, str) else planner
-    manager = Manager(tape, TapeStorage(Scratch(platform)), steps, plan, chain)
+    manager = Manager(tape, TapeStorage(Scratch(platform_of(platform))), steps, plan, chain)
     tape._package_data[NAME] = manager.storage  # noqa: SLF001  pyadjoint intends it for packages
     tape._checkpoint_manager = manager  # noqa: SLF001  Tape.enable_checkpointing sets it, too
     return manager

@@ -39,6 +39,7 @@ from ckio.backends.payload import digest
 from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import BadInput, CkioError, CorruptCheckpoint, LevelFull, RankFailed, StorageError
 from ckio.parallel.group import ALONE, RankGroup
+from ckio.platform.readable import path_of
 
 Place = tuple[SharedGroup, SharedRow]
 
@@ -93,7 +94,7 @@ class SharedHdf5:
         run: RunId = NOBODY,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.path = Path(path).absolute()
+        self.path = path_of(path).absolute()
         self._ranks, self._run, self._now, self._checksum = ranks, run, now, checksum
         self._ledger: Ledger[Place] = Ledger(str(self.path), capacity)
         self._free: dict[SharedGroup, list[int]] = {}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import lru_cache
+from os import PathLike
 from time import perf_counter
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -32,7 +33,7 @@ from ckio.backends.base import Backend
 from ckio.errors import BadInput, RunFailed
 from ckio.planners.base import Planner
 from ckio.planners.online import Online
-from ckio.platform import Level, Platform
+from ckio.platform import Level, Platform, platform_of
 from ckio.platform.chain import Chain
 from ckio.platform.clock import WallClock
 from ckio.runner import perform
@@ -57,7 +58,7 @@ def checkpointed_loop(
     *,
     done: Done | None = None,
     params: Any = None,
-    platform: Platform | None = None,
+    platform: Platform | str | PathLike[str] | None = None,
     planner: str | Planner = "hrevolve",
     seconds: float | None = None,
     preserve_rng_state: bool = True,
@@ -171,7 +172,7 @@ class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes for pickle and copies, with the platform as text."""
         platform = self._options.get("platform")
-        text = {"platform": platform.dumps()} if isinstance(platform, Platform) else {}
+        text = {} if platform is None else {"platform": platform_of(platform).dumps()}
         return {**self.__dict__, "_options": self._options | text}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -205,7 +206,7 @@ def planned(
     /,
     *,
     done: Done | None,
-    platform: Platform | None,
+    platform: Platform | str | PathLike[str] | None,
     planner: str | Planner,
     seconds: float | None,
 ) -> Course:
@@ -215,7 +216,7 @@ def planned(
     """
     random = loop.random()
     nbytes = sum(t.nbytes for t in (*state, *random))
-    platform = platform or _memory(nbytes, n)
+    platform = _memory(nbytes, n) if platform is None else platform_of(platform)
     if seconds is None:
         priced = any(_has_price(level, nbytes) for level in platform.levels)
         seconds = _seconds(loop, At(owned(state), random)) if priced else 1.0

@@ -29,6 +29,7 @@ from ckio.backends.ledger import Entry, Ledger
 from ckio.backends.payload import SMALL, Buffered, Payload
 from ckio.backends.runid import NOBODY, RunId, rank_of
 from ckio.errors import CorruptCheckpoint, StorageError
+from ckio.platform.readable import path_of
 
 _LIVE: Final = memoryview(LIVE)
 _FREE: Final = memoryview(FREE)
@@ -86,7 +87,7 @@ class Directory:
         now: Callable[[], float] = time.time,
         files: Files | None = None,
     ) -> None:
-        self.path = Path(path).absolute()
+        self.path = path_of(path).absolute()
         self._sync = takes_sync(durability, DURABILITIES)
         self._direct = durability == "direct"
         self._checksum = checksum

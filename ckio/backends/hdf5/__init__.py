@@ -35,6 +35,7 @@ from ckio.backends.ledger import Entry, Ledger
 from ckio.backends.payload import Buffered
 from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
+from ckio.platform.readable import path_of
 
 
 class Hdf5:
@@ -89,7 +90,7 @@ class Hdf5:
         now: Callable[[], float] = time.time,
         files: Files | None = None,
     ) -> None:
-        self.path = Path(path).absolute()
+        self.path = path_of(path).absolute()
         self._sync = _takes_sync(durability)
         self._checksum = checksum
         self._run, self._now = run, now
