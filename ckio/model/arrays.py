@@ -105,8 +105,19 @@ class Arrays(dict[str, NDArray[Any]]):
     __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
 
+def check_unmasked(what: str, array: object, /) -> None:
+    """Raise BadInput, with `what` as the subject, for a masked array with masked elements."""
+    if np.ma.is_masked(array):
+        raise BadInput(
+            f"{what} is a masked array, and its mask would be lost; give array.filled(value), and"
+            " the mask as an array of its own if a step needs it"
+        )
+
+
 def copies(what: str, arrays: Mapping[str, ArrayLike], /) -> Arrays:
     """Return copies in C order; raises BadInput, with `what` as the subject, for Python objects."""
+    for name, value in arrays.items():
+        check_unmasked(f"{what}: {name!r}", value)
     copied = Arrays({name: copy(value) for name, value in arrays.items()})
     if objects := [name for name, x in copied.items() if x.dtype.hasobject]:
         raise BadInput(

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ckio.actions.checks import is_whole
 from ckio.errors import BadInput, RunFailed
+from ckio.model.arrays import check_unmasked
 from ckio.programs.heap import Json, leaves, rebuild, same, span
 
 S = TypeVar("S")
@@ -244,14 +245,13 @@ def gradient(x: Any, cotangent: Cotangent, /) -> Any:
 
 
 def _unmasked(name: str, value: Any) -> Any:
-    """Return a value. Raise BadInput for a masked array, whose mask would be lost."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise BadInput(f"{name} is a masked array, whose mask would be lost; give it as .filled(0)")
+    check_unmasked(name, value)
     return value
 
 
 def _apart(name: str, value: Any) -> Any:
-    if not isinstance(_unmasked(name, value), np.ndarray):
+    check_unmasked(name, value)
+    if not isinstance(value, np.ndarray):
         return value
     first, behind = span(value)
     return np.array(value) if behind - first < value.nbytes else value

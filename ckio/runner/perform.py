@@ -162,6 +162,14 @@ def performed(
     stop: Stop | None = None,
 ) -> Generator[Times]:
     """Perform a schedule as `perform` does, but yield only the times of the actions."""
+    given: tuple[object, ...] = schedule, platform, model, backends
+    kinds = Schedule, Platform, object, Sequence
+    if not all(map(isinstance, given, kinds)) or not hasattr(model, "advance"):
+        names = ", ".join(type(each).__name__ for each in given)
+        raise BadInput(
+            f"the arguments are {names}; give a schedule, a platform, a model and a list of open"
+            " levels, in this order"
+        )
     backends = levels_for(model, backends)
     if overlap:
         from ckio.runner.overlapped import overlapped

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
+from ckio.model.arrays import check_unmasked
 
 Leaves = list[Any]
 """The arrays of a pytree, in its order."""
@@ -342,6 +343,7 @@ def arrays(what: str, tree: Any, /) -> Any:
     """Return the tree with arrays as leaves; raises BadInput if a leaf cannot be an array."""
 
     def one(path: Any, leaf: Any) -> Any:
+        check_unmasked(f"{what}{jax.tree_util.keystr(path)}", leaf)
         try:
             return _strong(jnp.asarray(leaf))
         except (TypeError, ValueError) as error:
