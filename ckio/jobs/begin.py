@@ -1,6 +1,6 @@
 """Beginning a run: planning it, writing its directory, and opening its levels."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -87,7 +87,7 @@ def start(
     """Write the manifest of a run that begins with this fresh model, and the controls if given."""
     request, planning, ranks = process.request, process.planning, process.ranks
     given = None
-    if request.control is not None:
+    if isinstance(request.control, Mapping):  # a file has been read by now
         data = packed_control(request.control, ranks)
         directory.write(CONTROL, data)
         given = checksum_of(data)

@@ -17,6 +17,7 @@ import errno
 import io
 import os
 import re
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -237,8 +238,11 @@ def _of_rank(
     return arrays.get(f"parts/{ranks.rank}/{name}", array)
 
 
-def read_control(path: Path, ranks: RankGroup = ALONE, /) -> Arrays:
+def read_control(path: Path, like: Arrays | None = None, ranks: RankGroup = ALONE, /) -> Arrays:
     """Read controls from an npz file or an HDF5 file; raises BadInput.
+
+    No more is read than the arrays of `like`, the controls of the model: a name, shape or type that
+    differs is an error before its array is read, because a small file may have a huge array.
 
     In HDF5 they are the datasets of the group `control`, as in the file of a gradient. Without this
     group they are the datasets of the root. With many ranks, each rank gets its part if the file
@@ -247,15 +251,41 @@ def read_control(path: Path, ranks: RankGroup = ALONE, /) -> Arrays:
     data = _bytes_of(Path(os.path.realpath(path)))
     if data.startswith(b"PK\x03\x04"):
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                return dict(_from_npz(archive, like))
+        except BadInput as error:
+            raise BadInput(f"{path}: {error}") from None
         except Exception as error:
             raise BadInput(f"{path} is no npz file of plain arrays: {error}") from None
-    arrays, pieces = _arrays_in(data, path)
+    arrays, pieces = _arrays_in(data, path, like)
     inner = [name for name in arrays if name.startswith("control/")]
     if not inner:
         return {name: array for name, array in arrays.items() if "/" not in name}
     return {name.partition("/")[2]: _of_rank(name, arrays, pieces, ranks) for name in inner}
+
+
+def given_control(given: Arrays | Path, like: Arrays | None, ranks: RankGroup, /) -> Arrays:
+    """Return controls that are given as arrays, or as the path of a file of arrays like these."""
+    if not isinstance(given, Path):
+        return given
+    control = read_control(given, like, ranks)
+    for name, array in control.items() if like is not None else ():
+        check_fits(name, array.shape, array.dtype, like or {})
+    return control
+
+
+def _from_npz(archive: zipfile.ZipFile, like: Arrays | None) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays of an npz file; each header is compared with `like` before the array."""
+    for member in archive.infolist():
+        name = member.filename.removesuffix(".npy")
+        with archive.open(member) as file:
+            head = np.lib.format.read_magic(file)
+            read = "read_array_header_1_0" if head == (1, 0) else "read_array_header_2_0"
+            shape, _, dtype = getattr(np.lib.format, read)(file)
+        if like is not None:
+            check_fits(name, shape, dtype, like)
+        with archive.open(member) as file:
+            yield name, np.lib.format.read_array(file, allow_pickle=False)
 
 
 def packed_control(control: Arrays, ranks: RankGroup = ALONE, /) -> bytes:
@@ -289,23 +319,29 @@ def set_control(model: Differentiable, control: Arrays, /) -> None:
     own = getattr(model, "control", None)
     if not own:
         raise BadInput("controls were given, and the model has none; leave them out")
-    if unknown := sorted(set(control) - set(own)):
-        raise BadInput(f"the model has no control {unknown[0]!r}; it has {', '.join(sorted(own))}")
+    given = {name: np.asarray(value) for name, value in control.items()}
+    for name, array in given.items():
+        check_fits(name, array.shape, array.dtype, own)
     if missing := sorted(set(own) - set(control)):
         raise BadInput(f"the control {missing[0]!r} is missing; give all of the model's controls")
-    for name, value in control.items():
-        array, given = own[name], np.asarray(value)
-        if given.shape != array.shape:
-            raise BadInput(
-                f"control {name!r} has shape {given.shape}, and the model's {array.shape}; they"
-                " must be the same"
-            )
-        if given.dtype != array.dtype:
-            raise BadInput(
-                f"control {name!r} is {given.dtype}, and the model's {array.dtype}; they must be"
-                " the same"
-            )
-        array[...] = given
+    for name, array in given.items():
+        own[name][...] = array
+
+
+def check_fits(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], own: Arrays, /) -> None:
+    """Raise BadInput if a control is not one of a model's own, or has another shape or dtype."""
+    if name not in own:
+        raise BadInput(f"the model has no control {name!r}; it has {', '.join(sorted(own))}")
+    mine = own[name]
+    if shape != mine.shape:
+        raise BadInput(
+            f"control {name!r} has shape {shape}, and the model's {mine.shape}; they must be the"
+            " same"
+        )
+    if dtype != mine.dtype:
+        raise BadInput(
+            f"control {name!r} is {dtype}, and the model's {mine.dtype}; they must be the same"
+        )
 
 
 def units_of(model: Differentiable, /) -> dict[str, str]:
@@ -358,11 +394,16 @@ def _bytes_of(path: Path, checksum: str | None = None) -> bytes:
     return data
 
 
-def _arrays_in(data: bytes, path: Path) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
+def _arrays_in(
+    data: bytes, path: Path, like: Arrays | None = None
+) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
     """Return all datasets of numbers in an HDF5 file, and the offsets and shapes of their parts.
 
-    Nothing outside of the file is read, because no link is followed. Raises BadInput.
+    Nothing outside of the file is read, because no link is followed. With `like`, zeros without
+    memory stand for a dataset that has more bytes than all of these arrays together, unless it has
+    parts. Raises BadInput.
     """
+    most = None if like is None else sum(np.asarray(array).nbytes for array in like.values())
     import h5py
 
     try:
@@ -370,9 +411,13 @@ def _arrays_in(data: bytes, path: Path) -> tuple[dict[str, Array], dict[str, tup
             arrays, pieces = dict[str, Array](), dict[str, tuple[Array, Array]]()
             left = _SWELLING * len(data)
             for name, dataset in _datasets(file, h5py, iter(range(_MOST_LINKS))):
+                in_parts = "offsets" in dataset.attrs and "shapes" in dataset.attrs
+                if most is not None and dataset.nbytes > most and not in_parts:
+                    arrays[name] = np.broadcast_to(np.zeros((), dataset.dtype), dataset.shape)
+                    continue
                 arrays[name] = _array(dataset, left if dataset.chunks else min(left, len(data)))
                 left -= dataset.nbytes
-                if "offsets" in dataset.attrs and "shapes" in dataset.attrs:
+                if in_parts:
                     pieces[name] = dataset.attrs["offsets"], dataset.attrs["shapes"]
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None

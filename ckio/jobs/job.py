@@ -21,9 +21,9 @@ from ckio.jobs.directory import (
     sound_platform_in,
 )
 from ckio.jobs.display import Display
-from ckio.jobs.gradients import check_names, check_place, controls_of, read_control
+from ckio.jobs.gradients import check_names, check_place, controls_of, given_control
 from ckio.jobs.models import TOLD, Settings, costs, identity, levels_of, maker, measured, name_of
-from ckio.jobs.planning import Planning, chosen, planner_call, read_text, with_room
+from ckio.jobs.planning import Planning, chosen, planner_call, with_room
 from ckio.jobs.process import Process, has_tapes
 from ckio.jobs.request import Request
 from ckio.jobs.result import Result, read_back, refuse_unverified
@@ -33,9 +33,9 @@ from ckio.model import Array
 from ckio.model.comm import Comm
 from ckio.parallel.group import RankGroup
 from ckio.planners.compared import Planned
-from ckio.platform import Level, Platform, size
+from ckio.platform import Level, Platform, platform_of, size
 from ckio.platform.chain import Chain
-from ckio.platform.readable import duration
+from ckio.platform.readable import duration, path_of
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Policy
 
 Seconds = float | str
@@ -148,15 +148,14 @@ class Job:
         display: Display | None = None,
         **options: Any,
     ) -> None:
-        self.directory = Path(directory)
+        self.directory = path_of(directory)
         self._make, self._comm = model, comm
         self._display = display or Display()
-        if isinstance(platform, str | os.PathLike):
-            platform = Platform.loads(read_text(Path(platform)), source=str(platform))
+        platform = None if platform is None else platform_of(platform)
         self._asked = (
             size(ram) if isinstance(ram, str) else ram,
-            None if disk is None else Path(disk),
-            None if archive is None else Path(archive),
+            None if disk is None else path_of(disk),
+            None if archive is None else path_of(archive),
         )
         if platform is not None and any(place is not None for place in self._asked):
             raise BadInput(
@@ -176,13 +175,13 @@ class Job:
             effort=effort,
             every=_seconds(every),
             mtbf=_seconds(mtbf),
-            gradient=None if gradient is None else str(Path(gradient).absolute()),
+            gradient=None if gradient is None else str(path_of(gradient).absolute()),
             keep=keep,
             allow_nan=allow_nan,
             platform=platform,
             guarded=guarded,
             check=check,
-            journal=Path(journal) if isinstance(journal, str | os.PathLike) else journal,
+            journal=path_of(journal) if isinstance(journal, str | os.PathLike) else journal,
         )
         self._control = control
 
@@ -241,7 +240,7 @@ class Job:
         """
         control = self._control
         if isinstance(control, str | os.PathLike):
-            control = read_control(Path(control), ranks)
+            control = path_of(control)
         walltime = None if stopper is None else stopper.walltime
         request = replace(self.request, control=control, walltime=walltime)
         _check_alone(request, ranks)
@@ -261,7 +260,7 @@ class Job:
         optimisation can be killed and started again.
         """
         job = copy(self)
-        job.directory = Path(directory)
+        job.directory = path_of(directory)
         job._control = control  # noqa: SLF001  (its own)
         platform = self._measured[0] if self._measured else self._platform()
         job.request = replace(
@@ -357,11 +356,14 @@ class Job:
         _check_decides(request)
         plain = maker(self._make, request.settings, ranks)
         fresh = maker(self._make, request.settings, ranks, wrap=wrapping(request))
+        own = controls_of(plain())
+        check_names(f"model {name!r}", own)
         if request.control is not None:
-            fresh = with_control(fresh, request.control)
+            control = given_control(request.control, own, ranks)
+            request = replace(request, control=control)
+            fresh = with_control(fresh, control)
         if request.guarded or request.control is not None:
             fresh()  # reports controls or declarations that do not fit before the calibration
-        check_names(f"model {name!r}", controls_of(plain()))
         if request.steps is None:
             unknown.check_finishes(name, plain())
         platform = request.platform or self._calibrated(plain, ranks)

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from inspect import getattr_static
+from inspect import getattr_static, isclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -114,6 +114,12 @@ def maker(
 
     def checked() -> Any:
         factory = find_model(model) if isinstance(model, str) else model
+        is_model = not isclass(factory) and all(hasattr(factory, name) for name in METHODS)
+        if is_model or not callable(factory):
+            raise BadInput(
+                f"{what} is an object; give its class, or a function that returns a new model,"
+                " because a run makes several"
+            )
         check_options(what, factory, settings)
         return factory
 
@@ -266,7 +272,7 @@ def levels_of(
     places = {"disk": ("directory", disk), "archive": ("hdf5", archive)}
     for name, (backend, path) in places.items():
         if path is not None:
-            options = {"path": str(path.expanduser().absolute())}
+            options = {"path": str(path.absolute())}
             levels.append(Level(name=name, backend=backend, options=options))
     return tuple(levels)
 

@@ -23,6 +23,7 @@ from ckio.actions.checks import is_whole
 from ckio.errors import BadInput, CkioError
 from ckio.jobs.models import Settings, identity
 from ckio.model import Array
+from ckio.model.arrays import check_unmasked
 from ckio.platform import Platform
 from ckio.platform.chain import COSTS, Chain, PerStep
 from ckio.schedule.policy import Overlap, Policy, policy_of
@@ -86,8 +87,8 @@ class Request:
         because a manifest must not name a file that a process replaces.
     platform : Platform or None
         The levels with their costs; None to measure them, or to use those of the run.
-    control : mapping of str to array, or None
-        The controls, instead of the model's own.
+    control : mapping of str to array, Path or None
+        The controls, instead of the model's own, or their file.
     walltime : float or None
         Seconds, counted from the start of the process, by which it has to end.
     guarded, check : bool
@@ -116,7 +117,7 @@ class Request:
 
     platform: Platform | None = None
     gradient: str | None = None
-    control: Mapping[str, Array] | None = None
+    control: Mapping[str, Array] | Path | None = None
     walltime: float | None = None
     guarded: bool = False
     check: bool = False
@@ -125,6 +126,9 @@ class Request:
     def __post_init__(self) -> None:
         for name in ("settings", "options"):
             object.__setattr__(self, name, dict(getattr(self, name)))
+        if isinstance(self.control, Mapping):
+            for name, control in self.control.items():
+                check_unmasked(f"control {name!r}", control)
         for option in surviving():
             value, types = _plain(getattr(self, option.name)), option.metadata["types"]
             object.__setattr__(self, option.name, value)
@@ -133,6 +137,8 @@ class Request:
             if value is not None and not _is_of(value, types):
                 name = option.name
                 raise BadInput(f"{name} = {value!r:.80}; it must be {_words(types)}, or None")
+        _check_storable(self.settings, "setting")
+        _check_storable(self.options, "option")
         if self.steps is not None and not 1 <= self.steps < 2**63:
             raise BadInput(f"steps = {self.steps}; a chain has at least 1 step, and less than 2^63")
         for name, least in (("every", 0.0), ("mtbf", 0.0), ("walltime", 0.0)):
@@ -199,6 +205,22 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _plain(entry) for name, entry in value.items()}
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _check_storable(table: Mapping[str, Any], what: str) -> None:
+    """Raise BadInput for an entry that does not come back from the JSON of a manifest."""
+    for name, value in table.items():
+        try:
+            same = identity("", {name: json.loads(json.dumps(value))}) == identity(
+                "", {name: value}
+            )
+        except (TypeError, ValueError, RecursionError):
+            same = False
+        if not same:
+            raise BadInput(
+                f"{what} {name!r} = {value!r:.80} cannot be stored in the manifest of the run; give"
+                " text (for a path, str(path)), a number, true, false, or a list of these"
+            )
 
 
 def _is_of(value: object, types: tuple[type, ...]) -> bool:

@@ -8,7 +8,7 @@ it: the caller has to name the model, unless it is registered by an installed pa
 
 import logging
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from ckio.jobs.adjoints import Kept, next_plan
 from ckio.jobs.begin import declared, with_control, wrapping, write_plan
 from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory
 from ckio.jobs.display import Display
-from ckio.jobs.gradients import control_in
+from ckio.jobs.gradients import control_in, controls_of, given_control
 from ckio.jobs.leftovers import holdings, remove
 from ckio.jobs.levels import Reopened, called, may_exist, opened, reopened
 from ckio.jobs.models import maker, variables_of
@@ -33,7 +33,7 @@ from ckio.jobs.process import Process, conclude, control_of, digest_of, has_tape
 from ckio.jobs.request import DAY, Manifest, Request
 from ckio.jobs.result import Result, read_back
 from ckio.jobs.stopping import Stopper
-from ckio.model import Differentiable
+from ckio.model import Array, Differentiable
 from ckio.parallel.group import RankGroup
 from ckio.planners.recover import Killed
 from ckio.platform import Level, Platform
@@ -74,8 +74,10 @@ def resumed(
         if line := _line_from_begun(manifest, directory.path, elsewhere=True):
             error.add_note(f"the run was begun in another directory: {line}")
         raise
-    control = request.control
-    if control is None and (given := manifest.given) is not None:
+    control: Mapping[str, Array] | None = None
+    if request.control is not None:
+        control = given_control(request.control, controls_of(fresh()), ranks)
+    elif (given := manifest.given) is not None:
         parts = ranks.once(lambda: control_in(directory.path / CONTROL, given))
         control = parts.get(ranks.rank, {})
     if control is not None:
@@ -116,9 +118,11 @@ def ended(
     No model is needed. Raises BadInput if the run is not the one that is requested.
     """
     platform = _platform_of(request, directory, manifest, levels, ranks)
-    if request.control is not None and digest_of(request.control, ranks) != manifest.control:
-        raise _another_run(directory, ["the controls of the model are different"])
     result = read_back(directory, platform, ranks)
+    if request.control is not None:
+        control = given_control(request.control, result.control or None, ranks)
+        if digest_of(control, ranks) != manifest.control:
+            raise _another_run(directory, ["the controls of the model are different"])
     if request.check and result.verified is None:
         raise BadInput(
             f"{directory.path}: the run has ended without --check-gradient; to check the gradient,"

@@ -7,6 +7,8 @@ import pickle
 import signal
 import subprocess
 import sys
+import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import pytest
 from cli.commands import CKIO, answer, ckio, complaint
 from jobs.inversion import LINE, STEPS, arrays, equal, place
 
-from ckio import Halted, Job
+from ckio import Directory, Halted, Hdf5, Job
 from ckio.errors import BadInput, NotVerified
 from ckio.jobs import gradients
 
@@ -139,9 +141,16 @@ def test_arguments_of_a_job_are_checked_where_they_enter(heat: Any) -> None:
         ({"platform": "no.toml", "ram": None}, "no.toml: No such file or directory"),
         ({"settings": {"cell": 3}, "steps": 3}, "did you mean cells"),
         ({"steps": 3, "period": 3}, "no option --period"),
+        *(
+            ({"settings": {"cells": value}, "steps": 3}, "setting 'cells' = .* cannot be stored")
+            for value in (np.zeros(3), Path("obs.nc"), {1}, 2j, (1, 2), object(), b"x")
+        ),
+        ({"steps": 3, "model": heat()}, "is an object; give its class, or a function"),
+        ({"steps": 3, "platform": 3, "ram": None}, "platform = 3; it must be a Platform, or"),
+        ({"control": {"x": np.ma.masked_less(np.zeros(64), 1)}}, "control 'x' is a masked array"),
     ):
         with pytest.raises(BadInput, match=said):
-            Job("run", model=heat, **{"ram": "2kB"} | wrong).run()  # type: ignore[arg-type]
+            Job("run", **{"model": heat, "ram": "2kB"} | wrong).run()  # type: ignore[arg-type]
     assert not Path("run").exists()
 
 
@@ -184,7 +193,7 @@ def test_what_is_no_file_of_controls_is_said(tmp_path: Path, heat: Any) -> None:
         ({"x": x[1:], "source": x}, r"shape \(63,\), and the model's \(64,\)"),
         ({"x": x.astype("f4"), "source": x}, "float32, and the model's float64"),
         ({"x": np.array(["a"] * 64), "source": x}, "and the model's float64"),
-        ({"x": pickled, "source": pickled}, "is no npz file of plain arrays"),
+        ({"x": pickled, "source": pickled}, "is object, and the model's float64"),
         (b"PK\x03\x04 and no more", "is no npz file"),
         (b"x,y\n1,2\n", r"wrong\.npz"),
     )
@@ -198,6 +207,62 @@ def test_what_is_no_file_of_controls_is_said(tmp_path: Path, heat: Any) -> None:
             Job("wrong", model=heat, steps=STEPS, platform="node.toml", control=path).run()
     line = [*LINE[:-3], "--into", "wrong", "--control", "wrong.npz"]
     assert "wrong.npz" in complaint(*line, at=tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["npz", "h5"])
+def test_a_small_file_of_huge_controls_is_refused_before_they_are_read(
+    tmp_path: Path, heat: Any, kind: str
+) -> None:
+    path, huge = tmp_path / f"bomb.{kind}", 1 << 27
+    if kind == "npz":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in ("x", "source"):
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array_header_1_0(
+                        file, {"descr": "<f8", "fortran_order": False, "shape": (huge,)}
+                    )
+                    for _ in range(huge >> 17):
+                        file.write(bytes(1 << 20))
+    else:
+        with h5py.File(path, "w") as file:
+            for name in ("x", "source"):
+                file.create_dataset(name, huge, "f8", chunks=(1 << 20,), compression="gzip")
+    job = Job("run", model=heat, steps=STEPS, platform="node.toml")
+    result = job.run()
+    tracemalloc.start()
+    try:
+        for at in ("run", "new"):  # a run that has ended, and a new one
+            with pytest.raises(BadInput, match=r"shape \(134217728,\), and the model's \(64,\)"):
+                job.again(at, path).run()
+        assert tracemalloc.get_traced_memory()[1] < 1 << 26
+    finally:
+        tracemalloc.stop()
+    assert job.again("whole", "run/gradient.h5").run().functional == result.functional
+
+
+def test_home_is_the_directory_of_the_user_in_every_path(
+    heat: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    text = (tmp_path / "node.toml").read_text().replace('"ck"', '"~/ck"')
+    (home / "node.toml").write_text(text)
+    np.savez(home / "c.npz", x=np.zeros(64), source=np.ones(64))
+    options: dict[str, Any] = {"steps": 9, "platform": "~/node.toml", "control": "~/c.npz"}
+    job = Job("~/run", model=heat, gradient="~/g.h5", journal="~/log", keep=True, **options)
+    result = job.run()
+    again = job.again("~/again", "~/g.h5").run()
+    assert again.functional == result.functional
+    line = ("run", "~/../heat.py:Heat", "--steps", 9, "--into", "~/cli", "--platform")
+    ckio(*line, "~/node.toml", "--control", "~/c.npz", "--gradient", "~/cli.h5", at=tmp_path)
+    Job("~/levels", model=heat, steps=9, disk="~/disk", archive="~/a.h5", keep=True).run()
+    Directory("~/own").close()
+    Hdf5("~/own.h5").close()
+    names = {"again", "c.npz", "ck", "cli", "cli.h5", "disk", "g.h5", "levels", "log", "node.toml"}
+    names |= {"own", "own.h5", "run"}
+    assert {path.name for path in home.iterdir()} >= names
+    assert not Path("~").exists()
 
 
 def test_a_resumed_run_has_the_controls_that_it_was_begun_with(
