@@ -76,8 +76,9 @@ def find(group: str, name: str, /) -> Any:
             " run `pip install .` in its directory, or `pip install ckio`"
         )
     if name not in entries:
+        cutoff = 0.6 if group == "backends" else 0.5  # "memory" resembles "directory"
         raise BadInput(
-            f"no {what} is named {name!r}; {meant(name, entries, cutoff=0.6)}"
+            f"no {what} is named {name!r}; {meant(name, entries, cutoff=cutoff)}"
             f" (a {what} of another package is known only if that package is installed)"
         )
     entry, *others = entries[name]
