@@ -202,13 +202,16 @@ def _show(result: Result, into: Path, /, *, as_json: bool) -> None:
 
 def show(result: Result, /) -> None:
     """Print the verdict on a run, the comparison of its timelines, and its facts."""
-    console.echo(f"{textwrap.fill(verdict(result), 80)}\n")
-    if result.report is None:
+    if not len(result.timeline):
+        console.echo("the measured timeline was not stored, because the disk was full\n")
+    else:
+        console.echo(f"{textwrap.fill(verdict(result), 80)}\n")
+    if result.report is None and len(result.timeline):
         console.echo(
             "the remaining steps were planned again during the run; therefore it is not compared"
             " with a prediction\n"
         )
-    else:
+    elif result.report is not None:
         comparison.show(result.report)
     rows = facts(result)
     width = max(len(name) for name, _ in rows)

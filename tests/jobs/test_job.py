@@ -280,6 +280,16 @@ def test_a_resumed_run_has_the_controls_that_it_was_begun_with(
     assert "the controls of the model are different" in line
 
 
+def test_a_result_without_its_measured_timeline_is_shown(tmp_path: Path) -> None:
+    at = place(tmp_path)
+    ckio(*LINE, at=at)
+    (at / "run" / "measured.txt").unlink()
+    said = ckio(*LINE, at=at).stdout
+    assert said.startswith("the measured timeline was not stored, because the disk was full\n")
+    assert "functional" in said
+    assert "planned again" not in said
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_a_resumed_run_removes_the_folders_that_it_has_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
