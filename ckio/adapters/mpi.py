@@ -12,7 +12,9 @@ import os
 import socket
 import sys
 import time
+import zlib
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
@@ -21,7 +23,17 @@ from numpy.typing import NDArray
 
 from ckio.errors import BadInput, RankFailed, RunFailed
 from ckio.model.arrays import as_bytes
-from ckio.model.comm import SOLO, Comm, launched
+from ckio.model.comm import (
+    SOLO,
+    Comm,
+    Kind,
+    check_exchange,
+    check_real,
+    kind_of,
+    launched,
+    text_of,
+    unlike,
+)
 
 T = TypeVar("T")
 
@@ -95,7 +107,9 @@ class Mpi:
     """
 
     def __init__(self, mpi: Any, alarm: "_RankAlarm", *, heeds: bool = False) -> None:
-        self.mpi = mpi
+        from mpi4py import MPI
+
+        self.mpi, self._status, self._largest = mpi, MPI.Status, MPI.MAX
         self.rank: int = mpi.Get_rank()
         self.size: int = mpi.Get_size()
         self._alarm, self._heeds = alarm, heeds
@@ -104,21 +118,50 @@ class Mpi:
     def exchange(
         self, send: Mapping[int, NDArray[Any]], into: Mapping[int, NDArray[Any]], /
     ) -> None:
-        receives = [
-            (self.mpi.Irecv(as_bytes(array), source=rank), [rank]) for rank, array in into.items()
-        ]
-        sends = [
-            (self.mpi.Isend(as_bytes(array), dest=rank), [rank]) for rank, array in send.items()
-        ]
-        self._wait(*receives, *sends)
+        check_exchange(self, send, into)
+        sent = {rank: np.asarray(array) for rank, array in send.items()}
+        there = {rank: kind_of(array) for rank, array in sent.items()}
+        back = {rank: kind_of(array) for rank, array in into.items()}
+        requests, arrived = list[tuple[Any, list[int], Any]](), dict[int, NDArray[Any]]()
+        for rank, (dtype, shape) in back.items():
+            arrived[rank], state = np.empty(shape, dtype), self._status()
+            request = self.mpi.Irecv(as_bytes(arrived[rank]), rank)
+            requests.append((request, [rank], state))
+        for rank, (dtype, _) in there.items():
+            packed = as_bytes(np.asarray(sent[rank], dtype, order="C"))
+            request = self.mpi.Isend(packed, rank, _tag(there[rank], back.get(rank)))
+            requests.append((request, [rank], None))
+        self._wait(*requests)
+        for (_, (rank,), state), kind in zip(requests, back.values(), strict=False):
+            if state.Get_tag() != _tag(kind, there.get(rank)):
+                raise unlike(self, rank, sent, into)
+        for rank, array in into.items():
+            array[...] = arrived[rank]
 
     def largest(self, values: NDArray[Any], /) -> NDArray[Any]:
-        from mpi4py import MPI
+        check_real(values)
+        number = _tag(kind_of(values), None)
+        highest, lowest = self._maxima(np.array([number, -number]))
+        if highest != -lowest:
+            raise BadInput(
+                f"largest: the values of rank {self.rank} are {text_of(values)}, and those of"
+                " another rank are not; give values of the same shape and dtype on all ranks"
+            )
+        # To MPI, the larger one of a number and NaN is either of them, and not on all ranks alike.
+        lacks = np.isnan(values)
+        mine = np.empty((2, *values.shape), _MPI_TYPES.get(values.dtype.char, kind_of(values)[0]))
+        mine[0], mine[1] = values, lacks
+        if lacks.any():
+            mine[0, lacks] = -np.inf
+        found = self._maxima(mine)
+        if found[1].any():
+            found[0, found[1] > 0] = np.nan
+        return found[0, ...].astype(values.dtype, copy=False)
 
-        mine = np.array(values, _MPI_TYPES.get(values.dtype.char, values.dtype.newbyteorder("=")))
+    def _maxima(self, mine: NDArray[Any]) -> NDArray[Any]:
         maxima = np.empty_like(mine)
-        self._wait((self.mpi.Iallreduce(mine, maxima, op=MPI.MAX), self._others))
-        return maxima.astype(values.dtype, copy=False)
+        self._wait((self.mpi.Iallreduce(mine, maxima, op=self._largest), self._others, None))
+        return maxima
 
     def gather(self, value: T, /) -> list[T]:
         from mpi4py import MPI
@@ -126,9 +169,9 @@ class Mpi:
         mine = np.frombuffer(MPI.pickle.dumps(value), np.uint8)
         lengths = np.empty(self.size, np.int64)
         length = np.array([mine.size], np.int64)
-        self._wait((self.mpi.Iallgather(length, lengths), self._others))
+        self._wait((self.mpi.Iallgather(length, lengths), self._others, None))
         every = np.empty(lengths.sum(), np.uint8)
-        self._wait((self.mpi.Iallgatherv(mine, (every, lengths)), self._others))
+        self._wait((self.mpi.Iallgatherv(mine, (every, lengths)), self._others, None))
         parts = np.split(every, np.cumsum(lengths)[:-1])
         return [MPI.pickle.loads(part.tobytes()) for part in parts]
 
@@ -138,23 +181,23 @@ class Mpi:
     def call_off(self, why: str, /) -> None:
         self._alarm.ring(why)
 
-    def _wait(self, *requests: tuple[Any, Collection[int]]) -> None:
-        """Wait for requests, each with the ranks that it depends on.
+    def _wait(self, *requests: tuple[Any, Collection[int], Any]) -> None:
+        """Wait for requests, each with the ranks that it depends on and its state, or None.
 
         Raises RankFailed if a rank has failed, so that a request can never complete.
         """
         if not self._heeds:
             self._alarm.met += 1
         try:
-            for request, ranks in requests:
-                self._wait_for(request, ranks)
+            for request, ranks, state in requests:
+                self._wait_for(request, ranks, state)
         except BaseException:
             self._alarm.unfinished.append(requests)  # MPI may still write into their arrays
             raise
 
-    def _wait_for(self, request: Any, ranks: Collection[int]) -> None:
+    def _wait_for(self, request: Any, ranks: Collection[int], state: Any) -> None:
         alarm, begun, looked = self._alarm, time.monotonic(), 0
-        while not request.Test():
+        while not _is_done(request, state):
             if self._heeds:
                 alarm.check()
             waited = time.monotonic() - begun
@@ -166,6 +209,28 @@ class Mpi:
                 elif not self._heeds and waited > _LONG:
                     alarm.tell_waiting()
             os.sched_yield()  # another rank may be waiting for this processor
+
+
+def _is_done(request: Any, state: Any) -> bool:
+    """Return whether a request has ended; the state of a message that did not fit has no tag."""
+    try:
+        return bool(request.Test(state))
+    except Exception as error:
+        from mpi4py import MPI
+
+        if state is None or getattr(error, "error_class", None) != MPI.ERR_TRUNCATE:
+            raise
+        state.Set_tag(MPI.ANY_TAG)
+        return True
+
+
+@lru_cache(maxsize=1024)
+def _tag(there: Kind, back: Kind | None) -> int:
+    """Return the tag of a message: a checksum of what goes there, and of what is expected back."""
+    from mpi4py import MPI
+
+    largest: Any = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
+    return zlib.crc32(repr((there, back)).encode()) % int(largest)
 
 
 class _RankAlarm:

@@ -30,17 +30,22 @@ class Comm(Protocol):
     def exchange(
         self, send: Mapping[int, NDArray[Any]], into: Mapping[int, NDArray[Any]], /
     ) -> None:
-        """Send a contiguous array to each rank in `send`, and receive one from each rank in `into`.
+        """Send an array to each rank in `send`, and receive one from each rank in `into`.
 
-        The keys are ranks. The array that is sent and the array that receives it have the same size
-        and dtype. The call returns when all arrays have arrived and the arrays in `send` may be
-        changed.
+        The keys are ranks. An array may have any memory layout and byte order, and the arrays in
+        `into` may share memory with those in `send`. The call returns when all arrays have arrived
+        and the arrays in `send` may be changed.
+
+        Raises BadInput if the array that a rank sends and the array that receives it differ in
+        shape or dtype. The rank that receives raises, and so does the rank that sends if the two
+        send to each other. Arrays in `into` are not changed then.
         """
 
     def largest(self, values: NDArray[Any], /) -> NDArray[Any]:
-        """Return the elementwise maximum over all ranks.
+        """Return the elementwise maximum over all ranks; NaN where a rank has NaN.
 
-        `values` has the same shape and dtype on all ranks, and so has the result.
+        The result has the shape and dtype of `values`. Raises BadInput on all ranks if shape or
+        dtype differ between ranks, or if the values are not real numbers.
         """
 
     def gather(self, value: T, /) -> list[T]:
@@ -77,15 +82,15 @@ class Solo:
         self, send: Mapping[int, NDArray[Any]], into: Mapping[int, NDArray[Any]], /
     ) -> None:
         """Copy the array that this rank sends to itself; raises BadInput for other ranks."""
-        if strangers := {*send, *into} - {0}:
-            raise BadInput(
-                f"exchange: there is no rank {min(strangers)} in a job of one rank; start the job"
-                " with a launcher, such as mpiexec"
-            )
+        check_exchange(self, send, into)
         for number, array in into.items():
-            array[...] = send[number]
+            sent = np.asarray(send[number])
+            if kind_of(array) != kind_of(sent):
+                raise unlike(self, number, {number: sent}, into)
+            array[...] = sent
 
     def largest(self, values: NDArray[Any], /) -> NDArray[Any]:
+        check_real(values)
         return np.array(values)
 
     def gather(self, value: T, /) -> list[T]:
@@ -98,6 +103,69 @@ class Solo:
 
 
 SOLO: Final = Solo()
+
+
+def check_exchange(comm: Comm, send: Mapping[int, Any], into: Mapping[int, Any], /) -> None:
+    """Raise BadInput for arrays that this rank cannot send, or into which none can be received."""
+    if strangers := {*send, *into} - set(range(comm.size)):
+        raise BadInput(
+            f"exchange: there is no rank {min(strangers)}, because this job has {comm.size}, from"
+            " 0; start it with more ranks by a launcher, such as mpiexec"
+        )
+    if (comm.rank in send) != (comm.rank in into):
+        raise BadInput(
+            f"exchange: rank {comm.rank} is itself in only one of `send` and `into`; what a rank"
+            " sends to itself, it must receive"
+        )
+    for array in (*send.values(), *into.values()):
+        if isinstance(array, np.ma.MaskedArray) or np.asarray(array).dtype.hasobject:
+            raise BadInput(
+                "exchange: a message is bytes of numbers, which no masked array and no Python"
+                " objects are; give an array without them"
+            )
+    targets = list(into.values())
+    for number, array in enumerate(targets):
+        if not isinstance(array, np.ndarray) or not array.flags.writeable:
+            raise BadInput(
+                f"exchange: the {type(array).__name__} in `into` cannot be written; give an array,"
+                " for example the view u[:1] instead of the number u[0]"
+            )
+        if any(np.shares_memory(array, other) for other in targets[:number]):
+            raise BadInput(
+                "exchange: two arrays in `into` share memory, so that one would overwrite the"
+                " other; give each rank an array of its own"
+            )
+
+
+def check_real(values: NDArray[Any], /) -> None:
+    """Raise BadInput if the values have no maximum."""
+    if values.dtype.kind not in "biuf":
+        raise BadInput(f"largest: {values.dtype} has no order; give real numbers")
+
+
+Kind = tuple[np.dtype[Any], tuple[int, ...]]
+"""The dtype of an array in this machine's byte order, and its shape."""
+
+
+def kind_of(array: NDArray[Any], /) -> Kind:
+    """Return the kind of an array. Only arrays of the same kind can be exchanged."""
+    return array.dtype.newbyteorder("="), array.shape
+
+
+def text_of(array: NDArray[Any], /) -> str:
+    """Return the kind of an array as text."""
+    return f"{array.dtype} of shape {array.shape}"
+
+
+def unlike(
+    comm: Comm, rank: int, send: Mapping[int, NDArray[Any]], into: Mapping[int, NDArray[Any]], /
+) -> BadInput:
+    """Return the error for this rank and another, whose arrays are of different kinds."""
+    sends = f"sends {text_of(send[rank])} and " if rank in send else ""
+    return BadInput(
+        f"exchange: rank {comm.rank} {sends}expects {text_of(into[rank])}, and rank {rank} expects"
+        " or sends something else; give both ranks arrays of the same shape and dtype"
+    )
 
 
 _SIZES: Final = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PALS_SIZE")

@@ -20,7 +20,7 @@ import os, signal, sys, time
 import numpy as np
 from mpi4py import MPI
 from ckio.adapters.mpi import of, world
-from ckio.errors import CkioError, RankFailed, RunFailed
+from ckio.errors import BadInput, CkioError, RankFailed, RunFailed
 from ckio.parallel.group import RankGroup
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
@@ -87,6 +87,14 @@ for dtype in ("?", "i1", "u1", "i2", "i4", "i8", "u8", "f4", "f8", "f2", ">f8", 
 assert comm.largest(np.zeros((0, 3))).shape == (0, 3)
 assert comm.largest(np.array(float(RANK))) == SIZE - 1
 assert comm.largest(np.array([-np.inf])).tolist() == [-np.inf]
+assert np.isnan(comm.largest(np.array(np.nan if RANK == 1 else float(RANK))))  # to every rank
+rows = np.arange(6.0).reshape(2, 3)
+assert (comm.largest(np.asarray(rows, order="CF"[RANK % 2])) == rows).all()
+for odd in (np.ones(2 + RANK), np.ones(2, ["f8", "i8"][RANK % 2]), np.ones(2, complex)):
+    try:
+        raise AssertionError(comm.largest(odd))
+    except BadInput as error:
+        assert "largest: " in str(error)
 
 assert comm.gather(None) == [None] * SIZE
 found = apart.gather({"rank": RANK, "data": bytes([RANK]) * RANK * 1_000_000})
@@ -109,6 +117,79 @@ say("well")
 
 def test_ranks_hear_what_others_say(tmp_path):
     assert job(tmp_path, 4, CONTRACT) == (0, [f"{rank} well" for rank in range(4)], "")
+
+
+LAYOUTS = """
+comm = of(MPI.COMM_WORLD).apart()
+other = 1 - RANK
+
+def block(rank, dtype="f8"):
+    return (np.arange(12).reshape(3, 4) + 100 * rank).astype(dtype)
+
+wide = np.zeros((6, 8, 2))
+wide[::2, ::2, 0] = block(RANK)
+for send in (
+    np.asfortranarray(block(RANK)), block(RANK, ">f8"), wide[::2, ::2, 0], block(RANK)[::-1][::-1]
+):
+    for make in (
+        lambda: np.full((3, 4), -1.0),
+        lambda: np.full((4, 3), -1.0).T,
+        lambda: np.full((3, 4), -1.0, ">f8"),
+        lambda: np.full((6, 4), -1.0)[::2],
+    ):
+        into = make()
+        comm.exchange({other: send, RANK: send}, {other: into, RANK: (own := make())})
+        assert (into == block(other)).all() and (own == block(RANK)).all()
+read_only = block(RANK)
+read_only.flags.writeable = False
+for dtype in ("?", "c16", "f2", "g", "M8[s]", [("a", "f4"), ("b", "i8")]):
+    for shape in ((), (0, 3), (2,)):
+        mine, into = np.zeros(shape, dtype), np.ones(shape, dtype)
+        comm.exchange({other: mine}, {other: into})
+        assert (into == mine).all()
+
+# The halo of a column, in the memory that is sent; and a shift in place.
+u = np.arange(10.0) + 100 * RANK
+comm.exchange({other: u[:-1]}, {other: u[1:]})
+assert u.tolist() == [100 * RANK, *(np.arange(9) + 100 * other)]
+comm.exchange({other: u[0]}, {other: u[:1].reshape(())})
+assert u[0] == 100 * other
+
+# Other arrays are refused on both ranks, nothing is changed, and the next exchange is right.
+for send, expected in (
+    (block(RANK, "f4"), block(RANK)),
+    (block(RANK)[:2], block(RANK)),
+    (np.ones((1 << 18, 4)), block(RANK)),
+    (block(RANK).reshape(4, 3), block(RANK)),
+    (block(RANK, "i8"), block(RANK)),
+    (block(RANK), block(RANK)[:0]),
+):
+    for odd in (0, 1, 2):  # which of the ranks gives the odd one
+        into = expected.copy()
+        try:
+            comm.exchange({other: block(RANK) if RANK == odd else send}, {other: into})
+        except BadInput as error:
+            assert f"rank {other} expects or sends something else" in str(error)
+        else:
+            raise AssertionError(odd)
+        assert (into == expected).all()
+        into = np.empty((3, 4))
+        comm.exchange({other: block(RANK)}, {other: into})
+        assert (into == block(other)).all()
+comm.exchange({1: read_only} if RANK == 0 else {}, {0: into} if RANK == 1 else {})  # one way
+assert RANK == 0 or (into == block(0)).all()
+try:
+    comm.exchange({1: np.ones(3)} if RANK == 0 else {}, {0: np.ones(2)} if RANK == 1 else {})
+except BadInput:
+    assert RANK == 1
+else:
+    assert RANK == 0
+say("well")
+"""
+
+
+def test_what_arrives_is_what_was_sent_whatever_its_layout_or_it_is_refused(tmp_path):
+    assert job(tmp_path, 2, LAYOUTS) == (0, ["0 well", "1 well"], "")
 
 
 CALLED_OFF = """

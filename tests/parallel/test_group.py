@@ -19,7 +19,7 @@ from ckio.jobs.directory import check_alike
 from ckio.jobs.levels import _of_all
 from ckio.jobs.stopping import Stopper, store_standing
 from ckio.model import sizes_of
-from ckio.model.comm import SOLO, Comm, Solo, launched, share
+from ckio.model.comm import SOLO, Comm, Solo, check_exchange, launched, share
 from ckio.models.wave import Wave
 from ckio.parallel.agreed import AgreedLevel, AgreedModel, LargestWrites
 from ckio.parallel.group import ALONE, CollectiveClock, RankGroup
@@ -392,7 +392,9 @@ def test_a_job_of_one_talks_to_itself():
     SOLO.exchange({0: np.arange(3.0)}, {0: into})
     assert into.tolist() == [0, 1, 2]
     assert SOLO.gather("a") == ["a"]
-    with pytest.raises(BadInput, match="no rank 1 in a job of one"):
+    with pytest.raises(
+        BadInput, match="no rank 1, because this job has 1, from 0"
+    ):
         SOLO.exchange({1: into}, {})
 
 
@@ -450,3 +452,47 @@ def test_all_ranks_stop_for_the_reason_of_one() -> None:
         return stopper(), stopper.why
 
     assert on_ranks(3, work) == [(True, "SIGTERM")] * 3
+
+
+ROW = np.arange(4.0)
+
+
+@pytest.mark.parametrize(
+    ("send", "into", "said"),
+    [
+        ({0: ROW}, {0: ROW.copy().reshape(2, 2)}, "rank 0 expects or sends something else"),
+        ({0: ROW.astype("f4")}, {0: ROW.copy()}, "float32 of shape"),
+        ({0: ROW[:1]}, {0: ROW.copy()}, "same shape and dtype"),
+        ({0: ROW}, {}, "only one of `send` and `into`"),
+        ({}, {0: ROW.copy()}, "only one of `send` and `into`"),
+        ({1: ROW}, {}, "no rank 1"),
+        ({0: ROW[0]}, {0: ROW[0]}, "cannot be written"),
+        ({0: ROW}, {0: np.broadcast_to(ROW, (4,))}, "cannot be written"),
+        ({0: np.ma.array(ROW)}, {0: ROW.copy()}, "no masked array"),
+        ({0: np.array([None])}, {0: np.array([None])}, "no Python objects"),
+    ],
+)
+def test_alone_what_does_not_fit_is_refused_as_it_is_between_ranks(send, into, said):
+    before = [np.array(array) for array in into.values()]
+    with pytest.raises(BadInput, match=said.replace("(", r"\(")):
+        SOLO.exchange(send, into)
+    assert all(map(np.array_equal, before, into.values()))
+
+
+def test_alone_any_layout_arrives_and_so_does_a_shift_in_place():
+    u = np.arange(12.0).reshape(3, 4)
+    into = np.zeros((3, 8), ">f8")[:, ::2]
+    SOLO.exchange({0: np.asfortranarray(u)}, {0: into})
+    assert (into == u).all()
+    SOLO.exchange({0: u[:-1]}, {0: u[1:]})
+    assert u[:, 0].tolist() == [0, 0, 4]
+
+
+def test_two_neighbours_cannot_write_to_the_same_memory():
+    u = np.zeros((4, 4))
+
+    def work(comm: Comm) -> None:
+        check_exchange(comm, {}, {1: u[:, 0], 2: u[:, 3]})  # a column of each
+        check_exchange(comm, {}, {1: u[:2], 2: u[1:]})
+
+    assert {type(error) for error in raised(3, lambda ranks: work(ranks.comm))} == {BadInput}
