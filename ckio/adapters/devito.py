@@ -49,6 +49,8 @@ class OperatorModel:
         have the same names.
     """
 
+    shared_controls = ()  # functions of Devito are distributed, also if their parts are equal
+
     def __init__(  # noqa: PLR0917
         self,
         forward: Any,

@@ -62,6 +62,8 @@ class TSModel(ArrayModel):
         If the TS does not converge, or takes a step of another length because it adapts its steps.
     """
 
+    shared_controls = ()  # vectors of PETSc are distributed, also if their parts are equal
+
     def __init__(
         self,
         ts: Any,

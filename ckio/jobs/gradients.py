@@ -6,11 +6,12 @@
     parts/RANK/...      with many ranks: the part of each rank of both, if the model has a method
                         `gathered`, which returns the whole
 
-If a model on many ranks has no `gathered`, `gradient/NAME` and `control/NAME` contain the flattened
-parts of the ranks, one after the other. The attributes `offsets` and `shapes` give the begin and
-the shape of the part of each rank. The attributes of the root are the run, the model and the number
-of steps. The checksum of the file's bytes is stored elsewhere: for the gradient in result.json, and
-for controls in the manifest.
+If all ranks share a control, its datasets have its own shape, and its gradient is the sum over the
+ranks. Of other controls, if a model on many ranks has no `gathered`, `gradient/NAME` and
+`control/NAME` contain the flattened parts of the ranks, one after the other. The attributes
+`offsets` and `shapes` give the begin and the shape of the part of each rank. The attributes of the
+root are the run, the model and the number of steps. The checksum of the file's bytes is stored
+elsewhere: for the gradient in result.json, and for controls in the manifest.
 """
 
 import errno
@@ -18,7 +19,7 @@ import io
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -66,22 +67,68 @@ def digest(gradient: Mapping[str, Any], /) -> str:
     return hasher.hexdigest()
 
 
+def shared_controls(model: Any, control: Arrays, ranks: RankGroup, /) -> frozenset[str]:
+    """Return the names of the controls that all ranks share. Of the others, each has a part.
+
+    The model declares them as `shared_controls`. If it does not, they are those that are equal on
+    all ranks, to the last bit, and whose shape a method `gathered(name, array)` of the model keeps.
+    Without this method they are numbers: arrays may be parts that are equal by chance.
+
+    Raises BadInput on all ranks if ranks have controls of other names, if a declared control is
+    unknown or differs between ranks, or if it cannot be decided whether ranks share a control.
+    """
+    if ranks.is_alone:
+        return frozenset()
+    declared, gathered = getattr(model, "shared_controls", None), getattr(model, "gathered", None)
+    mine = {name: (array.shape, digest({name: array})) for name, array in control.items()}
+    every = ranks.gather(mine)
+    if any(list(each) != list(mine) for each in every):
+        names = " and ".join(sorted({", ".join(each) or "none" for each in every}))
+        raise BadInput(
+            f"the ranks have different controls: {names}; give all ranks the same, in the same"
+            " order, and an empty array to a rank that has no part of one"
+        )
+    equal = [name for name in mine if all(each[name] == mine[name] for each in every)]
+    if declared is not None:
+        if unequal := sorted(set(declared) - set(equal)):
+            raise BadInput(
+                f"`shared_controls` has {unequal[0]!r}, which is no control, or differs between"
+                " ranks; name the controls that are equal on all ranks"
+            )
+        return frozenset(declared)
+    if gathered is not None:
+        return frozenset(
+            name for name in equal if np.shape(gathered(name, control[name])) == mine[name][0]
+        )
+    if doubtful := [name for name in equal if control[name].size > 1]:
+        name = doubtful[0]
+        raise BadInput(
+            f"control {name!r} is equal on all ranks: do they share it, or has each a part of it?"
+            f" Declare it in the model's class: shared_controls = ({name!r},) if its gradient is"
+            " the sum over the ranks, or shared_controls = () if the ranks have parts"
+        )
+    return frozenset(name for name in equal if control[name].size)
+
+
 def whole(
-    model: Differentiable, arrays: Mapping[str, Any], ranks: RankGroup, /
+    model: Differentiable, arrays: Mapping[str, Any], shared: Collection[str], ranks: RankGroup, /
 ) -> Mapping[str, Any]:
     """Return arrays of the controls' shapes over all ranks, on each rank.
 
-    If the model has a method `gathered(name, array)`, it returns the whole array. Otherwise the
-    flattened parts of the ranks are concatenated.
+    Those that all ranks share are returned as they are. Of the others, a method
+    `gathered(name, array)` of the model returns the whole. Without this method the flattened parts
+    of the ranks are concatenated.
     """
     if ranks.is_alone:
         return arrays
     gathered = getattr(model, "gathered", None)
-    if gathered is not None:
-        return {name: np.asarray(gathered(name, array)) for name, array in arrays.items()}
-    parts = {name: np.ravel(array) for name, array in arrays.items()}
-    every = ranks.gather(parts)
-    return {name: np.concatenate([part[name] for part in every]) for name in parts}
+    together = dict(arrays)
+    for name in (name for name in arrays if name not in shared):
+        if gathered is not None:
+            together[name] = np.asarray(gathered(name, arrays[name]))
+        else:
+            together[name] = np.concatenate(ranks.gather(np.ravel(arrays[name])))
+    return together
 
 
 def controls_of(model: Differentiable, /) -> Arrays:
@@ -135,8 +182,11 @@ def write_gradient(
     *,
     gradient: Arrays,
     control: Arrays,
+    shared: Collection[str] = (),
 ) -> str:
     """Write functional, gradient and controls of a run that has ended; return the file's checksum.
+
+    Gradient and controls are those of this rank. Controls in `shared` are the same on all ranks.
 
     When this returns, the file is complete and on the disk, and its bytes were read and compared.
     This is a collective call; the first rank writes.
@@ -147,22 +197,24 @@ def write_gradient(
         If the file cannot be written, or reading it returns other bytes.
     """
     names = {"gradient": gradient, "control": control}
+    gathers = getattr(model, "gathered", None) is not None
     units, arrays = units_of(model), dict[str, Array]()
     attributes = dict[str, dict[str, Any]]()
     for group, live in names.items():
         mine = {name: np.asarray(array) for name, array in live.items()}
-        together = whole(model, mine, ranks)
+        together = whole(model, mine, shared, ranks)
+        parts = {name: array for name, array in mine.items() if name not in shared}
         shapes = ranks.gather({name: array.shape for name, array in mine.items()})
         for name, array in together.items():
             unit = units.get(name, "")
             unit = f"{units.get('J') or '1'} / ({unit or '1'})" if group == "gradient" else unit
             own = {"units": unit}
-            if not ranks.is_alone and getattr(model, "gathered", None) is None:
+            if name in parts and not ranks.is_alone and not gathers:
                 own |= _parts([each[name] for each in shapes])
             arrays[f"{group}/{name}"], attributes[f"{group}/{name}"] = np.asarray(array), own
-        if not ranks.is_alone and getattr(model, "gathered", None) is not None:
-            for rank, parts in enumerate(ranks.gather(mine)):
-                arrays |= {f"parts/{rank}/{group}/{name}": part for name, part in parts.items()}
+        if not ranks.is_alone and gathers:
+            for rank, each in enumerate(ranks.gather(parts)):
+                arrays |= {f"parts/{rank}/{group}/{name}": part for name, part in each.items()}
     arrays["functional"] = np.asarray(functional)
     attributes["functional"] = {"units": units.get("J", "")}
 

@@ -8,7 +8,7 @@ result, which has the name of the gradient's file.
 import os
 import platform as host
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ from ckio.jobs import history
 from ckio.jobs.adjoints import Kept, next_plan
 from ckio.jobs.directory import GRADIENT, MEASURED, RESULT, RunDirectory
 from ckio.jobs.display import QUIET, Display, Ticker
-from ckio.jobs.gradients import controls_of, digest, write_gradient
+from ckio.jobs.gradients import controls_of, digest, shared_controls, write_gradient
 from ckio.jobs.images import ImageTaker, taker_of
 from ckio.jobs.journal import Journal
 from ckio.jobs.levels import Keep
@@ -47,6 +47,7 @@ from ckio.jobs.request import Request
 from ckio.jobs.result import Result, result_of
 from ckio.jobs.stopping import Stopper, halted, seconds_to_stop, store_standing
 from ckio.model import Array, Differentiable, Model
+from ckio.model.comm import total
 from ckio.model.gradient import GradientCheck, check_gradient
 from ckio.parallel.agreed import in_background
 from ckio.parallel.group import ALONE, RankGroup
@@ -124,6 +125,7 @@ class Process:
         model = self.fresh()
         needed = (*RESULTS, "control") if self.request.check else RESULTS
         check_has(f"model {self.name!r}", model, needed)
+        shared_controls(model, getattr(model, "control", None) or {}, self.ranks)
         return model
 
     def planned(self, planning: Planning, /) -> Planned:
@@ -243,19 +245,23 @@ def conclude(
     )
     done = replace(schedule, actions=measured.actions)
     with _stored_if_not_written(process, model, schedule, platform, backends):
+        control = _controls(process, directory, model)
+        shared = shared_controls(model, control, process.ranks)
         ended = result_of(
             process.planning.planner,
             model,
             done,
             process.platform,
-            control=_controls(process, directory, model),
+            gradient=_over_ranks(process, model, shared),
+            control=control,
+            shared=shared,
             predicted=predicted,
             measured=measured,
             overlap=process.overlap,
             before=before,
             ranks=process.ranks,
         )
-        written = _gradient_of(process, directory, model, ended)
+        written = _gradient_of(process, directory, model, ended, shared)
         if process.request.check:
             with blamed(f"model {process.name!r}, while its gradient is checked"):
                 # If the model decides its end, it may take other numbers of steps for others.
@@ -296,6 +302,24 @@ def _controls(process: Process, directory: RunDirectory, model: Differentiable) 
     return {name: np.array(array) for name, array in controls_of(model).items()}
 
 
+def _over_ranks(
+    process: Process, model: Differentiable, shared: Collection[str]
+) -> dict[str, Array]:
+    """Return the gradient: of shared controls over all ranks, of others the part of this rank."""
+    gradient = {name: np.asarray(array) for name, array in model.gradient.items()}
+    comm = process.ranks.comm
+    for name in sorted(shared):
+        part = gradient[name]
+        gradient[name] = total(model, name, part, comm)
+        alike = all(np.array_equal(part, other) for other in comm.gather(part))
+        if alike and part.any() and not np.array_equal(part, gradient[name]):
+            process.display.warn(
+                f"each rank had the same gradient of the control {name!r}, and they were added up;"
+                " if the adjoint steps add over the ranks already, let each add its own part only"
+            )
+    return gradient
+
+
 def _recorded(process: Process, report: Report, steps: int, load: float) -> dict[str, Any]:
     """Add a run to the history of the user, and return its record for the result."""
     run = history.record_of(
@@ -323,7 +347,11 @@ def _origin() -> dict[str, str]:
 
 
 def _gradient_of(
-    process: Process, directory: RunDirectory, model: Differentiable, ended: Result
+    process: Process,
+    directory: RunDirectory,
+    model: Differentiable,
+    ended: Result,
+    shared: Collection[str],
 ) -> dict[str, Any]:
     """Write the gradient; return the name of its file, and its checksum."""
     asked = process.request.gradient
@@ -339,6 +367,7 @@ def _gradient_of(
             process.ranks,
             gradient=ended.gradient,
             control=ended.control,
+            shared=shared,
         )
     except StorageError as error:
         raise ResultNotWritten(f"the run ended without an error, but {error}") from None

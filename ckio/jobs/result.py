@@ -4,7 +4,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -70,8 +70,8 @@ class Result:
         The functional J.
     gradient : mapping of str to array
         dJ/d(control) for each control, in the shape of the control and in the order of the model's
-        controls. With many ranks, the part of this rank. Empty if the file of an earlier run has
-        been removed.
+        controls. With many ranks, the part of this rank, or the sum over the ranks for a control
+        that they share. Empty if the file of an earlier run has been removed.
     control : mapping of str to array
         The controls at which the gradient was computed, in the same order.
     verified : bool or None
@@ -127,7 +127,9 @@ def result_of(
     platform: Platform,
     /,
     *,
+    gradient: Arrays,
     control: Arrays,
+    shared: Collection[str] = (),
     predicted: Timeline,
     measured: Timeline,
     overlap: Overlap = SYNCHRONOUS,
@@ -136,12 +138,13 @@ def result_of(
 ) -> Result:
     """Return the result of a run that has just ended and was performed with this overlap.
 
-    `control` contains the controls at which the gradient was computed. `before` is the timeline of
+    `gradient` is that of this rank, `control` contains the controls at which it was computed, and
+    `shared` names those that all ranks share. `before` is the timeline of
     the actions before there was a schedule. The figures of the gradient and the bytes are those of
     all ranks together.
     """
-    own = in_order({name: np.asarray(array) for name, array in model.gradient.items()}, control)
-    gradient = whole(model, own, ranks)
+    gradient = in_order({name: np.asarray(array) for name, array in gradient.items()}, control)
+    together = whole(model, gradient, shared, ranks)
     functional = float(functional_of(model))
     first = Schedule(schedule.chain, before.actions)
     figures = {
@@ -153,14 +156,14 @@ def result_of(
         "forward_steps": counts(first).forward + counts(schedule).forward,
         "forward_steps_minimum": forward_minimum(schedule, platform),
         "functional": functional,
-        "gradient": {key: _summary(array) for key, array in gradient.items()},
-        "gradient_digest": digest(gradient),
+        "gradient": {key: _summary(array) for key, array in together.items()},
+        "gradient_digest": digest(together),
         "verified": None,
         "levels": _levels(measured, platform, ranks),
     }
     return Result(
         functional=functional,
-        gradient=own,
+        gradient=gradient,
         control=control,
         verified=None,
         schedule=schedule,

@@ -105,6 +105,19 @@ class Solo:
 SOLO: Final = Solo()
 
 
+def total(model: Any, name: str, part: NDArray[Any], comm: Comm, /) -> NDArray[Any]:
+    """Return the gradient of a control that all ranks share, from the part of each of them.
+
+    It is the sum over the ranks. If the model has a method `gathered` that returns the same on all
+    ranks, it is what `gathered` returns.
+    """
+    if (gathered := getattr(model, "gathered", None)) is not None:
+        whole = np.asarray(gathered(name, part))
+        if whole.shape == part.shape and len({x.tobytes() for x in comm.gather(whole)}) == 1:
+            return whole
+    return np.asarray(sum(comm.gather(part)), part.dtype)
+
+
 def check_exchange(comm: Comm, send: Mapping[int, Any], into: Mapping[int, Any], /) -> None:
     """Raise BadInput for arrays that this rank cannot send, or into which none can be received."""
     if strangers := {*send, *into} - set(range(comm.size)):

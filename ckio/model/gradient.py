@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ckio.actions import Key, Kind
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import Differentiable, Model, functional_of, layout_of, reached
-from ckio.model.comm import SOLO, Comm
+from ckio.model.comm import SOLO, Comm, total
 from ckio.platform.readable import Printed, Sheet
 
 Controls = Mapping[str, NDArray[Any]]
@@ -287,9 +287,10 @@ def check_gradient(
     apart : int
         The most controls that are checked one by one. The other ones are then checked together.
     comm : Comm, optional
-        The ranks, if each has a part of the controls. If several ranks have the same part of a
-        control, the model needs a method `gathered(name, array)`, which returns the whole array on
-        each rank.
+        The ranks, each with its own part of the controls and of the gradient. The gradient of a
+        control that is the same on all ranks is the sum of these parts. If several ranks have the
+        same part of a control, the model needs a method `gathered(name, array)`, which returns the
+        whole array on each rank.
 
     Returns
     -------
@@ -577,10 +578,14 @@ def _product(model: Model, gradient: Controls, direction: Controls, comm: Comm) 
     if gathered is None:
         mine = sum(_real_product(gradient[name], d) for name, d in direction.items())
         return sum(comm.gather(mine))
-    return sum(
-        _real_product(gathered(name, gradient[name]), gathered(name, d))
-        for name, d in direction.items()
-    )
+    slope = 0.0
+    for name, d in direction.items():
+        whole, shared = gathered(name, d), all(np.array_equal(d, x) for x in comm.gather(d))
+        if shared and whole.shape == d.shape:
+            slope += _real_product(total(model, name, gradient[name], comm), d)
+        else:
+            slope += _real_product(gathered(name, gradient[name]), whole)
+    return slope
 
 
 def _real_product(gradient: NDArray[Any], direction: NDArray[Any]) -> float:
@@ -605,12 +610,15 @@ def _generators(seed: int, model: Differentiable, comm: Comm) -> Sequence[np.ran
 def _is_part(model: Differentiable, comm: Comm) -> list[bool]:
     """Return for each control whether a rank has only a part of it.
 
-    If the model has `gathered`, a control is distributed if the gathered array has another shape.
-    Otherwise, a control is distributed unless it is equal on all ranks, to the last bit.
+    The model may declare the others in `shared_controls`. If it has `gathered`, a control is
+    distributed if the gathered array has another shape. Otherwise, a control is distributed unless
+    it is equal on all ranks, to the last bit.
     """
     control: Controls = model.control
     if comm.size == 1:
         return [False] * len(control)
+    if (shared := getattr(model, "shared_controls", None)) is not None:
+        return [name not in shared for name in control]
     if (gathered := getattr(model, "gathered", None)) is not None:
         mine = [gathered(name, array).shape != array.shape for name, array in control.items()]
         return [any(ranks) for ranks in zip(*comm.gather(mine), strict=True)]

@@ -1,5 +1,6 @@
 """Jobs of many ranks: killed and resumed, with one gradient in which the parts fit together."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -110,3 +111,188 @@ def test_each_rank_of_a_script_gets_its_part(tmp_path: Path) -> None:
         expected = 2 * np.linspace(1.0, 2.0, 11) * sum(0.81**k for k in range(20))
         assert np.allclose(gradient[()], expected, rtol=1e-12)
         assert file["control/u"].attrs["units"] == "m"
+
+
+SHARED = """
+import json
+import sys
+
+import numpy as np
+
+import ckio
+from ckio import ArrayModel
+from ckio.errors import BadInput
+from ckio.adapters.mpi import world
+from ckio.model.comm import SOLO, share
+from ckio.parallel.agreed import AgreedModel
+from ckio.parallel.group import RankGroup
+
+
+class Decay(ArrayModel):
+    "Each rank has some points. All share k, by which u decays, and the weight w of its squares."
+
+    def __init__(self, *, points=5, sums=False, comm=SOLO):
+        u = np.linspace(1.0, 2.0, 5)[np.array(share(5, comm))] if points == 5 else np.ones(points)
+        self.comm, self.sums = comm, sums
+        super().__init__({"u": u, "J": 0.0}, control={**self.others(u), "u": u}, tape=["u"])
+
+    def others(self, u):
+        return {"k": 0.9, "w": np.array([0.5])}
+
+    def step(self, state, i):
+        state["J"] += np.sum(self.control["w"] * state["u"] ** 2)
+        state["u"] *= self.control["k"]
+
+    def adjoint_step(self, adjoint, tape, i):
+        u = tape["u"]
+        of_k, of_w = np.sum(adjoint["u"] * u), np.sum(u**2) * adjoint["J"]
+        if self.sums:
+            of_k, of_w = (sum(self.comm.gather(part)) for part in (of_k, of_w))
+        self.gradient["k"] += of_k
+        self.gradient["w"] += of_w
+        adjoint["u"] *= self.control["k"]
+        adjoint["u"] += 2 * self.control["w"] * u * adjoint["J"]
+
+    @property
+    def functional(self):
+        return sum(self.comm.gather(super().functional))
+
+
+class Adds(Decay):
+    "What all share is added, too: right for a gradient, and wrong for a control."
+
+    def gathered(self, name, array):
+        parts = self.comm.gather(array)
+        return np.concatenate(parts) if name == "u" else np.asarray(sum(parts))
+
+
+class Keeps(Decay):
+    def gathered(self, name, array):
+        return np.concatenate(self.comm.gather(array)) if name == "u" else array
+
+
+class Vector(Decay):
+    def others(self, u):
+        return {"k": 0.9, "w": np.array([0.5, 0.0])[:2]}
+
+    def step(self, state, i):
+        state["J"] += self.control["w"][0] * np.sum(state["u"] ** 2)
+        state["u"] *= self.control["k"]
+
+    def adjoint_step(self, adjoint, tape, i):
+        u = tape["u"]
+        self.gradient["k"] += np.sum(adjoint["u"] * u)
+        self.gradient["w"][0] += np.sum(u**2) * adjoint["J"]
+        adjoint["u"] *= self.control["k"]
+        adjoint["u"] += 2 * self.control["w"][0] * u * adjoint["J"]
+
+
+class Declared(Vector):
+    shared_controls = ("k", "w")
+
+
+class Unknown(Vector):
+    shared_controls = ("k", "w", "v")
+
+
+class Unequal(Declared):
+    def others(self, u):
+        return {"k": 0.9, "w": np.array([0.5, 0.1 * self.comm.rank])}
+
+
+class Named(Decay):
+    def others(self, u):
+        return {"k": 0.9, "w": 0.5} if self.comm.rank else {"w": 0.5, "k": 0.9}
+
+
+comm = world()
+ranks, levels, made = RankGroup(comm), (ckio.Level(name="ram", capacity=1000),), {}
+for name, settings in json.loads(sys.argv[1]):
+    model = globals()[name]
+    at = "-".join([name, *settings])
+    sizes = AgreedModel(model(**settings, comm=ranks.comm.apart()), ranks).largest_sizes
+    chain = ckio.Chain(steps=None, advance=1, record=1, reverse=2, **sizes)
+    about = f"__main__:{name}" + "".join(f" {k}={v}" for k, v in settings.items()) + " on 2 ranks"
+    job = ckio.Job(
+        at, model=model, settings=settings, steps=9, check=True, planner="hrevolve",
+        platform=ckio.Platform(levels, working_memory=1000, models={about: chain}),
+    )
+    try:
+        result = job.run()
+        read = ckio.Job(at, model=model, settings=settings).run()
+        assert all((read.gradient[n] == result.gradient[n]).all() for n in result.gradient)
+        made[at] = [result.verified, {n: g.tolist() for n, g in result.gradient.items()}]
+    except BadInput as error:
+        made[at] = str(error)
+found = comm.gather(made)
+if comm.rank == 0:
+    print(json.dumps(found))
+"""
+
+U = np.linspace(1.0, 2.0, 5)
+OF_W = sum(np.sum((0.9**i * U) ** 2) for i in range(9))
+OF_K = sum(i * 0.9 ** (2 * i - 1) * np.sum(U**2) for i in range(9))
+OF_U = U * sum(0.9 ** (2 * i) for i in range(9))
+
+
+def shared(at: Path, *cases: tuple[str, dict[str, object]]) -> list[dict[str, object]]:
+    """What each of two ranks gets from runs of these models, or the error."""
+    (at / "job.py").write_text(SHARED)
+    done = subprocess.run(
+        [MPIEXEC, "-n", "2", sys.executable, "job.py", json.dumps(cases)],
+        cwd=at,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_gradient_of_a_control_that_ranks_share_is_the_sum_of_their_parts(
+    tmp_path: Path,
+) -> None:
+    names = ("Decay", "Adds", "Keeps", "Declared")
+    on_ranks = shared(tmp_path, *((name, {}) for name in names), ("Keeps", {"sums": True}))
+    for name in (*names, "Keeps-sums"):
+        for rank, u in enumerate((OF_U[:2], OF_U[2:])):
+            verified, gradient = on_ranks[rank][name]
+            of_w = [OF_W, 0.0] if name == "Declared" else [OF_W]
+            assert gradient["k"] == pytest.approx(OF_K, rel=1e-12)
+            assert gradient["w"] == pytest.approx(of_w, rel=1e-12)
+            assert gradient["u"] == pytest.approx(u, rel=1e-12)
+            assert verified
+        with h5py.File(tmp_path / name / "gradient.h5") as file:
+            assert file["control/k"][()] == 0.9
+            assert file["control/w"][0] == 0.5
+            assert file["gradient/k"][()] == pytest.approx(OF_K, rel=1e-12)
+            assert file["gradient/w"][()] == pytest.approx(np.array(of_w), rel=1e-12)
+            assert file["gradient/u"][()] == pytest.approx(OF_U, rel=1e-12)
+
+
+def test_a_model_that_adds_over_the_ranks_itself_is_not_verified(tmp_path: Path) -> None:
+    for found in shared(tmp_path, ("Decay", {"sums": True})):
+        assert found["Decay-sums"][0] is False
+
+
+def test_it_is_not_guessed_whether_ranks_share_an_array(tmp_path: Path) -> None:
+    cases = [("Decay", {"points": 3}), ("Declared", {"points": 3})]
+    cases += [(name, {}) for name in ("Vector", "Unknown", "Unequal", "Named")]
+    first, second = shared(tmp_path, *cases)
+    assert first.keys() == second.keys()
+    assert "control 'u' is equal on all ranks" in first["Decay-points"]
+    assert "shared_controls = ('u',)" in first["Decay-points"]
+    assert "control 'w' is equal on all ranks" in first["Vector"]
+    assert "has 'v', which is no control" in first["Unknown"]
+    assert "has 'w', which is no control, or differs" in first["Unequal"]
+    assert "different controls: k, w, u and w, k, u" in first["Named"]
+    for name in ("Decay-points", "Vector", "Unknown", "Unequal", "Named"):
+        assert first[name] == second[name]
+    # With the declaration, equal parts are parts, and each rank has its own gradient.
+    assert isinstance(first["Declared-points"], list), first["Declared-points"]
+    verified, gradient = first["Declared-points"]
+    assert verified
+    assert np.shape(gradient["u"]) == (3,)
+    with h5py.File(tmp_path / "Declared-points" / "gradient.h5") as file:
+        assert file["gradient/u"].shape == (6,)

@@ -392,9 +392,7 @@ def test_a_job_of_one_talks_to_itself():
     SOLO.exchange({0: np.arange(3.0)}, {0: into})
     assert into.tolist() == [0, 1, 2]
     assert SOLO.gather("a") == ["a"]
-    with pytest.raises(
-        BadInput, match="no rank 1, because this job has 1, from 0"
-    ):
+    with pytest.raises(BadInput, match="no rank 1, because this job has 1, from 0"):
         SOLO.exchange({1: into}, {})
 
 
