@@ -3,16 +3,27 @@
 A checkpoint is stored if every rank has stored its part.
 """
 
+import math
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend, Keeping
 from ckio.backends.ram import Ram
 from ckio.errors import RunFailed, StorageError
-from ckio.model import Differentiable, ForwardingModel, Sizes, reached, sizes_of
+from ckio.model import (
+    Differentiable,
+    ForwardingModel,
+    Sizes,
+    functional_of,
+    reached,
+    sizes_of,
+)
 from ckio.parallel.group import RankGroup
+
+_ROUNDING: Final = 1e-5
+"""The relative difference of sums over the ranks in single precision, in another order."""
 
 
 class AgreedLevel:
@@ -217,7 +228,19 @@ class AgreedModel(ForwardingModel):
 
     @property
     def functional(self) -> float:
-        return self._on_all(lambda: self._model.functional)
+        """The J of the first rank; raises RunFailed if that of another is not the same."""
+        every = self._ranks.gather(self._on_all(lambda: functional_of(self._model)))
+        if any(map(math.isnan, every)):
+            return math.nan
+        if not all(math.isclose(other, every[0], rel_tol=_ROUNDING) for other in every):
+            values = ", ".join(f"{value:g}" for value in every[:8])
+            different = RunFailed(
+                f"the ranks have different functionals: {values}; let `functional` return the sum"
+                " over the ranks on each of them, for example sum(comm.gather(part))"
+            )
+            different.shared = True
+            raise different
+        return every[0]
 
     def _stepped(self, name: str, run: Callable[[int, int], int], begin: int, end: int) -> int:
         """Run steps on all ranks, and return the step that they have reached."""

@@ -494,3 +494,23 @@ def test_two_neighbours_cannot_write_to_the_same_memory():
         check_exchange(comm, {}, {1: u[:2], 2: u[1:]})
 
     assert {type(error) for error in raised(3, lambda ranks: work(ranks.comm))} == {BadInput}
+
+
+@pytest.mark.parametrize(
+    ("of_rank_1", "found"), [(2.0, None), (1.0 + 1e-12, 1.0), (np.nan, np.nan)]
+)
+def test_the_functional_is_that_of_all_ranks_or_it_is_refused(of_rank_1, found):
+    class Own(Wave):
+        functional = property(lambda model: of_rank_1 if model.rank else 1.0)
+
+    def work(comm: Comm) -> float:
+        own = Own(grid=32, comm=comm)
+        own.rank = comm.rank
+        return AgreedModel(own, RankGroup(comm)).functional
+
+    if found is None:
+        errors = raised(2, lambda ranks: work(ranks.comm))
+        assert {type(error) for error in errors} == {RunFailed}
+        assert {str(error)[:40] for error in errors} == {"the ranks have different functionals: 1,"}
+    else:
+        assert np.array_equal(on_ranks(2, work), [found] * 2, equal_nan=True)
