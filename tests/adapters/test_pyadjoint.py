@@ -1,5 +1,8 @@
 """Gradients of pyadjoint's tapes whose values lie on ckio's levels, of programs of every kind."""
 
+import os
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -40,6 +43,7 @@ from adapters.adjoint_programs import (
     walled,
 )
 from adjoint_fields import Array, Field, Function, apply, diffused
+from cli.jobs import MPIEXEC, needs_mpi
 from pyadjoint import (
     AdjFloat,
     Control,
@@ -135,6 +139,76 @@ def test_values_of_a_type_may_be_kept_in_memory(tmp_path: Path) -> None:
         record(walled, BEFORE, lambda t: enable(t, platform(tmp_path), steps=STEPS))
     keep_in_memory(Walls)
     check(walled, lambda t: enable(t, platform(tmp_path), steps=STEPS, chain=CHAIN)).close()
+
+
+RANKS = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from mpi4py import MPI
+from adapters.adjoint_programs import BEFORE, SQUARE, platform, record, right
+from adjoint_fields import apply
+from ckio.adapters.pyadjoint import enable
+from ckio.errors import BadInput
+from ckio.model.comm import SOLO
+
+WORLD = MPI.COMM_WORLD
+START = np.concatenate([BEFORE] * (1 + WORLD.rank))
+CALLS = []
+
+def step(u):
+    CALLS.append(WORLD.allreduce(1))  # waits for ever if the other rank does something else
+    time.sleep(0.004 * WORLD.rank)
+    return 0.9 * u + 0.01 * WORLD.allreduce(u.sum())
+
+def back(bar, u):
+    return (0.9 * bar + 0.01 * WORLD.allreduce(bar.sum()),)
+
+def program(times, u):
+    for _ in times:
+        u = apply(step, back, u)
+    return apply(*SQUARE, u)
+
+here, planner = Path(sys.argv[1], str(WORLD.rank)), sys.argv[2]
+here.mkdir()
+wanted = right(program, START, 20)[1]
+CALLS.clear()
+steps = None if planner == "online" else 20
+reduced, manager = record(
+    program, START, lambda tape: enable(tape, platform(here), steps=steps, planner="hrevolve"), 20
+)
+for _ in range(2):
+    assert np.array_equal(reduced.derivative().data, wanted)
+    reduced(reduced.controls[0].control)
+print(len(set(WORLD.allgather(len(CALLS)))), len(CALLS) > 60, flush=True)
+if steps:
+    assert WORLD.allgather(manager.schedule.chain)[0] == manager.schedule.chain
+try:
+    record(program, START, lambda tape: enable(tape, platform(here), steps=20 + WORLD.rank), 20)
+except BadInput as error:
+    print("tapes of 20, 21 steps" in str(error), flush=True)
+alone = lambda u: 0.9 * u, lambda bar, u: (0.9 * bar,)
+if WORLD.rank:  # a tape of its own
+    record(
+        lambda times, u: apply(*SQUARE, [u := apply(*alone, u) for _ in times][-1]),
+        START, lambda tape: enable(tape, platform(here), steps=20, comm=SOLO), 20,
+    )
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize("planner", ["hrevolve", pytest.param("online", marks=pytest.mark.slow)])
+def test_ranks_that_measure_different_steps_follow_one_plan(planner: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [MPIEXEC, "-n", "2", sys.executable, "-c", RANKS, tmp_path, planner],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["1 True", "1 True", "True", "True"]
 
 
 SEARCHING = pytest.param("overlapped", marks=pytest.mark.slow)  # it takes seconds to plan

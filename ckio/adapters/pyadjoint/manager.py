@@ -1,26 +1,31 @@
 """The manager of a tape's checkpoints. pyadjoint calls it, and it performs a schedule of ckio."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache, reduce
 from os import PathLike
 from types import TracebackType
 from typing import Any, Final, Self, assert_never
 
+import numpy as np
 from pyadjoint import Tape
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.checks import is_whole
 from ckio.adapters import registry
+from ckio.adapters.mpi import world
 from ckio.adapters.pyadjoint.steps import Held, Recording, TapeSteps, endless, live, split, used
 from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage
 from ckio.adapters.scratch import Scratch
 from ckio.errors import BadInput, LevelFull
+from ckio.model.comm import Comm
+from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.base import Planner
 from ckio.planners.dp import hrevolve
 from ckio.planners.online import Online
 from ckio.platform import Platform, platform_of
-from ckio.platform.chain import Chain
+from ckio.platform.chain import COSTS, Chain, PerStep
 from ckio.schedule import Schedule
 from ckio.schedule.replay import validate
 
@@ -41,6 +46,7 @@ def enable(
     steps: int | None,
     planner: Planner | str = hrevolve,
     chain: Chain | None = None,
+    comm: Comm | None = None,
 ) -> "Manager":
     """Store the checkpoints of a tape on the levels of a platform, by a schedule of ckio.
 
@@ -60,7 +66,12 @@ def enable(
     chain
         Costs of steps in seconds, and sizes of their checkpoints in bytes. Without it the first
         five steps are measured. The sizes are then those of their largest checkpoints. The costs of
-        a forward, a recorded and a reversed step are all the seconds of the fastest step.
+        a forward, a recorded and a reversed step are all the seconds of the fastest step. On many
+        ranks they are those of the slowest rank, and the sizes those of the largest part.
+    comm
+        The ranks that compute this tape together; they follow one plan, made by the first of them.
+        By default they are all ranks of the job. Give `ckio.adapters.mpi.of(mesh.comm)` for those
+        of a mesh, or `ckio.model.comm.SOLO` if each rank has a tape of its own.
 
     Returns
     -------
@@ -87,10 +98,18 @@ def enable(
             f"steps = {steps}, but the chain has {chain.steps}; give both the same number"
         )
     plan: Planner = registry.find("planners", planner) if isinstance(planner, str) else planner
-    manager = Manager(tape, TapeStorage(Scratch(platform_of(platform))), steps, plan, chain)
+    known: Any = comm  # mypy cannot see that the argument of a cached function is hashable
+    storage = TapeStorage(Scratch(platform_of(platform)))
+    manager = Manager(tape, storage, steps, plan, chain, ranks=_group_of(known))
     tape._package_data[NAME] = manager.storage  # noqa: SLF001  pyadjoint intends it for packages
     tape._checkpoint_manager = manager  # noqa: SLF001  Tape.enable_checkpointing sets it, too
     return manager
+
+
+@cache  # a tape may be made for each evaluation, and MPI has some two thousand communicators
+def _group_of(comm: Any) -> RankGroup:
+    comm = world() if comm is None else comm
+    return RankGroup(comm) if comm.size > 1 else ALONE
 
 
 class Manager:
@@ -114,8 +133,10 @@ class Manager:
         steps: int | None,
         planner: Planner,
         chain: Chain | None,
+        *,
+        ranks: RankGroup = ALONE,
     ) -> None:
-        self.storage = storage
+        self.storage, self._ranks = storage, ranks
         self.schedule: Schedule | None = None
         self._tape, self._length, self._planner, self._chain = tape, steps, planner, chain
         self._held, self._pinned = Held(), set[Any]()
@@ -231,10 +252,15 @@ class Manager:
 
     def _begin_recording(self, last: int) -> None:
         """Plan the schedule, and perform its actions for the steps that have been annotated."""
-        measured = _chain_of(self.storage, self._blocks.steps, self._seconds, self._chain)
+        measured = _chain_on(
+            self._ranks,
+            self._length,
+            lambda: _chain_of(self.storage, self._blocks.steps, self._seconds, self._chain),
+        )
         if self._length is None:
             self._chain = measured.with_steps(1)
-            self._rule = Online(self._chain, self.storage.scratch.platform)
+            platform = self._ranks.once(self.storage.scratch.platform.dumps)
+            self._rule = Online(self._chain, Platform.loads(platform))
             forward = endless(self._rule)
         else:
             self._plan(measured.with_steps(self._length))
@@ -250,9 +276,16 @@ class Manager:
     def _plan(self, chain: Chain) -> None:
         """Plan the forward and the reverse sweep when the number of steps is known."""
         platform = self.storage.scratch.platform
-        schedule = self._planner(chain, platform)
-        if validate(schedule, platform).adjoint != 0:
-            raise BadInput("the planner's schedule does not reverse all steps; use another planner")
+
+        def planned() -> Schedule:
+            schedule = self._planner(chain, platform)
+            if validate(schedule, platform).adjoint != 0:
+                raise BadInput(
+                    "the planner's schedule does not reverse all steps; use another planner"
+                )
+            return schedule
+
+        schedule = self._ranks.once(planned)
         self._forward, self._back = split(schedule)
         self._chain, self.schedule = chain, schedule
 
@@ -376,6 +409,29 @@ def _chain_of(
         tape=tape,
         adjoint=restart,
     )
+
+
+def _chain_on(ranks: RankGroup, steps: int | None, own: Callable[[], Chain], /) -> Chain:
+    """Return one chain for all ranks, with the largest costs and sizes of their own chains.
+
+    Raises BadInput on all ranks if they have tapes of different lengths.
+    """
+    chain = ranks.each(own)
+    if ranks.is_alone:
+        return chain
+    every = ranks.gather((steps, chain))
+    if len({(length, chain.steps) for length, chain in every}) > 1:
+        raise BadInput(
+            f"the ranks have tapes of {', '.join(str(length) for length, _ in every)} steps; give"
+            " enable(...) those that compute this tape together in `comm`, or SOLO if each has a"
+            " tape of its own"
+        )
+    costs: dict[str, Any] = {}
+    for name in COSTS:
+        values = [getattr(chain, name) for _, chain in every]
+        each = [value.values if isinstance(value, PerStep) else value for value in values]
+        costs[name] = reduce(np.maximum, each).tolist()
+    return Chain(steps=chain.steps, **costs)
 
 
 def _check(storage: TapeStorage, steps: Sequence[Any], given: Chain) -> None:
