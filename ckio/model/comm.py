@@ -198,6 +198,18 @@ def launched(environ: Mapping[str, str] = os.environ, /) -> tuple[int, int] | No
     return None
 
 
+def check_measures(many: bool, remedy: str, /) -> None:
+    """Raise BadInput if each of many processes would measure a step, and then plan otherwise.
+
+    `many` says whether a framework has connected several processes.
+    """
+    if many or (launched() or (0, 1))[1] > 1:
+        raise BadInput(
+            "the levels have prices, and each of several processes would measure other seconds of a"
+            f" step, and plan otherwise than those that it exchanges data with; {remedy}"
+        )
+
+
 def share(n: int, comm: Comm, /) -> range:
     """Return this rank's share of n items, 0 to n - 1. The shares differ by one item at most.
 

@@ -507,3 +507,23 @@ def test_the_reverse_of_a_block_is_measured_only_if_a_plan_depends_on_it() -> No
     for planner in ("hrevolve", "overlapped"):
         plan(9, 8, platform, planner, seconds)
     assert asked == [False, True]
+
+
+def test_of_many_processes_none_plans_by_what_it_alone_has_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cost = Affine(latency=1e-3, per_byte=0)
+    priced = Platform((Level(name="ram", capacity=200, write=cost, read=cost),))
+    monkeypatch.setenv("PMI_SIZE", "2")  # as mpiexec does
+    monkeypatch.setenv("PMI_RANK", "0")
+
+    def end(r: Any, platform: Platform) -> Any:
+        x = jnp.array([0.1, 0.2])
+        return checkpointed_scan(
+            lambda x, r, i: r * x * (1 - x), x, 9, params=r, platform=platform, segment=1
+        ).sum()
+
+    with pytest.raises(BadInput, match="give levels without prices"):
+        jax.grad(end)(2.0, priced)
+    free = Platform((Level(name="ram", capacity=200),))
+    assert float(jax.grad(end)(2.0, free)) == pytest.approx(0.5, rel=1e-4)

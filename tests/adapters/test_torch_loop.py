@@ -538,3 +538,24 @@ def test_all_options_are_described() -> None:
     words = inspect.getdoc(checkpointed_loop) or ""
     for name in inspect.signature(checkpointed_loop).parameters:
         assert re.search(rf"^{name}$", words, re.MULTILINE), name
+
+
+def test_of_many_processes_none_plans_by_what_it_alone_has_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cost = Affine(latency=1e-3, per_byte=0)
+    priced = Platform((Level(name="ram", capacity=20_000, write=cost, read=cost),))
+    monkeypatch.setenv("PMI_SIZE", "2")  # as mpiexec does
+    monkeypatch.setenv("PMI_RANK", "0")
+    w, x0 = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+
+    def step(x: Any, i: int) -> Any:
+        return torch.sin(w * x)
+
+    with pytest.raises(BadInput, match="give `seconds`, the same in all"):
+        checkpointed_loop(step, x0, 9, params=[w], platform=priced)
+    expected = gradients(plain(step, x0, 9), x0, w)
+    for platform, seconds in (priced, 0.1), (None, None):
+        end = checkpointed_loop(step, x0, 9, params=[w], platform=platform, seconds=seconds)
+        for one, other in zip(gradients(end, x0, w), expected, strict=True):
+            assert torch.allclose(one, other, rtol=1e-12, atol=0)

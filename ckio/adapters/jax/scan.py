@@ -42,6 +42,7 @@ from ckio.adapters.jax.blocks import (
 from ckio.adapters.jax.plans import SweepPlan, SweepRow, plan
 from ckio.adapters.jax.store import GONE, STORE, StoredStates
 from ckio.errors import BadInput
+from ckio.model.comm import check_measures
 from ckio.planners.base import Planner
 from ckio.platform import Level, Platform, platform_of
 
@@ -98,7 +99,7 @@ def checkpointed_scan(
     platform : Platform or path, optional
         The levels; by default one level in memory. Capacities apply to each gradient separately.
         Files are removed when the gradient is done. If the levels have prices, the time of a block
-        is measured.
+        is measured; several processes cannot do so, because they would plan differently.
     planner : str or callable, optional
         A planner that stores no tapes, or its name.
     segment : int or "auto", optional
@@ -407,6 +408,7 @@ def _measured(blocks: LoopBlocks, back: bool) -> tuple[float, float]:
     If `back` is false, the seconds back are a guess, because a program that reverses a block takes
     long to compile. They are measured in a separate thread, because JAX may be tracing in this one.
     """
+    check_measures(jax.process_count() > 1, "give levels without prices")
     seconds: list[float] = []
 
     def measure() -> None:

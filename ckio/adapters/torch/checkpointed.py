@@ -31,6 +31,7 @@ from ckio.adapters.torch.loop import (
 from ckio.adapters.torch.tensors import Tensors, is_smooth, owned
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, RunFailed
+from ckio.model.comm import check_measures
 from ckio.planners.base import Planner
 from ckio.planners.online import Online
 from ckio.platform import Level, Platform, platform_of
@@ -100,7 +101,8 @@ def checkpointed_loop(
     seconds
         Seconds of a step, which the planner compares with the prices of the levels. If the levels
         have prices and this is not given, the step is run twice to measure it. This is done once
-        for each step and shape of state.
+        for each step and shape of state. Several processes must give it, the same in all, so that
+        their plans are the same.
     preserve_rng_state
         Whether steps that are run again draw the same random numbers from torch's own generators.
     generators
@@ -219,6 +221,10 @@ def planned(
     platform = _memory(nbytes, n) if platform is None else platform_of(platform)
     if seconds is None:
         priced = any(_has_price(level, nbytes) for level in platform.levels)
+        if priced:
+            parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
+            many = parallel and torch.distributed.get_world_size() > 1
+            check_measures(many, "give `seconds`, the same in all")
         seconds = _seconds(loop, At(owned(state), random)) if priced else 1.0
     # The plan does not depend on the cost of the reverse: 3 forward steps is a rule of thumb.
     chain = Chain(
