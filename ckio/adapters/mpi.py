@@ -25,8 +25,8 @@ from ckio.errors import BadInput, RankFailed, RunFailed
 from ckio.model.arrays import as_bytes
 from ckio.model.comm import (
     SOLO,
-    Comm,
     Kind,
+    Solo,
     check_exchange,
     check_real,
     kind_of,
@@ -56,7 +56,7 @@ _FAILED, _WAITING = 0, 1
 """Tags of the alarm's messages: the reason of a failure; the number of a collective call."""
 
 
-def world(*, grace: float = GRACE) -> Comm:
+def world(*, grace: float = GRACE) -> "Mpi | Solo":
     """Return the communicator of all ranks of this job, or of this process alone without a job.
 
     `grace` is the number of seconds that a failed rank waits for the others before it ends the job.
@@ -91,7 +91,8 @@ def of(communicator: Any, /, *, grace: float = GRACE) -> "Mpi":
 
     This is a collective call. `grace` is the same as for `world`.
     """
-    return Mpi(communicator.Dup(), _RankAlarm(communicator.Dup(), grace))
+    alarm = _RankAlarm(communicator.Dup(), grace)
+    return Mpi(alarm.made(communicator.Dup()), alarm)
 
 
 class Mpi:
@@ -176,7 +177,14 @@ class Mpi:
         return [MPI.pickle.loads(part.tobytes()) for part in parts]
 
     def apart(self) -> "Mpi":
-        return Mpi(self.mpi.Dup(), self._alarm, heeds=True)
+        return Mpi(self._alarm.made(self.mpi.Dup()), self._alarm, heeds=True)
+
+    def free(self) -> None:
+        """Give back what MPI has for this communicator and those that `apart` made of it.
+
+        This is a collective call. MPI has some two thousand communicators at a time.
+        """
+        self._alarm.free()
 
     def call_off(self, why: str, /) -> None:
         self._alarm.ring(why)
@@ -255,6 +263,16 @@ class _RankAlarm:
         self._heard: tuple[int, str] | None = None
         self._announced, self._at = 0, dict[int, int]()
         self.met, self.unfinished = 0, list[Any]()
+        self._all = [mpi]
+
+    def made(self, mpi: Any) -> Any:
+        """Return a communicator that `free` gives back."""
+        self._all.append(mpi)
+        return mpi
+
+    def free(self) -> None:
+        while self._all:
+            self._all.pop().Free()
 
     def ring(self, why: str) -> None:
         """Send the reason why this rank has failed to all others. Only the first reason is sent."""

@@ -383,10 +383,11 @@ def checksum_of(data: bytes, /) -> str:
 @contextmanager
 def all_ranks(comm: Comm | None = None) -> Iterator[RankGroup]:
     """Return a context with the ranks of this job, or of `comm`. All raise an error of any rank."""
+    own: Any = None
     if comm is None and (launched() or (0, 1))[1] > 1:
         from ckio.adapters.mpi import world
 
-        comm = world()
+        comm = own = world()
     if comm is None or comm.size == 1:
         yield ALONE
         return
@@ -394,6 +395,8 @@ def all_ranks(comm: Comm | None = None) -> Iterator[RankGroup]:
     try:
         with ranks.together():
             yield ranks
+        if own is not None:
+            own.free()
     except CkioError as error:
         if not error.shared:
             raise

@@ -101,6 +101,8 @@ class Solo:
 
     def call_off(self, why: str, /) -> None: ...
 
+    def free(self) -> None: ...
+
 
 SOLO: Final = Solo()
 

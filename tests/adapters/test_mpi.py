@@ -192,6 +192,22 @@ def test_what_arrives_is_what_was_sent_whatever_its_layout_or_it_is_refused(tmp_
     assert job(tmp_path, 2, LAYOUTS) == (0, ["0 well", "1 well"], "")
 
 
+MANY = """
+from ckio.jobs.directory import all_ranks
+for _ in range(600):
+    with all_ranks() as ranks:
+        apart = ranks.comm.apart()
+        assert apart.gather(RANK) == [0, 1]
+say("well")
+"""
+
+
+@pytest.mark.slow
+def test_an_inversion_has_as_many_evaluations_as_it_needs(tmp_path):
+    """Each had communicators of its own, and MPI has two thousand."""
+    assert job(tmp_path, 2, MANY) == (0, ["0 well", "1 well"], "")
+
+
 CALLED_OFF = """
 def waiting(comm, how):
     match how:
