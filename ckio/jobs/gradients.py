@@ -82,11 +82,11 @@ def shared_controls(model: Any, control: Arrays, ranks: RankGroup, /) -> frozens
     declared, gathered = getattr(model, "shared_controls", None), getattr(model, "gathered", None)
     mine = {name: (array.shape, digest({name: array})) for name, array in control.items()}
     every = ranks.gather(mine)
-    if any(list(each) != list(mine) for each in every):
-        names = " and ".join(sorted({", ".join(each) or "none" for each in every}))
+    names = [f"{name} ({array.dtype})" for name, array in control.items()]
+    if len(texts := set(map(", ".join, ranks.gather(names)))) > 1:
         raise BadInput(
-            f"the ranks have different controls: {names}; give all ranks the same, in the same"
-            " order, and an empty array to a rank that has no part of one"
+            f"the ranks have different controls: {' and '.join(sorted(texts))}; give all ranks the"
+            " same, in the same order, and an empty array to a rank that has no part of one"
         )
     equal = [name for name in mine if all(each[name] == mine[name] for each in every)]
     if declared is not None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from ckio.errors import BadInput
 from ckio.jobs import unknown
@@ -15,6 +15,7 @@ from ckio.jobs.directory import (
     PLATFORM,
     RESULT,
     all_ranks,
+    check_alike,
     check_new,
     manifest_in,
     run_directory,
@@ -243,6 +244,8 @@ class Job:
             control = path_of(control)
         walltime = None if stopper is None else stopper.walltime
         request = replace(self.request, control=control, walltime=walltime)
+        asked = {name: getattr(request, name) for name in _ALIKE}
+        check_alike(ranks, asked | {"control": "missing" if control is None else "given"})
         _check_alone(request, ranks)
         return self._work(request, stopper, ranks, resume=resume)
 
@@ -412,6 +415,10 @@ class Job:
         name = identity(request.model or "", request.settings, ranks=ranks.size)
         levels = ranks.once(lambda: self._levels(ranks))
         return measured(levels, models={name: make}, display=self._display, ranks=ranks)
+
+
+_ALIKE: Final = ("model", "steps", "planner", "overlap", "every", "mtbf", "keep", "check")
+"""What all ranks must request alike, because they do it together."""
 
 
 def _seconds(value: Seconds | None) -> float | None:

@@ -205,6 +205,15 @@ class Named(Decay):
         return {"k": 0.9, "w": 0.5} if self.comm.rank else {"w": 0.5, "k": 0.9}
 
 
+class Single(Decay):
+    def others(self, u):
+        return {"k": 0.9, "w": np.array(0.5, "f8" if self.comm.rank else "f4")}
+
+
+class Later(Decay):
+    pass
+
+
 comm = world()
 ranks, levels, made = RankGroup(comm), (ckio.Level(name="ram", capacity=1000),), {}
 for name, settings in json.loads(sys.argv[1]):
@@ -214,7 +223,8 @@ for name, settings in json.loads(sys.argv[1]):
     chain = ckio.Chain(steps=None, advance=1, record=1, reverse=2, **sizes)
     about = f"__main__:{name}" + "".join(f" {k}={v}" for k, v in settings.items()) + " on 2 ranks"
     job = ckio.Job(
-        at, model=model, settings=settings, steps=9, check=True, planner="hrevolve",
+        at, model=model, settings=settings, check=True, planner="hrevolve",
+        steps=9 + (name == "Later") * comm.rank,
         platform=ckio.Platform(levels, working_memory=1000, models={about: chain}),
     )
     try:
@@ -278,7 +288,7 @@ def test_a_model_that_adds_over_the_ranks_itself_is_not_verified(tmp_path: Path)
 
 def test_it_is_not_guessed_whether_ranks_share_an_array(tmp_path: Path) -> None:
     cases = [("Decay", {"points": 3}), ("Declared", {"points": 3})]
-    cases += [(name, {}) for name in ("Vector", "Unknown", "Unequal", "Named")]
+    cases += [(name, {}) for name in ("Vector", "Unknown", "Unequal", "Named", "Single", "Later")]
     first, second = shared(tmp_path, *cases)
     assert first.keys() == second.keys()
     assert "control 'u' is equal on all ranks" in first["Decay-points"]
@@ -286,8 +296,10 @@ def test_it_is_not_guessed_whether_ranks_share_an_array(tmp_path: Path) -> None:
     assert "control 'w' is equal on all ranks" in first["Vector"]
     assert "has 'v', which is no control" in first["Unknown"]
     assert "has 'w', which is no control, or differs" in first["Unequal"]
-    assert "different controls: k, w, u and w, k, u" in first["Named"]
-    for name in ("Decay-points", "Vector", "Unknown", "Unequal", "Named"):
+    assert "different controls: k (float64), w (float64), u (float64) and w" in first["Named"]
+    assert "w (float32), u (float64) and k (float64), w (float64)" in first["Single"]
+    assert "steps is 10 on rank 1, and 9 on rank 0" in first["Later"]
+    for name in first.keys() - {"Declared-points"}:
         assert first[name] == second[name]
     # With the declaration, equal parts are parts, and each rank has its own gradient.
     assert isinstance(first["Declared-points"], list), first["Declared-points"]
