@@ -579,9 +579,9 @@ def test_arrays_of_the_last_tape_that_is_left_can_be_written():
         (DERIVED, ["d", "k"], "k cannot be computed"),
         ({"d": ("a", "k")}, (), r"derived names \['k'\]"),
         ({"k": ("a",)}, (), r"derived names \['k'\]"),
-        ({"d": ("e",), "e": ("d",)}, "de", "leave one out"),
-        ({"d": ("d",)}, "d", "leave one out"),
-        ({"a": ("b",)}, "a", "a is a control"),
+        ({"d": ("e",), "e": ("d",)}, ["d", "e"], "leave one out"),
+        ({"d": ("d",)}, ["d"], "leave one out"),
+        ({"a": ("b",)}, ["a"], "a is a control"),
     ],
 )
 def test_what_cannot_be_computed_again_is_refused(derived, recompute, message):
