@@ -32,6 +32,7 @@ from ckio.planners.binomial import revolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.runner import run
+from ckio.runner.reproducible import unchecked
 from ckio.runner.space import memory_for
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
@@ -133,7 +134,7 @@ class Beside:
         while not passes or (passes < _PASSES and spent < BUDGET):
             for (schedule, _), each in zip(schedules, taken, strict=True):
                 for overlap, timelines in each.items():
-                    backends, model = [memory, self.backend], self.tried.make()
+                    backends, model = [memory, self.backend], unchecked(self.tried.make())
                     timeline = run(schedule, self._platform(), model, backends, overlap=overlap)
                     timelines.append(timeline)
                     spent += timeline.makespan

@@ -38,6 +38,7 @@ from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock, WallClock
 from ckio.platform.profile import Quantiles
 from ckio.runner import run
+from ckio.runner.reproducible import unchecked
 from ckio.runner.space import MemorySpace, memory_for
 from ckio.schedule import Schedule, reservations
 from ckio.schedule.timeline import Timeline
@@ -149,7 +150,9 @@ class Pacer:
             return False
         model = self._make()
         level = memory_for(model, self._capacity)
-        timeline = run(self._schedule, self._platform, model, [level], clock=self._clock)
+        timeline = run(
+            self._schedule, self._platform, unchecked(model), [level], clock=self._clock
+        )
         self._timelines.append(timeline)
         return True
 
@@ -379,7 +382,8 @@ class Probe:
         )
         schedule = Schedule(chain, actions, stored)
         platform = Platform((Level(name=self.level),))
-        return run(schedule, platform, self.tried.make(), [self.backend], clock=self.clock)
+        model = unchecked(self.tried.make())
+        return run(schedule, platform, model, [self.backend], clock=self.clock)
 
     def _sample(self, access: str, timelines: Sequence[Timeline], op: int) -> Sample:
         seconds = np.concatenate([later(seconds_of(timeline, op)) for timeline in timelines])

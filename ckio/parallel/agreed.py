@@ -56,7 +56,7 @@ class AgreedLevel:
 
     def __init__(self, backend: Backend, ranks: RankGroup, /) -> None:
         self.own, self._ranks = backend, ranks
-        self.durable = backend.durable
+        self.durable, self.lossless = backend.durable, getattr(backend, "lossless", True)
         keys = ranks.each(lambda: set(backend.keys()))
         common = set[Key].intersection(*ranks.gather(keys))
         for key in sorted(keys - common, key=str):
@@ -216,6 +216,10 @@ class AgreedModel(ForwardingModel):
         )
         self.unequal = any(sizes != mine for sizes in every)
         self.estimated = self.unequal or bool(getattr(model, "estimated", False))
+
+    def put_inside(self, wrap: Callable[[Any], Any], /) -> None:
+        """Put the part of this rank within a wrapper, whose errors all ranks then raise."""
+        self._model = wrap(self._model)
 
     def advance(self, begin: int, end: int, /) -> int:
         return self._stepped("advance", self._model.advance, begin, end)

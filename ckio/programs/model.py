@@ -194,6 +194,7 @@ class ProgramModel(Generic[S]):
     """
 
     estimated: Final = True
+    records_late: Final = True
 
     def __init__(
         self,

@@ -8,11 +8,12 @@ from ckio.platform import Platform
 from ckio.platform.clock import Clock
 from ckio.runner.finite import Finite
 from ckio.runner.perform import ALONE, Stop, perform, performed, within
+from ckio.runner.reproducible import Reproducible
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Event, Timeline, TimelineRecorder, TransferRecorder
 
-__all__ = ["Finite", "Stop", "Watcher", "perform", "run"]
+__all__ = ["Finite", "Reproducible", "Stop", "Watcher", "perform", "run"]
 
 Watcher = Callable[[Event], None]
 

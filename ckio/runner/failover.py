@@ -46,6 +46,7 @@ from ckio.runner.perform import (
     within,
 )
 from ckio.runner.perform import reserve as reserve_plan
+from ckio.runner.reproducible import Replay, checked
 from ckio.runner.space import levels_for, memory_for
 from ckio.runner.unknown import Rule, RuleRun, check_fit, reserve
 from ckio.schedule import Schedule
@@ -229,7 +230,7 @@ def run_forward(
     IllegalAction, BadInput, RunFailed
         As `run_to_end`.
     """
-    rule = rules(platform, stored)
+    model, rule = checked(model), rules(platform, stored)
     check_fit(rule, model, backends, stored)
     backends = levels_for(model, backends)
     left = LevelsLeft(rule.chain, platform, backends)
@@ -649,7 +650,7 @@ class RunParts:
         carried: int = -1,
     ) -> None:
         self.overlap, self.clock, self.stop = overlap, clock or WallClock(), stop
-        self._watch, self._carried = watch, carried
+        self._watch, self._carried, self.replay = watch, carried, Replay()
         self._recorder, self._actions = TimelineRecorder(), Actions.of(())
         self._transfers, self._concurrent = TransferRecorder(), list[Timeline]()
         self._origin: float | None = None
@@ -774,7 +775,7 @@ class PlannedPart(Generic[M]):
         return performed(
             self._schedule,
             self._platform,
-            self.model,
+            checked(self.model, parts.replay),
             self._backends,
             overlap=parts.overlap,
             moved=parts.moved,

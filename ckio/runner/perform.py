@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import product
 from traceback import format_exception_only
 from types import TracebackType
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import numpy as np
 
@@ -47,6 +47,7 @@ from ckio.model import Handing, Model, handed_by, layout_of, reached
 from ckio.platform import Platform
 from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
+from ckio.runner.reproducible import Reproducible, checked
 from ckio.runner.space import levels_for
 from ckio.schedule import Schedule, preparations, reservations
 from ckio.schedule.policy import Overlap
@@ -234,7 +235,10 @@ class Performer:
     """
 
     def __init__(self, model: Model, backends: Sequence[Backend]) -> None:
-        self._model, self._backends = model, levels_for(model, backends)
+        self._model = model = checked(model)
+        if not all(getattr(backend, "lossless", True) for backend in backends):
+            cast("Reproducible", model).replay_check.stop()
+        self._backends = levels_for(model, backends)
         self._handing = model if isinstance(model, Handing) else None
         self._handed = handed_by(model)
         self._keeping = [

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+
+from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 
@@ -34,3 +37,12 @@ def levels_for(model: object, levels: Sequence[Backend], /) -> Sequence[Backend]
     if space is None:
         return levels
     return [it if getattr(it, "space", None) == space else space.through(it) for it in levels]
+
+
+def host_copy(space: MemorySpace, key: Key, layout: Layout, data: Buffers, /) -> Buffers:
+    """Return a copy of a checkpoint's buffers in the memory of the host."""
+    level = Ram()
+    space.through(level).write(key, layout, data)
+    copies = [np.empty(view.nbytes, np.uint8).data for view in data]
+    level.read(key, copies)
+    return copies

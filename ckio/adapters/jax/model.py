@@ -234,6 +234,8 @@ class JaxModel:
         looked = {field.name: _is_finite(leaf) for field, leaf in fields if is_smooth(leaf)}
         return [name for name, finite in looked.items() if not finite] if looked else None
 
+    records_late = True  # x_{i+1} is computed only if it is needed
+
     @property
     def handed(self) -> frozenset[Kind]:
         return frozenset((Kind.RESTART,))

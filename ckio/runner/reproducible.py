@@ -1,0 +1,414 @@
+"""The replay check: a state that is computed twice must have the same bytes both times.
+
+A plan computes most states more than once. A few states of the first sweep are hashed, and compared
+when a later sweep arrives at them. If a step depends on anything but the state, its number and the
+controls, such a state differs, and the run ends before its wrong gradient is used.
+"""
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.errors import RunFailed
+from ckio.model import Differentiable, ForwardingModel, reached
+from ckio.platform.clock import Clock, WallClock
+from ckio.runner.space import MemorySpace, host_copy
+
+SHARE: Final = 0.008
+"""Maximum time of the check, as a fraction of the time of the model's steps."""
+
+FREE: Final = 0.002
+"""Seconds that the check may take in addition, so that short runs of small models have one."""
+
+_RATE: Final = 4e9
+"""Bytes per second of a hash, as assumed before the first one is measured."""
+
+MOST: Final = 4096
+"""Maximum number of states whose hashes are in memory: some megabytes."""
+
+SAMPLE: Final = 64
+"""Number of values of each array that are kept, to tell by how much a state differs."""
+
+ROUNDING: Final = 1000
+"""Two values differ by rounding if they differ by at most so many units of their precision."""
+
+_REMEDY: Final = (
+    "Steps may depend only on the state, their number and the controls. Look for random numbers,"
+    " the time, an attribute, a global variable or a cached value that is not in the state, memory"
+    " that was not set, and an array or a pointer that is kept from another step; put what changes"
+    " into the state, or compute it from the number of the step"
+)
+
+M = TypeVar("M")
+
+
+class Mark(NamedTuple):
+    """What is remembered of an array: its hash, evenly spaced values, and the sum of squares."""
+
+    digest: int
+    values: NDArray[Any]
+    squares: float = np.nan
+
+    @staticmethod
+    def of(data: memoryview, dtype: str, *, squares: bool = False) -> "Mark":
+        """Return the mark of an array of this dtype, given as bytes."""
+        array = np.frombuffer(data, dtype) if data.nbytes else np.empty(0, dtype)
+        total = np.vdot(array, array).real if squares and array.dtype.kind in "fc" else np.nan
+        stride = -(-max(1, array.size) // SAMPLE)
+        return Mark(xxhash.xxh3_64_intdigest(data), array[::stride].copy(), float(total))
+
+    def distance(self, other: "Mark", /) -> float:
+        """Return the largest difference of two values, relative to the largest value.
+
+        It is infinite if it cannot be given, and 0 if only values differ that are not remembered.
+        """
+        a, b = self.values, other.values
+        if a.dtype != b.dtype or a.shape != b.shape or a.dtype.kind not in "biufc":
+            return np.inf
+        if a.tobytes() == b.tobytes():
+            with np.errstate(invalid="ignore"):
+                return abs(self.squares - other.squares) / (self.squares or 1.0)
+        a, b = (np.asarray(it, complex if it.dtype.kind == "c" else float) for it in (a, b))
+        with np.errstate(invalid="ignore", over="ignore"):
+            distance = np.abs(a - b).max() / max(np.abs(a).max(), np.abs(b).max(), 1e-300)
+        return float(distance) if np.isfinite(distance) else np.inf
+
+
+Marks = Mapping[str, Mark]
+"""The marks of the arrays of a state, by name."""
+
+
+class Difference(NamedTuple):
+    """How two states differ that should be the same."""
+
+    text: str
+    is_rounding: bool
+
+
+def difference(before: Marks, now: Marks, /) -> Difference | None:
+    """Return how two states differ; None if all arrays have the same bytes."""
+    parts, is_rounding = list[str](), True
+    for name in dict.fromkeys((*before, *now)):
+        if name not in before or name not in now:
+            parts.append(f"{name!r} is in one of them only")
+            is_rounding = False
+        elif before[name].digest != now[name].digest:
+            values, by = now[name].values, before[name].distance(now[name])
+            epsilon = np.finfo(values.dtype).eps if values.dtype.kind in "fc" else 0.0
+            # nan: the sampled values are equal, and the others were not summed
+            is_rounding = is_rounding and bool(by <= ROUNDING * epsilon)
+            sizes = f"by {by:.1e} of its largest value" if 0 < by < np.inf else "in some values"
+            parts.append(f"{name!r} {sizes}")
+    return Difference(", ".join(parts), is_rounding) if parts else None
+
+
+class Replay:
+    """The states that a run has computed, as far as they were hashed, and the time of the check.
+
+    All models of one run share it, also those that are made after a level has failed. A state is
+    hashed only if there is time to hash it a second time, for the comparison.
+
+    Parameters
+    ----------
+    allow_rounding : bool
+        Whether a state may differ by rounding when it is computed again.
+    share : float
+        Maximum time of the check, as a fraction of the time of steps; with infinity, all states are
+        hashed.
+    clock : Clock, optional
+        The clock for these times.
+
+    Attributes
+    ----------
+    marks : dict
+        The marks of each state, by step.
+    worked : float
+        Seconds of the model's own steps.
+    note : callable or None
+        A function that is called with the step and the marks of each state that is hashed.
+    """
+
+    def __init__(
+        self, *, allow_rounding: bool = False, share: float = SHARE, clock: Clock | None = None
+    ) -> None:
+        self.allow_rounding, self.now = allow_rounding, (clock or WallClock()).now
+        self.marks = dict[int, Marks]()
+        self.worked = 0.0
+        self.note: Callable[[int, Marks], object] | None = None
+        self.controls: Mapping[str, int] | None = None  # those of the first model
+        self._share, self._spent, self._took = share, 0.0, 0.0
+        self._waiting = list[int]()  # the steps of states not compared yet, in ascending order
+
+    def stop(self) -> None:
+        """Check no more, because states are rounded on purpose."""
+        self._share = -np.inf
+
+    def resume(self, marks: Mapping[int, Marks], /) -> None:
+        """Compare also with these states, of an earlier process."""
+        self.marks = dict(marks)
+        self._waiting = sorted(marks)
+
+    def between(self, begin: int, end: int, /) -> int | None:
+        """Return the first step after `begin` and before `end` whose state waits for comparison."""
+        at = bisect_right(self._waiting, begin)
+        return self._waiting[at] if at < len(self._waiting) and self._waiting[at] < end else None
+
+    def passed(self, step: int, /) -> None:
+        """Note that the adjoint has reached a step: no later state is computed again."""
+        while self._waiting and self._waiting[-1] > step:
+            self._waiting.pop()
+
+    def may(self, step: int, /) -> bool:
+        """Return whether there is time for the state of this step."""
+        hashes = 1 if step in self.marks else 2 + len(self._waiting)
+        return self._spent + hashes * self._took <= self._share * self.worked + FREE
+
+    def look(
+        self,
+        step: int,
+        state: Callable[[], Iterable[tuple[str, str, memoryview]]],
+        /,
+        *,
+        since: int,
+        cause: Callable[[], str] = str,
+    ) -> bool:
+        """Compare x_step with an earlier one, or remember it, if there is time.
+
+        Parameters
+        ----------
+        step : int
+            The step at which the model has arrived.
+        state : callable
+            Returns name, dtype and bytes of each array of the state.
+        since : int
+            The step from which the model came.
+        cause : callable, optional
+            Returns what is known of the cause of a difference.
+
+        Returns
+        -------
+        bool
+            Whether the state was compared, and is the same.
+
+        Raises
+        ------
+        RunFailed
+            The state is not the same.
+        """
+        if not self.may(step):
+            return False
+        begun = self.now()
+        arrays = list(state())
+        if not self._took:  # nothing is known of the time yet
+            self._took = sum(data.nbytes for *_, data in arrays) / _RATE
+            if not self.may(step):
+                self._spent += self.now() - begun
+                return False
+        squares = self.allow_rounding
+        marks = {name: Mark.of(data, dtype, squares=squares) for name, dtype, data in arrays}
+        known = self.marks.get(step)
+        if known is None:
+            self._remember(step, marks)
+        took = self.now() - begun
+        self._spent += took
+        self._took = min(took, 2 * self._took) or took  # one slow hash does not end the check
+        if known is None:
+            return False
+        if step in self._waiting:
+            self._waiting.remove(step)
+        if (found := difference(known, marks)) is None:
+            return True
+        if found.is_rounding and self.allow_rounding:
+            return False
+        steps = f"steps {since} to {step - 1}" if step - since > 1 else f"step {since}"
+        what = f"x_{step} is not the same when {steps} are computed again: {found.text}"
+        if found.is_rounding:
+            raise RunFailed(
+                f"{what}; it is reproducible up to rounding only, as sums are that threads, atomic"
+                " operations or ranks add in varying order; fix the order, or allow such"
+                " differences by --allow-rounding (in Python, allow_rounding=True)"
+            )
+        raise RunFailed(f"{what}; the gradient would be wrong. {cause()}{_REMEDY}")
+
+    def _remember(self, step: int, marks: Marks) -> None:
+        if len(self.marks) >= MOST:
+            kept = {*self._waiting, max(self.marks)}
+            self.marks = {at: self.marks[at] for at in self.marks if at in kept}
+        if len(self.marks) < MOST:
+            self.marks[step] = marks
+            insort(self._waiting, step)
+            if self.note is not None:
+                self.note(step, marks)
+
+
+class Reproducible(ForwardingModel):
+    """A model that raises RunFailed if it computes the same state twice with different bytes.
+
+    The check takes at most `SHARE` of the time of the steps, and `FREE` seconds. An Advance over a
+    state that is to be compared is made in two parts. All other calls, and optional attributes, are
+    passed to the model. In a parallel run this class must be inside `AgreedModel`. The runner puts
+    each model that is in none within one.
+
+    The check ends if single arrays are read, because then the others may have any values.
+
+    Parameters
+    ----------
+    model : Differentiable
+        If it has a true attribute `poisons`, as `Guarded` has, nothing is checked. If it has a true
+        attribute `records_late`, the last state of a Record is not known yet and is not looked at.
+    replay : Replay, optional
+        The states of the run, for models that share them.
+    allow_rounding : bool
+        Whether a state may differ by rounding, without `replay`.
+    """
+
+    def __init__(
+        self, model: Differentiable, replay: Replay | None = None, /, *, allow_rounding: bool = False
+    ) -> None:
+        super().__init__(model)
+        self.replay_check = replay or Replay(allow_rounding=allow_rounding)
+        self._is_on = not getattr(model, "poisons", False)
+        self._late = bool(getattr(model, "records_late", False))
+        self._at: int | None = None  # the step of the state; None after it was read
+        self._since = 0  # the state x_since is known to be right
+        self._controls: Mapping[str, int] | None = None
+        if hasattr(self, "take"):
+            self.take = self._take
+
+    def advance(self, begin: int, end: int, /) -> int:
+        self._depart(begin)
+        while True:
+            to = self._stop_within(begin, end)
+            step = self._timed("advance", begin, to)
+            if step < to:
+                return step
+            known = to in self.replay_check.marks
+            if to < end or known or not self._late:
+                self._look(to)
+            if to == end:
+                return end
+            begin = to
+
+    def record(self, begin: int, end: int, /) -> int:
+        self._depart(begin)
+        step = self._timed("record", begin, end)
+        if begin < step and not self._late:
+            self._look(step)
+        return step
+
+    def reverse(self, begin: int, end: int, /) -> None:
+        replay = self.replay_check
+        start = replay.now()
+        self._model.reverse(begin, end)
+        replay.worked += replay.now() - start
+        replay.passed(begin)
+
+    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
+        self._leave(key)
+        return self._model.load(key, layout)
+
+    def _take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
+        self._leave(key)
+        cast("Any", self._model).take(key, layout, data)
+
+    def _stop_within(self, begin: int, end: int) -> int:
+        """Return the step before the next look.
+
+        A model that records late arrives at the last step before the end of an Advance once more,
+        and at the end itself it does not.
+        """
+        known = self.replay_check.between(begin, end)
+        if known is None and self._late and self._is_on and end - begin > 1:
+            return end - 1 if self.replay_check.may(end - 1) else end
+        return end if known is None else known
+
+    def _depart(self, begin: int) -> None:
+        if begin != self._at:
+            self._since = begin
+        self._begin()
+
+    def _leave(self, key: Key) -> None:
+        self._begin()
+        if key.kind is Kind.RESTART:
+            self._at = None
+            self._is_on = self._is_on and not key.name
+
+    def _begin(self) -> None:
+        """Before the first step: compare nothing if this model has other controls."""
+        if self._controls is None:
+            self._controls = _digests(getattr(self._model, "control", None))
+            if self.replay_check.controls is None:
+                self.replay_check.controls = self._controls
+            self._is_on = self._is_on and self._controls == self.replay_check.controls
+
+    def _timed(self, name: str, begin: int, end: int) -> int:
+        replay = self.replay_check
+        start = replay.now()
+        step = reached(name, getattr(self._model, name)(begin, end), begin, end)
+        replay.worked += replay.now() - start
+        self._at = step
+        return step
+
+    def _look(self, step: int) -> None:
+        if self._is_on and self.replay_check.look(
+            step, lambda: self._arrays(step), since=self._since, cause=self._changed
+        ):
+            self._since = step
+
+    def _arrays(self, step: int) -> list[tuple[str, str, memoryview]]:
+        arrays = arrays_of(self._model, step)
+        self._is_on = arrays is not None
+        return arrays or []
+
+    def _changed(self) -> str:
+        now = _digests(getattr(self._model, "control", None))
+        names = [name for name in now if now[name] != (self._controls or {}).get(name)]
+        return f"Control {names[0]!r} has changed since the first step. " if names else ""
+
+
+def arrays_of(model: Any, step: int, /) -> list[tuple[str, str, memoryview]] | None:
+    """Return name, dtype and bytes of each array of x_step; None if the model cannot give them."""
+    key = Key(Kind.RESTART, step)
+    try:
+        layout, buffers = model.layout(key), model.dump(key)
+        space: MemorySpace | None = getattr(model, "space", None)
+        if space is not None:
+            buffers = host_copy(space, key, layout, buffers)
+        fields = zip(layout, buffers, strict=True)
+        return [(field.name, field.dtype, memoryview(data)) for field, data in fields]
+    except Exception:  # the action that needs this checkpoint raises the same error
+        return None
+
+
+def checked(model: M, replay: Replay | None = None, /) -> M:
+    """Return the model with the replay check, unless it has it already."""
+    if getattr(model, "replay_check", None) is not None:
+        return model
+    inside: Any = getattr(model, "put_inside", None)
+    if inside is not None:  # of a parallel model, because all ranks must agree on errors
+        inside(lambda own: Reproducible(own, replay))
+        return model
+    return cast("M", Reproducible(cast("Any", model), replay))
+
+
+def unchecked(model: M, /) -> M:
+    """Return a model without the replay check, for measurements of its steps."""
+    replay = Replay()
+    replay.stop()
+    return cast("M", Reproducible(cast("Any", model), replay))
+
+
+def _digests(control: Mapping[str, Any] | None) -> dict[str, int]:
+    """Return a hash of each control."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in (control or {}).items()}
+    return {
+        name: xxhash.xxh3_64_intdigest(array.reshape(-1).view(np.uint8).data)
+        for name, array in arrays.items()
+        if not array.dtype.hasobject
+    }
