@@ -65,6 +65,7 @@ from ckio.runner.failover import (
     ready_for_the_way_back,
     run_forward,
 )
+from ckio.runner.reproducible import Replay, checked
 from ckio.runner.unknown import AT_ONCE, Rule
 from ckio.schedule import Schedule
 from ckio.schedule.timeline import Event, TimelineRecorder
@@ -139,6 +140,8 @@ class Options:
         number that "bisection" uses. A directory cannot be combined with `backends` or a planner.
     every
         Seconds between two checkpoints of the adjoint in `directory`.
+    allow_rounding
+        Whether a state may differ by rounding when it is computed again.
     """
 
     base: int | Literal["auto"] = "auto"
@@ -149,6 +152,7 @@ class Options:
     backends: Sequence[Backend] | None = None
     directory: str | PathLike[str] | None = None
     every: float = 60.0
+    allow_rounding: bool = False
 
     def __post_init__(self) -> None:
         if self.platform is not None:
@@ -242,6 +246,8 @@ class Task(Generic[S]):
         Ticks of the whole program if it ended within the first ones, otherwise None.
     live : Live
         Counts the stored states.
+    replay : Replay
+        The states that are compared when they are computed again, by all models of the task.
     """
 
     program: Program[S]
@@ -252,11 +258,13 @@ class Task(Generic[S]):
     seconds: float
     ticks: int | None
     live: Live
+    replay: Replay
 
     def model(self) -> ProgramModel[S]:
         """Return a new model of the program."""
         budget = self.options.memory
-        return ProgramModel(self.program, self.x, self.base, ybar=self.ybar, budget=budget)
+        model = ProgramModel(self.program, self.x, self.base, ybar=self.ybar, budget=budget)
+        return checked(model, self.replay)
 
     def chain(self, model: ProgramModel[Any], steps: int | None, /) -> Chain:
         """Return the chain of this model, with estimated costs."""
@@ -311,7 +319,8 @@ def task_of(p: Program[S], x: Any, ybar: Any, options: Options, live: Live, /) -
             tried = min(2 * tried, ticks)
             nbytes = rate(p, start, tried)
         size = int(min(max(1.0, options.memory / nbytes if nbytes else inf), _MOST))
-    return Task(p, x, ybar, options, size, seconds, ticks if finished else None, live)
+    replay = Replay(allow_rounding=options.allow_rounding)
+    return Task(p, x, ybar, options, size, seconds, ticks if finished else None, live, replay)
 
 
 def by_rule(task: Task[S], /) -> ProgramModel[S]:

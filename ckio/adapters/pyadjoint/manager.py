@@ -26,6 +26,7 @@ from ckio.planners.dp import hrevolve
 from ckio.planners.online import Online
 from ckio.platform import Platform, platform_of
 from ckio.platform.chain import COSTS, Chain, PerStep
+from ckio.runner.reproducible import Replay
 from ckio.schedule import Schedule
 from ckio.schedule.replay import validate
 
@@ -47,6 +48,7 @@ def enable(
     planner: Planner | str = hrevolve,
     chain: Chain | None = None,
     comm: Comm | None = None,
+    allow_rounding: bool = False,
 ) -> "Manager":
     """Store the checkpoints of a tape on the levels of a platform, by a schedule of ckio.
 
@@ -72,6 +74,8 @@ def enable(
         The ranks that compute this tape together; they follow one plan, made by the first of them.
         By default they are all ranks of the job. Give `ckio.adapters.mpi.of(mesh.comm)` for those
         of a mesh, or `ckio.model.comm.SOLO` if each rank has a tape of its own.
+    allow_rounding
+        Whether a state may differ by rounding when it is computed again.
 
     Returns
     -------
@@ -99,8 +103,15 @@ def enable(
         )
     plan: Planner = registry.find("planners", planner) if isinstance(planner, str) else planner
     known: Any = comm  # mypy cannot see that the argument of a cached function is hashable
-    storage = TapeStorage(Scratch(platform_of(platform)))
-    manager = Manager(tape, storage, steps, plan, chain, ranks=_group_of(known))
+    manager = Manager(
+        tape,
+        TapeStorage(Scratch(platform_of(platform))),
+        steps,
+        plan,
+        chain,
+        ranks=_group_of(known),
+        allow_rounding=allow_rounding,
+    )
     tape._package_data[NAME] = manager.storage  # noqa: SLF001  pyadjoint intends it for packages
     tape._checkpoint_manager = manager  # noqa: SLF001  Tape.enable_checkpointing sets it, too
     return manager
@@ -135,6 +146,7 @@ class Manager:
         chain: Chain | None,
         *,
         ranks: RankGroup = ALONE,
+        allow_rounding: bool = False,
     ) -> None:
         self.storage, self._ranks = storage, ranks
         self.schedule: Schedule | None = None
@@ -147,7 +159,8 @@ class Manager:
         self._blocks, self._count = tape.get_blocks(), 0
         self._forward: Sequence[Action] = ()
         self._back: Sequence[Action] = ()
-        self._evaluated = False
+        self._evaluated, self._allow_rounding = False, allow_rounding
+        self._replay = Replay(allow_rounding=allow_rounding)
         self._blocks.append_step()
         tape.latest_checkpoint = float("inf")  # pyadjoint saves the inputs of each step
         tape._eagerly_checkpoint_outputs = True  # noqa: SLF001  and its outputs
@@ -324,7 +337,7 @@ class Manager:
 
     def _evaluate(self, steps: TapeSteps) -> None:
         """Evaluate all steps, from x_0 to the end."""
-        self._evaluated = False
+        self._evaluated, self._replay = False, Replay(allow_rounding=self._allow_rounding)
         self.storage.empty()
         steps.forget()
         if self.schedule is None and self._chain is not None:
@@ -339,17 +352,16 @@ class Manager:
         match action:
             case Advance(begin, end):
                 for step in range(begin, end):
-                    steps.forward(step)
-                    _tick(bar)
+                    self._again(steps, step, bar)
             case Record(begin, end):
                 steps.replace_tapes()
                 for step in range(begin, end):
-                    steps.forward(step, keep=True)
-                    _tick(bar)
+                    self._again(steps, step, bar, keep=True)
             case Reverse(begin, end):
                 for step in reversed(range(begin, end)):
                     steps.back(step, markings=markings)
                     _tick(bar)
+                self._replay.passed(begin)
             case Write(key, level):
                 self.storage.write(key, level, steps.variables(key))
             case Read(key, level):
@@ -358,6 +370,14 @@ class Manager:
                 self.storage.discard(key, level)
             case _:
                 assert_never(action)
+
+    def _again(self, steps: TapeSteps, step: int, bar: Any, *, keep: bool = False) -> None:
+        """Compute a step again; its result must be the same each time that it is computed."""
+        start = self._replay.now()
+        steps.forward(step, keep=keep)
+        self._replay.worked += self._replay.now() - start
+        self._replay.look(step + 1, lambda: steps.arrays(step + 1), since=step)
+        _tick(bar)
 
     def _pin(self, variables: Iterable[Any]) -> None:
         """Keep the values of these variables in memory until the end."""

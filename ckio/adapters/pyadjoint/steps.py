@@ -10,9 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, assert_never
 
+import numpy as np
+
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage, leaves_memory
+from ckio.adapters.pyadjoint.storage import AWAY, TapeStorage, arrays_of, leaves_memory
 from ckio.errors import BadInput
+from ckio.model.arrays import as_bytes
 from ckio.runner.unknown import Rule
 from ckio.schedule import Schedule
 
@@ -100,6 +103,14 @@ class TapeSteps:
     def variables(self, key: Key, /) -> list[Any]:
         """Return the variables of a checkpoint."""
         return (self._live if key.kind is Kind.RESTART else self._used)[key.step]
+
+    def arrays(self, step: int, /) -> Iterator[tuple[str, str, memoryview]]:
+        """Yield name, dtype and bytes of the arrays of x_step, which must be the present state."""
+        for number, variable in enumerate(self._live[step]):
+            for name, array in arrays_of(variable).items():
+                own = np.ascontiguousarray(array)
+                label = f"{type(variable.output).__name__} {number}, {name}"
+                yield label, own.dtype.str, as_bytes(own)
 
     def set(self, key: Key, variables: list[Any], /) -> None:
         """Adopt values that were read as the state, or as the only tape."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from os import PathLike
 from time import perf_counter
@@ -37,7 +37,7 @@ from ckio.planners.online import Online
 from ckio.platform import Level, Platform, platform_of
 from ckio.platform.chain import Chain
 from ckio.platform.clock import WallClock
-from ckio.runner import perform
+from ckio.runner import Reproducible, perform
 from ckio.runner.unknown import RuleRun, check_fit, reserve
 from ckio.schedule import Schedule
 
@@ -64,6 +64,7 @@ def checkpointed_loop(
     seconds: float | None = None,
     preserve_rng_state: bool = True,
     generators: Sequence[torch.Generator] = (),
+    allow_rounding: bool = False,
 ) -> Any:
     """Return x_n of the loop `x = step(x, i)`. Its gradient needs only few stored states.
 
@@ -107,6 +108,9 @@ def checkpointed_loop(
         Whether steps that are run again draw the same random numbers from torch's own generators.
     generators
         Other generators from which steps draw.
+    allow_rounding
+        Whether a state may differ by rounding when it is computed again, as with operations that
+        PyTorch calls nondeterministic.
 
     Raises
     ------
@@ -134,6 +138,7 @@ def checkpointed_loop(
         course = planned(
             loop, state, n, done=done, platform=platform, planner=planner, seconds=seconds
         )
+        course = replace(course, allow_rounding=allow_rounding)
         end = _Looped.apply(course, *state, *loop.params)
     return tree.build(iter(end))
 
@@ -193,12 +198,14 @@ class Course:
     plan: Schedule | Online
     platform: Platform
     done: Done | None
+    allow_rounding: bool = False
 
     def run(self, model: TensorSteps, backends: Sequence[Backend], /) -> Iterator[None]:
         """Return an iterator that runs the loop and yields once, after the forward run."""
+        steps: Any = Reproducible(model, allow_rounding=self.allow_rounding)  # type: ignore[arg-type]
         if isinstance(self.plan, Online):
-            return _until_done(self.plan, model, backends)
-        return _by_schedule(self.plan, self.platform, model, backends)
+            return _until_done(self.plan, steps, backends)
+        return _by_schedule(self.plan, self.platform, steps, backends)
 
 
 def planned(
