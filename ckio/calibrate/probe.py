@@ -150,9 +150,7 @@ class Pacer:
             return False
         model = self._make()
         level = memory_for(model, self._capacity)
-        timeline = run(
-            self._schedule, self._platform, unchecked(model), [level], clock=self._clock
-        )
+        timeline = run(self._schedule, self._platform, unchecked(model), [level], clock=self._clock)
         self._timelines.append(timeline)
         return True
 

@@ -109,6 +109,11 @@ RECOVERY_GROUP: Final = "Stopping, resuming, and failures"
     help="Check that each step uses and overwrites only declared arrays; stop at the first error.",
 )
 @option("--allow-nan", is_flag=True, help="Continue if values are infinite or not a number.")
+@option(
+    "--allow-rounding",
+    is_flag=True,
+    help="Continue if states differ by rounding when they are computed again.",
+)
 @option("--keep", is_flag=True, help="Do not remove the checkpoints that are stored at the end.")
 @out(
     "--log",

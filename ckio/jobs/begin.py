@@ -20,12 +20,14 @@ from ckio.jobs.planning import overlap_figures, policy
 from ckio.jobs.process import Process, ResultNotWritten, conclude, control_of
 from ckio.jobs.request import DAY, Manifest, Request
 from ckio.jobs.result import Result
+from ckio.jobs.states import States, adding_to, first_states, source_of, write_states
 from ckio.jobs.stopping import Halted
 from ckio.model import Differentiable
 from ckio.planners.compared import Planned
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.runner.finite import Finite
+from ckio.runner.reproducible import Replay, Reproducible
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO
 from ckio.schedule.text import dumps, header_lines
@@ -39,6 +41,7 @@ def begin(process: Process, directory: RunDirectory, /) -> Result:
     """Begin a run, and perform it to its end; raises Halted if it is stopped before."""
     request, display = process.request, process.display
     with cleared_if_nothing_is_left(directory):
+        first = first_states(process.model())  # before the run's own model needs memory
         model = process.model()
         if request.by_variable:
             known = variables_of(process.name, model).cut(process.chain.length)
@@ -52,7 +55,7 @@ def begin(process: Process, directory: RunDirectory, /) -> Result:
         if process.planning.decides:
             decided |= overlap_figures(planned)
         predicted = write_plan(directory, schedule, process)
-        manifest = start(process, directory, model, kept)
+        manifest = start(process, directory, model, kept, first)
         with levels_of(process, manifest) as backends:
             display.tell(process.planning.not_considered)
             display.tell(decided.get("note", ""))
@@ -82,15 +85,25 @@ def levels_of(process: Process, manifest: Manifest, /) -> AbstractContextManager
 
 
 def start(
-    process: Process, directory: RunDirectory, model: Differentiable, kept: Kept, /
+    process: Process,
+    directory: RunDirectory,
+    model: Differentiable,
+    kept: Kept,
+    first: States,
+    /,
 ) -> Manifest:
-    """Write the manifest of a run that begins with this fresh model, and the controls if given."""
+    """Write the manifest of a run that begins with this fresh model, and the controls if given.
+
+    `first` are the first states of such a model.
+    """
     request, planning, ranks = process.request, process.planning, process.ranks
     given = None
     if isinstance(request.control, Mapping):  # a file has been read by now
         data = packed_control(request.control, ranks)
         directory.write(CONTROL, data)
         given = checksum_of(data)
+    write_states(directory, first, source_of(process.make, model), ranks)
+    process.replay.note = None if ranks.rank else adding_to(directory)
     manifest = Manifest(
         run=directory.id,
         ckio=__version__,
@@ -138,8 +151,8 @@ def _first(process: Process, model: Differentiable, /) -> tuple[Schedule, Kept, 
     return schedule, kept, plans[-1]  # first_plan uses the last plan that it asks for
 
 
-def wrapping(request: Request, /) -> Callable[[Any], Any] | None:
-    """Return a function that wraps a model of this run in its checks; None if there are none.
+def wrapping(request: Request, replay: Replay, /) -> Callable[[Any], Any]:
+    """Return a function that wraps a model of this run in its checks.
 
     The check of the declaration (`guarded`) is the inner one, because it changes values of the
     model on purpose during a step.
@@ -149,11 +162,12 @@ def wrapping(request: Request, /) -> Callable[[Any], Any] | None:
     def wrap(model: Any, /) -> Any:
         if request.guarded:
             model = guarded(name, model)
+        model = Reproducible(model, replay)
         if not request.allow_nan:
             model = Finite(model, advice=_ALLOW)
         return model
 
-    return wrap if request.guarded or not request.allow_nan else None
+    return wrap
 
 
 def with_control(fresh: Callable[[], Any], control: Any, /) -> Any:

@@ -2,6 +2,7 @@
 
     manifest.json     the identity of the run, with the data for resuming it: see `Manifest`
     control.h5        the controls, if any were given
+    states.txt        hashes of states that a later process compares: see `ckio.jobs.states`
     platform.toml     the platform, if the run calibrated it itself
     schedule.txt      the schedule of the last process, with the platform
     schedule-1.txt    the schedule of the first process, if there were several; then schedule-2, ...
@@ -59,9 +60,10 @@ T = TypeVar("T")
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
 PREDICTED, MEASURED, IMAGES = "predicted.txt", "measured.txt", "images.json"
 CONTROL, GRADIENT, PLATFORM = "control.h5", "gradient.h5", "platform.toml"
+STATES = "states.txt"
 
 _NAMES: Final = (
-    r"(manifest|result|images)\.json|(schedule|predicted|measured)(-\d+)?\.txt"
+    r"(manifest|result|images)\.json|(schedule|predicted|measured)(-\d+)?\.txt|states\.txt"
     r"|(control|gradient)\.h5|platform\.toml"
 )
 WHOLE: Final = re.compile(_NAMES)
@@ -185,6 +187,13 @@ class RunDirectory(NewDirectory):
     def write(self, name: str, content: str | bytes, /) -> None:
         super().write(name, sealed(content) if isinstance(content, str) else content)
 
+    def append(self, name: str, line: str, /) -> None:
+        """Add a line to an existing file, if this is possible; only the first rank does it."""
+        with suppress(OSError):
+            fd = os.open(self.path / name, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(fd, "wb") as file:
+                file.write(line.encode())
+
     def begin(self, manifest: Manifest, /) -> None:
         """Write the manifest, with the current directory. From now on the run can be resumed."""
         begun = replace(manifest, here=str(Path.cwd()))
@@ -265,7 +274,7 @@ class RunDirectory(NewDirectory):
         """
         if HALF.fullmatch(name):
             return True
-        text = SCHEDULE if name == CONTROL else name
+        text = SCHEDULE if name in (CONTROL, STATES) else name
         if text not in (PLATFORM, SCHEDULE, PREDICTED):
             return False
         try:
@@ -487,6 +496,10 @@ class SharedDirectory(RunDirectory):
 
     def reserve(self, sizes: Mapping[str, int], /) -> None:
         self._once(lambda own: own.reserve(sizes))
+
+    def append(self, name: str, line: str, /) -> None:
+        if self._own is not None:
+            self._own.append(name, line)
 
     def write_plan(self, schedule: str, predicted: str, /) -> None:
         self._once(lambda own: own.write_plan(schedule, predicted))

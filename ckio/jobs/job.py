@@ -23,7 +23,17 @@ from ckio.jobs.directory import (
 )
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import check_names, check_place, controls_of, given_control
-from ckio.jobs.models import TOLD, Settings, costs, identity, levels_of, maker, measured, name_of
+from ckio.jobs.models import (
+    TOLD,
+    Settings,
+    costs,
+    factory_of,
+    identity,
+    levels_of,
+    maker,
+    measured,
+    name_of,
+)
 from ckio.jobs.planning import Planning, chosen, planner_call, with_room
 from ckio.jobs.process import Process, has_tapes
 from ckio.jobs.request import Request
@@ -37,6 +47,7 @@ from ckio.planners.compared import Planned
 from ckio.platform import Level, Platform, platform_of, size
 from ckio.platform.chain import Chain
 from ckio.platform.readable import duration, path_of
+from ckio.runner.reproducible import Replay
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Policy
 
 Seconds = float | str
@@ -107,6 +118,9 @@ class Job:
         verified, `run` raises NotVerified.
     allow_nan : bool
         Whether the run continues if values are infinite or NaN.
+    allow_rounding : bool
+        Whether the run continues if states differ by rounding when they are computed again, or when
+        another process resumes the run.
     journal : path or text file, optional
         The file to which a line of JSON is written for each action.
     comm : Comm, optional
@@ -144,6 +158,7 @@ class Job:
         guarded: bool = False,
         check: bool = False,
         allow_nan: bool = False,
+        allow_rounding: bool = False,
         journal: str | os.PathLike[str] | TextIO | None = None,
         comm: Comm | None = None,
         display: Display | None = None,
@@ -179,6 +194,7 @@ class Job:
             gradient=None if gradient is None else str(path_of(gradient).absolute()),
             keep=keep,
             allow_nan=allow_nan,
+            allow_rounding=allow_rounding,
             platform=platform,
             guarded=guarded,
             check=check,
@@ -312,7 +328,7 @@ class Job:
             levels = self._levels(ranks) if any(self._asked) else ()
             if directory.manifest is not None and directory.has_ended:
                 manifest = directory.manifest
-                return ended(request, directory, manifest, levels=levels, ranks=ranks)
+                return ended(request, self._make, directory, manifest, levels=levels, ranks=ranks)
             if directory.manifest is not None:
                 manifest = directory.manifest
                 process, model = resumed(
@@ -358,7 +374,8 @@ class Job:
         name = request.model or ""
         _check_decides(request)
         plain = maker(self._make, request.settings, ranks)
-        fresh = maker(self._make, request.settings, ranks, wrap=wrapping(request))
+        replay = Replay(allow_rounding=request.allow_rounding)
+        fresh = maker(self._make, request.settings, ranks, wrap=wrapping(request, replay))
         own = controls_of(plain())
         check_names(f"model {name!r}", own)
         if request.control is not None:
@@ -396,6 +413,8 @@ class Job:
             display=self._display,
             ranks=ranks,
             plans=self._plans,
+            replay=replay,
+            make=factory_of(self._make),
         )
 
     def _chain(self, platform: Platform, make: Callable[[], Any], ranks: RankGroup) -> Chain:

@@ -83,6 +83,21 @@ def name_of(model: str | Callable[..., Any], /) -> str:
     return f"{module}:{getattr(model, '__qualname__', None) or type(model).__qualname__}"
 
 
+def factory_of(model: str | Callable[..., Any], /) -> Any:
+    """Return the function that makes a model, which may be given by its name.
+
+    Raises BadInput if it is a model itself.
+    """
+    factory = find_model(model) if isinstance(model, str) else model
+    is_model = not isclass(factory) and all(hasattr(factory, name) for name in METHODS)
+    if is_model or not callable(factory):
+        raise BadInput(
+            f"model {name_of(model)!r} is an object; give its class, or a function that returns a"
+            " new model, because a run makes several"
+        )
+    return factory
+
+
 def maker(
     model: str | Callable[..., Any],
     settings: Settings,
@@ -113,13 +128,7 @@ def maker(
     what = f"model {name_of(model)!r}"
 
     def checked() -> Any:
-        factory = find_model(model) if isinstance(model, str) else model
-        is_model = not isclass(factory) and all(hasattr(factory, name) for name in METHODS)
-        if is_model or not callable(factory):
-            raise BadInput(
-                f"{what} is an object; give its class, or a function that returns a new model,"
-                " because a run makes several"
-            )
+        factory = factory_of(model)
         check_options(what, factory, settings)
         return factory
 

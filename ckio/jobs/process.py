@@ -57,6 +57,7 @@ from ckio.platform.chain import Chain
 from ckio.platform.readable import json_line
 from ckio.report import Report
 from ckio.runner.failover import Stored, failover
+from ckio.runner.reproducible import Replay
 from ckio.runner.space import levels_for
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap
@@ -91,6 +92,10 @@ class Process:
         The ranks; the first one writes files and messages.
     plans : list
         The plans that the same job has made so far, which are used again.
+    replay : Replay
+        The states that are compared when they are computed again.
+    make : object
+        The function that makes the model, if it is known.
     """
 
     request: Request
@@ -102,6 +107,8 @@ class Process:
     display: Display = QUIET
     ranks: RankGroup = ALONE
     plans: list[tuple[Planning, Planned]] = field(default_factory=list)
+    replay: Replay = field(default_factory=Replay)
+    make: object = None
 
     @property
     def name(self) -> str:

@@ -82,6 +82,8 @@ class Request:
         Whether each variable of the state is stored separately, and only if it is needed.
     allow_nan : bool
         Whether the run continues if values are infinite or NaN.
+    allow_rounding : bool
+        Whether states may differ by rounding when they are computed again.
     gradient : str or None
         The file of the gradient; None for `gradient.h5` in the run's directory. It is not stored,
         because a manifest must not name a file that a process replaces.
@@ -114,6 +116,7 @@ class Request:
     mtbf: float | None = _option(None, float, said="--mtbf", resume="replace")
     keep: bool = _option(False, bool, said="--keep", resume="either")
     allow_nan: bool = _option(False, bool, said="--allow-nan", resume="either")
+    allow_rounding: bool = _option(False, bool, said="--allow-rounding", resume="either")
 
     platform: Platform | None = None
     gradient: str | None = None

@@ -91,6 +91,9 @@ class Result:
         Small images of the last state and of the gradient, if the model offers them.
     problems : tuple of str
         The errors that occurred while the images were made.
+    source : str
+        The directory from which a stored result was read, and when it was computed; "" for one that
+        was just computed.
     """
 
     functional: float
@@ -106,6 +109,10 @@ class Result:
     figures: Mapping[str, Any]
     images: tuple[Thumbnail, ...] = ()
     problems: tuple[str, ...] = ()
+    source: str = ""
+
+    def __repr__(self) -> str:
+        return str(self)
 
     def __str__(self) -> str:
         """Return the facts of the run, one in each line."""
@@ -224,12 +231,18 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
         figures=figures,
         images=tuple(images),
         problems=tuple(problems),
+        source=f"{directory.path}, computed at {_when(figures)}",
     )
 
 
 def in_order(arrays: Arrays, order: Iterable[str], /) -> dict[str, Array]:
     """Return the same arrays, those with names in `order` first and in this order."""
     return {name: arrays[name] for name in dict.fromkeys([*order, *arrays]) if name in arrays}
+
+
+def _when(figures: Mapping[str, Any]) -> str:
+    origin = figures.get("origin")
+    return str(origin.get("when")) if isinstance(origin, Mapping) else "an unknown time"
 
 
 def figures_of(text: str, source: Path, /) -> dict[str, Any]:
@@ -391,7 +404,8 @@ def facts(result: Result, /) -> list[tuple[str, str]]:
     forward, least = figures["forward_steps"], figures["forward_steps_minimum"]
     by_variable = result.schedule.chain.variables is not None
     where = "all this space" if by_variable else "these slots"
-    rows = [
+    rows = [("read from", result.source)] if result.source else []
+    rows += [
         ("steps", f"{figures['steps']}"),
         ("planner", str(figures["planner"])),
         ("forward steps", f"{forward} (at least {least} with restart data in {where})"),

@@ -27,11 +27,12 @@ from ckio.jobs.display import Display
 from ckio.jobs.gradients import control_in, controls_of, given_control
 from ckio.jobs.leftovers import holdings, remove
 from ckio.jobs.levels import Reopened, called, may_exist, opened, reopened
-from ckio.jobs.models import maker, variables_of
+from ckio.jobs.models import factory_of, maker, variables_of
 from ckio.jobs.planning import Planning, planner_call, policy, with_room
 from ckio.jobs.process import Process, conclude, control_of, digest_of, has_tapes
 from ckio.jobs.request import DAY, Manifest, Request
 from ckio.jobs.result import Result, read_back
+from ckio.jobs.states import adding_to, differences, first_states, read_states, source_of
 from ckio.jobs.stopping import Stopper
 from ckio.model import Array, Differentiable
 from ckio.parallel.group import RankGroup
@@ -39,6 +40,7 @@ from ckio.planners.recover import Killed
 from ckio.platform import Level, Platform
 from ckio.platform.readable import counted
 from ckio.runner.perform import reserve
+from ckio.runner.reproducible import Replay
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads
@@ -68,32 +70,31 @@ def resumed(
     begun = manifest.request
     whole = request.resumed(begun)
     _check_named(make, manifest, directory)
+    replay = Replay(allow_rounding=whole.allow_rounding)
     try:
-        fresh = maker(make or begun.model or "", whole.settings, ranks, wrap=wrapping(whole))
+        model_named = make or begun.model or ""
+        fresh = _same(request, model_named, directory, manifest, ranks=ranks, replay=replay)
     except BadInput as error:
         if line := _line_from_begun(manifest, directory.path, elsewhere=True):
             error.add_note(f"the run was begun in another directory: {line}")
         raise
-    control: Mapping[str, Array] | None = None
-    if request.control is not None:
-        control = given_control(request.control, controls_of(fresh()), ranks)
-    elif (given := manifest.given) is not None:
-        parts = ranks.once(lambda: control_in(directory.path / CONTROL, given))
-        control = parts.get(ranks.rank, {})
-    if control is not None:
-        fresh = with_control(fresh, control)
+    replay.note = None if ranks.rank else adding_to(directory)
     call = planner_call(begun.planner or "", **begun.options)
     planning = Planning(begun.planner or "", manifest.chain, platform, call)
     process = Process(
-        request=whole, fresh=fresh, planning=planning, stopper=stopper, display=display, ranks=ranks
+        request=whole,
+        fresh=fresh,
+        planning=planning,
+        stopper=stopper,
+        display=display,
+        ranks=ranks,
+        replay=replay,
     )
     model = process.model()
     tapes = has_tapes(manifest.chain, lambda: model)
     process = replace(process, planning=replace(planning, tapes=tapes))
     if begun.by_variable:
         process = replace(process, variables=_variables(directory, manifest, model))
-    if control_of(model, ranks) != manifest.control:
-        raise _another_run(directory, ["the controls of the model are different"])
     if manifest.variables is not None:
         known = variables_of(process.name, model).cut(manifest.chain.length)
         if declared(known) != manifest.variables:
@@ -104,8 +105,53 @@ def resumed(
     return replace(process, overlap=overlap), model
 
 
+def _same(
+    request: Request,
+    make: str | Callable[..., Any],
+    directory: RunDirectory,
+    manifest: Manifest,
+    /,
+    *,
+    ranks: RankGroup,
+    replay: Replay,
+) -> Callable[[], Any]:
+    """Return a function that makes fresh models of a run, after one of them has made a step.
+
+    The controls and the first states are compared with those of the run, and later states will be
+    by `replay`. Raises BadInput if they differ.
+    """
+    whole = request.resumed(manifest.request)
+    fresh = maker(make, whole.settings, ranks, wrap=wrapping(whole, replay))
+    control: Mapping[str, Array] | None = None
+    if request.control is not None:
+        control = given_control(request.control, controls_of(fresh()), ranks)
+    elif (given := manifest.given) is not None:
+        parts = ranks.once(lambda: control_in(directory.path / CONTROL, given))
+        control = parts.get(ranks.rank, {})
+    if control is not None:
+        fresh = with_control(fresh, control)
+    model = fresh()
+    if control_of(model, ranks) != manifest.control:
+        raise _another_run(directory, ["the controls of the model are different"])
+    source, states = ranks.once(lambda: read_states(directory.path))
+    if not states:
+        return fresh
+    if not ranks.rank and source_of(factory_of(make), model) != source:
+        log.warning(
+            "%s: a source file of the model has changed since the run was begun", directory.path
+        )
+    mine, now = states.get(ranks.rank, {}), first_states(model)
+    different = list(differences(mine, now, allow_rounding=whole.allow_rounding))
+    if every := [text for each in ranks.gather(different) for text in each]:
+        reason = f"{every[0]}; its data, its code or its environment has changed"
+        raise _another_run(directory, [reason])
+    replay.resume({step: marks for step, marks in mine.items() if step > 1})
+    return fresh
+
+
 def ended(
     request: Request,
+    make: str | Callable[..., Any] | None,
     directory: RunDirectory,
     manifest: Manifest,
     /,
@@ -115,9 +161,12 @@ def ended(
 ) -> Result:
     """Return the stored result of a run that has ended, and remove checkpoints that remain of it.
 
-    No model is needed. Raises BadInput if the run is not the one that is requested.
+    No model is needed. If one is given, it is compared with that of the run. Raises BadInput if the
+    run is not the one that is requested.
     """
     platform = _platform_of(request, directory, manifest, levels, ranks)
+    if make is not None:
+        _same(request, make, directory, manifest, ranks=ranks, replay=Replay())
     result = read_back(directory, platform, ranks)
     if request.control is not None:
         control = given_control(request.control, result.control or None, ranks)

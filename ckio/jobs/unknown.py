@@ -22,6 +22,7 @@ from ckio.jobs.process import Process, conclude
 from ckio.jobs.request import DAY, Manifest
 from ckio.jobs.result import Result
 from ckio.jobs.resume import interval, levels_left
+from ckio.jobs.states import first_states
 from ckio.jobs.stopping import halted, seconds_to_stop, store_standing
 from ckio.model import Differentiable
 from ckio.model.arraymodel import ArrayModel
@@ -51,6 +52,7 @@ def begin(process: Process, directory: RunDirectory, /) -> Result:
     """Begin a run of unknown length, and perform it to its end, as `begin.begin` does."""
     request, chain, platform = process.request, process.chain, process.platform
     with cleared_if_nothing_is_left(directory):
+        first = first_states(process.model())
         model = process.model()
         check_finishes(process.name, model)
         mtbf = request.mtbf or DAY
@@ -58,7 +60,7 @@ def begin(process: Process, directory: RunDirectory, /) -> Result:
         _ = Online(chain, smaller).levels  # raises an error if no level has space for a state
         process = replace(process, overlap=exactly(request.overlap) or SYNCHRONOUS)
         directory.write_plan(_no_plan(chain, platform), "")
-        manifest = start(process, directory, model, kept)
+        manifest = start(process, directory, model, kept, first)
         with levels_of(process, manifest) as backends:
             none = tuple(frozenset[Key]() for _ in backends)
             before = _forward(process, model, platform, backends, kept=kept, stored=none)

@@ -32,7 +32,7 @@ _RATE: Final = 4e9
 MOST: Final = 4096
 """Maximum number of states whose hashes are in memory: some megabytes."""
 
-SAMPLE: Final = 64
+SAMPLE: Final = 16
 """Number of values of each array that are kept, to tell by how much a state differs."""
 
 ROUNDING: Final = 1000
@@ -269,7 +269,12 @@ class Reproducible(ForwardingModel):
     """
 
     def __init__(
-        self, model: Differentiable, replay: Replay | None = None, /, *, allow_rounding: bool = False
+        self,
+        model: Differentiable,
+        replay: Replay | None = None,
+        /,
+        *,
+        allow_rounding: bool = False,
     ) -> None:
         super().__init__(model)
         self.replay_check = replay or Replay(allow_rounding=allow_rounding)
