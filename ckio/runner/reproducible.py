@@ -5,6 +5,7 @@ when a later sweep arrives at them. If a step depends on anything but the state,
 controls, such a state differs, and the run ends before its wrong gradient is used.
 """
 
+import time
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -21,7 +22,7 @@ from ckio.platform.clock import Clock, WallClock
 from ckio.runner.space import MemorySpace, host_copy
 
 SHARE: Final = 0.008
-"""Maximum time of the check, as a fraction of the time of the model's steps."""
+"""Maximum time of the processor for the check, as a fraction of the time of the model's steps."""
 
 FREE: Final = 0.002
 """Seconds that the check may take in addition, so that short runs of small models have one."""
@@ -138,6 +139,8 @@ class Replay:
         self, *, allow_rounding: bool = False, share: float = SHARE, clock: Clock | None = None
     ) -> None:
         self.allow_rounding, self.now = allow_rounding, (clock or WallClock()).now
+        # Another process that takes the core during a hash must not end the check.
+        self._busy = time.thread_time if clock is None else clock.now
         self.marks = dict[int, Marks]()
         self.worked = 0.0
         self.note: Callable[[int, Marks], object] | None = None
@@ -203,19 +206,19 @@ class Replay:
         """
         if not self.may(step):
             return False
-        begun = self.now()
+        begun = self._busy()
         arrays = list(state())
         if not self._took:  # nothing is known of the time yet
             self._took = sum(data.nbytes for *_, data in arrays) / _RATE
             if not self.may(step):
-                self._spent += self.now() - begun
+                self._spent += self._busy() - begun
                 return False
         squares = self.allow_rounding
         marks = {name: Mark.of(data, dtype, squares=squares) for name, dtype, data in arrays}
         known = self.marks.get(step)
         if known is None:
             self._remember(step, marks)
-        took = self.now() - begun
+        took = self._busy() - begun
         self._spent += took
         self._took = min(took, 2 * self._took) or took  # one slow hash does not end the check
         if known is None:
@@ -372,8 +375,9 @@ class Reproducible(ForwardingModel):
         return arrays or []
 
     def _changed(self) -> str:
-        now = _digests(getattr(self._model, "control", None))
-        names = [name for name in now if now[name] != (self._controls or {}).get(name)]
+        before, now = self._controls or {}, _digests(getattr(self._model, "control", None))
+        state = {field.name for field in self._model.layout(Key(Kind.RESTART, 0))}
+        names = [name for name in now if now[name] != before.get(name) and name not in state]
         return f"Control {names[0]!r} has changed since the first step. " if names else ""
 
 

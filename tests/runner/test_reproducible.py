@@ -1,0 +1,358 @@
+"""Steps that are not reproducible end a run: each kind is caught, with the step and the arrays."""
+
+import ctypes
+import itertools
+import random
+import shutil
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from ckio.actions import Field, Key, Kind, Write
+from ckio.actions.variables import Flow, Step
+from ckio.adapters.native import Memory, NativeModel
+from ckio.backends.compressed import Compressed
+from ckio.backends.ram import Ram
+from ckio.compression.zfp import Zfp
+from ckio.errors import RunFailed
+from ckio.model import sizes_of
+from ckio.model.arraymodel import ArrayModel
+from ckio.planners.binomial import revolve
+from ckio.planners.online import Online
+from ckio.planners.trivial import store_all
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.clock import VirtualClock
+from ckio.runner import Reproducible, run
+from ckio.runner.reproducible import Replay
+from ckio.runner.unknown import run_to_end
+
+STEPS = 30
+
+
+class Growth(ArrayModel):
+    """x grows logistically in each step; `disturb` is what a subclass adds."""
+
+    def __init__(self, **options) -> None:
+        x = np.linspace(0.1, 0.5, 40)
+        state, control = {"x": x, "J": 0.0}, {"x": x, "rate": np.array(0.3)}
+        super().__init__(state, control=control, tape=["x"], **options)
+
+    def disturb(self, state, i) -> None:
+        """Change the state in a way that is not reproducible."""
+
+    def step(self, state, i):
+        x = state["x"]
+        state["J"] += (x**2).sum()
+        x *= 1 + self.control["rate"] * (1 - x)
+        self.disturb(state, i)
+
+    def adjoint_step(self, adjoint, tape, i):
+        x, rate = tape["x"], self.control["rate"]
+        self.gradient["rate"] += (x * (1 - x) * adjoint["x"]).sum()
+        adjoint["x"] *= 1 + rate * (1 - 2 * x)
+        adjoint["x"] += 2 * x * adjoint["J"]
+
+
+class Rng(Growth):
+    def disturb(self, state, i):
+        state["x"] += 1e-3 * np.random.default_rng().random(40)
+
+
+class LegacyRng(Growth):
+    def disturb(self, state, i):
+        state["x"] += 1e-3 * random.random()
+
+
+class HiddenAttribute(Growth):
+    velocity = 0.0
+
+    def disturb(self, state, i):
+        self.velocity += 0.1
+        state["x"] *= 1 - 1e-3 * self.velocity
+
+
+class CachedWeight(Growth):
+    """The weight is computed every tenth step, and kept."""
+
+    weight = None
+
+    def disturb(self, state, i):
+        if self.weight is None or i % 10 == 0:
+            self.weight = state["x"].mean()
+        state["x"] *= 1 - 1e-2 * self.weight
+
+
+COUNT = itertools.count()
+
+
+class GlobalCounter(Growth):
+    def disturb(self, state, i):
+        state["x"][3] += 1e-6 * next(COUNT)
+
+
+class TimeOfDay(Growth):
+    def disturb(self, state, i):
+        state["x"] += 1e-9 * (time.time_ns() % 100_003)
+
+
+class Uninitialised(Growth):
+    """A block that was freed with other contents in each call is taken again, and not set."""
+
+    calls = 0
+
+    def disturb(self, state, i):
+        self.calls += 1
+        before = np.full(40_000, 1e-3 * self.calls)
+        address = before.ctypes.data
+        del before
+        block = np.empty(40_000)
+        block = block if block.ctypes.data == address else np.full(40_000, 1e-3 * self.calls)
+        state["x"] += 1e-3 * block[:40]
+
+
+class ControlChanged(Growth):
+    def disturb(self, state, i):
+        self.control["rate"] *= 1.001
+
+
+class Alias(Growth):
+    """A reference to an array of the state, whose memory later belongs to another state."""
+
+    kept = None
+
+    def disturb(self, state, i):
+        if self.kept is None:
+            self.kept = state["x"]
+        state["x"] += 1e-3 * self.kept[::-1]
+
+
+class CallsCounted(Growth):
+    calls = 0
+
+    def disturb(self, state, i):
+        self.calls += 1
+        if self.calls == 41:
+            state["x"][7] *= 1.5
+
+
+class OneValue(Growth):
+    """A single value differs, which is not among the ones that are remembered."""
+
+    calls = 0
+
+    def disturb(self, state, i):
+        self.calls += i == 20
+        state["x"][38] += 0.1 * self.calls * (i == 20)
+
+
+class Threads(Growth):
+    """A sum that is added in another order in each call, as threads do."""
+
+    calls = 0
+
+    def disturb(self, state, i):
+        self.calls += 1
+        order = np.random.default_rng(self.calls).permutation(40)
+        state["x"] *= 1 - 1e-3 * sum(state["x"][order].tolist())
+
+
+def plan(model, planner=revolve, slots=3):
+    sizes = sizes_of(model)
+    chain = Chain(steps=STEPS, advance=1.0, record=1.0, reverse=1.0, **sizes)
+    platform = Platform((Level(name="ram", capacity=slots * sizes["restart"]),))
+    if planner is store_all:
+        platform = Platform((Level(name="ram"),))
+    return planner(chain, platform), platform
+
+
+def gradient(model):
+    run(*plan(model), model, [Ram()])
+    return model.gradient
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrays"),
+    [
+        (Rng, "'x'"),
+        (LegacyRng, "'x'"),
+        (HiddenAttribute, "'x'"),
+        (CachedWeight, "'x'"),
+        (GlobalCounter, "'x'"),
+        (TimeOfDay, "'x'"),
+        (Uninitialised, "'x'"),
+        (ControlChanged, "'x'"),
+        (Alias, "'x'"),
+        (CallsCounted, "'x'"),
+        (OneValue, "'x'"),
+    ],
+)
+def test_a_step_that_is_not_reproducible_is_caught_with_step_and_arrays(kind, arrays) -> None:
+    model = kind()
+    with pytest.raises(RunFailed, match=r"x_\d+ is not the same when steps? \d+") as caught:
+        gradient(model)
+    text = str(caught.value)
+    assert arrays in text
+    assert "put what changes into the state" in text
+    assert ("Control 'rate' has changed" in text) == (kind is ControlChanged)
+    assert not model.gradient["x"].any()  # x_0 was not reached: there is no gradient to be used
+
+
+def test_the_step_that_is_named_is_that_after_which_the_states_differ() -> None:
+    with pytest.raises(RunFailed, match=r"x_(\d+) is not the same when steps? (\d+)") as caught:
+        gradient(OneValue())
+    words = str(caught.value).split()
+    numbers = [int(word.strip("x_")) for word in words if word.strip("x_").isdigit()]
+    assert min(numbers[1:3]) <= 20 < numbers[0]
+    assert "'J'" in str(caught.value) or numbers[0] == 21
+
+
+def test_states_that_differ_by_rounding_are_said_to_and_can_be_allowed() -> None:
+    with pytest.raises(
+        RunFailed, match=r"'x' by .*reproducible up to rounding only.*--allow-round"
+    ):
+        gradient(Threads())
+    gradient(Reproducible(Threads(), allow_rounding=True))
+    for kind in (Rng, OneValue):  # is no rounding
+        with pytest.raises(RunFailed, match="put what changes"):
+            gradient(Reproducible(kind(), allow_rounding=True))
+
+
+SWAP = """
+#include <stdlib.h>
+typedef struct { double *a, *b, J; } Lib;
+Lib *lib_new(void) { Lib *s = calloc(1, sizeof *s); s->a = calloc(8, 8); s->b = calloc(8, 8);
+                     return s; }
+void *lib_at(Lib *s, int which) { return (void *[]){s->a, s->b, &s->J}[which]; }
+void lib_step(Lib *s, long i) {
+    double *old = s->a, *now = s->b;
+    for (int k = 0; k < 8; k++) now[k] = old[k] + 0.1 * (1 + k) + 0.01 * i;
+    s->J += now[0];
+    s->a = now, s->b = old;   /* the memory that ckio stores is every second time the old one */
+}
+"""
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler (cc)")
+def test_a_library_in_c_that_exchanges_pointers_is_caught(tmp_path) -> None:
+    source, library = tmp_path / "swap.c", tmp_path / "swap.so"
+    source.write_text(SWAP)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    lib = ctypes.CDLL(str(library))
+    lib.lib_new.restype = lib.lib_at.restype = ctypes.c_void_p
+    lib.lib_at.argtypes, lib.lib_step.argtypes = [ctypes.c_void_p, ctypes.c_int], None
+    s = ctypes.c_void_p(lib.lib_new())
+    bars = np.zeros(8), np.zeros(()), np.zeros(8)
+    own = [Memory(bar.ctypes.data, bar.shape) for bar in bars]
+    model = NativeModel(
+        state={"a": Memory(lib.lib_at(s, 0), (8,)), "J": Memory(lib.lib_at(s, 2))},
+        adjoint={"a": own[0], "J": own[1]},
+        control={"k": Memory(lib.lib_at(s, 1), (8,))},
+        gradient={"k": own[2]},
+        tape=(Field("a", "<f8", (8,)),),
+        step=lambda i: lib.lib_step(s, ctypes.c_long(i)) and 0,
+        record=lambda i, _: lib.lib_step(s, ctypes.c_long(i)) and 0,
+        reverse=lambda *_: None,
+        seed=lambda _: 0.0,
+        free=lambda: None,
+    )
+    with pytest.raises(RunFailed, match=r"is not the same when .*'a'"):
+        gradient(model)
+    assert bars  # their memory is used until here
+
+
+# What is right is not accused
+
+
+@pytest.mark.parametrize("planner", [revolve, store_all])
+def test_reproducible_steps_have_the_same_gradient_as_without_the_check(planner) -> None:
+    plain = Growth()
+    plain.record(0, STEPS)
+    plain.reverse(0, STEPS)
+    model = Reproducible(Growth(), replay := Replay(share=np.inf))
+    run(*plan(model, planner), model, [Ram()])
+    assert all((model.gradient[name] == plain.gradient[name]).all() for name in plain.gradient)
+    assert replay.marks
+
+
+def test_all_states_that_are_computed_twice_are_compared() -> None:
+    class Counting(Replay):
+        same = 0
+
+        def look(self, *given, **named):
+            self.same += (it := super().look(*given, **named))
+            return it
+
+    replay = Counting(share=np.inf)
+    model = Reproducible(Growth(), replay)
+    run(*plan(model), model, [Ram()])
+    assert replay.same >= STEPS - 2
+
+
+def test_states_from_a_lossy_level_are_not_compared() -> None:
+    model = Growth()
+    run(*plan(model), model, [Compressed(Ram(), Zfp(tolerance=1e-3))])
+
+
+def test_states_that_were_read_in_parts_are_not_compared() -> None:
+    """A record that is only reversed may leave arrays that it does not need with any values."""
+    flow = Step(*[Flow(use={"x", "J"}, out={"x", "J"})] * 3)
+    model = Reproducible(Rng(flow=flow), Replay(share=np.inf))
+    for step in range(2):
+        model.advance(step, step + 1)
+    key = Key(Kind.RESTART, 0, "x")
+    with model.load(key, model.layout(key)) as buffers:
+        buffers[0][:] = Growth().control["x"].tobytes()
+    model.advance(0, 1)
+
+
+def test_another_control_is_another_run() -> None:
+    replay = Replay(share=np.inf)
+    for rate in (0.3, 0.4):
+        model = Reproducible(Growth(), replay)
+        model.control["rate"][...] = rate
+        model.advance(0, 5)
+    with pytest.raises(RunFailed, match="x_5 is not the same"):
+        Reproducible(Rng(), replay).advance(0, 5)
+
+
+def test_a_run_of_unknown_length_is_checked() -> None:
+    class Ends(HiddenAttribute):
+        def finished(self, state, i):
+            return i == STEPS
+
+    sizes = sizes_of(Ends())
+    chain = Chain(steps=None, advance=1.0, record=1.0, reverse=1.0, **sizes)
+    rule = Online(chain, Platform((Level(name="ram", capacity=4 * sizes["restart"]),)))
+    with pytest.raises(RunFailed, match="is not the same"):
+        run_to_end(rule, Ends(), [Ram()])
+
+
+def test_the_check_takes_no_more_than_its_share_of_the_time() -> None:
+    clock = VirtualClock()
+
+    class Timed(Growth):
+        def step(self, state, i):
+            clock.sleep(1.0)
+            super().step(state, i)
+
+        def reverse(self, begin, end):
+            clock.sleep(2.0 * (end - begin))
+            super().reverse(begin, end)
+
+        def dump(self, key):
+            clock.sleep(0.1)
+            self.looks += key.kind is Kind.RESTART
+            return super().dump(key)
+
+        looks = 0
+
+    model = Timed()
+    replay = Replay(share=0.02, clock=clock)
+    checked = Reproducible(model, replay)
+    schedule, platform = plan(model)
+    run(schedule, platform, checked, [Ram()])
+    written = sum(isinstance(action, Write) for action in schedule.actions)
+    assert 0 < 0.1 * (model.looks - written) <= 0.02 * replay.worked
