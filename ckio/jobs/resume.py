@@ -145,7 +145,7 @@ def _same(
     if every := [text for each in ranks.gather(different) for text in each]:
         reason = f"{every[0]}; its data, its code or its environment has changed"
         raise _another_run(directory, [reason])
-    replay.resume({step: marks for step, marks in mine.items() if step > 1})
+    replay.marks = {step: marks for step, marks in mine.items() if step > 1}
     return fresh
 
 

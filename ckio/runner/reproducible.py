@@ -152,10 +152,11 @@ class Replay:
         """Check no more, because states are rounded on purpose."""
         self._share = -np.inf
 
-    def resume(self, marks: Mapping[int, Marks], /) -> None:
-        """Compare also with these states, of an earlier process."""
-        self.marks = dict(marks)
-        self._waiting = sorted(marks)
+    def begin(self, controls: Mapping[str, int], /) -> bool:
+        """Begin with a fresh model; return whether it has the controls of the first one."""
+        self.controls = controls if self.controls is None else self.controls
+        self._waiting = sorted(self.marks)
+        return controls == self.controls
 
     def between(self, begin: int, end: int, /) -> int | None:
         """Return the first step after `begin` and before `end` whose state waits for comparison."""
@@ -229,8 +230,8 @@ class Replay:
             return True
         if found.is_rounding and self.allow_rounding:
             return False
-        steps = f"steps {since} to {step - 1}" if step - since > 1 else f"step {since}"
-        what = f"x_{step} is not the same when {steps} are computed again: {found.text}"
+        steps = f"steps {since} to {step - 1} are" if step - since > 1 else f"step {since} is"
+        what = f"x_{step} is not the same when {steps} computed again: {found.text}"
         if found.is_rounding:
             raise RunFailed(
                 f"{what}; it is reproducible up to rounding only, as sums are that threads, atomic"
@@ -351,9 +352,7 @@ class Reproducible(ForwardingModel):
         """Before the first step: compare nothing if this model has other controls."""
         if self._controls is None:
             self._controls = _digests(getattr(self._model, "control", None))
-            if self.replay_check.controls is None:
-                self.replay_check.controls = self._controls
-            self._is_on = self._is_on and self._controls == self.replay_check.controls
+            self._is_on = self.replay_check.begin(self._controls) and self._is_on
 
     def _timed(self, name: str, begin: int, end: int) -> int:
         replay = self.replay_check

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from models.threaded import on_ranks
 
 from ckio.actions import Field, Key, Kind, Write
 from ckio.actions.variables import Flow, Step
@@ -19,6 +20,8 @@ from ckio.compression.zfp import Zfp
 from ckio.errors import RunFailed
 from ckio.model import sizes_of
 from ckio.model.arraymodel import ArrayModel
+from ckio.parallel.agreed import AgreedModel
+from ckio.parallel.group import RankGroup
 from ckio.planners.binomial import revolve
 from ckio.planners.online import Online
 from ckio.planners.trivial import store_all
@@ -356,3 +359,40 @@ def test_the_check_takes_no_more_than_its_share_of_the_time() -> None:
     run(schedule, platform, checked, [Ram()])
     written = sum(isinstance(action, Write) for action in schedule.actions)
     assert 0 < 0.1 * (model.looks - written) <= 0.02 * replay.worked
+
+
+# Ranks
+
+
+class Summed(Growth):
+    """J is a sum over ranks, which is added in the order in which their parts arrive."""
+
+    def __init__(self, comm) -> None:
+        super().__init__()
+        self.comm, self.calls = comm, 0
+        self._state["x"][...] *= 1 + 0.1 * comm.rank
+
+    def disturb(self, state, i):
+        self.calls += 1
+        parts = self.comm.gather(float(np.sqrt(state["x"]).sum()))
+        order = [*parts, 0.1][:: 1 if self.calls % 7 else -1]
+        state["x"] *= 1 - 1e-3 * ((order[0] + order[1]) + order[2])
+
+
+@pytest.mark.parametrize("allow_rounding", [False, True])
+def test_a_sum_over_ranks_in_another_order_is_rounding_that_all_ranks_hear_of(
+    allow_rounding: bool,
+) -> None:
+    def work(comm) -> str:
+        ranks = RankGroup(comm)
+        own = Summed(comm.apart())
+        own = Reproducible(own, allow_rounding=True) if allow_rounding else own
+        model = AgreedModel(own, ranks)
+        try:
+            run(*plan(model), model, [Ram()])
+        except RunFailed as error:
+            return str(error)
+        return ""
+
+    for text in on_ranks(2, work):
+        assert ("reproducible up to rounding only" in text) != allow_rounding, text
