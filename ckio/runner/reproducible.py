@@ -5,7 +5,6 @@ when a later sweep arrives at them. If a step depends on anything but the state,
 controls, such a state differs, and the run ends before its wrong gradient is used.
 """
 
-import time
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -22,13 +21,19 @@ from ckio.platform.clock import Clock, WallClock
 from ckio.runner.space import MemorySpace, host_copy
 
 SHARE: Final = 0.008
-"""Maximum time of the processor for the check, as a fraction of the time of the model's steps."""
+"""Maximum time of the check, as a fraction of the time of the model's steps."""
 
-FREE: Final = 0.002
+FREE: Final = 0.005
 """Seconds that the check may take in addition, so that short runs of small models have one."""
 
 _RATE: Final = 4e9
 """Bytes per second of a hash, as assumed before the first one is measured."""
+
+_LEAST: Final = 3e-5
+"""Seconds of the hash of a state of a few bytes, as assumed then."""
+
+_SLOWER: Final = 8
+"""A hash counts as at most so many times the one before, because it may have been interrupted."""
 
 MOST: Final = 4096
 """Maximum number of states whose hashes are in memory: some megabytes."""
@@ -139,8 +144,6 @@ class Replay:
         self, *, allow_rounding: bool = False, share: float = SHARE, clock: Clock | None = None
     ) -> None:
         self.allow_rounding, self.now = allow_rounding, (clock or WallClock()).now
-        # Another process that takes the core during a hash must not end the check.
-        self._busy = time.thread_time if clock is None else clock.now
         self.marks = dict[int, Marks]()
         self.worked = 0.0
         self.note: Callable[[int, Marks], object] | None = None
@@ -207,21 +210,21 @@ class Replay:
         """
         if not self.may(step):
             return False
-        begun = self._busy()
+        begun = self.now()
         arrays = list(state())
         if not self._took:  # nothing is known of the time yet
-            self._took = sum(data.nbytes for *_, data in arrays) / _RATE
+            self._took = _LEAST + sum(data.nbytes for *_, data in arrays) / _RATE
             if not self.may(step):
-                self._spent += self._busy() - begun
+                self._spent += self.now() - begun
                 return False
         squares = self.allow_rounding
         marks = {name: Mark.of(data, dtype, squares=squares) for name, dtype, data in arrays}
         known = self.marks.get(step)
         if known is None:
             self._remember(step, marks)
-        took = self._busy() - begun
-        self._spent += took
-        self._took = min(took, 2 * self._took) or took  # one slow hash does not end the check
+        # Another process that takes the core meanwhile must not end the check.
+        self._took = min(self.now() - begun, _SLOWER * self._took)
+        self._spent += self._took
         if known is None:
             return False
         if step in self._waiting:

@@ -195,13 +195,13 @@ def test_a_run_is_not_resumed_with_other_data(tmp_path: Path, changes, kind: str
 
 
 def test_data_of_later_steps_are_compared_when_these_are_computed_again(tmp_path: Path) -> None:
-    _halted(tmp_path, partial(Misfit, forcing=partial(_at, 5, 1.0)))
+    _halted(tmp_path, partial(Misfit, forcing=partial(_since, 2, 1.0)))
     with pytest.raises(RunFailed, match=r"x_\d+ is not the same when .*'J' by"):
-        job(tmp_path, partial(Misfit, forcing=partial(_at, 5, 2.0))).run()
+        job(tmp_path, partial(Misfit, forcing=partial(_since, 2, 2.0))).run()
 
 
-def _at(step: int, value: float, i: int) -> float:
-    return value if i == step else 0.0
+def _since(step: int, value: float, i: int) -> float:
+    return value if i >= step else 0.0
 
 
 def test_rounding_between_processes_can_be_allowed(tmp_path: Path) -> None:
@@ -252,6 +252,6 @@ def test_with_check_gradient_steps_are_compared_that_no_plan_computes_twice(tmp_
         return 1.0 if len(calls) <= 2 + STEPS * 2 else 1.1
 
     model = partial(Misfit, forcing=forcing)
-    with pytest.raises(RunFailed, match=r"x_40 is not the same when steps 1 to 39 are computed"):
+    with pytest.raises(RunFailed, match=r"x_\d+ is not the same when steps? .* computed"):
         job(tmp_path / "b", model, planner="store-all", check=True).run()
     assert not (tmp_path / "b" / "run" / "gradient.h5").exists()
