@@ -29,6 +29,7 @@ from ckio.adapters.jax.blocks import (
     Shapes,
     array_of,
     arrays,
+    bits_of,
     blocks_of,
     check_steps,
     is_key,
@@ -42,9 +43,11 @@ from ckio.adapters.jax.blocks import (
 from ckio.adapters.jax.plans import SweepPlan, SweepRow, plan
 from ckio.adapters.jax.store import GONE, STORE, StoredStates
 from ckio.errors import BadInput
+from ckio.model.arrays import as_bytes
 from ckio.model.comm import check_measures
 from ckio.planners.base import Planner
 from ckio.platform import Level, Platform, platform_of
+from ckio.runner.reproducible import Replay
 
 MEMORY: Final = Platform((Level(name="memory"),))
 """The levels if none are given."""
@@ -68,6 +71,7 @@ def checkpointed_scan(
     platform: Platform | str | PathLike[str] | None = None,
     planner: str | Planner = "hrevolve",
     segment: int | str = "auto",
+    allow_rounding: bool = False,
 ) -> Any:
     """Return x_n, n steps after x_0. Its gradient by `jax.grad` stores states on levels.
 
@@ -106,6 +110,9 @@ def checkpointed_scan(
         Number of steps of a block. While a block is reversed, its states and the results of
         products, transforms and solvers in its steps are in JAX's memory; "auto" chooses the length
         so that they take at most 16 MiB.
+    allow_rounding : bool, optional
+        Whether a state may differ by rounding when it is computed again. States are compared only
+        outside of `jax.jit`.
 
     Raises
     ------
@@ -125,12 +132,15 @@ def checkpointed_scan(
     blocks = blocks_of(step, Shapes.of(x, params, xs), n, segment)
     given = Given(jax.tree.leaves(params), jax.tree.leaves(xs))
     make: Any = _loop  # mypy cannot see that the arguments of a cached function are hashable
-    loop = make(blocks, MEMORY if platform is None else platform_of(platform), planner)
+    levels = MEMORY if platform is None else platform_of(platform)
+    loop = make(blocks, levels, planner, allow_rounding)
     return jax.tree.unflatten(jax.tree.structure(x), loop(jax.tree.leaves(x), given))
 
 
 @lru_cache(maxsize=64)
-def _loop(blocks: LoopBlocks, platform: Platform, planner: str | Planner) -> Callable[..., Leaves]:
+def _loop(
+    blocks: LoopBlocks, platform: Platform, planner: str | Planner, allow_rounding: bool, /
+) -> Callable[..., Leaves]:
     """Return the loop with its derivative, compiled once for all calls with equal arguments."""
     sweeps = Sweeps(blocks, platform, planner)
     loop: Any = jax.custom_vjp(jax.jit(lambda x, given: blocks.advance(x, given, 0, blocks.count)))
@@ -141,13 +151,13 @@ def _loop(blocks: LoopBlocks, platform: Platform, planner: str | Planner) -> Cal
 
     def forth(x: Leaves, given: Given) -> tuple[Leaves, Any]:
         if not _is_traced(x, given):
-            return sweeps.forward(_OutsideXla(blocks), x, given)
+            return sweeps.forward(_OutsideXla(blocks, allow_rounding), x, given)
         return forward(x, given)  # type: ignore[no-any-return]
 
     def back(residuals: Any, x_bar: Leaves) -> tuple[Leaves, Given]:
         token, *arrays = residuals
         if not _is_traced(arrays, x_bar):
-            return sweeps.backward(_OutsideXla(blocks), residuals, x_bar)
+            return sweeps.backward(_OutsideXla(blocks, allow_rounding), residuals, x_bar)
         number = jnp.int32(GONE) if isinstance(token, _Waiting) else token
         return backward((number, *arrays), x_bar)  # type: ignore[no-any-return]
 
@@ -312,9 +322,11 @@ class _InsideXla:
 class _OutsideXla:
     """Sweeps in Python: compiled blocks, and levels that are used while JAX computes."""
 
-    def __init__(self, blocks: LoopBlocks, /) -> None:
+    def __init__(self, blocks: LoopBlocks, allow_rounding: bool, /) -> None:
         self._advance, self._reverse = _compiled(blocks)
-        self._length = blocks.length
+        self._length, self._size, self._tree = blocks.length, blocks.size, blocks.shapes.trees[0]
+        self._replay = Replay(allow_rounding=allow_rounding)
+        self._since = self._replay.now()
         self._late: list[Callable[[], None]] = []  # a write that waits until JAX computes again
 
     def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Turn, /) -> Turn:
@@ -331,26 +343,55 @@ class _OutsideXla:
         return at
 
     def begin(self, plan: SweepPlan, /) -> StoredStates:
-        return StoredStates(plan)
+        states = StoredStates(plan)
+        states.replay = self._replay
+        return states
 
     def waiting(self, states: Any, /) -> "_Waiting":
         return _Waiting(states)
 
     def taken(self, token: Any, last: Leaves, again: Callable[[], Any], /) -> tuple[Any, Leaves]:
         states = token.take() if isinstance(token, _Waiting) else STORE.claim(token)
-        return again() if states is None else (states, last)
+        if states is None:
+            return again()  # type: ignore[no-any-return]
+        self._replay = states.replay or self._replay
+        return states, last
 
     def owned(self, back: Back, /) -> Back:
         """Return copies, because the compiled functions overwrite the cotangents."""
         return jax.tree.map(jnp.array, back)  # type: ignore[no-any-return]
 
     def advance(self, x: Leaves, given: Given, begin: Any, end: Any, /) -> Leaves:
-        after = self._advance(x, given, begin, end)
-        self._write()
-        return after
+        replay, size = self._replay, self._size
+        while True:
+            replay.worked += (now := replay.now()) - self._since
+            self._since = now
+            known = replay.between(begin * size, end * size)
+            to = end if known is None else known // size
+            if known is None and end - begin > 1 and replay.may((end - 1) * size):
+                to = end - 1  # a later sweep ends there
+            x = self._advance(x, given, begin, to)
+            self._write()
+            if to < end or to * size in replay.marks:
+                _wait(x)
+                replay.look(to * size, partial(self._bits, x), since=begin * size)
+                self._since = replay.now()
+            if to == end:
+                return x
+            begin = to
+
+    def _bits(self, x: Leaves) -> list[tuple[str, str, memoryview]]:
+        """Return name, dtype and bytes of each array of a state."""
+        paths = jax.tree.leaves_with_path(jax.tree.unflatten(self._tree, x))
+        arrays = [np.ascontiguousarray(bits_of(leaf)) for leaf in x]
+        return [
+            (f"x{jax.tree_util.keystr(path)}", array.dtype.str, as_bytes(array))
+            for (path, _), array in zip(paths, arrays, strict=True)
+        ]
 
     def reverse(self, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
         _wait(back)  # otherwise all states would be read before they are needed
+        self._replay.passed(number * self._size)
         return self._reverse(self._length(number), x, given, number, back)
 
     def put(self, states: StoredStates, access: int, x: Leaves, /) -> StoredStates:

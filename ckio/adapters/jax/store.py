@@ -36,6 +36,7 @@ class StoredStates:
         self._plan, self._scratch = plan, Scratch(plan.platform)
         self._keys: dict[Slot, Key] = {}
         self._accesses, self.is_reversing = 0, False
+        self.replay: Any = None  # the states that the forward sweep has hashed, outside of XLA
 
     @property
     def waits(self) -> bool:
