@@ -8,6 +8,7 @@ controls, such a state differs, and the run ends before its wrong gradient is us
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -134,8 +135,10 @@ class Replay:
     ----------
     marks : dict
         The marks of each state, by step.
-    worked : float
-        Seconds of the model's own steps.
+    waiting : list of int
+        The steps of the states that have not been compared yet, in ascending order.
+    worked, rest : float
+        Seconds of the model's own steps, and those before which there is no time for a new state.
     note : callable or None
         A function that is called with the step and the marks of each state that is hashed.
     """
@@ -145,36 +148,43 @@ class Replay:
     ) -> None:
         self.allow_rounding, self.now = allow_rounding, (clock or WallClock()).now
         self.marks = dict[int, Marks]()
-        self.worked = 0.0
+        self.waiting = list[int]()
+        self.worked = self.rest = 0.0
         self.note: Callable[[int, Marks], object] | None = None
         self.controls: Mapping[str, int] | None = None  # those of the first model
         self._share, self._spent, self._took = share, 0.0, 0.0
-        self._waiting = list[int]()  # the steps of states not compared yet, in ascending order
 
     def stop(self) -> None:
         """Check no more, because states are rounded on purpose."""
-        self._share = -np.inf
+        self._share, self.rest = -np.inf, np.inf
+        self.marks.clear()
+        self.waiting.clear()
 
     def begin(self, controls: Mapping[str, int], /) -> bool:
         """Begin with a fresh model; return whether it has the controls of the first one."""
         self.controls = controls if self.controls is None else self.controls
-        self._waiting = sorted(self.marks)
+        self.waiting[:] = sorted(self.marks)
         return controls == self.controls
 
     def between(self, begin: int, end: int, /) -> int | None:
         """Return the first step after `begin` and before `end` whose state waits for comparison."""
-        at = bisect_right(self._waiting, begin)
-        return self._waiting[at] if at < len(self._waiting) and self._waiting[at] < end else None
+        at = bisect_right(self.waiting, begin)
+        return self.waiting[at] if at < len(self.waiting) and self.waiting[at] < end else None
 
     def passed(self, step: int, /) -> None:
         """Note that the adjoint has reached a step: no later state is computed again."""
-        while self._waiting and self._waiting[-1] > step:
-            self._waiting.pop()
+        while self.waiting and self.waiting[-1] > step:
+            self.waiting.pop()
 
     def may(self, step: int, /) -> bool:
         """Return whether there is time for the state of this step."""
-        hashes = 1 if step in self.marks else 2 + len(self._waiting)
-        return self._spent + hashes * self._took <= self._share * self.worked + FREE
+        is_new = step not in self.marks
+        needed = self._spent + self._took * (2 + len(self.waiting) if is_new else 1) - FREE
+        if needed <= self._share * self.worked:
+            return True
+        if is_new and self._share > 0:
+            self.rest = needed / self._share
+        return False
 
     def look(
         self,
@@ -227,8 +237,9 @@ class Replay:
         self._spent += self._took
         if known is None:
             return False
-        if step in self._waiting:
-            self._waiting.remove(step)
+        self.rest = 0.0
+        if step in self.waiting:
+            self.waiting.remove(step)
         if (found := difference(known, marks)) is None:
             return True
         if found.is_rounding and self.allow_rounding:
@@ -245,11 +256,11 @@ class Replay:
 
     def _remember(self, step: int, marks: Marks) -> None:
         if len(self.marks) >= MOST:
-            kept = {*self._waiting, max(self.marks)}
+            kept = {*self.waiting, max(self.marks)}
             self.marks = {at: self.marks[at] for at in self.marks if at in kept}
         if len(self.marks) < MOST:
             self.marks[step] = marks
-            insort(self._waiting, step)
+            insort(self.waiting, step)
             if self.note is not None:
                 self.note(step, marks)
 
@@ -294,22 +305,23 @@ class Reproducible(ForwardingModel):
             self.take = self._take
 
     def advance(self, begin: int, end: int, /) -> int:
-        self._depart(begin)
+        if begin != self._at:
+            self._depart(begin)
         while True:
             to = self._stop_within(begin, end)
-            step = self._timed("advance", begin, to)
+            step = self._timed("advance", self._model.advance, begin, to)
             if step < to:
                 return step
-            known = to in self.replay_check.marks
-            if to < end or known or not self._late:
+            if to < end or not self._late or to in self.replay_check.marks:
                 self._look(to)
             if to == end:
                 return end
             begin = to
 
     def record(self, begin: int, end: int, /) -> int:
-        self._depart(begin)
-        step = self._timed("record", begin, end)
+        if begin != self._at:
+            self._depart(begin)
+        step = self._timed("record", self._model.record, begin, end)
         if begin < step and not self._late:
             self._look(step)
         return step
@@ -332,43 +344,48 @@ class Reproducible(ForwardingModel):
     def _stop_within(self, begin: int, end: int) -> int:
         """Return the step before the next look.
 
-        A model that records late arrives at the last step before the end of an Advance once more,
-        and at the end itself it does not.
+        If the model records late, a later sweep arrives at the last step before the end of an
+        Advance, but not at the end itself.
         """
-        known = self.replay_check.between(begin, end)
-        if known is None and self._late and self._is_on and end - begin > 1:
-            return end - 1 if self.replay_check.may(end - 1) else end
-        return end if known is None else known
+        replay = self.replay_check
+        if replay.waiting and (known := replay.between(begin, end)) is not None:
+            return known
+        is_split = self._late and self._is_on and begin + 1 < end and replay.worked >= replay.rest
+        return end - 1 if is_split and replay.may(end - 1) else end
 
     def _depart(self, begin: int) -> None:
-        if begin != self._at:
-            self._since = begin
-        self._begin()
+        self._since = begin
+        if self._controls is None:
+            self._begin()
 
     def _leave(self, key: Key) -> None:
-        self._begin()
+        if self._controls is None:
+            self._begin()
         if key.kind is Kind.RESTART:
             self._at = None
             self._is_on = self._is_on and not key.name
 
     def _begin(self) -> None:
         """Before the first step: compare nothing if this model has other controls."""
-        if self._controls is None:
-            self._controls = _digests(getattr(self._model, "control", None))
-            self._is_on = self.replay_check.begin(self._controls) and self._is_on
+        self._controls = _digests(getattr(self._model, "control", None))
+        self._is_on = self.replay_check.begin(self._controls) and self._is_on
 
-    def _timed(self, name: str, begin: int, end: int) -> int:
+    def _timed(self, name: str, run: Callable[[int, int], int], begin: int, end: int) -> int:
         replay = self.replay_check
         start = replay.now()
-        step = reached(name, getattr(self._model, name)(begin, end), begin, end)
+        step = run(begin, end)
         replay.worked += replay.now() - start
+        if type(step) is not int or step != end:
+            step = reached(name, step, begin, end)
         self._at = step
         return step
 
     def _look(self, step: int) -> None:
-        if self._is_on and self.replay_check.look(
-            step, lambda: self._arrays(step), since=self._since, cause=self._changed
-        ):
+        replay = self.replay_check
+        if not self._is_on or (replay.worked < replay.rest and step not in replay.marks):
+            return
+        state, cause = partial(self._arrays, step), self._changed
+        if replay.look(step, state, since=self._since, cause=cause):
             self._since = step
 
     def _arrays(self, step: int) -> list[tuple[str, str, memoryview]]:
