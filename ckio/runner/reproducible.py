@@ -22,9 +22,9 @@ from ckio.platform.clock import Clock, WallClock
 from ckio.runner.space import MemorySpace, host_copy
 
 SHARE: Final = 0.008
-"""Maximum time of the check, as a fraction of the time of the model's steps."""
+"""Maximum time of the check, as a fraction of the time of the run."""
 
-FREE: Final = 0.005
+FREE: Final = 0.003
 """Seconds that the check may take in addition, so that short runs of small models have one."""
 
 _RATE: Final = 4e9
@@ -32,6 +32,12 @@ _RATE: Final = 4e9
 
 _LEAST: Final = 3e-5
 """Seconds of the hash of a state of a few bytes, as assumed then."""
+
+_PAUSE: Final = 60.0
+"""Maximum seconds between two readings of the clock that count as time of the run."""
+
+_MOST_SKIPPED: Final = 63
+"""Maximum number of new states that are passed without reading the clock."""
 
 _SLOWER: Final = 8
 """A hash counts as at most so many times the one before, because it may have been interrupted."""
@@ -126,8 +132,8 @@ class Replay:
     allow_rounding : bool
         Whether a state may differ by rounding when it is computed again.
     share : float
-        Maximum time of the check, as a fraction of the time of steps; with infinity, all states are
-        hashed.
+        Maximum time of the check, as a fraction of the time of the run; with infinity, all states
+        are hashed.
     clock : Clock, optional
         The clock for these times.
 
@@ -137,8 +143,8 @@ class Replay:
         The marks of each state, by step.
     waiting : list of int
         The steps of the states that have not been compared yet, in ascending order.
-    worked, rest : float
-        Seconds of the model's own steps, and those before which there is no time for a new state.
+    skip : int
+        How many new states to pass, before it is worth while to read the clock again.
     note : callable or None
         A function that is called with the step and the marks of each state that is hashed.
     """
@@ -149,14 +155,15 @@ class Replay:
         self.allow_rounding, self.now = allow_rounding, (clock or WallClock()).now
         self.marks = dict[int, Marks]()
         self.waiting = list[int]()
-        self.worked = self.rest = 0.0
+        self.skip = 0
         self.note: Callable[[int, Marks], object] | None = None
         self.controls: Mapping[str, int] | None = None  # those of the first model
         self._share, self._spent, self._took = share, 0.0, 0.0
+        self._seconds, self._last, self._offers = 0.0, self.now(), 1
 
     def stop(self) -> None:
         """Check no more, because states are rounded on purpose."""
-        self._share, self.rest = -np.inf, np.inf
+        self._share = -np.inf
         self.marks.clear()
         self.waiting.clear()
 
@@ -178,12 +185,18 @@ class Replay:
 
     def may(self, step: int, /) -> bool:
         """Return whether there is time for the state of this step."""
+        now = self.now()
+        # The pause of a caller who does something else between two steps is not a part of the run.
+        self._seconds, self._last = self._seconds + min(now - self._last, _PAUSE), now
         is_new = step not in self.marks
+        self._offers += is_new
         needed = self._spent + self._took * (2 + len(self.waiting) if is_new else 1) - FREE
-        if needed <= self._share * self.worked:
+        if needed <= self._share * self._seconds:
             return True
         if is_new and self._share > 0:
-            self.rest = needed / self._share
+            late = needed / self._share - self._seconds
+            self.skip = int(min(_MOST_SKIPPED, late * self._offers / max(self._seconds, 1e-9) / 2))
+            self._offers += self.skip
         return False
 
     def look(
@@ -195,7 +208,7 @@ class Replay:
         since: int,
         cause: Callable[[], str] = str,
     ) -> bool:
-        """Compare x_step with an earlier one, or remember it, if there is time.
+        """Compare x_step with an earlier one, or remember it; call it only if `may` returns True.
 
         Parameters
         ----------
@@ -218,8 +231,6 @@ class Replay:
         RunFailed
             The state is not the same.
         """
-        if not self.may(step):
-            return False
         begun = self.now()
         arrays = list(state())
         if not self._took:  # nothing is known of the time yet
@@ -237,7 +248,6 @@ class Replay:
         self._spent += self._took
         if known is None:
             return False
-        self.rest = 0.0
         if step in self.waiting:
             self.waiting.remove(step)
         if (found := difference(known, marks)) is None:
@@ -268,7 +278,7 @@ class Replay:
 class Reproducible(ForwardingModel):
     """A model that raises RunFailed if it computes the same state twice with different bytes.
 
-    The check takes at most `SHARE` of the time of the steps, and `FREE` seconds. An Advance over a
+    The check takes at most `SHARE` of the time of the run, and `FREE` seconds. An Advance over a
     state that is to be compared is made in two parts. All other calls, and optional attributes, are
     passed to the model. In a parallel run this class must be inside `AgreedModel`. The runner puts
     each model that is in none within one.
@@ -295,7 +305,7 @@ class Reproducible(ForwardingModel):
         allow_rounding: bool = False,
     ) -> None:
         super().__init__(model)
-        self.replay_check = replay or Replay(allow_rounding=allow_rounding)
+        self.replay_check = self._seen = replay or Replay(allow_rounding=allow_rounding)
         self._is_on = not getattr(model, "poisons", False)
         self._late = bool(getattr(model, "records_late", False))
         self._at: int | None = None  # the step of the state; None after it was read
@@ -308,11 +318,14 @@ class Reproducible(ForwardingModel):
         if begin != self._at:
             self._depart(begin)
         while True:
-            to = self._stop_within(begin, end)
-            step = self._timed("advance", self._model.advance, begin, to)
+            to = self._stop_within(begin, end) if self._late or self._seen.waiting else end
+            step = self._model.advance(begin, to)
+            if step is not to:
+                step = reached("advance", step, begin, to)
+            self._at = step
             if step < to:
                 return step
-            if to < end or not self._late or to in self.replay_check.marks:
+            if to < end or not self._late or to in self._seen.marks:
                 self._look(to)
             if to == end:
                 return end
@@ -321,17 +334,18 @@ class Reproducible(ForwardingModel):
     def record(self, begin: int, end: int, /) -> int:
         if begin != self._at:
             self._depart(begin)
-        step = self._timed("record", self._model.record, begin, end)
+        step = self._model.record(begin, end)
+        if step is not end:
+            step = reached("record", step, begin, end)
+        self._at = step
         if begin < step and not self._late:
             self._look(step)
         return step
 
     def reverse(self, begin: int, end: int, /) -> None:
-        replay = self.replay_check
-        start = replay.now()
         self._model.reverse(begin, end)
-        replay.worked += replay.now() - start
-        replay.passed(begin)
+        if self._seen.waiting:
+            self._seen.passed(begin)
 
     def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
         self._leave(key)
@@ -347,11 +361,10 @@ class Reproducible(ForwardingModel):
         If the model records late, a later sweep arrives at the last step before the end of an
         Advance, but not at the end itself.
         """
-        replay = self.replay_check
-        if replay.waiting and (known := replay.between(begin, end)) is not None:
+        if (known := self._seen.between(begin, end)) is not None:
             return known
-        is_split = self._late and self._is_on and begin + 1 < end and replay.worked >= replay.rest
-        return end - 1 if is_split and replay.may(end - 1) else end
+        is_split = self._late and begin + 1 < end and self._has_time(end - 1)
+        return end - 1 if is_split else end
 
     def _depart(self, begin: int) -> None:
         self._since = begin
@@ -368,24 +381,21 @@ class Reproducible(ForwardingModel):
     def _begin(self) -> None:
         """Before the first step: compare nothing if this model has other controls."""
         self._controls = _digests(getattr(self._model, "control", None))
-        self._is_on = self.replay_check.begin(self._controls) and self._is_on
+        self._is_on = self._seen.begin(self._controls) and self._is_on
 
-    def _timed(self, name: str, run: Callable[[int, int], int], begin: int, end: int) -> int:
-        replay = self.replay_check
-        start = replay.now()
-        step = run(begin, end)
-        replay.worked += replay.now() - start
-        if type(step) is not int or step != end:
-            step = reached(name, step, begin, end)
-        self._at = step
-        return step
+    def _has_time(self, step: int) -> bool:
+        """Return whether to look at this state; the clock is not read each time."""
+        seen = self._seen
+        if seen.skip and step not in seen.marks:
+            seen.skip -= 1
+            return False
+        return self._is_on and seen.may(step)
 
     def _look(self, step: int) -> None:
-        replay = self.replay_check
-        if not self._is_on or (replay.worked < replay.rest and step not in replay.marks):
+        if not self._has_time(step):
             return
         state, cause = partial(self._arrays, step), self._changed
-        if replay.look(step, state, since=self._since, cause=cause):
+        if self._seen.look(step, state, since=self._since, cause=cause):
             self._since = step
 
     def _arrays(self, step: int) -> list[tuple[str, str, memoryview]]:

@@ -326,7 +326,6 @@ class _OutsideXla:
         self._advance, self._reverse = _compiled(blocks)
         self._length, self._size, self._tree = blocks.length, blocks.size, blocks.shapes.trees[0]
         self._replay = Replay(allow_rounding=allow_rounding)
-        self._since = self._replay.now()
         self._late: list[Callable[[], None]] = []  # a write that waits until JAX computes again
 
     def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Turn, /) -> Turn:
@@ -364,18 +363,15 @@ class _OutsideXla:
     def advance(self, x: Leaves, given: Given, begin: Any, end: Any, /) -> Leaves:
         replay, size = self._replay, self._size
         while True:
-            replay.worked += (now := replay.now()) - self._since
-            self._since = now
             known = replay.between(begin * size, end * size)
             to = end if known is None else known // size
             if known is None and end - begin > 1 and replay.may((end - 1) * size):
                 to = end - 1  # a later sweep ends there
             x = self._advance(x, given, begin, to)
             self._write()
-            if to < end or to * size in replay.marks:
+            if to < end or (to * size in replay.marks and replay.may(to * size)):
                 _wait(x)
                 replay.look(to * size, partial(self._bits, x), since=begin * size)
-                self._since = replay.now()
             if to == end:
                 return x
             begin = to

@@ -373,10 +373,9 @@ class Manager:
 
     def _again(self, steps: TapeSteps, step: int, bar: Any, *, keep: bool = False) -> None:
         """Compute a step again; its result must be the same each time that it is computed."""
-        start = self._replay.now()
         steps.forward(step, keep=keep)
-        self._replay.worked += self._replay.now() - start
-        self._replay.look(step + 1, lambda: steps.arrays(step + 1), since=step)
+        if self._replay.may(step + 1):
+            self._replay.look(step + 1, lambda: steps.arrays(step + 1), since=step)
         _tick(bar)
 
     def _pin(self, variables: Iterable[Any]) -> None:
