@@ -1,7 +1,8 @@
 """Checkpoints of pyrevolve's revolvers, which Devito uses, on ckio's levels."""
 
+import weakref
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from pyrevolve.storage import Storage
 
 from ckio.actions import Key
 from ckio.adapters.scratch import Scratch
-from ckio.errors import BadInput, LevelFull, MissingCheckpoint
+from ckio.errors import BadInput, LevelFull, MissingCheckpoint, StorageError
 from ckio.platform import Platform
 
 
@@ -20,6 +21,9 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
     A checkpoint is a list of arrays, each with its own shape and dtype. When a checkpoint is
     loaded, it is verified, and the given arrays are filled in place. The costs of a write and a
     read, `wd` and `rd`, are the level's measured prices in seconds.
+
+    A revolver leaves its first checkpoints in its storages. They are discarded when another
+    `MultiLevelRevolver` gets the storage, or when no object refers to the storage any more.
 
     Parameters
     ----------
@@ -33,7 +37,7 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
         Largest number of slots. A level without a limit has this number, for example the number of
         steps.
     profiler : Profiler, optional
-        A revolver sets its own.
+        A revolver sets its own, and thereby begins with an empty storage.
 
     Attributes
     ----------
@@ -45,6 +49,10 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
         self, scratch: Scratch, level: int, nbytes: int, most: int, /, *, profiler: Any = None
     ) -> None:
         place = scratch.platform.levels[level]
+        self.saves = self.loads = 0
+        self._scratch, self._level = scratch, level
+        self._keys: dict[int, Key] = {}
+        self._end = weakref.finalize(self, _discard, scratch, level, self._keys)
         super().__init__(
             nbytes,
             place.slots(nbytes, most),
@@ -54,9 +62,20 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
             rd=place.read(nbytes),
             name=place.name,
         )
-        self.saves = self.loads = 0
-        self._scratch, self._level = scratch, level
-        self._keys: dict[int, Key] = {}
+
+    @property
+    def profiler(self) -> Any:
+        """The profiler of the revolver that uses this storage."""
+        return self._profiler
+
+    @profiler.setter
+    def profiler(self, profiler: Any) -> None:
+        self._profiler = profiler
+        self.clear()
+
+    def clear(self) -> None:
+        """Discard all checkpoints."""
+        _discard(self._scratch, self._level, self._keys)
 
     def save(self, key: int, data_pointers: Sequence[NDArray[Any]]) -> None:
         """Store a checkpoint in slot `key`, and replace the previous one.
@@ -67,7 +86,8 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
         if not 0 <= key < self.n_ckp:
             raise LevelFull(
                 f"level {self.name!r} can store {self.n_ckp} checkpoints of {self.size_ckp} bytes;"
-                f" it has no slot {key}: use a larger capacity, or fewer checkpoints"
+                f" it has no slot {key}: use a larger capacity, or fewer checkpoints; clear()"
+                " discards those of an earlier gradient"
             )
         nbytes = sum(array.nbytes for array in data_pointers)
         if nbytes > self.size_ckp:
@@ -161,6 +181,14 @@ def storages(levels: Platform | Scratch, nbytes: int, steps: int, /) -> list[Cki
             " larger capacity"
         )
     return useful
+
+
+def _discard(scratch: Scratch, level: int, keys: dict[int, Key]) -> None:
+    """Discard the checkpoints of a storage, unless its levels are closed."""
+    while keys:
+        _, key = keys.popitem()
+        with suppress(StorageError):
+            scratch.drop(level, key)
 
 
 def _named(arrays: Sequence[NDArray[Any]]) -> dict[str, NDArray[Any]]:

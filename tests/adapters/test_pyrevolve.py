@@ -145,6 +145,30 @@ def test_a_revolver_of_many_levels_has_the_gradient_of_one_that_stores_all(tmp_p
     assert not list(tmp_path.rglob("*"))
 
 
+@pytest.mark.parametrize("again", ["the same storages", "others on one Scratch"])
+def test_an_inversion_takes_gradient_after_gradient(tmp_path, again):
+    nbytes = Wave().nbytes
+    with Scratch(two_levels(tmp_path)) as scratch:
+        places = storages(scratch, nbytes, STEPS)
+        for stops in (False, True, False):  # the second is given up after its forward sweep
+            wave = Wave()
+            back = Back(wave)
+            if again != "the same storages":
+                places = storages(scratch, nbytes, STEPS)
+            revolver = pyrevolve.MultiLevelRevolver(
+                wave, Forward(wave), back, STEPS, storage_list=list(places)
+            )
+            revolver.apply_forward()
+            if not stops:
+                revolver.apply_reverse()
+                same(back)
+            del revolver
+        assert any(list(level.keys()) for level in scratch.backends)
+        del places
+        gc.collect()
+        assert not any(list(level.keys()) for level in scratch.backends)
+
+
 @pytest.mark.parametrize("backend", ["ram", "directory", "hdf5"])
 def test_a_revolver_of_one_level(tmp_path, backend):
     wave = Wave()
