@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ckio.adapters.jax import checkpointed_scan  # noqa: E402
 from ckio.adapters.jax import store as stores  # noqa: E402
 from ckio.adapters.jax.blocks import Shapes, blocks_of  # noqa: E402
 from ckio.adapters.jax.plans import SweepRow, plan  # noqa: E402
+from ckio.adapters.jax.scan import _loop
 from ckio.adapters.jax.store import STORE  # noqa: E402
 from ckio.errors import BadInput, LevelFull, NoSchedule  # noqa: E402
 from ckio.platform import Affine  # noqa: E402
@@ -390,11 +391,88 @@ def test_a_process_that_is_interrupted_or_ends_leaves_no_files(tmp_path: Path) -
     assert files(tmp_path) == []
 
 
-class Unhashable:
+SLOPE = 1.0
+
+
+class Shot:
+    """A step that reads attributes, a global variable, and a function with its own derivative."""
+
     __hash__ = None  # type: ignore[assignment]
 
-    def __call__(self, x: Any, _params: Any, _i: Any) -> Any:
-        return x
+    def __init__(self) -> None:
+        self.scale, self.speed = 0.9, jnp.float64(1.1)
+        self.source = np.array([0.1, 0.2, 0.3])
+
+    @property
+    def rule(self) -> Any:
+        """The sine, with a derivative of its own."""
+
+        @jax.custom_jvp
+        def sine(x: Any) -> Any:
+            return jnp.sin(x)
+
+        slope = SLOPE
+        sine.defjvp(lambda x, dx: (jnp.sin(x[0]), slope * jnp.cos(x[0]) * dx[0]))
+        return sine
+
+    def __call__(self, x: Any, k: Any, i: Any) -> Any:
+        return jax.lax.cond(i > 2, self.early, lambda x: self.rule(k * x * self.speed), x)
+
+    def early(self, x: Any) -> Any:
+        return self.scale * x + self.source
+
+    def set(self, name: str, turn: int) -> None:
+        global SLOPE  # noqa: PLW0603, the step reads it
+        match name:
+            case "scale":
+                self.scale = 0.9 + turn
+            case "speed":
+                self.speed = jnp.float64(1.1 + turn)
+            case "source":
+                self.source[1] = turn  # in place
+            case "slope":
+                SLOPE = 1.0 + turn
+
+
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [("scale", "object"), ("speed", "method"), ("source", "partial"), ("slope", "method")],
+)
+def test_a_step_reads_its_surroundings_in_each_call(name: str, of: str) -> None:
+    shot = Shot()
+    ways = {"object": shot, "method": shot.__call__, "partial": partial(Shot.__call__, shot)}
+    one, u = ways[of], jnp.linspace(0.1, 0.9, 3)
+
+    def plain(k: Any) -> Any:
+        x = u
+        for i in range(5):
+            x = shot(x, k, jnp.int32(i))
+        return x.sum()
+
+    for turn in range(2):
+        shot.set(name, turn)
+        found = jax.value_and_grad(lambda k: checkpointed_scan(one, u, 5, params=k).sum())(1.3)
+        assert close(found, jax.value_and_grad(plain)(1.3))
+    shot.set("slope", 0)
+
+
+def test_a_step_is_compiled_once_for_all_functions_with_its_operations() -> None:
+    def of(factor: Any) -> Any:
+        return lambda x, p, i: jax.nn.relu(factor * x)
+
+    u, made = jnp.ones(3), _loop.cache_info().misses
+    for k in (1.0, 2.0, 3.0):
+        one = of(jnp.float64(k))
+        slope = jax.grad(lambda u, one=one: checkpointed_scan(one, u, 3, segment=1).sum())(u)
+        assert slope.tolist() == [k**3] * 3
+    assert _loop.cache_info().misses == made + 1
+
+
+def test_a_step_without_a_derivative_goes_forward() -> None:
+    def one(x: Any, p: Any, i: Any) -> Any:
+        return jax.lax.while_loop(lambda x: x[0] > 1, lambda x: x / 2, jax.nn.relu(x))
+
+    assert checkpointed_scan(one, jnp.array([9.0, 1.0]), 3).tolist() == [9 / 16, 1 / 16]
 
 
 def test_what_is_no_loop_is_refused() -> None:
@@ -409,8 +487,6 @@ def test_what_is_no_loop_is_refused() -> None:
         checkpointed_scan(lambda x, p, i: x, {"a": "b"}, 3)
     with pytest.raises(BadInput, match="xs"):
         checkpointed_scan(lambda x, p, i, r: x, u, 3, xs=jnp.ones(4))
-    with pytest.raises(BadInput, match="hashed"):
-        checkpointed_scan(Unhashable(), u, 3)
     with pytest.raises(BadInput, match="whole number of steps"):
         jax.jit(lambda n: checkpointed_scan(lambda x, p, i: x, u, n))(3)
     for n in (-1, 2.5):
@@ -421,6 +497,16 @@ def test_what_is_no_loop_is_refused() -> None:
             checkpointed_scan(lambda x, p, i: x, u, 3, segment=segment)
     with pytest.raises(BadInput, match="give it as params"):
         jax.grad(lambda k: checkpointed_scan(lambda x, p, i: k * x, u, 3).sum())(2.0)
+    shot = Shot()
+    checkpointed_scan(shot, u, 3, params=1.0)  # traced before, without a derivative
+
+    def through_an_attribute(speed: Any) -> Any:
+        shot.speed = speed
+        return checkpointed_scan(shot, u, 3, params=1.0).sum()
+
+    for wrap in (jax.grad, jax.jit):
+        with pytest.raises(BadInput, match="give it as params"):
+            wrap(through_an_attribute)(2.0)
 
 
 def test_plans_that_cannot_be_are_refused_where_a_gradient_is_asked_for() -> None:

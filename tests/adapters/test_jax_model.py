@@ -17,7 +17,8 @@ from models.fewslots import digest, digest_by, digest_by_two, store_all  # noqa:
 
 from ckio import Level, Platform  # noqa: E402
 from ckio.actions import Advance, Key, Kind, Read, Write  # noqa: E402
-from ckio.adapters.jax import JaxModel  # noqa: E402
+from ckio.adapters.jax import JaxModel, PartitionedModel  # noqa: E402
+from ckio.analysis import partition  # noqa: E402
 from ckio.backends.ram import Ram  # noqa: E402
 from ckio.errors import BadInput, UnsupportedKind  # noqa: E402
 from ckio.jobs import gradients  # noqa: E402
@@ -82,6 +83,79 @@ def test_few_slots_and_two_processes_give_the_bits_of_store_all(tmp_path: Path) 
     for plan in ("recompute-all", "periodic by 4", "hrevolve"):
         assert digest_by(plan, model, steps, tmp_path / plan) == expected, plan
     assert digest_by_two(model, steps) == expected
+
+
+class Shot:
+    """A step and a misfit that read attributes."""
+
+    speed, observed = 2.0, jnp.float32(1.0)
+
+    def step(self, x: Any, k: Any, i: Any) -> Any:
+        return self.speed * x
+
+    def misfit(self, x: Any) -> Any:
+        return jnp.sum((x - self.observed) ** 2)
+
+    def halves(self) -> Any:
+        return partition(
+            lambda x: {"u": self.speed * x["u"]}, {"u": jnp.ones(2)}, seconds="declared"
+        )
+
+
+def test_a_new_model_reads_its_surroundings_and_an_old_one_does_not() -> None:
+    shot, x, made = Shot(), jnp.ones(2), []
+    for speed, observed in ((2.0, 1.0), (2.0, 3.0), (0.5, 1.0)):
+        shot.speed, shot.observed = speed, jnp.float32(observed)
+        by_parts = PartitionedModel(shot.halves(), {"u": x}, lambda x: shot.misfit(x["u"]))
+        pair = JaxModel(shot.step, x, shot.misfit, 3), by_parts
+        made.append((speed**3, observed, pair))
+    for end, observed, pair in made:
+        for model, name in zip(pair, ("x", "u"), strict=True):
+            store_all(model, 3)
+            assert model.functional == 2 * (end - observed) ** 2
+            assert model.gradient[name].tolist() == [2 * end * (end - observed)] * 2
+
+
+def test_a_complex_gradient_is_that_of_steepest_ascent() -> None:
+    x = jnp.array([1 + 2j, 3 - 1j], "complex64")
+
+    def step(x: Any, k: Any, i: Any) -> Any:
+        return k * x + (0.1 + 0.2j) * x**2
+
+    def j(x: Any) -> Any:
+        return jnp.sum(jnp.abs(x - 1j) ** 2) + jnp.sum(x.imag**2 * x.real)
+
+    halves = partition(lambda s: {"x": step(s["x"], s["k"], 0), "k": s["k"]}, {"x": x, "k": x})
+    by_parts = PartitionedModel(halves, {"x": x, "k": x}, lambda s: j(s["x"]))
+    for model in (JaxModel(step, x, j, 2, params=x), by_parts):
+        store_all(model, 2)
+        names = list(model.control)
+        for name, bar in model.gradient.items():
+            for entry in range(2):
+                for unit in (1e-3, 1e-3j):  # dJ = Re(conj(g) dc)
+                    values = []
+                    for sign in (1, -1):
+                        at = [np.array(model.control[it]) for it in names]
+                        at[names.index(name)][entry] += sign * unit
+                        end, k = (jnp.array(at[names.index(it)]) for it in ordered(names))
+                        values.append(float(j(step(step(end, k, 0), k, 1))))
+                    slope = (values[0] - values[1]) / 2
+                    assert slope == pytest.approx((np.conj(bar[entry]) * unit).real, rel=3e-2)
+
+
+def ordered(names: list[str]) -> list[str]:
+    """Return the name of the state, and that of the parameter."""
+    return ["x", "params"] if "params" in names else ["x", "k"]
+
+
+def test_names_that_coincide_are_refused() -> None:
+    one = jnp.ones(2)
+    for x in ({"a": {"b": one}, "a.b": one}, {"": one, ".": one}, {"a": [one], "a.0": one}):
+        with pytest.raises(BadInput, match="several arrays have the name"):
+            JaxModel(lambda x, p, i: x, x, lambda x: jnp.float32(0), 3)
+    params = {"a": {"b": one}, "a.b": one}
+    with pytest.raises(BadInput, match=r"params\.a\.b"):
+        JaxModel(lambda x, p, i: x, one, lambda x: x.sum(), 3, params=params)
 
 
 def test_a_control_that_no_file_can_store_is_refused_before_a_run() -> None:

@@ -19,6 +19,7 @@ from jax import lax
 from numpy.typing import NDArray
 
 from ckio.actions.checks import is_whole
+from ckio.adapters.jax.traced import Traced, is_smooth
 from ckio.errors import BadInput
 from ckio.model.arrays import check_unmasked
 
@@ -71,10 +72,11 @@ MAX_STEPS: Final = 2**31 - 1
 
 
 class Given(NamedTuple):
-    """Leaves that steps read: the parameters of all steps, and the rows, one for each step."""
+    """Leaves that steps read: parameters of all steps, a row for each step, and `Traced.consts`."""
 
     params: Leaves
     rows: Leaves
+    consts: Leaves
 
 
 class Back(NamedTuple):
@@ -132,14 +134,15 @@ class LoopBlocks:
 
     Attributes
     ----------
-    step : callable
-        `step(x, params, i)`, or with rows `step(x, params, i, row)`, returns x_{i+1}.
+    step : Traced
+        `step(consts, x, params, i)`, or with rows `step(consts, x, params, i, row)`, returns
+        x_{i+1}.
     shapes : Shapes
     n, size : int
         Number of steps, and of those in a block.
     """
 
-    step: Callable[..., Any]
+    step: Traced
     shapes: Shapes
     n: int
     size: int
@@ -152,11 +155,6 @@ class LoopBlocks:
     def nbytes(self) -> int:
         """The bytes of a state."""
         return sum(map(nbytes_of, self.shapes.leaves[0]))
-
-    @cached_property
-    def has_effects(self) -> bool:
-        """Whether a step does more than to compute, for example calls Python."""
-        return bool(_traced(self.step, self.shapes)[0].effects)
 
     def advance(self, x: Leaves, given: Given, begin: Any, end: Any, /) -> Leaves:
         """Advance from the first state of block `begin` to that of `end`; both may be traced."""
@@ -204,7 +202,7 @@ class LoopBlocks:
         """Reverse one block whose number of steps is known."""
         begin = jnp.int32(number * self.size)
         rows = [lax.dynamic_slice_in_dim(a, begin, length) for a in given.rows]
-        pull = self.pullback(begin, length, x, given.params, rows)
+        pull = self.pullback(begin, length, x, given._replace(rows=rows))
         x_bar, params_bar, rows_bar = pull(back.x)
         put = lax.dynamic_update_slice_in_dim
         return Back(
@@ -214,18 +212,22 @@ class LoopBlocks:
         )
 
     def pullback(
-        self, begin: Any, length: int, x: Leaves, params: Leaves, rows: Leaves, /
+        self, begin: Any, length: int, x: Leaves, given: Given, /
     ) -> Callable[[Leaves], tuple[Leaves, Leaves, Leaves]]:
-        """Return the function that reverses `length` steps, with what JAX stores for it."""
+        """Return the function that reverses `length` steps, with what JAX stores for it.
+
+        The rows that are given are those of these steps.
+        """
+        params, rows, consts = given
         take = self.one
-        if length > STRAIGHT and not self.has_effects:  # JAX computes no effect once more
+        if length > STRAIGHT and not self.step.has_effects:  # JAX computes no effect once more
             take = jax.checkpoint(take, prevent_cse=False, policy=_is_stored)
 
         def block(x_: Leaves, params_: Leaves, rows_: Leaves) -> Leaves:
             read = merged(params, params_)
 
             def one(x: Leaves, at: tuple[Any, Leaves]) -> tuple[Leaves, None]:
-                return take(x, read, *at), None
+                return take(consts, x, read, *at), None
 
             at, state = merged(rows, rows_), merged(x, x_)
             if length <= STRAIGHT:
@@ -240,11 +242,11 @@ class LoopBlocks:
     def at(self, i: Any, x: Leaves, given: Given, /) -> Leaves:
         """Take step i, which reads row i."""
         row = [lax.dynamic_index_in_dim(a, i, keepdims=False) for a in given.rows]
-        return self.one(x, given.params, i, row)
+        return self.one(given.consts, x, given.params, i, row)
 
-    def one(self, x: Leaves, params: Leaves, i: Any, row: Leaves, /) -> Leaves:
+    def one(self, consts: Leaves, x: Leaves, params: Leaves, i: Any, row: Leaves, /) -> Leaves:
         """Take one step."""
-        after = self.step(*self.shapes.arguments(x, params, i, row))
+        after = self.step(consts, *self.shapes.arguments(x, params, i, row))
         return [_strong(leaf) for leaf in jax.tree.leaves(after)]
 
 
@@ -275,27 +277,20 @@ def blocks_of(
     With "auto", a block is the longest whose states fit into `BLOCK_BYTES`. Each length is compiled
     separately. Therefore all blocks get the same length if this adds at most 50 % more blocks.
     """
-    try:
-        hash(step)
-    except TypeError as error:
-        raise BadInput(
-            f"step cannot be hashed, so no compiled function can be stored for it: {error}; give a"
-            " function"
-        ) from error
-    _check_step(step, shapes)
+    traced = _traced(step, shapes)
     if segment == "auto":
-        count = -(-n // min(n, _automatic(step, shapes)))
+        count = -(-n // min(n, _automatic(traced, shapes)))
         equal = (it for it in range(count, count + count // 2 + 1) if n % it == 0)
         size = -(-n // next(equal, count))
     elif not isinstance(segment, str) and is_whole(segment) and segment >= 1:
         size = min(n, int(segment))
     else:
         raise BadInput(f"segment = {segment!r}; it must be a number of steps, or 'auto'")
-    return LoopBlocks(step, shapes, n, size)
+    return LoopBlocks(traced, shapes, n, size)
 
 
 @lru_cache(maxsize=64)
-def _automatic(step: Callable[..., Any], shapes: Shapes) -> int:
+def _automatic(step: Traced, shapes: Shapes) -> int:
     """Return the number of steps whose states fit into `BLOCK_BYTES`."""
     lengths = STRAIGHT + 1, STRAIGHT + 2
     less, more = (_tape(LoopBlocks(step, shapes, length, length)) for length in lengths)
@@ -306,18 +301,22 @@ def _tape(blocks: LoopBlocks) -> int:
     """Return the bytes that JAX stores between the forward and the reverse of the first block."""
     x, params, _ = map(list, blocks.shapes.leaves)
     rows = [like((blocks.size, *a.shape), a.dtype) for a in blocks.shapes.row()]
-    pull = jax.eval_shape(partial(blocks.pullback, 0, blocks.size), x, params, rows)
+    given = Given(params, rows, blocks.step.consts)
+    pull = jax.eval_shape(partial(blocks.pullback, 0, blocks.size), x, given)
     return sum(map(nbytes_of, jax.tree.leaves(pull)))
 
 
-def _check_step(step: Callable[..., Any], shapes: Shapes) -> None:
-    """Raise BadInput if a step returns a state of another structure, shape or dtype."""
-    jaxpr, after = _traced(step, shapes)
-    if any(isinstance(const, jax.core.Tracer) for const in jaxpr.consts):
+def _traced(step: Callable[..., Any], shapes: Shapes) -> Traced:
+    """Trace a step; raises BadInput if it returns a state of another structure, shape or dtype."""
+    x, params, _ = shapes.leaves
+    args = shapes.arguments(list(x), list(params), like((), jnp.int32), list(shapes.row()))
+    traced = Traced(step, *args)
+    if any(isinstance(const, jax.core.Tracer) for const in traced.consts):
         raise BadInput(
             "checkpointed_scan: step uses a traced array that is not an argument, so its gradient"
             " would be lost; give it as params"
         )
+    after = traced.after
     one, two = shapes.trees[0], jax.tree.structure(after)
     if one != two:
         raise BadInput(f"step returns {two} for {one}; it must return the structure of x")
@@ -329,14 +328,7 @@ def _check_step(step: Callable[..., Any], shapes: Shapes) -> None:
                 f"step returns x{jax.tree_util.keystr(path)} as {y.dtype}{list(y.shape)}, and"
                 f" received {x.dtype}{list(x.shape)}; it must keep the dtype and the shape"
             )
-
-
-def _traced(step: Callable[..., Any], shapes: Shapes) -> tuple[Any, Any]:
-    """Return the program of a step, and the shapes of what it returns."""
-    x, params, _ = shapes.leaves
-    i = like((), jnp.int32)
-    args = shapes.arguments(list(x), list(params), i, list(shapes.row()))
-    return jax.make_jaxpr(step, return_shape=True)(*args)
+    return traced
 
 
 def arrays(what: str, tree: Any, /) -> Any:
@@ -364,11 +356,6 @@ def check_steps(n: object, rows: Any, /) -> int:
             name = f"xs{jax.tree_util.keystr(path)}"
             raise BadInput(f"{name} has shape {leaf.shape}; its first axis must be the {n} steps")
     return int(n)
-
-
-def is_smooth(leaf: Any, /) -> bool:
-    """Return whether an array has a cotangent, because its numbers are real or complex."""
-    return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
 def smooth(leaves: Sequence[Any], /) -> Leaves:

@@ -25,7 +25,6 @@ from ckio.adapters.jax.blocks import (
     bits_of,
     blocks_of,
     check_steps,
-    is_smooth,
     like,
     merged,
     plain_shape,
@@ -33,6 +32,7 @@ from ckio.adapters.jax.blocks import (
     zeros,
 )
 from ckio.adapters.jax.device import array_at, space_of, uninitialized, views_of, wait
+from ckio.adapters.jax.traced import Traced, is_smooth
 from ckio.analysis.partitioned import Partition, Values
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model.arrays import Array, Arrays, as_bytes, empty
@@ -112,13 +112,14 @@ class JaxModel:
             raise BadInput("JaxModel: n = 0; it must be a number of iterations >= 1")
         self._blocks = blocks_of(step, Shapes.of(x, params, xs), int(n), segment)
         self.steps, self.on_step = self._blocks.count, on_step
-        j = jax.eval_shape(functional, self._blocks.shapes.x)
+        self._functional = Traced(functional, self._blocks.shapes.x)
+        j = self._functional.after
         if j.shape or not jnp.issubdtype(j.dtype, jnp.floating):
             raise BadInput(
                 f"JaxModel: J is {j.dtype}{list(j.shape)}, not a real number; let functional(x)"
                 " return a scalar"
             )
-        self._compiled = _compiled(self._blocks, functional)
+        self._compiled = _compiled(self._blocks, self._functional)
 
         trees = {"x": x, "params": params, "xs": xs}
         names = {what: _names(what, tree) for what, tree in trees.items()}
@@ -132,7 +133,7 @@ class JaxModel:
         self._names = names["x"]
         self._j = j.dtype
         self._state: Leaves | None = None  # None until x_0 is made from the controls
-        self._given = Given([], [])
+        self._given = Given([], [], [])
         self._recorded: dict[int, Leaves] = {}  # the first states of recorded steps
         self._late: int | None = None  # a recorded step that has not been computed yet
         self._farthest: tuple[int, Leaves | None] = (-1, None)  # None: that step was not computed
@@ -148,7 +149,7 @@ class JaxModel:
     def gradient(self) -> Mapping[str, Array]:
         back, _ = self._started(None)
         flat = [*back.x, *back.params, *back.rows]
-        return {name: np.asarray(it) for name, it in zip(self._control, flat, strict=True)}
+        return {name: _steepest(it) for name, it in zip(self._control, flat, strict=True)}
 
     @property
     def functional(self) -> float:
@@ -293,7 +294,7 @@ class JaxModel:
             x, params, rows = (
                 merged(leaves, [next(values) for _ in smooth(leaves)]) for leaves in self._first
             )
-            self._state, self._given = x, Given(params, rows)
+            self._state, self._given = x, Given(params, rows, self._blocks.step.consts)
             self._farthest = (0, x)
         if late and self._late is not None:
             step, self._late = self._late, None
@@ -327,7 +328,7 @@ class JaxModel:
                 f" {reached}, and J is known only at its end; reverse from step {reached}"
             )
         assert state is not None
-        j, bar = self._compiled.seed(smooth(state), state)
+        j, bar = self._compiled.seed(smooth(state), state, self._functional.consts)
         started = Back(bar, zeros(self._given.params), zeros(self._given.rows)), j
         if n is not None:
             self._adjoint, self._farthest = started, (reached, None)
@@ -344,11 +345,11 @@ class _Compiled(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def _compiled(blocks: LoopBlocks, functional: Callable[[Any], Any]) -> _Compiled:
+def _compiled(blocks: LoopBlocks, functional: Traced) -> _Compiled:
     """Compile the functions of a model, each when it is first called."""
 
-    def j(moving: Leaves, state: Leaves) -> Any:
-        return functional(jax.tree.unflatten(blocks.shapes.trees[0], merged(state, moving)))
+    def j(moving: Leaves, state: Leaves, consts: Leaves) -> Any:
+        return functional(consts, merged(state, moving))
 
     seed = jax.jit(jax.value_and_grad(j))
     one = jax.jit(blocks.advance_one, static_argnums=0)
@@ -360,11 +361,19 @@ def _is_finite(leaf: Any) -> Any:
     return jnp.isfinite(leaf).all()
 
 
+def _steepest(derivative: Any) -> Array:
+    """Return the gradient in ckio's convention, the complex conjugate of JAX's."""
+    return np.asarray(derivative).conj()
+
+
 def _names(what: str, tree: Any) -> list[str]:
-    """Return the name of each leaf, which is its path in the tree."""
+    """Return the name of each leaf, its path in the tree; raises BadInput if two are equal."""
     ways = (path for path, _ in jax.tree.leaves_with_path(tree))
     tails = (jax.tree_util.keystr(path, simple=True, separator=".") for path in ways)
-    return [f"{what}.{tail}".rstrip(".") for tail in tails]
+    names = [f"{what}.{tail}".rstrip(".") for tail in tails]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise BadInput(f"JaxModel: several arrays have the name {twice}; rename one of their keys")
+    return names
 
 
 class PartitionedModel:
@@ -427,10 +436,10 @@ class PartitionedModel:
         smooth = [name for name, array in self._first.items() if is_smooth(array)]
         self._control = Arrays({name: np.array(self._first[name]) for name in smooth})
 
-        self._differentiated = _differentiated(functional)
         after, tape = halves.forward(self._first)
         cotangent = {name: after[name] for name in smooth}
-        j = jax.eval_shape(functional, after)
+        self._functional = Traced(functional, after)
+        j = self._functional.after
         if j.shape or not jnp.issubdtype(j.dtype, jnp.floating):
             raise BadInput(
                 f"PartitionedModel: J is {j.dtype}{list(j.shape)}, not a real number; let"
@@ -452,7 +461,7 @@ class PartitionedModel:
 
     @property
     def gradient(self) -> Mapping[str, Array]:
-        return {name: np.asarray(self._adjoint[name]) for name in self._control}
+        return {name: _steepest(self._adjoint[name]) for name in self._control}
 
     @property
     def functional(self) -> float:
@@ -539,7 +548,9 @@ class PartitionedModel:
         """Return J at the farthest state, and its derivatives."""
         self._known()
         _, state = self._farthest
-        j, cotangent = self._differentiated({name: state[name] for name in self._control}, state)
+        moving = {name: state[name] for name in self._control}
+        differentiated = _differentiated(self._functional)
+        j, cotangent = differentiated(moving, state, self._functional.consts)
         return {**cotangent, "functional J": j}
 
     def _start_adjoint(self, n: int) -> None:
@@ -555,13 +566,13 @@ class PartitionedModel:
 
 
 @lru_cache(maxsize=8)
-def _differentiated(functional: Callable[[Any], Any]) -> Callable[[Values, Values], Any]:
+def _differentiated(functional: Traced) -> Callable[..., Any]:
     """Compile J and its derivatives with respect to the first argument, once for each J."""
 
-    def of(moving: Values, state: Values) -> Any:
-        return functional({**state, **moving})
+    def of(moving: Values, state: Values, consts: Leaves) -> Any:
+        return functional(consts, {**state, **moving})
 
-    compiled: Callable[[Values, Values], Any] = jax.jit(jax.value_and_grad(of))
+    compiled: Callable[..., Any] = jax.jit(jax.value_and_grad(of))
     return compiled
 
 

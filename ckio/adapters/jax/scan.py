@@ -33,7 +33,6 @@ from ckio.adapters.jax.blocks import (
     blocks_of,
     check_steps,
     is_key,
-    is_smooth,
     like,
     plain,
     plain_shape,
@@ -42,6 +41,7 @@ from ckio.adapters.jax.blocks import (
 )
 from ckio.adapters.jax.plans import SweepPlan, SweepRow, plan
 from ckio.adapters.jax.store import GONE, STORE, StoredStates
+from ckio.adapters.jax.traced import is_smooth
 from ckio.errors import BadInput
 from ckio.model.arrays import as_bytes
 from ckio.model.comm import check_measures
@@ -91,7 +91,8 @@ def checkpointed_scan(
     ----------
     step : callable
         `step(x, params, i)`, or with `xs` `step(x, params, i, row)`. It returns x_{i+1}, a pytree
-        with the shapes and dtypes of x_i. Each new function object is compiled separately.
+        with the shapes and dtypes of x_i. It is traced in each call, and compiled if no function
+        with the same operations has been.
     x0 : pytree of arrays
         Initial state, of any dtype. Arrays that are neither real nor complex have no gradient.
     n : int
@@ -130,7 +131,7 @@ def checkpointed_scan(
     if n == 0:
         return x
     blocks = blocks_of(step, Shapes.of(x, params, xs), n, segment)
-    given = Given(jax.tree.leaves(params), jax.tree.leaves(xs))
+    given = Given(jax.tree.leaves(params), jax.tree.leaves(xs), blocks.step.consts)
     make: Any = _loop  # mypy cannot see that the arguments of a cached function are hashable
     levels = MEMORY if platform is None else platform_of(platform)
     loop = make(blocks, levels, planner, allow_rounding)
@@ -231,7 +232,8 @@ class Sweeps:
         back = way.owned(Back(seed, zeros(given.params), zeros(given.rows)))
         back = self._sweep(way, self.plan.backward, given, Turn(token, last, back)).back
         x_0, params, rows = map(_with_float0, self.blocks.shapes.leaves, back)
-        return x_0, Given(params, rows)
+        no_gradient: Any = None
+        return x_0, Given(params, rows, no_gradient)
 
     def _to_last(self, way: "_Way", x: Leaves, given: Given) -> tuple[Any, Leaves]:
         """Advance to the first state of the last block."""
@@ -451,12 +453,12 @@ def _measured(blocks: LoopBlocks, back: bool) -> tuple[float, float]:
     def measure() -> None:
         advance, reverse = _compiled(blocks)
         x, params, rows = ([_zero(leaf) for leaf in leaves] for leaves in blocks.shapes.leaves)
-        given = Given(params, rows)
+        given = Given(params, rows, blocks.step.consts)
         seconds.append(_least(lambda: advance(x, given, 0, 1)))
         if not back:
             seconds.append(3 * seconds[0])
             return
-        length, leaves = blocks.length(0), (x, *given)
+        length, leaves = blocks.length(0), (x, params, rows)
         seconds.append(_least(lambda: reverse(length, x, given, 0, Back(*map(zeros, leaves)))))
 
     thread = threading.Thread(target=measure)
