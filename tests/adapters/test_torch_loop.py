@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -520,6 +521,139 @@ def test_100_states_of_8_MiB_take_the_memory_of_a_few(tmp_path: Path) -> None:  
     assert gradient == expected
     assert without > 95
     assert with_ckio < 16
+
+
+class Counter(nn.Module):
+    """A step that reads a buffer that it changes, and one that it does not."""
+
+    def __init__(self, change: str) -> None:
+        super().__init__()
+        self.change, self.k = change, nn.Parameter(torch.full((4,), 0.9))
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("table", torch.arange(4.0))
+
+    def forward(self, x: Any, i: int = 0) -> Any:
+        match self.change:
+            case "in place":
+                self.count.add_(1)
+            case "another tensor":
+                self.count = self.count + 1
+            case "without a version":
+                self.count.data.add_(1)
+            case "late" if i > 5:
+                self.count.add_(1)
+            case "with a graph":
+                self.count = self.count + x.mean()
+        return torch.sin(x * self.k * (1 + 0.1 * self.count.clone())) + 0.01 * self.table
+
+
+class Normed(nn.Module):
+    """A step with a batch normalisation, and a weight that is normed by a power iteration."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: Any, i: int = 0) -> Any:
+        return x + 0.1 * torch.tanh(self.norm(self.layer(x)))
+
+
+BUFFERED = {
+    "in place": lambda: Counter("in place"),
+    "another tensor": lambda: Counter("another tensor"),
+    "without a version": lambda: Counter("without a version"),
+    "normed": Normed,
+    "normed, constant": lambda: Normed().eval(),
+}
+
+
+@pytest.mark.parametrize("name", list(BUFFERED))
+def test_buffers_are_as_the_plain_loop_finds_and_leaves_them(name: str) -> None:
+    results = []
+    for loop in (plain, checkpointed_loop):
+        torch.manual_seed(3)
+        module, x0 = BUFFERED[name](), torch.randn(5, 4, requires_grad=True)
+        held = list(module.buffers())
+        more = {"params": module} if loop is checkpointed_loop else {}
+        ends = []
+        for _ in range(2):  # the second loop begins with the buffers that the first one left
+            ends.append(loop(module, x0, 12, **more))
+            ends[-1].square().sum().backward()
+        now = list(module.buffers())
+        results.append([*ends, x0.grad, *(p.grad for p in module.parameters()), *now])
+        if name != "another tensor":
+            assert all(a is b for a, b in zip(held, now, strict=True))
+    for found, right in zip(*reversed(results), strict=True):
+        assert torch.allclose(found, right, rtol=1e-12)
+
+
+def test_buffers_that_cannot_be_kept_are_refused() -> None:
+    x0 = torch.randn(5, 4, requires_grad=True)
+    with pytest.raises(BadInput, match=r"step 6 changed the buffers \['count'\]"):
+        checkpointed_loop(Counter("late"), x0, 12)
+    with pytest.raises(BadInput, match="'count' a tensor that requires a gradient"):
+        checkpointed_loop(Counter("with a graph"), x0, 12)
+    norm = nn.BatchNorm1d(4)
+    with pytest.raises(BadInput, match=r"BatchNorm1d.running_mean.*ModuleList"):
+        checkpointed_loop(lambda x, i: norm(x), x0, 12, params=list(norm.parameters()))
+
+
+class Kept(nn.Module):
+    """A step that keeps a tensor that it computed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what, self.kept = what, {}
+        self.k = nn.Parameter(torch.full((4,), 0.9))
+
+    def forward(self, x: Any, i: int) -> Any:
+        key = i % 2 if self.what == "for even and odd steps" else 0
+        if key not in self.kept or (self.what == "for five steps" and i % 5 == 0):
+            of_state = self.what == "of the first state"
+            self.kept[key] = x.square().mean() if of_state else torch.sin(self.k)
+        return x * self.k * self.kept[key]
+
+
+@pytest.mark.parametrize(
+    "what", ["forever", "for even and odd steps", "for five steps", "of the first state"]
+)
+def test_a_tensor_that_a_step_keeps_is_refused_and_loses_no_gradient(what: str) -> None:
+    words = "another step keeps" if what != "of the first state" else "neither in the state nor"
+    with pytest.raises((RunFailed, BadInput), match=words):
+        checkpointed_loop(Kept(what), torch.ones(4), 12).sum().backward()
+
+
+def test_a_weight_that_is_cached_in_the_forward_run_alone() -> None:
+    gradients = []
+    for loop in (plain, checkpointed_loop):
+        torch.manual_seed(0)
+        layer = nn.utils.parametrizations.orthogonal(nn.Linear(4, 4))
+        more = {"params": layer} if loop is checkpointed_loop else {}
+        with nn.utils.parametrize.cached():
+            y = loop(lambda x, i, m=layer: torch.tanh(m(x)), torch.ones(4), 10, **more)
+        y.sum().backward()
+        gradients.append([p.grad for p in layer.parameters()])
+    for found, right in zip(*reversed(gradients), strict=True):
+        assert torch.allclose(found, right, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+@pytest.mark.parametrize("what", ["module", "function", "step"])
+def test_a_compiled_program_has_the_same_gradient(what: str) -> None:
+    def gradients(of: Callable[[Any], Any]) -> list[Any]:
+        torch.compiler.reset()
+        torch.manual_seed(2)
+        cell = Cell().eval()
+        ways = {
+            "module": lambda: of(CheckpointedLoop(cell, 10)),
+            "function": lambda: of(lambda x: checkpointed_loop(cell, x, 10)),
+            "step": lambda: lambda x: checkpointed_loop(of(cell), x, 10),
+        }
+        ways[what]()(torch.ones(2, 6)).square().sum().backward()
+        return [p.grad for p in cell.parameters() if p.grad is not None]
+
+    assert_same(gradients(partial(torch.compile, backend="eager")), gradients(lambda it: it))
 
 
 def test_every_step_is_run_three_times_at_most_where_no_platform_is_given() -> None:

@@ -122,6 +122,19 @@ def checkpointed_loop(
         The errors of planners and of `ckio.run`. If a step raises an exception, it is the cause of
         a RunFailed. `backward` raises RunFailed also if `create_graph=True`.
     """
+    if torch.compiler.is_dynamo_compiling():
+        return _not_compiled(
+            step,
+            x0,
+            n,
+            done=done,
+            params=params,
+            platform=platform,
+            planner=planner,
+            seconds=seconds,
+            preserve_rng_state=preserve_rng_state,
+            generators=generators,
+        )
     if (n is None) == (done is None) or not (n is None or (is_whole(n) and n >= 0)):
         raise BadInput(f"a loop of n = {n!r} steps: give a whole number, or `done`")
     check_mode()
@@ -135,12 +148,17 @@ def checkpointed_loop(
         end = _plain(loop, state, n, done)
     else:
         check_apart(loop.params)
+        loop = loop.with_buffers(owned(state), params)
         course = planned(
             loop, state, n, done=done, platform=platform, planner=planner, seconds=seconds
         )
         course = replace(course, allow_rounding=allow_rounding)
         end = _Looped.apply(course, *state, *loop.params)
     return tree.build(iter(end))
+
+
+# As in torch.utils.checkpoint. torch.compiler.disable would import the compiler in every program.
+_not_compiled = torch._disable_dynamo(checkpointed_loop)  # noqa: SLF001
 
 
 class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen as Any
@@ -312,7 +330,7 @@ def _measured(loop: Loop, at: At) -> float:
     for _ in range(2):
         with torch.no_grad(), loop.inside(at.random):
             start = perf_counter()
-            loop.after(at.state, 0)
+            loop.advanced(at.state, 0)
             took = perf_counter() - start
     return took
 
@@ -348,7 +366,7 @@ class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen a
         ctx.set_materialize_grads(False)
         ctx.passage = _Passage(course, At(owned(state), ctx.random))
         end = ctx.passage.model.at
-        loop.restore(end.random)  # a loop without ckio leaves the generators in this state
+        loop.leave(end.random)
         state_n = tuple(t.detach() for t in end.state)
         ctx.mark_non_differentiable(*(t for t in state_n if not is_smooth(t)))
         return state_n

@@ -5,8 +5,8 @@ state, the tapes, the cotangent and the checkpoints.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -14,7 +14,16 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.adapters.torch.tensors import Tensors, field, flat, is_smooth, over, uninitialized
+from ckio.adapters.torch.buffers import Buffer, Watch, buffers_of, no_change_of_others
+from ckio.adapters.torch.tensors import (
+    Tensors,
+    field,
+    flat,
+    is_smooth,
+    over,
+    uninitialized,
+    versions,
+)
 from ckio.errors import BadInput, UnsupportedKind
 from ckio.model.arrays import as_bytes
 
@@ -120,14 +129,14 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """The state of a loop and of its random generators, which determine all later steps.
+    """The state of a loop, its random generators and its buffers, which determine all later steps.
 
     Attributes
     ----------
     state : tuple of tensors
         x_i as contiguous tensors without a graph. They are never changed.
     random : tuple of tensors
-        The state of each random generator.
+        The state of each random generator, and each buffer that steps change.
     """
 
     state: Tensors
@@ -153,6 +162,10 @@ class Loop:
         Tensors with a gradient that steps read in addition to the state.
     sources : tuple of torch.Generator
         The generators from which steps draw random numbers.
+    buffers : tuple of Buffer
+        Buffers of modules that steps change.
+    constant : tuple of Buffer
+        Other buffers, which no step may change.
     casts : tuple of (device type, enabled, dtype)
         The settings of autocast during the steps.
     """
@@ -162,6 +175,8 @@ class Loop:
     like: tuple[Any, ...]
     params: Tensors
     sources: tuple[Any, ...] = ()
+    buffers: tuple[Buffer, ...] = ()
+    constant: tuple[Buffer, ...] = ()
     casts: tuple[Any, ...] = ()
 
     @staticmethod
@@ -178,6 +193,23 @@ class Loop:
             casts=casts_of(t.device.type for t in state),
         )
 
+    def with_buffers(self, state: Tensors, /, *owners: Any) -> "Loop":
+        """Return this loop with the buffers of these modules.
+
+        If there are any, the first step is run to see which of them it changes.
+        """
+        loop = replace(self, buffers=buffers_of(self.step, *owners))
+        if not loop.buffers:
+            return loop
+        watch = Watch()
+        with loop.inside(loop.random()):
+            for buffer in loop.buffers:
+                watch.add(buffer)
+            loop.advanced(state, 0)
+            changed = watch.changed()
+        constant = tuple(it for it in loop.buffers if it not in changed)
+        return replace(loop, buffers=tuple(changed), constant=constant)
+
     @cached_property
     def _edges(self) -> tuple[Edge, ...]:
         return tuple(map(_edge, self.params))
@@ -186,22 +218,40 @@ class Loop:
         """Yield the names of all tensors in a checkpoint."""
         yield from self.tree.names()
         yield from (f"random {number}" for number in range(len(self.sources)))
+        yield from (f"buffer {buffer.name}" for buffer in self.buffers)
 
     def random(self) -> Tensors:
-        """Return the states of the random generators."""
-        return tuple(source.get_state() for source in self.sources)
+        """Return the states of the random generators, and copies of the buffers."""
+        states = (source.get_state() for source in self.sources)
+        return (*states, *(buffer.copy() for buffer in self.buffers))
 
-    def restore(self, random: Tensors) -> None:
-        """Set the states of the random generators."""
-        for source, state in zip(self.sources, random, strict=True):
+    def leave(self, random: Tensors) -> None:
+        """Set the random generators and the buffers, as the plain loop leaves them."""
+        self._restore(random)
+        self.leave_buffers(random)
+
+    def leave_buffers(self, random: Tensors) -> None:
+        """Set the buffers in place, as the plain loop leaves them."""
+        with torch.no_grad():
+            for buffer, value in zip(self.buffers, random[len(self.sources) :], strict=True):
+                buffer.tensor.copy_(value)
+
+    def _restore(self, random: Tensors) -> None:
+        for source, state in zip(self.sources, random, strict=False):
             source.set_state(state)
 
     @contextmanager
     def inside(self, random: Tensors) -> Iterator[None]:
-        """Run a `with` block in these random states and with the loop's settings of autocast."""
-        outside = self.random()
+        """Run a `with` block in these random states and with the loop's settings of autocast.
+
+        The buffers are other tensors meanwhile, so that a graph may still need the present ones.
+        """
+        outside = tuple(source.get_state() for source in self.sources)
+        present = [buffer.tensor for buffer in self.buffers]
         try:
-            self.restore(random)
+            self._restore(random)
+            for buffer, value in zip(self.buffers, random[len(self.sources) :], strict=True):
+                buffer.set(value.clone())
             with ExitStack() as stack:
                 for device, enabled, dtype in self.casts:
                     # The cache is off, because a copy cast without a graph has no gradient.
@@ -209,16 +259,26 @@ class Loop:
                     stack.enter_context(cast)
                 yield
         finally:
-            self.restore(outside)
+            self._restore(outside)
+            for buffer, tensor in zip(self.buffers, present, strict=True):
+                buffer.set(tensor)
 
     def after(self, state: Tensors, i: int) -> Tensors:
         """Compute one step; raises BadInput if it returns other tensors or changes its input."""
-        before = versions(state)
-        returned = self.step(self.tree.build(iter(state)), i)
+        before, marks = versions(state), [buffer.mark() for buffer in self.constant]
+        try:
+            returned = self.step(self.tree.build(iter(state)), i)
+        except RuntimeError as error:
+            if "leaf Variable that requires grad" in str(error):
+                raise _in_place(i) from error
+            raise
         if versions(state) != before:
+            raise _in_place(i)
+        marked = zip(self.constant, marks, strict=True)
+        if names := [buffer.name for buffer, mark in marked if buffer.mark() != mark]:
             raise BadInput(
-                f"step {i} changed its state in place; let it return new tensors, for example"
-                " by beginning with x = x.clone()"
+                f"step {i} changed the buffers {names}, which the first step did not; let all steps"
+                " change them, or make them a part of the state"
             )
         leaves = tuple(self.tree.leaves(returned))
         for name, like, leaf in zip(self.tree.names(), self.like, leaves, strict=True):
@@ -235,11 +295,22 @@ class Loop:
         Raises BadInput for the reasons of `after`, and if a tensor that is neither in the state nor
         in `params` requires a gradient, because this gradient would be lost.
         """
-        inputs = tuple(t.detach().requires_grad_(is_smooth(t)) for t in state)
-        with torch.enable_grad():
-            outputs = self.after(inputs, i)
+        inputs, outputs = self._with_graph(state, i)
         self._check_known(inputs, outputs, i)
         return inputs, outputs
+
+    def advanced(self, state: Tensors, i: int) -> Tensors:
+        """Compute one step.
+
+        It has a graph meanwhile, because a step may keep a tensor for later steps, for example a
+        weight that it computes from parameters once. Without its graph the gradient would be lost.
+        """
+        return tuple(t.detach() for t in self._with_graph(state, i)[1])
+
+    def _with_graph(self, state: Tensors, i: int) -> tuple[Tensors, Tensors]:
+        inputs = tuple(t.detach().requires_grad_(is_smooth(t)) for t in state)
+        with torch.enable_grad():
+            return inputs, self.after(inputs, i)
 
     def _check_known(self, inputs: Tensors, outputs: Tensors, i: int) -> None:
         known = {*(_edge(t) for t in inputs if t.requires_grad), *self._edges}
@@ -253,6 +324,13 @@ class Loop:
                 refuse(i, node.variable)
             seen.add(node)
             todo += node.next_functions
+
+
+def _in_place(i: int) -> BadInput:
+    return BadInput(
+        f"step {i} changed its state in place, or a parameter; let it return new tensors, for"
+        " example by beginning with x = x.clone()"
+    )
 
 
 def refuse(i: int, tensor: torch.Tensor) -> None:
@@ -352,11 +430,6 @@ def _edge(tensor: torch.Tensor) -> Edge:
     return edge.node, edge.output_nr
 
 
-def versions(state: Tensors, /) -> tuple[int, ...]:
-    """Return how often each tensor was changed in place, or -1 for a tensor of inference mode."""
-    return tuple(-1 if t.is_inference() else t._version for t in state)  # noqa: SLF001, the only way to ask
-
-
 @contextmanager
 def without_hooks(tensors: Tensors, /) -> Iterator[None]:
     """Run a `with` block without the hooks of these tensors and without setting `.grad`.
@@ -383,7 +456,7 @@ def _text_of(properties: tuple[Any, ...]) -> str:
 
 
 class TensorSteps:
-    """Forward steps without a graph, and reversed steps by autograd, one at a time.
+    """Forward steps whose graph is not kept, and reversed steps by autograd, one at a time.
 
     The tape of step i is x_i, from which the step is computed again with its graph. The graph of
     the last recorded step is kept, so that this step is not computed again if it is reversed next.
@@ -421,6 +494,7 @@ class TensorSteps:
         self.cotangent: list[torch.Tensor | None] = [None] * len(at.state)
         self.gradient: list[torch.Tensor | None] = [None] * len(loop.params)
         self._done = done
+        self._is_first = True  # whether no step has been run
         self._tapes: dict[int, tuple[At, tuple[int, ...]]] = {}  # x_i, and the versions of tensors
         self._traced: tuple[int, Tensors, Tensors] | None = None
         fields = zip(loop.names(), at.tensors, strict=True)
@@ -439,8 +513,19 @@ class TensorSteps:
             for i in range(begin, end):
                 if self.is_done(i):
                     return i
-                self._go_to(self.loop.after(self.at.state, i), i)
+                self._advance(i)
         return end
+
+    def _advance(self, i: int) -> None:
+        with self._watched():
+            after = self.loop.advanced(self.at.state, i)
+        self._go_to(after, i)
+
+    def _watched(self) -> AbstractContextManager[None]:
+        """Look in the first step for buffers that it changes and that are not in the state."""
+        known = (*self.loop.buffers, *self.loop.constant)
+        first, self._is_first = self._is_first, False
+        return no_change_of_others(known) if first else nullcontext()
 
     def record(self, begin: int, end: int, /) -> int:
         self._tapes, self._traced = {}, None
@@ -450,9 +535,10 @@ class TensorSteps:
                     return i
                 self._tapes[i] = self.at, versions(self.at.state)
                 if i < end - 1:
-                    self._go_to(self.loop.after(self.at.state, i), i)
+                    self._advance(i)
                 else:
-                    inputs, outputs = self.loop.traced(self.at.state, i)
+                    with self._watched():
+                        inputs, outputs = self.loop.traced(self.at.state, i)
                     self._traced = i, inputs, outputs
                     self._go_to(tuple(t.detach() for t in outputs), i)
         return end
@@ -548,8 +634,9 @@ class TensorSteps:
                 if "second time" not in str(error):
                     raise
                 raise BadInput(
-                    "a step reads a tensor that was computed from `params` before the loop; give"
-                    " this tensor in `params`, or compute it within the step"
+                    "a step reads a tensor that was computed from `params` before the loop, or that"
+                    " another step keeps, such as a cached weight; compute it within each step, or"
+                    " before the loop and give this tensor in `params`"
                 ) from error
         of_state = iter(gradients)
         self.cotangent = [next(of_state) if x.requires_grad else None for x in inputs]

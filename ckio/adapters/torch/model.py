@@ -7,12 +7,10 @@ from typing import Any
 import torch
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.adapters.torch.loop import At, Loop, TensorSteps, Tree, described, generators_of
-from ckio.adapters.torch.tensors import field, flat, is_smooth, owned, uninitialized
+from ckio.adapters.torch.loop import At, Loop, Step, TensorSteps, Tree, described, generators_of
+from ckio.adapters.torch.tensors import dtype_of, field, flat, is_smooth, owned, uninitialized
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arrays import Array, Arrays, as_bytes
-
-State = dict[str, torch.Tensor]
 
 
 class TorchModel:
@@ -42,15 +40,16 @@ class TorchModel:
     Parameters
     ----------
     step : callable
-        `step(x, i)` returns x_{i+1}. Both states are dicts of tensors, and the tensors of x_{i+1}
-        are new.
-    state : mapping of str to tensor
-        Initial state x_0, on the CPU, which is copied.
+        `step(x, i)` returns x_{i+1}, with the structure of x_i, as new tensors.
+    state : tensor, or tuple, list or dict
+        Initial state x_0, on the CPU, which is copied. Tensors are named by their keys, for example
+        "u" or "flow.u"; a state that is one tensor has the name "x".
     functional : callable
         J(x_n), a tensor with one real number.
     params : module, or mapping of str to tensor
         Tensors that steps read in addition to the state. The gradient includes those that require
-        a gradient.
+        a gradient. If steps change buffers of the module, these are a part of the state, and have
+        their values at x_n after the run.
     done : callable, optional
         `done(x, i)` returns whether the loop ends at x_i, for runs of unknown length.
     seed : int
@@ -69,51 +68,68 @@ class TorchModel:
     Raises
     ------
     BadInput
-        A name occurs in the state and in the parameters, or a tensor is not on the CPU.
+        Two tensors have the same name, or a control is not on the CPU, or NumPy does not have its
+        dtype.
     """
 
     def __init__(
         self,
-        step: Callable[[State, int], Mapping[str, torch.Tensor]],
-        state: Mapping[str, torch.Tensor],
-        functional: Callable[[State], torch.Tensor],
+        step: Step,
+        state: Any,
+        functional: Callable[[Any], torch.Tensor],
         /,
         *,
         params: torch.nn.Module | Mapping[str, torch.Tensor] = {},  # noqa: B006, it is only read
-        done: Callable[[State, int], Any] | None = None,
+        done: Callable[[Any, int], Any] | None = None,
         seed: int = 0,
         on_step: Callable[[int], None] | None = None,
     ) -> None:
-        named = params.named_parameters() if isinstance(params, torch.nn.Module) else params.items()
-        known = {name: tensor for name, tensor in named if tensor.requires_grad}
-        if both := sorted(known.keys() & state.keys()):
+        named = params
+        if isinstance(params, torch.nn.Module):
+            named = dict(params.named_parameters())
+        if not isinstance(named, Mapping) or any(
+            not isinstance(tensor, torch.Tensor) for tensor in named.values()
+        ):
             raise BadInput(
-                f"TorchModel: {both} are names of state tensors and of parameters; rename one of"
-                " them"
+                f"TorchModel: params is a {type(params).__name__}; give a module, or a mapping of"
+                " names to tensors"
             )
-        tree = Tree.of(dict(state))
-        self._first = dict(zip(tree.names(), owned(tuple(tree.leaves(dict(state)))), strict=True))
+        known = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
+        self._tree = Tree.of(_with_dict(state))
+        leaves = owned(tuple(self._tree.leaves(_with_dict(state))))
+        names = [*self._tree.names(), *known]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise BadInput(
+                f"TorchModel: {twice} are names of several tensors of the state and the parameters;"
+                " rename all but one"
+            )
+        self._first = dict(zip(names, leaves, strict=False))
         if elsewhere := [n for n, t in {**self._first, **known}.items() if t.device.type != "cpu"]:
             raise BadInput(
                 f"TorchModel: {elsewhere} are not on the CPU; move them there, because controls are"
                 " arrays of NumPy"
             )
         smooth = {name: t for name, t in self._first.items() if is_smooth(t)}
-        self._control = Arrays(
-            {name: t.detach().numpy() for name, t in {**smooth, **known}.items()}
-        )
+        controls = {**smooth, **known}
+        if short := {n: t.dtype for n, t in controls.items() if dtype_of(t.dtype).kind == "u"}:
+            raise BadInput(
+                f"TorchModel: {short} are dtypes that NumPy does not have, and controls are arrays"
+                " of NumPy; give float32, and let the step convert it"
+            )
+        self._control = Arrays({name: t.detach().numpy() for name, t in controls.items()})
         self._params = known
         self._functional = functional
         loop = Loop(
-            step=lambda x, i: dict(step(x, i)),
-            tree=tree,
-            like=tuple(map(described, self._first.values())),
+            step=lambda x, i: _with_dict(step(x, i)),
+            tree=self._tree,
+            like=tuple(map(described, leaves)),
             params=tuple(known.values()),
             sources=generators_of(()),
         )
+        self._loop = loop.with_buffers(owned(leaves), params, step)
         random = torch.Generator().manual_seed(seed).get_state()
-        self._begin = At(tuple(self._first.values()), (random,))
-        self._steps = TensorSteps(loop, self._begin, done=done)
+        self._begin = At(leaves, (random, *self._loop.random()[1:]))
+        self._steps = TensorSteps(self._loop, self._begin, done=done)
         self.on_step = on_step
         self._started = False
         self._farthest = 0, self._begin
@@ -141,8 +157,9 @@ class TorchModel:
         if self._j is not None:
             return float(self._j)
         self._start()
-        with torch.no_grad():
-            return float(_real(self._functional(self._state(self._farthest[1]))))
+        _, at = self._farthest
+        with torch.no_grad(), self._loop.inside(at.random):
+            return float(_real(self._functional(self._tree.build(iter(at.state)))))
 
     def layout(self, key: Key, /) -> Layout:
         if key.kind is not Kind.ADJOINT:
@@ -224,9 +241,6 @@ class TorchModel:
             self._farthest = i, self._steps.at
         return i
 
-    def _state(self, at: At) -> State:
-        return dict(zip(self._first, at.state, strict=True))
-
     def _start_adjoint(self, n: int) -> torch.Tensor:
         """Return J. If the adjoint has not started, the derivative of J becomes the adjoint."""
         if self._j is not None:
@@ -238,11 +252,17 @@ class TorchModel:
                 f" {reached}, and J is known only at its end; reverse from step {reached}"
             )
         leaves = [t.detach().requires_grad_(is_smooth(t)) for t in at.state]
-        with torch.enable_grad():
-            j = _real(self._functional(dict(zip(self._first, leaves, strict=True))))
+        with torch.enable_grad(), self._loop.inside(at.random):
+            j = _real(self._functional(self._tree.build(iter(leaves))))
+        self._loop.leave_buffers(at.random)
         self._steps.cotangent = _derivatives(j, leaves)
         self._j, self._farthest = j.detach().to(torch.float64), (n, self._begin)
         return self._j
+
+
+def _with_dict(state: Any) -> Any:
+    """Return a state, but any mapping as a dict, so that a step may return another kind."""
+    return dict(state) if isinstance(state, Mapping) else state
 
 
 def _derivatives(j: torch.Tensor, leaves: Iterable[torch.Tensor]) -> list[torch.Tensor | None]:

@@ -77,6 +77,11 @@ def owned(tensors: Sequence[torch.Tensor], /) -> Tensors:
     )
 
 
+def versions(tensors: Tensors, /) -> tuple[int, ...]:
+    """Return how often each tensor was changed in place, or -1 for a tensor of inference mode."""
+    return tuple(-1 if t.is_inference() else t._version for t in tensors)  # noqa: SLF001, the only way to ask
+
+
 AT_LEAST: Final = 1 << 20
 """Bytes of the smallest tensor that `saved_on` stores by default."""
 
