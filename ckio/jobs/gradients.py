@@ -29,7 +29,7 @@ import xxhash
 
 from ckio.actions import Key, Kind
 from ckio.backends.files import write_whole
-from ckio.errors import BadInput, StorageError
+from ckio.errors import BadInput, StorageError, UnsupportedKind
 from ckio.jobs.directory import GRADIENT, RESULT, checksum_of, reading
 from ckio.model import Array, Differentiable, layout_of
 from ckio.parallel.group import ALONE, RankGroup
@@ -72,7 +72,8 @@ def shared_controls(model: Any, control: Arrays, ranks: RankGroup, /) -> frozens
 
     The model declares them as `shared_controls`. If it does not, they are those that are equal on
     all ranks, to the last bit, and whose shape a method `gathered(name, array)` of the model keeps.
-    Without this method they are numbers: arrays may be parts that are equal by chance.
+    Without this method, an equal control is refused if it has the shape of an array of the state
+    on all ranks: it may be a uniform field, of which each rank has a part.
 
     Raises BadInput on all ranks if ranks have controls of other names, if a declared control is
     unknown or differs between ranks, or if it cannot be decided whether ranks share a control.
@@ -100,14 +101,24 @@ def shared_controls(model: Any, control: Arrays, ranks: RankGroup, /) -> frozens
         return frozenset(
             name for name in equal if np.shape(gathered(name, control[name])) == mine[name][0]
         )
-    if doubtful := [name for name in equal if control[name].size > 1]:
-        name = doubtful[0]
+    shapes = _state_shapes(model)
+    fields = [name for name in equal if control[name].size > 1 and control[name].shape in shapes]
+    if fields := sorted(set.intersection(*map(set, ranks.gather(fields)))):
+        name = fields[0]
         raise BadInput(
-            f"control {name!r} is equal on all ranks: do they share it, or has each a part of it?"
+            f"control {name!r} has the shape of an array of the state and is equal on all ranks:"
+            " do they share it, or has each a part of it?"
             f" Declare it in the model's class: shared_controls = ({name!r},) if its gradient is"
             " the sum over the ranks, or shared_controls = () if the ranks have parts"
         )
     return frozenset(name for name in equal if control[name].size)
+
+
+def _state_shapes(model: Any) -> set[tuple[int, ...]]:
+    """Return the shapes of the arrays of the state; none if the model stores no states."""
+    with suppress(UnsupportedKind):
+        return {tuple(field.shape) for field in layout_of(model, Key(Kind.RESTART, 0))}
+    return set()
 
 
 def whole(
