@@ -21,11 +21,11 @@ from ckio.model import Differentiable, ForwardingModel, reached
 from ckio.platform.clock import Clock, WallClock
 from ckio.runner.space import MemorySpace, host_copy
 
-SHARE: Final = 0.008
+SHARE: Final = 0.006
 """Maximum time of the check, as a fraction of the time of the run."""
 
-FREE: Final = 0.003
-"""Seconds that the check may take in addition, so that short runs of small models have one."""
+FREE: Final = 0.002
+"""Seconds that it may take in addition for each model, so that short runs have a check, too."""
 
 _RATE: Final = 4e9
 """Bytes per second of a hash, as assumed before the first one is measured."""
@@ -159,7 +159,7 @@ class Replay:
         self.note: Callable[[int, Marks], object] | None = None
         self.controls: Mapping[str, int] | None = None  # those of the first model
         self._share, self._spent, self._took = share, 0.0, 0.0
-        self._seconds, self._last, self._offers = 0.0, self.now(), 1
+        self._seconds, self._last, self._offers, self._free = 0.0, self.now(), 1, FREE
 
     def stop(self) -> None:
         """Check no more, because states are rounded on purpose."""
@@ -169,8 +169,11 @@ class Replay:
 
     def begin(self, controls: Mapping[str, int], /) -> bool:
         """Begin with a fresh model; return whether it has the controls of the first one."""
-        self.controls = controls if self.controls is None else self.controls
-        self.waiting[:] = sorted(self.marks)
+        if self.controls is None:
+            self.controls = controls
+        elif controls == self.controls:
+            self.waiting[:], self.skip = sorted(self.marks), 0
+            self._free += FREE
         return controls == self.controls
 
     def between(self, begin: int, end: int, /) -> int | None:
@@ -190,7 +193,7 @@ class Replay:
         self._seconds, self._last = self._seconds + min(now - self._last, _PAUSE), now
         is_new = step not in self.marks
         self._offers += is_new
-        needed = self._spent + self._took * (2 + len(self.waiting) if is_new else 1) - FREE
+        needed = self._spent + self._took * (2 + len(self.waiting) if is_new else 1) - self._free
         if needed <= self._share * self._seconds:
             return True
         if is_new and self._share > 0:
@@ -326,7 +329,7 @@ class Reproducible(ForwardingModel):
             if step < to:
                 return step
             if to < end or not self._late or to in self._seen.marks:
-                self._look(to)
+                self._offer(to)
             if to == end:
                 return end
             begin = to
@@ -339,7 +342,7 @@ class Reproducible(ForwardingModel):
             step = reached("record", step, begin, end)
         self._at = step
         if begin < step and not self._late:
-            self._look(step)
+            self._offer(step)
         return step
 
     def reverse(self, begin: int, end: int, /) -> None:
@@ -363,8 +366,12 @@ class Reproducible(ForwardingModel):
         """
         if (known := self._seen.between(begin, end)) is not None:
             return known
-        is_split = self._late and begin + 1 < end and self._has_time(end - 1)
-        return end - 1 if is_split else end
+        if not self._late or begin + 1 == end:
+            return end
+        if self._seen.skip:
+            self._seen.skip -= 1
+            return end
+        return end - 1 if self._is_on and self._seen.may(end - 1) else end
 
     def _depart(self, begin: int) -> None:
         self._since = begin
@@ -383,20 +390,15 @@ class Reproducible(ForwardingModel):
         self._controls = _digests(getattr(self._model, "control", None))
         self._is_on = self._seen.begin(self._controls) and self._is_on
 
-    def _has_time(self, step: int) -> bool:
-        """Return whether to look at this state; the clock is not read each time."""
+    def _offer(self, step: int) -> None:
+        """Look at the state, if there is time; the clock is not read at each new state."""
         seen = self._seen
         if seen.skip and step not in seen.marks:
             seen.skip -= 1
-            return False
-        return self._is_on and seen.may(step)
-
-    def _look(self, step: int) -> None:
-        if not self._has_time(step):
-            return
-        state, cause = partial(self._arrays, step), self._changed
-        if self._seen.look(step, state, since=self._since, cause=cause):
-            self._since = step
+        elif self._is_on and seen.may(step):
+            state, cause = partial(self._arrays, step), self._changed
+            if seen.look(step, state, since=self._since, cause=cause):
+                self._since = step
 
     def _arrays(self, step: int) -> list[tuple[str, str, memoryview]]:
         arrays = arrays_of(self._model, step)

@@ -57,7 +57,7 @@ def test_pytorch(kind: str, length: str) -> None:
         end = checkpointed_loop(torch_steps()[kind], x, 40, platform=levels)
     else:
         end = checkpointed_loop(torch_steps()[kind], x, done=lambda _, i: i == 40, platform=levels)
-    if kind in ("dropout", "plain"):  # torch's own random numbers belong to the state
+    if kind in ("buffer", "dropout", "plain"):  # torch's own random numbers belong to the state
         end.sum().backward()
         assert torch.isfinite(x.grad).all()
         return

@@ -57,6 +57,9 @@ class Growth(ArrayModel):
         adjoint["x"] += 2 * x * adjoint["J"]
 
     def work(self, name):
+        if name == "step" and "first" not in counts:
+            counts["first"] = 1  # the step of a model that is only compared with that of the run
+            return
         moment(name)
         time.sleep(float(os.environ.get("PAUSE", 0)))
         if log:

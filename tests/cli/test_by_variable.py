@@ -141,7 +141,7 @@ def test_a_run_that_is_stopped_stores_where_it_stands_variable_by_variable(
 def test_a_run_that_is_killed_again_and_again_ends_with_the_same_gradient(
     at: Path, monkeypatch: pytest.MonkeyPatch, whole: dict[str, Any]
 ) -> None:
-    for kill in ("adjoint:14", "dump:3", "adjoint:12", "step:4"):
+    for kill in ("adjoint:14", "dump:12", "adjoint:12", "step:4"):
         with monkeypatch.context() as here:
             here.setenv("KILL", kill)
             ckio(*BY_VARIABLE, "--resume", at=at, status=ANY)

@@ -99,7 +99,7 @@ def test_a_run_is_killed_again_and_again(
     at = place(tmp_path / "at")
     monkeypatch.setenv("WORK", str(at / "work"))
     most = bound(killed(monkeypatch, at, "step:60", *words()))
-    for moment in ("adjoint:9", "dump:3:9:0.0001", "adjoint:9"):
+    for moment in ("adjoint:9", "dump:12:9:0.0001", "adjoint:9"):
         most += bound(killed(monkeypatch, at, moment, *RESUME))
     assert answer(*RESUME, at=at)["gradient_digest"] == digest
     assert work(at) <= planned(at) + most
