@@ -25,6 +25,7 @@ PLATFORM = Platform(
         Level(name="ram", capacity=16384),
         Level(
             name="nvme",
+            backend="directory",
             write=Affine(0.5, 1 / 2**20),
             read=Affine(0.25),
             options={"durability": "direct"},

@@ -42,7 +42,7 @@ _MOST_LINKS: Final = 1 << 17
 _SWELLING: Final = 1024
 """The most bytes of all arrays for each byte of their file, which may be compressed."""
 
-_SLACK: Final = 1 << 16
+_SLACK: Final = 1 << 14
 """Bytes of a file in addition to its arrays, and to 2 KiB for each of them."""
 
 Arrays = Mapping[str, Array]

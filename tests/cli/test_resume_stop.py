@@ -127,7 +127,7 @@ def test_a_run_on_memory_alone_can_be_stopped_and_begins_again(
     at = place(tmp_path / "at")
     text = (at / "node.toml").read_text()
     (at / "node.toml").write_text(
-        text.replace('backend = "directory"\noptions = {path = "ck"}', "")
+        text.replace('backend = "directory"\noptions = {path = "ck"}', 'backend = "ram"')
     )
     line = _without_every(words())
     assert "no level of this run is durable" in stopped(

@@ -109,7 +109,7 @@ def test_a_disk_that_fills_on_the_way_forward_is_told_and_the_run_goes_on(
     at: Path, known: dict[str, Any]
 ) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))  # of files, which a fork keeps
+    resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, before[1]))  # of files, which a fork keeps
     try:
         done = ckio(*LINE, "--json", at=at)
     finally:

@@ -132,7 +132,7 @@ def opened(schedule: Schedule, platform: Platform) -> list[Memory | Watched]:
         for key in schedule.stored[number] if number < len(schedule.stored) else ():
             plain.write(key, model.layout(key), [model._bytes(key).data])
         plain.threads.clear()
-        backends.append(plain if level.backend == "ram" else Watched(plain))
+        backends.append(plain if level.backend in ("", "ram") else Watched(plain))
     return backends
 
 
