@@ -39,7 +39,7 @@ from ckio.jobs.process import Process, has_tapes
 from ckio.jobs.request import Request
 from ckio.jobs.result import Result, read_back, refuse_unverified
 from ckio.jobs.resume import again, ended, resumed
-from ckio.jobs.stopping import Stopper
+from ckio.jobs.stopping import Halted, Stopper
 from ckio.model import Array
 from ckio.model.comm import Comm
 from ckio.parallel.group import RankGroup
@@ -241,7 +241,12 @@ class Job:
         """
         seconds = _seconds(walltime)
         with all_ranks(self._comm) as ranks, Stopper.within(seconds, ranks) as stopper:
-            result = self.run_on(ranks, stopper, resume=resume)
+            try:
+                result: Result | Halted = self.run_on(ranks, stopper, resume=resume)
+            except Halted as halted:  # all ranks have stopped, and none has failed
+                result = halted
+        if isinstance(result, Halted):
+            raise result
         refuse_unverified(result)
         return result
 

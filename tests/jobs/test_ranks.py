@@ -113,6 +113,51 @@ def test_each_rank_of_a_script_gets_its_part(tmp_path: Path) -> None:
         assert file["control/u"].attrs["units"] == "m"
 
 
+HALTED = """
+import os
+import signal
+import ckio
+from ckio.adapters.mpi import world
+from models import Parts
+
+comm = world()
+
+
+def stopped(i):
+    if i == 9 and comm.rank == 1 and os.path.exists("run/manifest.json"):
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+
+class Stopped(Parts):
+    def adjoint_step(self, adjoint, tape, i):
+        stopped(i)
+        super().adjoint_step(adjoint, tape, i)
+
+
+Stopped.__name__ = Stopped.__qualname__ = "Parts"
+Stopped.__module__ = "models"
+args = dict(steps=20, ram="1kB", disk="scratch", planner="hrevolve")
+try:
+    ckio.Job("run", model=Stopped, **args).run()
+except ckio.Halted as error:
+    why = error.why
+gradient = ckio.Job("run", model=Parts, **args).run().gradient["u"]
+whole = ckio.Job("whole", model=Parts, **args).run().gradient["u"]
+lines = comm.gather(f"{why} {(gradient == whole).all()}")
+if comm.rank == 0:
+    print("\\n".join(lines))
+"""
+
+
+@pytest.mark.slow
+def test_all_ranks_of_a_script_are_halted_if_one_gets_a_signal(tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(MODELS)
+    command = [MPIEXEC, "-n", "2", sys.executable, "-c", HALTED]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["SIGUSR1 True"] * 2
+
+
 SHARED = """
 import json
 import sys
