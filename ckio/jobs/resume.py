@@ -146,6 +146,7 @@ def _same(
         reason = f"{every[0]}; its data, its code or its environment has changed"
         raise _another_run(directory, [reason])
     replay.marks = {step: marks for step, marks in mine.items() if step > 1}
+    replay.earlier = frozenset(replay.marks)
     return fresh
 
 

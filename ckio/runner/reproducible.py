@@ -58,6 +58,11 @@ _REMEDY: Final = (
     " into the state, or compute it from the number of the step"
 )
 
+_EARLIER: Final = (
+    "An earlier process of this run has computed it: if data, code or the environment of the model"
+    " have changed since, begin a new run in another directory. "
+)
+
 M = TypeVar("M")
 
 
@@ -141,6 +146,8 @@ class Replay:
     ----------
     marks : dict
         The marks of each state, by step.
+    earlier : set of int
+        The steps of the states that an earlier process of the run has hashed.
     waiting : list of int
         The steps of the states that have not been compared yet, in ascending order.
     skip : int
@@ -154,6 +161,7 @@ class Replay:
     ) -> None:
         self.allow_rounding, self.now = allow_rounding, (clock or WallClock()).now
         self.marks = dict[int, Marks]()
+        self.earlier = frozenset[int]()
         self.waiting = list[int]()
         self.skip = 0
         self.note: Callable[[int, Marks], object] | None = None
@@ -265,7 +273,8 @@ class Replay:
                 " operations or ranks add in varying order; fix the order, or allow such"
                 " differences by --allow-rounding (in Python, allow_rounding=True)"
             )
-        raise RunFailed(f"{what}; the gradient would be wrong. {cause()}{_REMEDY}")
+        earlier = _EARLIER if step in self.earlier else ""
+        raise RunFailed(f"{what}; the gradient would be wrong. {earlier}{cause()}{_REMEDY}")
 
     def _remember(self, step: int, marks: Marks) -> None:
         if len(self.marks) >= MOST:
