@@ -48,7 +48,7 @@ from ckio.jobs.result import Result, result_of
 from ckio.jobs.stopping import Stopper, halted, seconds_to_stop, store_standing
 from ckio.model import Array, Differentiable, Model
 from ckio.model.comm import total
-from ckio.model.gradient import GradientCheck, check_gradient
+from ckio.model.gradient import CERTAIN, GradientCheck, check_gradient
 from ckio.parallel.agreed import in_background
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.compared import Planned
@@ -191,6 +191,9 @@ def digest_of(control: Mapping[str, Array], ranks: RankGroup = ALONE, /) -> str:
 
 HALVINGS: Final = 5
 
+_OFF: Final = 1e-3
+"""By how much J may differ in two runs that round differently, relative to J."""
+
 
 class ResultNotWritten(RunFailed):
     """The run has ended without an error, but its result cannot be written."""
@@ -254,12 +257,19 @@ def conclude(
     with _stored_if_not_written(process, model, schedule, platform, backends):
         control = _controls(process, directory, model)
         shared = shared_controls(model, control, process.ranks)
+        gradient = _over_ranks(process, model, shared)
+        for name, array in control.items():
+            if name not in gradient or gradient[name].shape != array.shape:
+                process.display.warn(
+                    f"the model has no gradient of the control {name!r} in its shape {array.shape};"
+                    " its `gradient` must have such an array for each control"
+                )
         ended = result_of(
             process.planning.planner,
             model,
             done,
             process.platform,
-            gradient=_over_ranks(process, model, shared),
+            gradient=gradient,
             control=control,
             shared=shared,
             predicted=predicted,
@@ -274,6 +284,7 @@ def conclude(
                 # If the model decides its end, it may take other numbers of steps for others.
                 steps = None if len(before) else schedule.chain.length
                 check = _checked(process, steps, model.gradient)
+                _check_functional(ended.functional, check)
             ended = replace(ended, check=check, verified=check.verified)
         figures = {**decided, **ended.figures, "verified": ended.verified, **written}
         if earlier is not None:
@@ -475,6 +486,17 @@ def _checked(process: Process, steps: int | None, gradient: Mapping[str, Any]) -
         again: Callable[[], Differentiable] = watched(process.fresh, tick)
         ranks = process.ranks.comm.apart()
         return check_gradient(again, steps, gradient, halvings=HALVINGS, comm=ranks)
+
+
+def _check_functional(functional: float, check: GradientCheck) -> None:
+    """Raise RunFailed if the J of a run is not that of a forward run."""
+    own, off = check.functional, abs(functional - check.functional)
+    if off > max(_OFF * abs(own), CERTAIN * check.rounding):
+        raise RunFailed(
+            f"J is {functional:.6g} after the run, but {own:.6g} after a forward run: the model's"
+            " `functional` must stay the J of x_n in the reverse sweep, and adjoint checkpoints"
+            " must have it; mend the model, and begin a new run in another directory"
+        )
 
 
 @contextmanager

@@ -111,6 +111,8 @@ class GradientCheck(Printed):
         and always of those whose gradient is 0, which are not part of the direction.
     unchanged : bool
         Whether the steps leave all arrays of the restart data unchanged.
+    functional : float
+        J(c) of a forward run.
     """
 
     along: Verdict
@@ -124,6 +126,7 @@ class GradientCheck(Printed):
     rounding: float
     controls: Mapping[str, "GradientCheck"] = field(default_factory=dict)
     unchanged: bool = False
+    functional: float = math.nan
 
     @property
     def verdict(self) -> Verdict:
@@ -211,7 +214,8 @@ class GradientCheck(Printed):
             check = self.controls[names[0]]
             if not check.verified or not check.slope:
                 word = "right" if check.verified else check.along
-                yield f"{word} in {_listed(names)}: {check._reasons()}"  # noqa: SLF001
+                as_one = " together" * (len(names) > 1)
+                yield f"{word} in {_listed(names)}{as_one}: {check._reasons()}"  # noqa: SLF001
         if right := [
             name for name, check in self.controls.items() if check.verified and check.slope
         ]:
@@ -517,6 +521,7 @@ class _Line:
             remainders=remainders,
             rates=tuple(_rate(whole, half) for whole, half in pairwise(remainders)),
             rounding=rounding,
+            functional=self.start,
         )
 
     def _fit(self, values: Mapping[float, float]) -> tuple[float, float, float, float]:

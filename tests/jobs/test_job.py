@@ -16,10 +16,12 @@ import h5py
 import numpy as np
 import pytest
 from cli.commands import CKIO, answer, ckio, complaint
+from jobs import test_same_run as same_run
 from jobs.inversion import LINE, STEPS, arrays, equal, place
+from jobs.test_same_run import Misfit
 
 from ckio import Directory, Halted, Hdf5, Job
-from ckio.errors import BadInput, NotVerified
+from ckio.errors import BadInput, NotVerified, RunFailed
 from ckio.jobs import gradients
 
 IMPLICIT = ("run", "heat.py:Heat", "--steps", STEPS, "--ram", "2kB", "--disk", "scratch")
@@ -81,6 +83,38 @@ def test_a_job_gives_what_the_command_stores(heat: Any, tmp_path: Path) -> None:
     assert Job("run").result().figures["gradient_digest"] == result.figures["gradient_digest"]
     assert "functional" in str(again)
     assert "<table>" in again._repr_html_()
+
+
+class Drawn(Misfit):
+    """Its J goes back with the state in the reverse sweep, and its gradient is right."""
+
+    @property
+    def functional(self) -> float:
+        return float(self._state["J"])
+
+
+class Lacking(Misfit):
+    def adjoint_step(self, adjoint: Any, tape: Any, i: int) -> None: ...
+
+    @property
+    def gradient(self) -> Any:
+        return {}
+
+
+def test_a_check_refuses_a_functional_that_goes_back_with_the_state(tmp_path: Path) -> None:
+    right = same_run.job(tmp_path / "right", check=True).run().functional
+    wrong = same_run.job(tmp_path / "wrong", Drawn).run().functional
+    assert wrong != right
+    with pytest.raises(RunFailed, match=f"J is {wrong:.6g} after the run, but {right:.6g} after"):
+        same_run.job(tmp_path / "checked", Drawn, check=True).run()
+    assert not (tmp_path / "checked" / "run" / "result.json").exists()
+
+
+def test_a_control_without_a_gradient_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    same_run.job(tmp_path, Lacking).run()
+    assert "no gradient of the control 'rate' in its shape ()" in caplog.text
 
 
 def test_a_gradient_that_is_not_verified_is_an_error_with_the_result(heat: Any) -> None:

@@ -419,7 +419,7 @@ def test_many_controls_are_checked_together_and_those_that_are_left_as_a_group()
     assert check.verdict == "wrong"
     wrong = [name for name, each in check.controls.items() if each.verdict == "wrong"]
     assert (len(wrong), "c11" in wrong) == (9, True)
-    assert "and 6 more: remainder rates" in check.summary()
+    assert "and 6 more together: remainder rates" in check.summary()
 
 
 def test_the_gradient_of_a_complex_control_is_the_direction_of_steepest_ascent():
