@@ -274,7 +274,7 @@ class Replay:
                 " differences by --allow-rounding (in Python, allow_rounding=True)"
             )
         earlier = _EARLIER if step in self.earlier else ""
-        raise RunFailed(f"{what}; the gradient would be wrong. {earlier}{cause()}{_REMEDY}")
+        raise RunFailed(f"{what}; the gradient may be wrong. {earlier}{cause()}{_REMEDY}")
 
     def _remember(self, step: int, marks: Marks) -> None:
         if len(self.marks) >= MOST:
