@@ -22,6 +22,7 @@ from ckio.analysis import partition  # noqa: E402
 from ckio.backends.ram import Ram  # noqa: E402
 from ckio.errors import BadInput, UnsupportedKind  # noqa: E402
 from ckio.jobs import gradients  # noqa: E402
+from ckio.model.check import check_model  # noqa: E402
 from ckio.model.gradient import check_gradient  # noqa: E402
 from ckio.testing import HandingTests  # noqa: E402
 from tests.single import perform_one  # noqa: E402
@@ -141,6 +142,42 @@ def test_a_complex_gradient_is_that_of_steepest_ascent() -> None:
                         values.append(float(j(step(step(end, k, 0), k, 1))))
                     slope = (values[0] - values[1]) / 2
                     assert slope == pytest.approx((np.conj(bar[entry]) * unit).real, rel=3e-2)
+
+
+def test_the_adjoint_checkpoint_of_a_complex_state_is_of_steepest_ascent_too() -> None:
+    x = jnp.array([1 + 2j, 3 - 1j], "complex64") / 4
+    first = {"k": x, "x": x}
+
+    def step(s: Any) -> Any:
+        return {"k": s["k"], "x": s["k"] * s["x"] + (0.1 + 0.2j) * s["x"] ** 2}
+
+    def j(s: Any) -> Any:
+        return jnp.sum(jnp.abs(s["x"] - 1j) ** 2)
+
+    halves = partition(step, first, seconds="declared")
+    makers: list[Any] = [
+        lambda: JaxModel(lambda s, k, i: step(s), first, j, 4),
+        lambda: PartitionedModel(halves, first, j),
+    ]
+    for make in makers:
+        found = check_model(make)
+        assert not found.faults, found.summary()
+        whole = make()
+        store_all(whole, 4)
+        in_parts = make()
+        in_parts.advance(0, 4)
+        for i in reversed(range(4)):
+            saved = [bytes(data) for data in in_parts.dump(Key(Kind.ADJOINT, i + 1))]
+            in_parts = make()
+            in_parts.advance(0, i)
+            in_parts.record(i, i + 1)
+            key = Key(Kind.ADJOINT, i + 1)
+            with in_parts.load(key, in_parts.layout(key)) as buffers:
+                for buffer, data in zip(buffers, saved, strict=True):
+                    buffer[:] = data
+            in_parts.reverse(i, i + 1)
+        for name, bar in whole.gradient.items():
+            assert np.allclose(in_parts.gradient[name], bar, rtol=1e-5)
 
 
 def ordered(names: list[str]) -> list[str]:

@@ -224,7 +224,7 @@ class JaxModel:
         """Return the arrays of a checkpoint, in the order of its layout."""
         if key.kind is Kind.ADJOINT:
             back, j = self._started(key.step)
-            return [j, *back.x, *back.params, *back.rows]
+            return [j, *map(jnp.conj, [*back.x, *back.params, *back.rows])]
         self.layout(key)
         return self._now()
 
@@ -279,7 +279,7 @@ class JaxModel:
                     jnp.zeros((), self._j),
                     *(leaf for it in self._first for leaf in smooth(it)),
                 ]
-                j, *bars = map(array_of, same, filled)
+                j, *bars = map(jnp.conj, map(array_of, same, filled))
                 sizes = [len(smooth(it)) for it in self._first]
                 ends = np.cumsum(sizes).tolist()
                 cut = (bars[end - size : end] for size, end in zip(sizes, ends, strict=True))
@@ -495,7 +495,7 @@ class PartitionedModel:
                 arrays = dict(self._tapes[key.step])
             case Kind.ADJOINT:
                 self._start_adjoint(key.step)
-                arrays = self._adjoint
+                arrays = {name: jnp.conj(bar) for name, bar in self._adjoint.items()}
         named = (arrays[name] for name in self._like[key.kind])
         return [as_bytes(np.ascontiguousarray(bits_of(array))) for array in named]
 
@@ -515,7 +515,7 @@ class PartitionedModel:
             case Kind.TAPE:
                 self._tapes = {key.step: read}
             case Kind.ADJOINT:
-                self._adjoint = read
+                self._adjoint = {name: jnp.conj(bar) for name, bar in read.items()}
 
     def _known(self) -> dict[str, Any]:
         """Return the state, which is x_0 at first."""
