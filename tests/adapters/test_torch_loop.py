@@ -329,6 +329,16 @@ def test_strides_do_not_matter() -> None:
     assert_same(gradients(checkpointed_loop(step, x0.t().contiguous().t(), 7), x0), expected)
 
 
+def test_a_state_of_a_class_derived_from_tensor() -> None:
+    class Named(torch.Tensor):
+        pass
+
+    w = torch.full((3,), 0.5, requires_grad=True)
+    end = checkpointed_loop(lambda x, i: x * w, torch.ones(3).as_subclass(Named), 4, params=[w])
+    end.sum().backward()
+    assert w.grad.tolist() == [4 * 0.5**3] * 3
+
+
 def test_no_step_at_all() -> None:
     x0 = torch.randn(3, requires_grad=True)
     assert checkpointed_loop(lambda x, i: 2 * x, x0, 0) is x0
@@ -426,6 +436,8 @@ def test_what_cannot_be() -> None:
         checkpointed_loop(step, {"a": [None]}, 3)
     with pytest.raises(BadInput, match=r"layout torch.sparse_coo"):
         checkpointed_loop(step, torch.eye(3).to_sparse(), 3)
+    with pytest.raises(BadInput, match="lazy module has no shape yet; call the module once"):
+        checkpointed_loop(nn.LazyLinear(3), x0, 3)
     with pytest.raises(BadInput, match=r"params contains a str"):
         checkpointed_loop(step, x0, 3, params="w")
     with pytest.raises(BadInput, match=r"no planner is named 'revolver'; did you mean revolve"):

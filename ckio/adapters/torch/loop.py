@@ -401,6 +401,11 @@ def params_of(step: Step, params: Any) -> Tensors:
             raise BadInput(
                 f"params contains a {type(tensor).__name__}; give a module, or tensors only"
             )
+        if torch.nn.parameter.is_lazy(tensor):
+            raise BadInput(
+                "a parameter of a lazy module has no shape yet; call the module once before the"
+                " loop"
+            )
     return tuple({id(t): t for t in tensors if t.requires_grad}.values())
 
 

@@ -72,7 +72,11 @@ def is_smooth(tensor: torch.Tensor, /) -> bool:
 def owned(tensors: Sequence[torch.Tensor], /) -> Tensors:
     """Return contiguous copies in C order that belong to no graph."""
     return tuple(
-        t.detach().clone(memory_format=torch.contiguous_format).resolve_conj().resolve_neg()
+        t.detach()
+        .as_subclass(torch.Tensor)
+        .clone(memory_format=torch.contiguous_format)
+        .resolve_conj()
+        .resolve_neg()
         for t in tensors
     )
 
