@@ -249,6 +249,11 @@ class _Check:
     def _forward(self, steps: Sequence[int]) -> None:
         """Run from the start. All later tests compare with these states."""
         model = self.make()
+        if getattr(model, "estimated", False):
+            raise BadInput(
+                "check: the checkpoints of a program differ in size, and have no arrays of its"
+                " adjoint; check its gradient with check_gradient"
+            )
         if getattr(model, "space", None) is not None:
             raise BadInput("check: the model's arrays are on a device; check it on the CPU")
         self.states.append(_save(model, Key(Kind.RESTART, 0)))
@@ -660,26 +665,29 @@ def _tangents(run: Callable[[float], Arrays], eps: float) -> dict[str, tuple[Arr
     """Return the derivative of each array that `run(h)` returns, at h = 0, with its error.
 
     An error is of order h² until rounding prevails, which grows as 1/h: the distance is taken at
-    which neighbouring results agree best.
+    which neighbouring results agree best. If no distance changes an array, the rounding at the
+    largest one bounds its derivative.
     """
     found: list[dict[str, tuple[Array, float]]] = []
-    start = run(0.0)
+    start, moved = run(0.0), set[str]()
     for h in _DISTANCES:
         found.append({})
         with suppress(Exception):  # the step may refuse values that are too far away
             plus, minus = run(h), run(-h)
             for name, x in start.items():
                 rounding = eps * _norm(plus[name]) / h
-                depends = not _same(x, plus[name]) or not _same(x, minus[name])
+                if not _same(x, plus[name]) or not _same(x, minus[name]):
+                    moved.add(name)  # at a smaller h, rounding may hide the change
                 kind = np.result_type(x, np.float64)
                 quotient = (plus[name].astype(kind) - minus[name].astype(kind)) / (2 * h)
-                found[-1][name] = quotient, rounding * depends
+                found[-1][name] = quotient, rounding
     best: dict[str, tuple[Array, float]] = {}
+    first = {name: rounding for it in reversed(found) for name, (_, rounding) in it.items()}
     for wide, middle, narrow in zip(found, found[1:], found[2:], strict=False):
         for name in wide.keys() & middle.keys() & narrow.keys():
             tangent, rounding = middle[name]
             error = _norm(tangent - narrow[name][0]) + _norm(wide[name][0] - tangent) / 63
-            error += rounding
+            error += rounding if name in moved else first[name]
             if math.isfinite(error) and (name not in best or error < best[name][1]):
                 best[name] = tangent, error
     return best

@@ -161,6 +161,37 @@ def test_a_model_that_ends_by_itself_is_checked_up_to_there():
     assert check.steps == 2
 
 
+def test_half_precision_is_no_fault():
+    """Near its fixed point, x_n and J do not change at all if a control does by an eighth."""
+
+    torch = pytest.importorskip("torch")
+
+    from ckio.adapters.torch import TorchModel
+
+    def make():
+        rate = torch.tensor(2.1, dtype=torch.float16, requires_grad=True)
+        x = torch.tensor([0.1, 0.3], dtype=torch.float16)
+        return TorchModel(lambda x, i: x * rate * (1 - x), x, torch.sum, params={"rate": rate})
+
+    check = check_model(make)
+    assert not check.faults
+    assert any("differences are accurate to" in it for it in check.untested)
+
+
+def test_a_program_is_refused_because_its_checkpoints_differ_in_size():
+    from ckio.programs import as_chain, program
+
+    @program
+    def twice(x):
+        i = 0
+        while i < 4:
+            x, i = 2 * x, i + 1
+        return x
+
+    with pytest.raises(BadInput, match="check its gradient with check_gradient"):
+        check_model(lambda: as_chain(twice, 1.0, 1))
+
+
 def test_steps_must_be_positive():
     with pytest.raises(BadInput, match="steps = 0"):
         check_model(wrong_models.Right, steps=0)
