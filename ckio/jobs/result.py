@@ -315,6 +315,7 @@ def _summary(array: Any) -> dict[str, float]:
         norm = float(np.sqrt(np.sum(np.abs(values) ** 2)))
     if not values.size:
         return {"norm": norm, "min": 0.0, "max": 0.0}
+    values = np.abs(values) if np.iscomplexobj(values) else values
     return {"norm": norm, "min": float(values.min()), "max": float(values.max())}
 
 

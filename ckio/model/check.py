@@ -665,10 +665,11 @@ def _tangents(run: Callable[[float], Arrays], eps: float) -> dict[str, tuple[Arr
     """Return the derivative of each array that `run(h)` returns, at h = 0, with its error.
 
     An error is of order h² until rounding prevails, which grows as 1/h: the distance is taken at
-    which neighbouring results agree best. If no distance changes an array, the rounding at the
-    largest one bounds its derivative.
+    which neighbouring results agree best. Half the difference of the two one-sided quotients is of
+    order h, but does not decrease at a kink, where it is a part of the error. If no distance
+    changes an array, the rounding at the largest one bounds its derivative.
     """
-    found: list[dict[str, tuple[Array, float]]] = []
+    found: list[dict[str, tuple[Array, Array, float]]] = []
     start, moved = run(0.0), set[str]()
     for h in _DISTANCES:
         found.append({})
@@ -679,14 +680,16 @@ def _tangents(run: Callable[[float], Arrays], eps: float) -> dict[str, tuple[Arr
                 if not _same(x, plus[name]) or not _same(x, minus[name]):
                     moved.add(name)  # at a smaller h, rounding may hide the change
                 kind = np.result_type(x, np.float64)
-                quotient = (plus[name].astype(kind) - minus[name].astype(kind)) / (2 * h)
-                found[-1][name] = quotient, rounding
+                after, at, before = (it.astype(kind) for it in (plus[name], x, minus[name]))
+                bend = after - 2 * at + before
+                found[-1][name] = (after - before) / (2 * h), bend / (2 * h), rounding
     best: dict[str, tuple[Array, float]] = {}
-    first = {name: rounding for it in reversed(found) for name, (_, rounding) in it.items()}
+    first = {name: rounding for it in reversed(found) for name, (*_, rounding) in it.items()}
     for wide, middle, narrow in zip(found, found[1:], found[2:], strict=False):
         for name in wide.keys() & middle.keys() & narrow.keys():
-            tangent, rounding = middle[name]
+            tangent, bend, rounding = middle[name]
             error = _norm(tangent - narrow[name][0]) + _norm(wide[name][0] - tangent) / 63
+            error += _norm(8 * bend - wide[name][1]) / 7
             error += rounding if name in moved else first[name]
             if math.isfinite(error) and (name not in best or error < best[name][1]):
                 best[name] = tangent, error

@@ -178,6 +178,28 @@ def test_half_precision_is_no_fault():
     assert any("differences are accurate to" in it for it in check.untested)
 
 
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_kink_of_a_right_model_is_no_fault(wrong):
+    """At its kinks 0 and 1, torch.clamp has a one-sided derivative, which differences do not."""
+    torch = pytest.importorskip("torch")
+
+    from ckio.adapters.torch import TorchModel
+
+    def make():
+        x = torch.linspace(-1, 1, 7, dtype=torch.float64)
+        rate = torch.tensor(0.9, dtype=torch.float64, requires_grad=True)
+
+        def step(x, i):
+            kept = x.detach() if wrong else x
+            return torch.relu(rate * x - 0.2) + 0.1 * torch.clamp(x, 0, 1) + 0.3 * torch.sin(kept)
+
+        return TorchModel(step, x, lambda x: x.square().sum(), params={"rate": rate})
+
+    check = check_model(make)
+    assert bool(check.faults) == wrong
+    assert any("has no derivative there" in it for it in check.untested)
+
+
 def test_a_program_is_refused_because_its_checkpoints_differ_in_size():
     from ckio.programs import as_chain, program
 
