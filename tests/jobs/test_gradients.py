@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ckio.errors import BadInput, RunFailed
 from ckio.jobs import directory as directories
 from ckio.jobs.directory import checksum_of
 from ckio.jobs.gradients import control_in, packed_control, read_control
+from ckio.jobs.result import _summary
 from tests.backends.common import mount_small, use_up, with_own_mounts
 
 
@@ -239,3 +241,10 @@ def test_diagnostics_that_cannot_be_written_are_a_warning(
     assert back.functional == result.functional
     assert len(back.timeline) == 0
     assert back.report is None
+
+
+def test_the_summary_of_a_complex_gradient_is_of_its_sizes() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = _summary(np.array([3 + 4j, -12j]))
+    assert found == {"norm": 13.0, "min": 5.0, "max": 12.0}
