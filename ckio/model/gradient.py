@@ -22,6 +22,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
+from ckio.actions.checks import told
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import Differentiable, Model, functional_of, layout_of, reached
 from ckio.model.comm import SOLO, Comm, total
@@ -222,8 +223,8 @@ class GradientCheck(Printed):
             yield f"right in {_listed(right)}"
         if not self.verified:
             yield (
-                "`ckio analyze MODEL` shows which arrays the steps and adjoint steps read and"
-                " overwrite, and where that differs from the model's declaration"
+                "`ckio check MODEL` tests each step and its adjoint, and finds the step and the"
+                " array that are wrong"
             )
 
 
@@ -308,6 +309,13 @@ def check_gradient(
     RunFailed
         If the model finishes before `steps`, or returns an impossible step.
     """
+    if not callable(make):
+        raise BadInput(f"check_gradient: {no_factory(make)}")
+    if not isinstance(gradient, Mapping):
+        raise BadInput(
+            f"check_gradient: the gradient is {told(gradient)}; give a dict with one array for each"
+            " control, such as model.gradient"
+        )
     if halvings < 3:
         raise BadInput(f"check_gradient: halvings = {halvings}; it must be at least 3")
     model = make()
@@ -339,6 +347,13 @@ def check_gradient(
         found = line.check_independent({name: direction[name] for name in names})
         each |= dict.fromkeys(names, found)
     return replace(check, controls=each, unchanged=unchanged)
+
+
+def no_factory(make: object, /) -> str:
+    """Return a message about something that was given in place of a function."""
+    return (
+        f"{told(make)} does not make models; give a class, or a function that returns a new model"
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -497,7 +512,8 @@ class _Line:
     def _judged(self, values: Mapping[float, float], slopes: Sequence[float]) -> GradientCheck:
         """Compare J(c + t d), by t, with the parts of the slope."""
         slope = sum(slopes)
-        derivative, error, rounding, h = self._fit(values)
+        found, error, rounding, h = fit(values, self.start, self.epsilon)
+        derivative = float(found)
         error += max(ITERATIVE, CERTAIN / 2 * self.epsilon) * abs(slope)
         limit = max(TOLERANCE, ROUNDINGS * self.epsilon) * min(map(abs, slopes))
         # Rounding can make J a staircase, which a fit does not see: all elements of an array may be
@@ -524,31 +540,43 @@ class _Line:
             functional=self.start,
         )
 
-    def _fit(self, values: Mapping[float, float]) -> tuple[float, float, float, float]:
-        """Return the derivative of J along the line, its error, the rounding error of J, and h.
 
-        Of the polynomials fitted to successive h, the one with the least error is taken. Its
-        largest h is returned. All are NaN if no such part of the line has finite values only.
-        """
-        sizes = sorted((t for t in values if t > 0), reverse=True)
-        best, count = (math.nan,) * 4, min(SIZES, len(sizes))
-        for number, h in enumerate(sizes[: len(sizes) - count + 1]):
-            within = [sign * size for size in sizes[number : number + count] for sign in (1, -1)]
-            change = np.array([0.0, *(values[t] - self.start for t in within)])
-            if not np.isfinite(change).all():
-                continue
-            powers = np.vander(np.array([0.0, *within]) / h, DEGREE + 1, increasing=True)
-            inverse = np.linalg.pinv(powers)
-            coefficients = inverse @ change
-            left = float(np.linalg.norm(change - powers @ coefficients))
-            rounding = max(
-                left / math.sqrt(len(change) - DEGREE - 1),
-                self.epsilon / 2 * float(abs(self.start) + np.abs(change).max()),
-            )
-            error = CERTAIN * rounding * float(np.linalg.norm(inverse[1])) / h
-            if not error >= best[1]:
-                best = float(coefficients[1]) / h, error, rounding, h
-        return best
+def fit(
+    values: Mapping[float, Any], start: Any, epsilon: float, /
+) -> tuple[NDArray[Any], float, float, float]:
+    """Return the derivative at t = 0 of a function of t, its error, the rounding error, and h.
+
+    Of the polynomials fitted to successive h, the one with the least error is taken. Its largest h
+    is returned. All are NaN if no such part of the line has finite values only.
+
+    Parameters
+    ----------
+    values : mapping of float to array or float
+        The values at t = h and t = -h, for some h. Errors are those of the norm of an array.
+    start : array or float
+        The value at t = 0.
+    epsilon : float
+        The relative rounding error of the values.
+    """
+    sizes = sorted((t for t in values if t > 0), reverse=True)
+    best = (np.full(np.shape(start), math.nan), math.nan, math.nan, math.nan)
+    count = min(SIZES, len(sizes))
+    for number, h in enumerate(sizes[: len(sizes) - count + 1]):
+        within = [sign * size for size in sizes[number : number + count] for sign in (1, -1)]
+        change = np.array([np.ravel(values[t] - start) for t in within])
+        change = np.vstack([np.zeros_like(change[:1]), change])
+        if not np.isfinite(change).all():
+            continue
+        powers = np.vander(np.array([0.0, *within]) / h, DEGREE + 1, increasing=True)
+        inverse = np.linalg.pinv(powers)
+        coefficients = inverse @ change
+        left = float(np.linalg.norm(change - powers @ coefficients))
+        size = np.linalg.norm(start) + np.linalg.norm(change, axis=1).max()
+        rounding = max(left / math.sqrt(len(change) - DEGREE - 1), epsilon / 2 * float(size))
+        error = CERTAIN * rounding * float(np.linalg.norm(inverse[1])) / h
+        if not error >= best[1]:
+            best = coefficients[1].reshape(np.shape(start)) / h, error, rounding, h
+    return best
 
 
 def _epsilon(model: Differentiable, gradient: Controls) -> float:
@@ -581,19 +609,19 @@ def _slope(model: Model, gradient: Controls, direction: Controls, comm: Comm) ->
 def _product(model: Model, gradient: Controls, direction: Controls, comm: Comm) -> float:
     gathered = getattr(model, "gathered", None) if comm.size > 1 else None
     if gathered is None:
-        mine = sum(_real_product(gradient[name], d) for name, d in direction.items())
+        mine = sum(real_product(gradient[name], d) for name, d in direction.items())
         return sum(comm.gather(mine))
     slope = 0.0
     for name, d in direction.items():
         whole, shared = gathered(name, d), all(np.array_equal(d, x) for x in comm.gather(d))
         if shared and whole.shape == d.shape:
-            slope += _real_product(total(model, name, gradient[name], comm), d)
+            slope += real_product(total(model, name, gradient[name], comm), d)
         else:
-            slope += _real_product(gathered(name, gradient[name]), whole)
+            slope += real_product(gathered(name, gradient[name]), whole)
     return slope
 
 
-def _real_product(gradient: NDArray[Any], direction: NDArray[Any]) -> float:
+def real_product(gradient: NDArray[Any], direction: NDArray[Any]) -> float:
     """Return the real inner product; where the direction is 0, the gradient may be NaN."""
     return float(np.sum(np.conj(gradient) * direction, where=direction != 0).real)
 

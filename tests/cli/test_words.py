@@ -272,7 +272,7 @@ def test_a_wrong_gradient_is_told_by_control_with_what_to_try_next(place: Path) 
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("gradient check")]
     assert "NOT verified: remainder rates 0.99, 0.99, 1.00" in line
     assert "wrong in 'rate': remainder rates 1.0" in line
-    assert "right in 'x'; `ckio analyze MODEL`" in line
+    assert "right in 'x'; `ckio check MODEL`" in line
 
 
 @pytest.mark.slow

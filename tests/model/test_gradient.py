@@ -113,7 +113,7 @@ def test_the_control_that_is_wrong_is_named(name, other):
     assert verdict.startswith("NOT verified")
     assert wrong.startswith(f"wrong in '{name}'")
     assert right == f"right in '{other}'"
-    assert "ckio analyze MODEL" in hint
+    assert "ckio check MODEL" in hint
     assert check.summary() == "; ".join((verdict, wrong, right, hint))
 
 
@@ -210,6 +210,10 @@ def test_a_gradient_that_does_not_fit_is_refused():
         check_gradient(make, STEPS, {"x": gradient["x"]})
     with pytest.raises(BadInput, match=r"no 'x' of shape \(4,\)"):
         check_gradient(make, STEPS, gradient | {"x": np.zeros(3)})
+    with pytest.raises(BadInput, match="a Logistic does not make models; give a class"):
+        check_gradient(make(), STEPS, gradient)
+    with pytest.raises(BadInput, match="the gradient is a Logistic; give a dict"):
+        check_gradient(make, STEPS, make())
     with pytest.raises(BadInput, match="halvings = 2"):
         check_gradient(make, STEPS, gradient, halvings=2)
     with pytest.raises(BadInput, match="no controls"):
