@@ -38,4 +38,7 @@ def command(*, model: str, settings: Settings, steps: int, as_json: bool) -> Non
     else:
         console.echo(str(check))
     if check.faults:
-        raise RunFailed(f"model {model!r} is wrong: {check.faults[0]}")
+        fault = check.faults[0]
+        raise RunFailed(
+            f"model {model!r} is wrong: the {fault.check} test fails in step {fault.step}"
+        )

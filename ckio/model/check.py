@@ -3,19 +3,22 @@
 A gradient by checkpoints is right if a few properties of single steps hold. Each is tested alone,
 so that a fault is found at one step and in one array. The derivative of a step F is tested by the
 dot-product test: for random w and d, <F'(x)ᵀ w, d> by the adjoint step equals <w, F'(x) d> by
-central differences (F(x + h d) - F(x - h d)) / 2h. With d in one array and w in another, it tests
-one term of the adjoint.
+differences: a polynomial in t is fitted to F(x + t d), as in `check_gradient`. With d in one array
+and w in another, it tests one term of the adjoint.
 """
 
+import inspect
 import math
 import pickle
 import random
 import re
+import traceback
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -23,44 +26,36 @@ import xxhash
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
-from ckio.errors import BadInput, RunFailed, UnsupportedKind
+from ckio.errors import BadInput, CkioError, RunFailed, UnsupportedKind
 from ckio.model import as_bytes, functional_of, layout_of, reached
 from ckio.model.arrays import is_differentiable
-from ckio.model.gradient import UNCHANGED
+from ckio.model.gradient import UNCHANGED, fit, no_factory, real_product
 from ckio.platform.readable import Printed, Sheet
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
 
-CHECKS: Final = ("steps", "checkpoints", "controls", "adjoint", "derivative", "gradient")
-"""What is tested. If a test fails, later ones that depend on it are left out."""
-
-NO_FUNCTION: Final = (
-    "a step has to be a function of the state and the controls; perhaps an array is missing in the"
-    " state, or the step draws random numbers, counts its calls, or swaps pointers"
-)
-
-_MOST: Final = 12
-"""The most faults, and rows of derivatives, that are printed."""
-
-_DISTANCES: Final = tuple(8.0**-k for k in range(1, 7))
-"""Distances h of the differences, for directions as large as the values themselves."""
+_ROWS: Final = 12
+"""The most derivatives that are printed."""
 
 _CONTROL: Final = "control "
 """Prefix of the names of controls, because an array of the state may have the same name."""
 
+_CKIO: Final = str(Path(__file__).parents[1])
+"""The folder of ckio's own files."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong: one of CHECKS, the step and the array where it shows ("" if unknown)."""
+    """What is wrong, at a step and in an array ("" if unknown).
+
+    `check` is the test: "steps", "checkpoints", "controls", "adjoint", "derivative" or "gradient".
+    """
 
     check: str
     step: int
     array: str
     reason: str
-
-    def __str__(self) -> str:
-        return self.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +95,7 @@ class ModelCheck(Printed):
     steps : int
         The number of steps that were run.
     faults : tuple of Fault
-        What is wrong, the earliest step first.
+        What is wrong. The tests end with the first that fails.
     untested : tuple of str
         What could not be tested, with reasons.
     derivatives : tuple of Derivative
@@ -120,7 +115,7 @@ class ModelCheck(Printed):
     def summary(self) -> str:
         """Return the verdict in one line."""
         if self.faults:
-            return f"WRONG: {self.faults[0]}"
+            return f"WRONG: {self.faults[0].reason}"
         left = ", but not all was tested" if self.untested else ""
         return f"{'no fault' if left else 'verified'} in {self.steps} steps{left}"
 
@@ -135,9 +130,10 @@ class ModelCheck(Printed):
             if not it.is_right or it.steps == (0, self.steps)
         ]
         header = ["derivative", "by differences", "by the adjoint", "difference"]
-        notes = [f"also: {fault}" for fault in self.faults[1:_MOST]]
+        others = [it.reason for it in self.faults[1:] if it.check != "derivative"]  # not in a row
+        notes = [f"also: {reason}" for reason in others]
         notes += [f"not tested: {reason}" for reason in self.untested]
-        return Sheet(self.summary(), header, rows[:_MOST], notes)
+        return Sheet(self.summary(), header, rows[:_ROWS], notes)
 
 
 def check_model(make: Callable[[], Any], /, *, steps: int = 5) -> ModelCheck:
@@ -146,33 +142,29 @@ def check_model(make: Callable[[], Any], /, *, steps: int = 5) -> ModelCheck:
     Parameters
     ----------
     make : callable
-        Returns a fresh model; all must be equal. Use a small grid: each control takes about a dozen
-        models and runs, and each array of the state three dozen steps.
+        Returns a fresh model; all must be equal. Use a small grid: each step takes about a dozen
+        models for each control, and a dozen steps for each array of the state.
     steps : int
-        The number of steps. All are computed again. The derivatives of the first two and of the
-        last are tested, and those of the others if the gradient of all steps is wrong.
+        The number of steps.
 
     Raises
     ------
     BadInput
-        If steps < 1, or the model's arrays are not in the memory of the host.
+        If `make` is a model itself, if steps < 1, or if the model's arrays are on a device.
     """
+    if not callable(make):
+        raise BadInput(f"check_model: {no_factory(make)}")
     if steps < 1:
-        raise BadInput(f"check: steps = {steps}; it must be at least 1")
-    check = _Check(make)
+        raise BadInput(f"check_model: steps = {steps}; it must be at least 1")
+    check = _Check(make, steps)
     with np.errstate(all="ignore"):
-        check.run(steps)
-    faults, untested = sorted(check.faults, key=lambda it: it.step), dict.fromkeys(check.untested)
-    n = len(check.states) - 1
-    return ModelCheck(n, tuple(faults), tuple(untested), tuple(check.derivatives))
+        check.run()
+    untested = tuple(dict.fromkeys(check.untested))
+    return ModelCheck(check.n, tuple(check.faults), untested, tuple(check.derivatives))
 
 
 class _Found(Exception):
     """Raised when a fault was found that later tests would only repeat."""
-
-
-class _Interrupted(Exception):
-    """Raised in place of an error while a checkpoint is read."""
 
 
 class _Check:
@@ -180,73 +172,77 @@ class _Check:
 
     Attributes
     ----------
+    n : int
+        The number of steps.
     states : list of dict
         The restart data x_0, x_1, ... of a run from the start.
     around : list of dict
         After each step of that run, digests of the data outside the state.
-    live : set of str
-        The arrays of the adjoint that are not zero in all steps.
+    at : (str, int)
+        The test and the step that are under way.
     """
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make: Callable[[], Any], steps: int) -> None:
         self.make = make
+        self.n = steps
         self.faults: list[Fault] = []
         self.untested: list[str] = []
         self.derivatives: list[Derivative] = []
         self.states: list[Arrays] = []
         self.around: list[dict[str, bytes]] = []
-        self.live: set[str] = set()
+        self.last: Arrays = {}  # the adjoint before the last step
         self.eps = 0.0  # the rounding error of the coarsest type
         self.at = ("steps", 0)
 
-    def run(self, steps: int) -> None:
+    def run(self) -> None:
+        """Run the tests, from the simple to the difficult, until one fails."""
         tests = self._forward, self._again, self._adjoints, self._derivatives, self._gradient
         for test in tests:
             try:
-                test(range(steps))
+                test()
             except _Found:
-                return
+                pass
+            except UnsupportedKind as error:
+                self.untested.append(f"the adjoint of single steps: {error}")
             except Exception as error:  # the methods of the model may raise anything
                 if isinstance(error, BadInput) and not self.states:
                     raise
-                text = " ".join([f"{type(error).__name__}: {error}", *_notes(error)])
-                self._fault("", f"step {self.at[1]} ({self.at[0]}) raises {text}")
+                self._fault("", _described(error, *self.at))
             if self.faults:
                 return
-            steps = len(self.states) - 1
 
     def _fault(self, array: str, reason: str) -> None:
         self.faults.append(Fault(*self.at, array, reason))
 
-    def _compare(self, found: Arrays, right: Arrays, what: str, rerun: Any = None) -> None:
-        """Report all arrays that differ, and raise _Found; `rerun` is a model that ran a step."""
-        wrong = [name for name, array in right.items() if not _same(array, found.get(name))]
-        if not wrong:
-            return
-        why = "" if rerun is None else f"; {NO_FUNCTION}{self._hidden(rerun)}"
-        for name in wrong:
-            apart = _apart(found.get(name), right[name])
-            if why and apart <= 64 * _eps(right[name]):
-                why = "; equal up to rounding: perhaps threads add in another order each time"
+    def _compare(self, found: Arrays, right: Arrays, what: str, why: str = "") -> None:
+        """Report all arrays that differ, and raise _Found."""
+        for name, array in right.items():
+            if _same(array, found.get(name)):
+                continue
+            apart = _apart(found.get(name), array)
             size = f" (by {apart:.1e} of its size)" if math.isfinite(apart) else ""
+            if self.at[0] == "steps" and apart <= 64 * _eps(array):
+                why = ", equal up to rounding: perhaps threads add in another order each time"
             self._fault(name, f"{name!r} {what}{size}{why}")
-        raise _Found
+        if self.faults:
+            raise _Found
 
-    def _hidden(self, model: Any) -> str:
-        """Return what differs outside of the state after the same step."""
-        before, now = self.around[self.at[1]], _surroundings(model)
-        hidden = [name for name, digest in now.items() if digest != before.get(name, digest)]
-        return f"; outside of it, {', '.join(hidden)} differ" if hidden else ""
-
-    def _rerun(self, model: Any, i: int) -> Arrays:
-        """Return the state after step i, from the checkpoint before it."""
+    def _rerun(self, model: Any, i: int, what: str) -> None:
+        """Run step i from the checkpoint before it, and compare the state after it."""
         _load(model, Key(Kind.RESTART, i), self.states[i])
         reached("advance", model.advance(i, i + 1), i, i + 1)
-        return _save(model, Key(Kind.RESTART, i + 1))
+        before, now = self.around[i], _surroundings(model)
+        if hidden := [name for name, digest in now.items() if digest != before.get(name, digest)]:
+            why = f", and outside of the state {', '.join(hidden)} differ: put what changes into"
+            why += " the state, or compute it from the number of the step"
+        else:
+            why = ": perhaps an array is missing in the state, or the step draws random numbers,"
+            why += " counts its calls, or swaps pointers"
+        self._compare(_save(model, Key(Kind.RESTART, i + 1)), self.states[i + 1], what, why)
 
     # Steps, and the checkpoints of states
 
-    def _forward(self, steps: Sequence[int]) -> None:
+    def _forward(self) -> None:
         """Run from the start. All later tests compare with these states."""
         model = self.make()
         if getattr(model, "estimated", False):
@@ -258,51 +254,52 @@ class _Check:
             raise BadInput("check: the model's arrays are on a device; check it on the CPU")
         self.states.append(_save(model, Key(Kind.RESTART, 0)))
         controls = [_controls(model)]
-        for i in steps:
+        for i in range(self.n):
             self.at = ("steps", i)
             if reached("advance", model.advance(i, i + 1), i, i + 1) == i:
                 break
             self.states.append(_save(model, Key(Kind.RESTART, i + 1)))
             self.around.append(_surroundings(model))
             controls.append(_controls(model))
-        if len(self.states) == 1:
+        self.n = len(self.states) - 1
+        if self.n == 0:
             raise RunFailed("the model has finished at x_0; there is no step to check")
         self.at = ("steps", 0)
-        first, *later = self.states
-        if all(_same(first[name], x.get(name)) for x in later for name in first):
+        first = self.states[0]
+        if not any(map(self._changes, first)):
             self._fault("", f"{UNCHANGED}; or `dump` returns an old copy")
             raise _Found
-        what = "of x_0 differs in a new model: all models that are made must be equal"
+        what = "of x_0 differs in a new model: all models that are made must be new and equal"
         self._compare(_save(self.make(), Key(Kind.RESTART, 0)), first, what)
         self.eps = max(map(_eps, (*first.values(), *controls[0].values())))
-        finest = min(map(_eps, controls[0].values()), default=1.0)
-        if "J" in first and _eps(first["J"]) > finest:
-            self._fault("J", f"'J' is summed in {first['J'].dtype}, coarser than a control:"
-                        " small parts of the sum are lost; make J float64")  # fmt: skip
+        if "J" in first and _eps(first["J"]) > min(map(_eps, controls[0].values()), default=1.0):
+            what = f"'J' is summed in {first['J'].dtype}, coarser than a control: small parts of"
+            self._fault("J", f"{what} the sum are lost; make J float64")
         for i, (before, now) in enumerate(pairwise(controls)):
             self.at = ("controls", i)
-            self._compare(now, before, f"is changed by step {i}")
+            self._compare(now, before, f"is changed by step {i}: copy it, and change the copy")
 
-    def _again(self, steps: Sequence[int]) -> None:
+    def _changes(self, name: str) -> bool:
+        """Return whether any step changes an array of the state."""
+        return any(not _same(self.states[0][name], state.get(name)) for state in self.states[1:])
+
+    def _again(self) -> None:
         """Run each step again in another model, the last step first, from its checkpoint."""
         model = self.make()
-        for i in reversed(steps):
+        for i in reversed(range(self.n)):
             key, state, after = Key(Kind.RESTART, i), self.states[i], self.states[i + 1]
             self.at = ("checkpoints", i)
             _load(model, key, state)
             self._compare(_save(model, key), state, f"of x_{i} is not what was loaded")
-            with suppress(_Interrupted), model.load(key, layout_of(model, key)) as buffers:
+            with suppress(_Found), model.load(key, layout_of(model, key)) as buffers:
                 for buffer in buffers:
                     buffer[:] = b"\x55" * len(buffer)
-                raise _Interrupted
-            what = (
-                "changes if a load fails: `load` has to fill other memory, and adopt it at its end"
-            )
+                raise _Found  # as an error would while a checkpoint is read
+            what = "changes if a load fails: `load` must fill other memory, and adopt it at its end"
             self._compare(_save(model, key), state, what)
             self.at = ("steps", i)
-            for again in ("from its checkpoint", "twice from one state"):
-                found = self._rerun(model, i)
-                self._compare(found, after, f"differs if step {i} runs {again}", model)
+            self._rerun(model, i, f"differs if step {i} runs from its checkpoint")
+            self._rerun(model, i, f"differs if step {i} runs twice from one state")
             _load(model, key, state)
             reached("record", model.record(i, i + 1), i, i + 1)
             found = _save(model, Key(Kind.RESTART, i + 1))
@@ -310,138 +307,84 @@ class _Check:
 
     # The adjoint, and the checkpoints of tapes and adjoints
 
-    def _adjoints(self, steps: Sequence[int]) -> None:
-        """Reverse steps twice, and from a stored tape, and see what else changes."""
+    def _adjoints(self) -> None:
+        """Reverse each step twice, and from a stored tape, and see what else changes."""
         model = self.make()
         control = _controls(model)
-        for i in _some(steps):
+        variables = getattr(model, "variables", None)
+        restores = variables and any(it.reverse.out | it.restored for it in variables.different)
+        for i in range(self.n):
             self.at = ("adjoint", i)
-            before, key, end = Key(Kind.ADJOINT, i), Key(Kind.ADJOINT, i + 1), self.states[i + 1]
-            if (zeros := self._zeros(model, i + 1)) is None:
-                return
-            seed = {n: self._random(n, a).astype(a.dtype) for n, a in zeros.items()}
+            before, changed = Key(Kind.ADJOINT, i), f"is changed by the adjoint of step {i}"
+            seed = {n: _random(n, a).astype(a.dtype) for n, a in _zeros(model, i + 1).items()}
             right = self._reverse(model, i, seed)
-            now = _controls(model)
-            self.at = ("controls", i)
-            self._compare(
-                now, {n: control[n] for n in now}, f"is changed by the adjoint of step {i}"
-            )
-            self.at = ("adjoint", i)
-            if not _restores(model):
+            if not restores:
                 found = _save(model, Key(Kind.RESTART, i + 1))
-                self._compare(found, end, f"of the state is changed by the adjoint of step {i}")
-            self._compare(
-                self._reverse(model, i, seed), right, f"differs if step {i} is reversed twice"
-            )
+                self._compare(found, self.states[i + 1], f"of the state {changed}")
+            self.at = ("controls", i)
+            now = _controls(model)
+            self._compare(now, {n: control[n] for n in now}, changed)
+            self.at = ("adjoint", i)
+            what = f"differs if step {i} is reversed twice: is all else that it adds to set to 0?"
+            self._compare(self._reverse(model, i, seed), right, what)
             _load(model, before, right)
-            self._compare(
-                _save(model, before), right, f"of the adjoint at {i} is not what was loaded"
-            )
+            what = f"of the adjoint at {i} is not what was loaded"
+            self._compare(_save(model, before), right, what)
             with suppress(UnsupportedKind):
-                tape = self._tape(model, i)
-                self._rerun(model, 0)  # the adjoint must not depend on the state
-                _load(model, key, seed)
-                model.reverse(i, i + 1)
-                what = f"differs if step {i} is reversed from a stored tape, in another state: the"
-                what += " tape does not have all that it reads"
-                self._compare(_save(model, before), right, what)
-                for name in tape.keys() & self.states[i].keys():
-                    if _eps(tape[name]) > _eps(self.states[i][name]):
-                        kinds = f"{tape[name].dtype} on the tape, {self.states[i][name].dtype} in"
-                        self._fault(name, f"{name!r} is {kinds} the state: its adjoint is inexact")
-            what = f"differs if step {i} runs after its adjoint"
-            self._compare(self._rerun(model, i), end, what)
+                layout_of(model, Key(Kind.TAPE, i))
+                found = self._reverse(model, i, seed, stored=True)
+                what = "in another state: the tape does not have all that it reads"
+                what = f"differs if step {i} is reversed from a stored tape, {what}"
+                self._compare(found, right, what)
+            self._rerun(model, i, f"differs if step {i} runs after its adjoint")
 
-    def _tape(self, model: Any, i: int) -> Arrays:
-        """Record a step, run another, and load the tape again."""
-        key = Key(Kind.TAPE, i)
-        layout_of(model, key)
+    def _reverse(self, model: Any, i: int, seed: Arrays, *, stored: bool = False) -> Arrays:
+        """Return the adjoint before step i, for one after it; of a stored tape, from x_0."""
         _load(model, Key(Kind.RESTART, i), self.states[i])
         model.record(i, i + 1)
-        tape = _save(model, key)
-        _load(model, Key(Kind.RESTART, 0), self.states[0])
-        model.record(0, 1)
-        _load(model, key, tape)
-        self._rerun(model, 0)
-        self._compare(_save(model, key), tape, f"of the tape of step {i} is not what was loaded")
-        return tape
-
-    def _zeros(self, model: Any, step: int) -> Arrays | None:
-        """Return an adjoint checkpoint of zeros; None if the model has no such checkpoints."""
-        try:
-            layout = layout_of(model, Key(Kind.ADJOINT, step))
-        except UnsupportedKind:
-            self.untested.append("the adjoint of single steps: the model has no adjoint checkpoint")
-            return None
-        return {it.name: np.zeros(it.shape, it.dtype) for it in layout}
-
-    def _reverse(self, model: Any, i: int, seed: Arrays) -> Arrays:
-        """Return the adjoint before step i, for a given one after it."""
-        _load(model, Key(Kind.RESTART, i), self.states[i])
-        model.record(i, i + 1)
+        if stored:
+            key, start = Key(Kind.TAPE, i), Key(Kind.RESTART, 0)
+            tape = _save(model, key)
+            _load(model, start, self.states[0])
+            model.record(0, 1)
+            _load(model, key, tape)
+            _load(model, start, self.states[0])
+            what = f"of the tape of step {i} is not what was loaded"
+            self._compare(_save(model, key), tape, what)
+            for name in tape.keys() & self.states[i].keys():
+                if _eps(tape[name]) > _eps(self.states[i][name]):
+                    kinds = f"{tape[name].dtype} on the tape, {self.states[i][name].dtype} in"
+                    self._fault(name, f"{name!r} is {kinds} the state: its adjoint is inexact")
         _load(model, Key(Kind.ADJOINT, i + 1), seed)
         model.reverse(i, i + 1)
         return _save(model, Key(Kind.ADJOINT, i))
 
     # Derivatives
 
-    def _random(self, name: str, like: Array, size: float = 1.0) -> Array:
-        """Return random numbers of an array's shape, complex if it is; 0 for other types.
+    def _derivatives(self) -> None:
+        """Test the derivative of one step after the other, until one is wrong."""
+        live = set[str]()  # the arrays of the adjoint that are not 0 in all steps
+        model = self.make()
+        model.advance(0, self.n)
+        for i in reversed(range(self.n + 1)):
+            if i < self.n:
+                _load(model, Key(Kind.RESTART, i), self.states[i])
+                model.record(i, i + 1)
+                model.reverse(i, i + 1)
+            adjoint = _save(model, Key(Kind.ADJOINT, i))
+            live |= {name for name, array in adjoint.items() if np.any(array)}
+            if i == self.n - 1:
+                self.last = adjoint
+        for i in range(self.n):
+            self.at = ("derivative", i)
+            self._derivative(i, live)
+            if self.faults:
+                return
 
-        None is small, which would hide an error in its element. They have few digits, and so has
-        the size: x + h d is then exact in single precision, too.
-        """
-        draw = np.random.default_rng([*name.encode()])
-        parts = (
-            draw.integers(32, 96, (2, *like.shape)) / 64 * draw.choice([-1, 1], (2, *like.shape))
-        )
-        if not is_differentiable(like):
-            return np.zeros(like.shape)
-        values = parts[0] + 1j * parts[1] if np.iscomplexobj(like) else parts[0]
-        return np.asarray(2.0 ** round(math.log2(size)) * values)
-
-    def _direction(self, by: str, i: int) -> Array:
-        """Return a direction: in a control, or in the elements of the state that steps change.
-
-        Elements that stay, such as walls and land, may be outside of what the model defines.
-        """
-        if by.startswith(_CONTROL):
-            array = self.make().control[by.removeprefix(_CONTROL)]
-            return self._random(by, array, _size(array))
-        size = _size(self.states[i][by], self.states[i + 1][by])
-        return np.where(self._moving(by), self._random(by, self.states[i][by], size), 0)
-
-    def _moving(self, name: str) -> Any:
-        """Return the elements that some step changes; all, if no step changes any."""
-        first, *later = (state[name] for state in self.states if name in state)
-        moved = np.logical_or.reduce([array != first for array in later])
-        return moved if np.any(moved) else np.ones_like(moved)
-
-    def _moved(self, model: Any, by: str, change: Array, steps: tuple[int, int]) -> Any:
-        """Return the model after these steps, with one array before them or one control changed."""
-        begin, end = steps
-        state, own = self.states[begin], by.startswith(_CONTROL)
-        if own:
-            control = model.control[by.removeprefix(_CONTROL)]
-            control[...] = control + change
-        else:
-            state = state | {by: (state[by] + change).astype(state[by].dtype)}
-        if begin or not own:
-            _load(model, Key(Kind.RESTART, begin), state)
-        reached("advance", model.advance(begin, end), end, end)
-        return model
-
-    def _derivatives(self, steps: Sequence[int]) -> None:
-        self._stepwise(len(steps))
-        for i in _some(steps):
-            self._derivative(i)
-
-    def _derivative(self, i: int) -> None:
-        """Compare all terms of the derivative of one step."""
-        self.at = ("derivative", i)
+    def _derivative(self, i: int, live: set[str]) -> None:
+        """Compare all terms of the derivative of one step, but of arrays that are not `live`."""
         model, state, after = self.make(), self.states[i], self.states[i + 1]
-        if (zeros := self._zeros(model, i + 1)) is None:
-            return
+        zeros = _zeros(model, i + 1)
         bars, gradients, others = _pairs(zeros, state, model.control)
         if lost := [n for n, a in state.items() if is_differentiable(a) and n not in bars]:
             self.untested.append(f"the adjoint of {lost} alone: {list(zeros)} has no such names")
@@ -451,15 +394,7 @@ class _Check:
         every = [n for n in bars if is_differentiable(state[n])]
         every += [_CONTROL + n for n in controls if is_differentiable(model.control[n])]
         directions = {by: self._direction(by, i) for by in every}
-        tangents = {}
-        for by, d in directions.items():
-
-            def run(h: float, by: str = by, d: Array = d) -> Arrays:
-                fresh = self.make() if by.startswith(_CONTROL) else model
-                moved = self._moved(fresh, by, h * d, (i, i + 1))
-                return _save(moved, Key(Kind.RESTART, i + 1))
-
-            tangents[by] = _tangents(run, self.eps)
+        tangents = {by: self._tangents(by, d, (i, i + 1), model) for by, d in directions.items()}
 
         def back(seed: Arrays) -> Arrays:
             found = self._reverse(model, i, zeros | seed)
@@ -468,136 +403,132 @@ class _Check:
             return {n: found[bars[n]] for n in bars} | named
 
         base = back({})  # not zero, if the adjoint takes adjoint["J"] to be 1
-        for of in (n for n in after if bars.get(n) in self.live and is_differentiable(after[n])):
-            w = np.where(self._moving(of), self._random(f"w {of}", after[of]), 0)
+        for of in (n for n in after if bars.get(n) in live and is_differentiable(after[n])):
+            w = np.where(self._moving(of), _random(f"w {of}", after[of]), 0)
             w = np.ones_like(after[of]) if of == "J" else w
             adjoint = back({bars[of]: w.astype(zeros[bars[of]].dtype)})
             if of != "J":
                 adjoint = {by: array - base[by] for by, array in adjoint.items()}
-            whole = max((_norm(t[of][0]) for t in tangents.values() if of in t), default=0.0)
+            whole = max(np.linalg.norm(tangents[by][of][0]) for by in every)
             for by, d in directions.items():
                 what = (i, i + 1), of, by
-                self._judge(what, (w, tangents[by].get(of)), (adjoint[by], d), whole)
+                self._judge(what, (w, d), tangents[by][of], adjoint[by], float(whole))
+
+    def _tangents(
+        self, by: str, d: Array, steps: tuple[int, int], model: Any = None
+    ) -> dict[str, tuple[Array, float]]:
+        """Return derivatives with errors, along a direction: of J, or of the state of a model."""
+        begin, end = steps
+        key, after = Key(Kind.RESTART, begin), Key(Kind.RESTART, end)
+        state, control = self.states[begin], by.startswith(_CONTROL)
+
+        def run(t: float) -> Arrays:
+            moved = self.make() if control or model is None else model
+            if control:
+                array = moved.control[by.removeprefix(_CONTROL)]
+                array[...] += t * d
+            if begin or not control:
+                changed = {} if control else {by: (state[by] + t * d).astype(state[by].dtype)}
+                _load(moved, key, state | changed)
+            reached("advance", moved.advance(begin, end), end, end)
+            arrays = {"J": np.array(functional_of(moved))} if model is None else _save(moved, after)
+            return {n: np.nan_to_num(a) for n, a in arrays.items() if is_differentiable(a)}
+
+        h = 2.0 ** round(math.log2(self.eps**0.2))
+        values = {t: run(t) for k in range(6) for t in (h / 2**k, -h / 2**k)}
+        return {
+            name: fit({t: it[name] for t, it in values.items()}, start, self.eps)[:2]
+            for name, start in run(0.0).items()
+        }
+
+    def _direction(self, by: str, i: int) -> Array:
+        """Return a direction: in a control, or in the elements of the state that steps change.
+
+        Elements that stay, such as walls and land, may be outside of what the model defines.
+        """
+        if by.startswith(_CONTROL):
+            array = self.make().control[by.removeprefix(_CONTROL)]
+            return _random(by, array, _size(array))
+        size = _size(self.states[i][by], self.states[i + 1][by])
+        return np.where(self._moving(by), _random(by, self.states[i][by], size), 0)
+
+    def _moving(self, name: str) -> Array:
+        """Return the elements that some step changes; all, if no step changes any."""
+        first, *later = (state[name] for state in self.states)
+        moved: Array = np.logical_or.reduce([array != first for array in later])
+        return moved & np.isfinite(first) if np.any(moved) else np.isfinite(first)
 
     def _judge(
         self,
         what: tuple[tuple[int, int], str, str],
-        forward: tuple[Any, tuple[Array, float] | None],
-        adjoint: tuple[Any, Any],
+        directions: tuple[Array, Array],
+        tangent: tuple[Array, float],
+        bar: Array,
         whole: float = 0.0,
     ) -> None:
         """Compare <w, F' d> with <F'ᵀ w, d>; `whole` is the size of the largest such term."""
-        (steps, of, by), (w, difference), (bar, d) = what, forward, adjoint
-        about, where = f"the derivative of {of} by {by}", f"in {_span(steps)}"
-        if difference is None:
-            self.untested.append(f"{about} {where}: the changed steps fail, however near")
-            return
-        tangent, error = difference
-        eps = self.eps
-        t, a = _dot(w, tangent), _dot(bar, d)
-        terms = _norm(tangent) + _norm(np.asarray(bar) * d)
-        accuracy = 4 * error + eps * (256 * terms + 16 * whole)
-        if np.size(tangent) == 1:  # results of one number may agree by chance
-            accuracy += 12 * error + eps ** (1 / 3) * _norm(tangent)
-        found = Derivative(steps, of, by, t, a, accuracy)
+        (steps, of, by), (w, d), (difference, error) = what, directions, tangent
+        t, a = real_product(w, difference), real_product(bar, d)
+        size = float(np.linalg.norm(difference) + np.linalg.norm(np.where(d == 0, 0, bar * d)))
+        found = Derivative(steps, of, by, t, a, error + self.eps * (256 * size + 16 * whole))
         self.derivatives.append(found)
-        if not found.is_right:
-            text = f"by differences {t:.6g}, by the adjoint {a:.6g}"
-            other = _dot(np.conj(w), tangent) - _dot(np.conj(bar), d)
-            if (np.iscomplexobj(w) or np.iscomplexobj(d)) and abs(other) <= accuracy:
-                text += "; it is the complex conjugate of the right one"
-            self._fault(by, f"{about} is wrong {where}: {text}")
-        elif terms and accuracy > max(0.05 * _norm(tangent), 1e3 * eps * whole):
-            self.untested.append(
-                f"{about} {where}: differences are accurate to {accuracy:.1e} of"
-                f" {_norm(tangent):.1e} only, because a part is computed in lower precision, or has"
-                " no derivative there"
-            )
+        about = f"the derivative of {of} by {by}"
+        if found.is_right:
+            if size and found.accuracy > max(0.05 * size, 1e3 * self.eps * whole):
+                text = "differences are too coarse, because a part is computed in lower precision,"
+                text += " or has no derivative there"
+                self.untested.append(f"{about} in {_span(steps)}: {text}")
+            return
+        text = f"by differences {t:.6g}, by the adjoint {a:.6g}"
+        text += f" ({a / t:.4g} times)" if t else ""
+        other = real_product(np.conj(w), difference) - real_product(np.conj(bar), d)
+        if abs(other) <= found.accuracy and np.iscomplexobj(bar):
+            text += "; it is the complex conjugate of the right one"
+        elif of in self.states[0] and not self._changes(of):
+            text += f"; no step changes {of!r}: `step` has to write into its array"
+        elif not a:
+            text += f"; the adjoint adds nothing to that of {by}, or not in place"
+        self._fault(by, f"{about} is wrong in {_span(steps)}: {text}")
 
     # The gradient of all steps
 
-    def _gradient(self, steps: Sequence[int]) -> None:
-        """Compare the gradient of all steps; if it is wrong, find where."""
-        n, tested = len(steps), bool(self.derivatives)
+    def _gradient(self) -> None:
+        """Compare the gradient of all steps; if only that is wrong, its end or start is."""
+        n = self.n
         self.at = ("gradient", n)
-        whole = self._gradient_of(n)
-        self._compare(self._stepwise(n), whole, "in the gradient depends on the checkpoints")
-        self._of_j((0, n), {_CONTROL + name: array for name, array in whole.items()})
-        if not (found := self.faults):
-            return
-        if not tested:  # the first number of steps for which it is wrong
-            for m in range(1, n):
-                self.at, self.faults = ("gradient", m), []
-                self._of_j((0, m), {_CONTROL + c: x for c, x in self._gradient_of(m).items()})
-                if self.faults:
-                    return
-            self.faults = found
-            return
-        self.faults = []
-        for i in set(steps) - set(_some(steps)):
-            self._derivative(i)
-        if not self.faults:
-            self.at = ("gradient", n)
-            model = self.make()
-            _load(model, Key(Kind.RESTART, n - 1), self.states[n - 1])
-            model.record(n - 1, n)
-            model.reverse(n - 1, n)
-            bar = _save(model, Key(Kind.ADJOINT, n - 1))
-            bars, _, _ = _pairs(bar, self.states[n - 1], model.control)
-            self._of_j((n - 1, n), {name: bar[bars[name]] for name in bars}, "J at the end")
-        if not self.faults:
-            more = "; single steps, and J at the end, are right: look at `adjoint_start`"
-            self.faults = [replace(it, reason=f"{it.reason}{more}") for it in found]
-
-    def _of_j(self, steps: tuple[int, int], gradient: Arrays, of: str = "J") -> None:
-        """Compare dJ by each control, or by each array before the last step."""
-        begin = steps[0]
-        shapes = {_CONTROL + n: np.shape(array) for n, array in self.make().control.items()}
-        for by, array in gradient.items():
-            if by in shapes and shapes.pop(by) != array.shape:
-                self._fault(by, f"the gradient by {by} has shape {array.shape}, not its control's")
-                continue
-            d = self._direction(by, begin)
-
-            def run(h: float, by: str = by, d: Array = d) -> Arrays:
-                model = self._moved(self.make(), by, h * d, steps)
-                return {"J": np.array(float(functional_of(model)))}
-
-            if is_differentiable(array):
-                self._judge(
-                    (steps, of, by), (np.ones(()), _tangents(run, self.eps).get("J")), (array, d)
-                )
-        for by in shapes if begin == 0 else ():
-            self._fault(by, f"the gradient has nothing for {by}")
-
-    def _gradient_of(self, n: int) -> Arrays:
         model = self.make()
         reached("record", model.record(0, n), n, n)
         model.reverse(0, n)
-        return {name: np.array(array) for name, array in model.gradient.items()}
+        for name, control in model.control.items():
+            by, array = _CONTROL + name, np.array(model.gradient.get(name, None))
+            if array.shape != np.shape(control):
+                what = f"has shape {array.shape}, not that of the control, {np.shape(control)}"
+                self._fault(by, f"the gradient by {by} {what}")
+            elif is_differentiable(control):
+                self._of_j((0, n), by, array)
+        if not (found := self.faults) or not self.last:
+            return
+        self.faults = []
+        for name, field in _pairs(self.last, self.states[0], model.control)[0].items():
+            self._of_j((n - 1, n), name, self.last[field], "J at the end")
+        more = "; single steps, and J at the end, are right: look at `adjoint_start`"
+        self.faults = self.faults or [replace(it, reason=f"{it.reason}{more}") for it in found]
 
-    def _stepwise(self, n: int) -> Arrays:
-        """Return the gradient, with every step recorded and reversed alone."""
-        model = self.make()
-        model.advance(0, n)
-        for i in reversed(range(-1, n)):
-            with suppress(UnsupportedKind):
-                adjoint = _save(model, Key(Kind.ADJOINT, i + 1))
-                self.live |= {name for name, array in adjoint.items() if np.any(array)}
-            if i >= 0:
-                _load(model, Key(Kind.RESTART, i), self.states[i])
-                model.record(i, i + 1)
-                model.reverse(i, i + 1)
-        return {name: np.array(array) for name, array in model.gradient.items()}
+    def _of_j(self, steps: tuple[int, int], by: str, bar: Array, of: str = "J") -> None:
+        """Compare dJ by a control, or by an array before the last step."""
+        if is_differentiable(bar):
+            d = self._direction(by, steps[0])
+            tangent = self._tangents(by, d, steps)["J"]
+            self._judge((steps, of, by), (np.ones(()), d), tangent, bar)
 
 
-def _some(steps: Sequence[int]) -> list[int]:
-    """Return the steps whose derivatives are tested: the first two are often special."""
-    return sorted({*steps[:2], steps[-1]})
-
-
-def _notes(error: Exception) -> list[str]:
-    return getattr(error, "__notes__", [])
+def _described(error: Exception, test: str, step: int) -> str:
+    """Return an error of the model as text, with the line of the user's file that raised it."""
+    text = str(error) if isinstance(error, CkioError) else f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if _CKIO not in f.filename and "site-packages" not in f.filename]
+    text += f", at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
+    return " ".join([text, *getattr(error, "__notes__", [f"(step {step}, test of the {test})"])])
 
 
 def _save(model: Any, key: Key) -> Arrays:
@@ -615,10 +546,10 @@ def _load(model: Any, key: Key, arrays: Arrays) -> None:
             buffer[:] = as_bytes(np.ascontiguousarray(array))
 
 
-def _is_state(model: Any, array: Any) -> bool:
-    """Return whether an array is in the memory of the state."""
-    state = [np.frombuffer(data, np.uint8) for data in model.dump(Key(Kind.RESTART, 0))]
-    return isinstance(array, np.ndarray) and any(np.may_share_memory(array, x) for x in state)
+def _zeros(model: Any, step: int) -> Arrays:
+    """Return an adjoint checkpoint of zeros."""
+    layout = layout_of(model, Key(Kind.ADJOINT, step))
+    return {it.name: np.zeros(it.shape, it.dtype) for it in layout}
 
 
 def _controls(model: Any) -> Arrays:
@@ -627,10 +558,22 @@ def _controls(model: Any) -> Arrays:
     return {name: np.array(array) for name, array in every if not _is_state(model, array)}
 
 
-def _restores(model: Any) -> bool:
-    """Return whether adjoint steps are declared to overwrite arrays of the state."""
-    variables = getattr(model, "variables", None)
-    return variables is not None and any(it.reverse.out | it.restored for it in variables.different)
+def _is_state(model: Any, array: Any) -> bool:
+    """Return whether an array is in the memory of the state."""
+    state = [np.frombuffer(data, np.uint8) for data in model.dump(Key(Kind.RESTART, 0))]
+    return isinstance(array, np.ndarray) and any(np.may_share_memory(array, x) for x in state)
+
+
+def _random(name: str, like: Array, size: float = 1.0) -> Array:
+    """Return random numbers of an array's shape, complex if it is; 0 for other types.
+
+    None is small, which would hide an error in its element.
+    """
+    if not is_differentiable(like):
+        return np.zeros(like.shape)
+    draw, shape = np.random.default_rng([*name.encode()]), (2, *like.shape)
+    parts = size * draw.uniform(0.5, 1.5, shape) * draw.choice([-1, 1], shape)
+    return np.asarray(parts[0] + 1j * parts[1] if np.iscomplexobj(like) else parts[0])
 
 
 def _pairs(
@@ -661,59 +604,15 @@ def _pairs(
     return bars, gradients, [it for it in others if "functional" not in it and it != "J"]
 
 
-def _tangents(run: Callable[[float], Arrays], eps: float) -> dict[str, tuple[Array, float]]:
-    """Return the derivative of each array that `run(h)` returns, at h = 0, with its error.
-
-    An error is of order h² until rounding prevails, which grows as 1/h: the distance is taken at
-    which neighbouring results agree best. Half the difference of the two one-sided quotients is of
-    order h, but does not decrease at a kink, where it is a part of the error. If no distance
-    changes an array, the rounding at the largest one bounds its derivative.
-    """
-    found: list[dict[str, tuple[Array, Array, float]]] = []
-    start, moved = run(0.0), set[str]()
-    for h in _DISTANCES:
-        found.append({})
-        with suppress(Exception):  # the step may refuse values that are too far away
-            plus, minus = run(h), run(-h)
-            for name, x in start.items():
-                rounding = eps * _norm(plus[name]) / h
-                if not _same(x, plus[name]) or not _same(x, minus[name]):
-                    moved.add(name)  # at a smaller h, rounding may hide the change
-                kind = np.result_type(x, np.float64)
-                after, at, before = (it.astype(kind) for it in (plus[name], x, minus[name]))
-                bend = after - 2 * at + before
-                found[-1][name] = (after - before) / (2 * h), bend / (2 * h), rounding
-    best: dict[str, tuple[Array, float]] = {}
-    first = {name: rounding for it in reversed(found) for name, (*_, rounding) in it.items()}
-    for wide, middle, narrow in zip(found, found[1:], found[2:], strict=False):
-        for name in wide.keys() & middle.keys() & narrow.keys():
-            tangent, bend, rounding = middle[name]
-            error = _norm(tangent - narrow[name][0]) + _norm(wide[name][0] - tangent) / 63
-            error += _norm(8 * bend - wide[name][1]) / 7
-            error += rounding if name in moved else first[name]
-            if math.isfinite(error) and (name not in best or error < best[name][1]):
-                best[name] = tangent, error
-    return best
-
-
-def _dot(one: Any, other: Any) -> float:
-    """Return the real inner product. That of complex numbers has a conjugate in it."""
-    return float(np.sum(np.real(np.conj(one) * other)))
-
-
-def _norm(array: Any) -> float:
-    return float(np.sqrt(np.sum(np.abs(array) ** 2)))
-
-
 def _eps(array: Array) -> float:
     """Return the relative rounding error of an array's type; 0 for integers."""
     return float(np.finfo(array.dtype).eps) if is_differentiable(array) else 0.0
 
 
 def _size(*arrays: Array) -> float:
-    """Return the largest root mean square of arrays; 1 if it is 0 or infinite."""
-    size = max(_norm(array) / math.sqrt(max(1, array.size)) for array in arrays)
-    return size if 0 < size < math.inf else 1.0
+    """Return the largest root mean square of arrays, where finite; 1 if it is 0."""
+    finite = [array[np.isfinite(array)] for array in arrays]
+    return max(float(np.linalg.norm(it)) / math.sqrt(max(1, it.size)) for it in finite) or 1.0
 
 
 def _same(one: Array, other: Array | None) -> bool:
@@ -724,7 +623,7 @@ def _apart(found: Array | None, right: Array) -> float:
     """Return the distance between two arrays, as a part of the size of the second."""
     if found is None or found.shape != right.shape or not is_differentiable(right):
         return math.inf
-    return _norm(found - right) / (_norm(right) or 1.0)
+    return float(np.linalg.norm(found - right) / (np.linalg.norm(right) or 1.0))
 
 
 def _span(steps: tuple[int, int]) -> str:
@@ -736,20 +635,17 @@ def _surroundings(model: Any) -> dict[str, bytes]:
     """Return digests of data on which steps may depend, and which are not in the state.
 
     They are the attributes of the model, except those of ckio's classes and the state's arrays;
-    the variables of its modules and functions that its own methods name; and the generators of
-    random numbers of Python and NumPy.
+    what its own methods name in their modules and functions; and the generators of random numbers.
     """
     values: dict[str, Any] = {"random": random.getstate(), "numpy.random": np.random.get_state()}
     ckios: set[str] = set()
     for kind in type(model).__mro__:
-        for code in (it for it in vars(kind).values() if isinstance(it, types.FunctionType)):
-            names = code.__code__.co_names
+        for method in (it for it in vars(kind).values() if isinstance(it, types.FunctionType)):
             if re.match(r"ckio\.(?!models\b)", kind.__module__):
-                ckios.update(names)
+                ckios.update(method.__code__.co_names)
                 continue
-            cells = zip(code.__code__.co_freevars, code.__closure__ or (), strict=False)
-            values |= {name: cell.cell_contents for name, cell in cells}
-            values |= {n: code.__globals__[n] for n in names if n in code.__globals__}
+            named = inspect.getclosurevars(method)
+            values |= {**named.globals, **named.nonlocals}
     for name, value in getattr(model, "__dict__", {}).items():
         if name not in ckios and not _is_state(model, value):
             values[f"self.{name}"] = value
