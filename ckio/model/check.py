@@ -41,9 +41,6 @@ _ROWS: Final = 12
 _CONTROL: Final = "control "
 """Prefix of the names of controls, because an array of the state may have the same name."""
 
-_CKIO: Final = str(Path(__file__).parents[1])
-"""The folder of ckio's own files."""
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -60,18 +57,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Derivative:
-    """The derivative of an array after some steps by an array before them, in two ways.
+    """The derivative of an array after some steps by one before them, in two ways.
 
-    Attributes
-    ----------
-    steps : (int, int)
-        The first step, and the one after the last.
-    of, by : str
-        An array after these steps, or J; and an array before them, or "control" and its name.
-    forward, adjoint : float
-        <w, F'(x) d> by differences, and <F'(x)ᵀ w, d> by the adjoint.
-    accuracy : float
-        How much the two may differ.
+    `of` may be J, and `by` "control" and its name. `forward` is <w, F'(x) d> by differences, and
+    `adjoint` is <F'(x)ᵀ w, d>; they may differ by `accuracy`. `steps` are the first step, and the
+    one after the last.
     """
 
     steps: tuple[int, int]
@@ -95,7 +85,7 @@ class ModelCheck(Printed):
     steps : int
         The number of steps that were run.
     faults : tuple of Fault
-        What is wrong. The tests end with the first that fails.
+        What is wrong, by the first test that fails.
     untested : tuple of str
         What could not be tested, with reasons.
     derivatives : tuple of Derivative
@@ -130,8 +120,8 @@ class ModelCheck(Printed):
             if not it.is_right or it.steps == (0, self.steps)
         ]
         header = ["derivative", "by differences", "by the adjoint", "difference"]
-        others = [it.reason for it in self.faults[1:] if it.check != "derivative"]  # not in a row
-        notes = [f"also: {reason}" for reason in others]
+        others = [it for it in self.faults[1:] if it.check != "derivative"]  # those are rows
+        notes = [f"also: {it.reason}" for it in others]
         notes += [f"not tested: {reason}" for reason in self.untested]
         return Sheet(self.summary(), header, rows[:_ROWS], notes)
 
@@ -431,8 +421,13 @@ class _Check:
                 changed = {} if control else {by: (state[by] + t * d).astype(state[by].dtype)}
                 _load(moved, key, state | changed)
             reached("advance", moved.advance(begin, end), end, end)
-            arrays = {"J": np.array(functional_of(moved))} if model is None else _save(moved, after)
-            return {n: np.nan_to_num(a) for n, a in arrays.items() if is_differentiable(a)}
+            arrays = (
+                {"J": np.array(float(functional_of(moved)))}
+                if model is None
+                else _save(moved, after)
+            )
+            real = {n: a for n, a in arrays.items() if is_differentiable(a)}
+            return {n: np.where(np.isfinite(a), a, 0) for n, a in real.items()}  # land may be NaN
 
         h = 2.0 ** round(math.log2(self.eps**0.2))
         values = {t: run(t) for k in range(6) for t in (h / 2**k, -h / 2**k)}
@@ -442,21 +437,25 @@ class _Check:
         }
 
     def _direction(self, by: str, i: int) -> Array:
-        """Return a direction: in a control, or in the elements of the state that steps change.
+        """Return a direction as large as the values: in a control, or what moves of the state."""
+        if by.startswith(_CONTROL):
+            array = self.make().control[by.removeprefix(_CONTROL)]
+            values, moving = array, np.isfinite(array)
+        else:
+            array, moving = self.states[i][by], self._moving(by)
+            values = np.stack([array, self.states[i + 1][by]])  # the first may be 0
+        values = values[np.isfinite(values)]
+        size = float(np.linalg.norm(values)) / math.sqrt(max(1, values.size)) or 1.0
+        return np.where(moving, size * _random(by, array), 0)
+
+    def _moving(self, name: str) -> Array:
+        """Return the elements that some step changes; all, if no step changes any.
 
         Elements that stay, such as walls and land, may be outside of what the model defines.
         """
-        if by.startswith(_CONTROL):
-            array = self.make().control[by.removeprefix(_CONTROL)]
-            return _random(by, array, _size(array))
-        size = _size(self.states[i][by], self.states[i + 1][by])
-        return np.where(self._moving(by), _random(by, self.states[i][by], size), 0)
-
-    def _moving(self, name: str) -> Array:
-        """Return the elements that some step changes; all, if no step changes any."""
         first, *later = (state[name] for state in self.states)
         moved: Array = np.logical_or.reduce([array != first for array in later])
-        return moved & np.isfinite(first) if np.any(moved) else np.isfinite(first)
+        return (moved | (not np.any(moved))) & np.isfinite(first)
 
     def _judge(
         self,
@@ -480,7 +479,9 @@ class _Check:
                 self.untested.append(f"{about} in {_span(steps)}: {text}")
             return
         text = f"by differences {t:.6g}, by the adjoint {a:.6g}"
-        text += f" ({a / t:.4g} times)" if t else ""
+        if t:
+            off = abs(a / t - 1)
+            text += f" ({a / t:.4g} times)" if off > 1e-3 else f" (apart by {off:.1e} of it)"
         other = real_product(np.conj(w), difference) - real_product(np.conj(bar), d)
         if abs(other) <= found.accuracy and np.iscomplexobj(bar):
             text += "; it is the complex conjugate of the right one"
@@ -525,10 +526,11 @@ class _Check:
 def _described(error: Exception, test: str, step: int) -> str:
     """Return an error of the model as text, with the line of the user's file that raised it."""
     text = str(error) if isinstance(error, CkioError) else f"{type(error).__name__}: {error}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if _CKIO not in f.filename and "site-packages" not in f.filename]
+    frames, ckio = traceback.extract_tb(error.__traceback__), str(Path(__file__).parents[1])
+    own = [it for it in frames if ckio not in it.filename and "site-packages" not in it.filename]
     text += f", at {Path(own[-1].filename).name}:{own[-1].lineno}" if own else ""
-    return " ".join([text, *getattr(error, "__notes__", [f"(step {step}, test of the {test})"])])
+    notes = [it for it in getattr(error, "__notes__", ()) if it.startswith("(")]  # those of ckio
+    return " ".join([text, *(notes or [f"(step {step}, test of the {test})"])])
 
 
 def _save(model: Any, key: Key) -> Arrays:
@@ -564,7 +566,7 @@ def _is_state(model: Any, array: Any) -> bool:
     return isinstance(array, np.ndarray) and any(np.may_share_memory(array, x) for x in state)
 
 
-def _random(name: str, like: Array, size: float = 1.0) -> Array:
+def _random(name: str, like: Array) -> Array:
     """Return random numbers of an array's shape, complex if it is; 0 for other types.
 
     None is small, which would hide an error in its element.
@@ -572,14 +574,14 @@ def _random(name: str, like: Array, size: float = 1.0) -> Array:
     if not is_differentiable(like):
         return np.zeros(like.shape)
     draw, shape = np.random.default_rng([*name.encode()]), (2, *like.shape)
-    parts = size * draw.uniform(0.5, 1.5, shape) * draw.choice([-1, 1], shape)
+    parts = draw.uniform(0.5, 1.5, shape) * draw.choice([-1, 1], shape)
     return np.asarray(parts[0] + 1j * parts[1] if np.iscomplexobj(like) else parts[0])
 
 
 def _pairs(
     fields: Iterable[str], state: Iterable[str], control: Iterable[str]
 ) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Find, by name, the adjoint of each array and the gradient of each control.
+    """Find, by their ends, the adjoint of each array and the gradient of each control.
 
     >>> _pairs(["adjoint_u", "adjoint_J", "gradient_u", "functional"], ["u", "J"], ["u"])
     ({'u': 'adjoint_u', 'J': 'adjoint_J'}, {'u': 'gradient_u'}, [])
@@ -591,13 +593,10 @@ def _pairs(
     for field in sorted(fields, key=lambda it: it in state):  # `adjoint J` before a J alone
         groups = [(state, bars), (control, gradients)]
         for known, into in groups[::-1] if field.startswith("grad") else groups:
-            ends = [
-                n
-                for n in known
-                if n not in into and re.search(rf"(?<![^\W_]){re.escape(n)}$", field)
-            ]
-            if ends and "functional" not in field.removesuffix(max(ends, key=len)):
-                into[max(ends, key=len)] = field
+            ends = [n for n in known if re.search(rf"(?<![^\W_]){re.escape(n)}$", field)]
+            name = max((n for n in ends if n not in into), key=len, default=None)
+            if name is not None and "functional" not in field.removesuffix(name):
+                into[name] = field
                 break
         else:
             others.append(field)
@@ -607,12 +606,6 @@ def _pairs(
 def _eps(array: Array) -> float:
     """Return the relative rounding error of an array's type; 0 for integers."""
     return float(np.finfo(array.dtype).eps) if is_differentiable(array) else 0.0
-
-
-def _size(*arrays: Array) -> float:
-    """Return the largest root mean square of arrays, where finite; 1 if it is 0."""
-    finite = [array[np.isfinite(array)] for array in arrays]
-    return max(float(np.linalg.norm(it)) / math.sqrt(max(1, it.size)) for it in finite) or 1.0
 
 
 def _same(one: Array, other: Array | None) -> bool:
