@@ -248,7 +248,8 @@ def _explain(error: BaseException) -> int:
             text, status = f"{type(error).__name__}: {error}{hint}", FAILED
     if isinstance(error, click.ClickException) and _is_other_rank():
         return status
-    text = "; ".join([text, *getattr(error, "__notes__", ())])
+    for note in getattr(error, "__notes__", ()):
+        text += f"{' ' if note.startswith('(') else '; '}{note}"
     with suppress(OSError):  # the terminal may be closed
         console.echo(f"ckio: {_cut(' '.join(text.split()))}", err=True)
     return status

@@ -223,8 +223,10 @@ class _Check:
         reached("advance", model.advance(i, i + 1), i, i + 1)
         before, now = self.around[i], _surroundings(model)
         if hidden := [name for name, digest in now.items() if digest != before.get(name, digest)]:
-            why = f", and outside of the state {', '.join(hidden)} differ: put what changes into"
-            why += " the state, or compute it from the number of the step"
+            why = (
+                f", and outside of the state {', '.join(hidden)}: put what changes into the state,"
+            )
+            why += " or compute it from the number of the step"
         else:
             why = ": perhaps an array is missing in the state, or the step draws random numbers,"
             why += " counts its calls, or swaps pointers"
@@ -479,7 +481,7 @@ class _Check:
                 self.untested.append(f"{about} in {_span(steps)}: {text}")
             return
         text = f"by differences {t:.6g}, by the adjoint {a:.6g}"
-        if t:
+        if a and t:
             off = abs(a / t - 1)
             text += f" ({a / t:.4g} times)" if off > 1e-3 else f" (apart by {off:.1e} of it)"
         other = real_product(np.conj(w), difference) - real_product(np.conj(bar), d)
@@ -488,7 +490,7 @@ class _Check:
         elif of in self.states[0] and not self._changes(of):
             text += f"; no step changes {of!r}: `step` has to write into its array"
         elif not a:
-            text += f"; the adjoint adds nothing to that of {by}, or not in place"
+            text += f"; the adjoint step adds nothing for {by}, or not in place"
         self._fault(by, f"{about} is wrong in {_span(steps)}: {text}")
 
     # The gradient of all steps

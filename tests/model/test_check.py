@@ -173,10 +173,7 @@ def test_a_term_that_is_not_added_in_place_and_a_step_that_writes_nothing_are_to
             super().step({**state, "u": state["u"].copy()}, i)
 
     faults = check_model(Lost).faults
-    assert all("derivative of u by v is wrong" in it.reason or it.array != "v" for it in faults[:1])
-    assert any(
-        "the adjoint adds nothing to that of v, or not in place" in it.reason for it in faults
-    )
+    assert any("the adjoint step adds nothing for v, or not in place" in it.reason for it in faults)
     assert any("no step changes 'u'" in it.reason for it in check_model(NotMoved).faults)
 
 
