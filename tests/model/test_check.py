@@ -237,6 +237,59 @@ def test_a_model_in_place_of_its_class_is_refused():
         check_model(wrong_models.Right())
 
 
+def test_half_precision_is_no_fault():
+    """Near its fixed point, x_n and J do not change at all if a control does by an eighth."""
+
+    torch = pytest.importorskip("torch")
+
+    from ckio.adapters.torch import TorchModel
+
+    def make():
+        rate = torch.tensor(2.1, dtype=torch.float16, requires_grad=True)
+        x = torch.tensor([0.1, 0.3], dtype=torch.float16)
+        return TorchModel(lambda x, i: x * rate * (1 - x), x, torch.sum, params={"rate": rate})
+
+    check = check_model(make)
+    assert not check.faults
+    assert any("differences are accurate to" in it for it in check.untested)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_kink_of_a_right_model_is_no_fault(wrong):
+    """At its kinks 0 and 1, torch.clamp has a one-sided derivative, which differences do not."""
+    torch = pytest.importorskip("torch")
+
+    from ckio.adapters.torch import TorchModel
+
+    def make():
+        x = torch.linspace(-1, 1, 7, dtype=torch.float64)
+        rate = torch.tensor(0.9, dtype=torch.float64, requires_grad=True)
+
+        def step(x, i):
+            kept = x.detach() if wrong else x
+            return torch.relu(rate * x - 0.2) + 0.1 * torch.clamp(x, 0, 1) + 0.3 * torch.sin(kept)
+
+        return TorchModel(step, x, lambda x: x.square().sum(), params={"rate": rate})
+
+    check = check_model(make)
+    assert bool(check.faults) == wrong
+    assert wrong or any("has no derivative there" in it for it in check.untested)
+
+
+def test_a_program_is_refused_because_its_checkpoints_differ_in_size():
+    from ckio.programs import as_chain, program
+
+    @program
+    def twice(x):
+        i = 0
+        while i < 4:
+            x, i = 2 * x, i + 1
+        return x
+
+    with pytest.raises(BadInput, match="check its gradient with check_gradient"):
+        check_model(lambda: as_chain(twice, 1.0, 1))
+
+
 def test_steps_must_be_positive():
     with pytest.raises(BadInput, match="steps = 0"):
         check_model(wrong_models.Right, steps=0)
