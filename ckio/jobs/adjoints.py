@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from ckio.actions import Key, Kind, Record, Reverse
+from ckio.actions import Advance, Key, Kind, Record, Reverse
 from ckio.actions.columns import DISCARD, KIND_CODE, REVERSE
 from ckio.actions.variables import Variables
 from ckio.adapters.registry import find, place
@@ -18,21 +18,18 @@ from ckio.errors import BadInput, IllegalAction, NoSchedule, UnsupportedKind
 from ckio.jobs.request import DAY
 from ckio.model import Model
 from ckio.planners.recover import (
-    Killed,
+    Stored,
     adjoint_seconds,
     aside,
     recover,
-    redone_at_most,
     with_adjoint_checkpoints,
 )
 from ckio.planners.recover import every as daly_interval
-from ckio.planners.recover.killed import Stored
 from ckio.planners.resume import resume
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.schedule import Schedule, makespan
-from ckio.schedule.policy import Overlap
 
 _LEAST: Final = 1.0
 """The least interval, in seconds, if none is given: a level may cost 0 s, so that Daly's is 0 s."""
@@ -178,7 +175,6 @@ def next_plan(
     /,
     *,
     tapes: bool = False,
-    killed: Killed | None = None,
 ) -> tuple[Schedule, Kept]:
     """Return the schedule of a process that resumes a run, and its adjoint checkpoints.
 
@@ -197,8 +193,6 @@ def next_plan(
         The level and interval of adjoint checkpoints of the run.
     tapes : bool
         Whether tapes are stored, too.
-    killed : Killed, optional
-        The plan of the killed process, whose rest may be used again.
     """
     if chain.variables is not None:
 
@@ -206,7 +200,7 @@ def next_plan(
             return next_plan(smaller, space, whole, model, kept, tapes=tapes)
 
         return _by_variable(rest_of, chain, platform, survivors)
-    rest = partial(recover, chain, platform, survivors, tapes=tapes, killed=killed)
+    rest = partial(recover, chain, platform, survivors, tapes=tapes)
     able = [platform.levels[number].name for number in _able(chain, platform, model)]
     for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):
         number = platform.number(name)
@@ -352,22 +346,22 @@ def _with_no_more(
     return _last_one_stays(staying)
 
 
-def cost_of_a_kill(schedule: Schedule, platform: Platform, kept: Kept, overlap: Overlap, /) -> str:
+def cost_of_a_kill(schedule: Schedule, platform: Platform, kept: Kept, /) -> str:
     """Return a sentence on level and interval of adjoint checkpoints, and the cost of a kill.
 
-    It is "" if none is stored. The cost of a kill is left out with overlap, because transfers that
-    are in progress are lost, and it is not known which. It is also left out by variable, because a
-    killed run is then planned again.
+    It is "" if none is stored. A kill costs about the work since the last adjoint checkpoint, and
+    one forward sweep that restores the lost checkpoints, from the nearest one that survives. The
+    sweep is estimated by its longest: from x_0 to the last step.
     """
-    actions = schedule.actions
+    actions, chain = schedule.actions, schedule.chain
     if kept.level is None or not (actions.kind == KIND_CODE[Kind.ADJOINT]).any():
         return ""
-    number, costs = platform.number(kept.level), ""
-    if schedule.chain.variables is None and not overlap:
-        args = schedule, platform, durable(platform)
-        most = redone_at_most(*args, level=number, every=kept.every)
-        costs = f"; a kill costs {seconds_text(most)} of work at most" if most < inf else ""
-    return f"an adjoint checkpoint on {kept.level} every {seconds_text(kept.every)} of work{costs}"
+    number = platform.number(kept.level)
+    sweep = chain.seconds(Advance(0, chain.length)) + adjoint_seconds(chain, platform, number)
+    return (
+        f"an adjoint checkpoint on {kept.level} every {seconds_text(kept.every)} of work; a kill"
+        f" costs at most about {seconds_text(kept.every + sweep)} of work"
+    )
 
 
 def _able(chain: Chain, platform: Platform, model: Model | None) -> list[int]:

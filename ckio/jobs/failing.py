@@ -15,7 +15,7 @@ from ckio.jobs.display import QUIET, Display
 from ckio.jobs.planning import OVERLAPPED, Planning
 from ckio.jobs.process import WITH_TAPES
 from ckio.jobs.request import DAY
-from ckio.planners.recover import Killed, adjoint_seconds
+from ckio.planners.recover import adjoint_seconds
 from ckio.planners.recover import every as daly
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -148,14 +148,12 @@ def planned(
         return replace(plan, chain=chain, platform=smaller).planned(display).schedule
 
     schedule, kept = first_plan(chain, platform, None, first, every=every, mtbf=mtbf)
-    survives = durable(platform)
 
-    def rest(killed: Schedule, survivors: Stored) -> Schedule:
+    def rest(_killed: Schedule, survivors: Stored) -> Schedule:
         tapes = plan.planner in WITH_TAPES or any(
             key.kind is Kind.TAPE for keys in survivors for key in keys
         )
-        last = Killed(killed, survives)
-        return next_plan(chain, platform, survivors, None, kept, tapes=tapes, killed=last)[0]
+        return next_plan(chain, platform, survivors, None, kept, tapes=tapes)[0]
 
     return Plans(schedule, rest), kept
 

@@ -36,7 +36,6 @@ from ckio.jobs.states import adding_to, differences, first_states, read_states, 
 from ckio.jobs.stopping import Stopper
 from ckio.model import Array, Differentiable
 from ckio.parallel.group import RankGroup
-from ckio.planners.recover import Killed
 from ckio.platform import Level, Platform
 from ckio.platform.readable import counted
 from ckio.runner.perform import reserve
@@ -189,13 +188,12 @@ def again(
     """Perform the rest of a run that an earlier process began, and return its result."""
     display, platform, kept = process.display, process.platform, interval(process, manifest)
     with levels_left(process, manifest) as survived:
-        killed = _killed(directory, platform)
-        schedule, levels, kept = _rest(process, model, survived, kept, killed)
+        schedule, levels, kept = _rest(process, model, survived, kept)
         for line in levels.lost:
             display.warn(line)
         predicted = write_plan(directory, schedule, process)
         display.tell(_survived(schedule, platform))
-        display.tell(adjoints.cost_of_a_kill(schedule, platform, kept, process.overlap))
+        display.tell(adjoints.cost_of_a_kill(schedule, platform, kept))
         return conclude(
             process,
             directory,
@@ -236,7 +234,6 @@ def _rest(
     model: Differentiable,
     levels: Reopened,
     kept: Kept,
-    killed: Killed | None,
     /,
 ) -> tuple[Schedule, Reopened, Kept]:
     """Return the schedule of the rest, the levels that it uses, and its adjoint checkpoints.
@@ -249,7 +246,7 @@ def _rest(
     args = chain, levels.platform, levels.survivors, model, kept
     with process.display.progress(f"planning the rest of {process.chain.length} steps"):
         schedule, now_kept = process.ranks.once(
-            lambda: next_plan(*args, tapes=tapes, killed=killed)
+            lambda: next_plan(*args, tapes=tapes)
         )
     try:
         reserve(schedule, levels.platform, levels.backends)
@@ -258,14 +255,8 @@ def _rest(
             raise
         for number in sorted(levels.damaged):
             levels = levels.without(number, str(error))
-        return _rest(process, model, levels, kept, killed)
+        return _rest(process, model, levels, kept)
     return schedule, levels, now_kept
-
-
-def _killed(directory: RunDirectory, platform: Platform) -> Killed | None:
-    """Return the plan of the previous process; None if it had no plan yet."""
-    schedule = loads(directory.read(SCHEDULE)).schedule
-    return Killed(schedule, adjoints.durable(platform)) if len(schedule) else None
 
 
 def _survived(schedule: Schedule, platform: Platform) -> str:

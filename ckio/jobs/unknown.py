@@ -175,7 +175,7 @@ def _back(
         schedule, before = ready_for_the_way_back(plan, chain, before, say=display.warn)
     platform = before.platform
     predicted = write_plan(directory, schedule, process)
-    display.tell(adjoints.cost_of_a_kill(schedule, platform, kept, process.overlap))
+    display.tell(adjoints.cost_of_a_kill(schedule, platform, kept))
     return conclude(
         process,
         directory,

@@ -316,8 +316,6 @@ def test_a_run_that_is_really_killed_does_what_the_simulated_one_does(
     forward, back = steps_of(run, platform)
     assert back > STEPS
     assert forward > makespan(run.lives[0].schedule, platform) - back
-    taken_up = [life for life in run.lives if life.schedule.note.startswith("the killed schedule")]
-    assert bool(taken_up) is (planner == "mixed")
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from ckio.errors import BadInput
 from ckio.planners.base import Planner, without_notes
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve, mixed
-from ckio.planners.recover import Killed, aside, recover, with_adjoint_checkpoints
+from ckio.planners.recover import aside, recover, with_adjoint_checkpoints
 from ckio.planners.trivial import store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import SECONDS, Chain
@@ -82,9 +82,8 @@ class Case:
                     return True
         return False
 
-    def recovering(self, killed: Schedule | None = None) -> Callable[[Stored], Schedule]:
-        """The schedule for the rest, made once for each set of survivors of what was killed."""
-        known = None if killed is None else Killed(killed, self.durable)
+    def recovering(self) -> Callable[[Stored], Schedule]:
+        """The schedule for the rest, made once for each set of survivors."""
 
         @cache
         def rest(survivors: Stored) -> Schedule:
@@ -95,7 +94,6 @@ class Case:
                 level=self.level,
                 every=self.every,
                 tapes=self.tapes,
-                killed=known,
             )
 
         return rest

@@ -141,7 +141,7 @@ def test_one_failure_of_a_chain_of_two_steps_by_hand() -> None:
 @given(RANDOMS)
 def test_any_run_is_what_a_machine_and_a_clock_make_of_it(random: Random) -> None:
     case = drawn_case(random, RESTART_ONLY | WITH_TAPES, most_steps=6)
-    made = Plans(case.schedule, lambda killed, left: case.recovering(killed)(left))
+    made = Plans(case.schedule, lambda _killed, left: case.recovering()(left))
     length = makespan(case.schedule, case.platform)
     assume(length)
     shared = frozenset(number for number in case.durable if random.random() < 0.5)

@@ -3,19 +3,18 @@
 A run that can be recovered also stores its adjoint. `aside` returns the platform for which such a
 run is planned, `with_adjoint_checkpoints` adds the adjoint checkpoints to the plan, and `every`
 returns the best interval between them. `recover` returns the schedule for the rest after a kill; a
-run of this schedule can be killed and recovered again. `redone_at_most` bounds the cost of a kill.
+run of this schedule can be killed and recovered again.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
+from typing import TypeAlias
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record
 from ckio.actions.columns import Actions
-from ckio.errors import IllegalAction
 from ckio.planners.recover.adjoints import (
     adjoint_seconds,
     aside,
@@ -24,22 +23,24 @@ from ckio.planners.recover.adjoints import (
     with_adjoint_checkpoints,
     without,
 )
-from ckio.planners.recover.killed import Killed, Place, Stored, redone_at_most, taken_up
 from ckio.planners.resume import checked, resume
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.schedule import Schedule, makespan
-from ckio.schedule.replay import validate
+from ckio.schedule import Schedule
 
 __all__ = [
-    "Killed",
     "adjoint_seconds",
     "aside",
     "every",
     "recover",
-    "redone_at_most",
     "with_adjoint_checkpoints",
 ]
+
+Stored: TypeAlias = tuple[frozenset[Key], ...]
+"""The keys on each level."""
+
+Place: TypeAlias = tuple[Key, int]
+"""A key and the number of the level on which it is stored."""
 
 
 def recover(
@@ -51,7 +52,6 @@ def recover(
     level: int | None,
     every: float,
     tapes: bool = False,
-    killed: Killed | None = None,
 ) -> Schedule:
     """Return the schedule with which a fresh process finishes a chain, from the surviving keys.
 
@@ -61,9 +61,6 @@ def recover(
     `with_adjoint_checkpoints`). Space for two adjoints is reserved there; if survivors occupy it,
     those whose loss costs least are discarded. At the end nothing is stored.
 
-    If `killed` is given, the killed schedule is resumed if that takes less time. Then the kill
-    costs at most the seconds that `redone_at_most` returns for this schedule.
-
     With None for `level` no adjoint is stored, and no space is reserved. The adjoint that is read
     stays stored until the end, so that it can be read again after another kill.
 
@@ -72,35 +69,21 @@ def recover(
     reached.
     """
     stored = checked(chain, platform, survivors, 0)
-    adjoint = furthest(stored, level)
     where, often = (0, inf) if level is None else (level, every)
-    plans = list[Schedule]()
-    if killed is not None and (again := taken_up(killed, platform, stored, adjoint)) is not None:
-        again = with_adjoint_checkpoints(again, platform, often, level=where)
-        plans += [again] if _is_legal(again, platform) else []
-    anew = _from_stored(chain, platform, stored, adjoint, level=level, tapes=tapes)
-    plans.insert(0, with_adjoint_checkpoints(anew, platform, often, level=where))
-    return min(plans, key=lambda plan: makespan(plan, platform))
-
-
-def _is_legal(schedule: Schedule, platform: Platform) -> bool:
-    """Return whether a schedule that was planned for another platform is legal on this one."""
-    with suppress(IllegalAction):
-        validate(schedule, platform)
-        return True
-    return False
+    rest = _from_stored(chain, platform, stored, level=level, tapes=tapes)
+    return with_adjoint_checkpoints(rest, platform, often, level=where)
 
 
 def _from_stored(
     chain: Chain,
     platform: Platform,
     stored: Stored,
-    adjoint: Place | None,
     *,
     level: int | None,
     tapes: bool,
 ) -> Schedule:
     """Return the plan from the stored keys, with space reserved for the adjoints."""
+    adjoint = furthest(stored, level)
     held = None if adjoint is None else Read(*adjoint)
     smaller = platform if level is None else aside(platform, chain, level)
     for older in [] if held is None else [held, *spares(stored, held, level)]:

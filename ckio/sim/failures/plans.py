@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind, Read, Write
 from ckio.actions.columns import DISCARD, KIND_CODE, WRITE, Actions
-from ckio.planners.recover import Killed, recover, with_adjoint_checkpoints
+from ckio.planners.recover import recover, with_adjoint_checkpoints
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, seconds, seconds_of
@@ -73,9 +73,9 @@ def recovering(
 
     Raises the errors of `with_adjoint_checkpoints`; the function `rest` raises those of `recover`.
     """
-    chain, survives = schedule.chain, frozenset(durable)
+    chain = schedule.chain
 
-    def rest(killed: Schedule, survivors: Stored) -> Schedule:
+    def rest(_killed: Schedule, survivors: Stored) -> Schedule:
         return recover(
             chain,
             platform,
@@ -83,7 +83,6 @@ def recovering(
             level=level,
             every=every,
             tapes=tapes,
-            killed=Killed(killed, survives),
         )
 
     return Plans(with_adjoint_checkpoints(schedule, platform, every, level=level), rest)
