@@ -230,14 +230,6 @@ planner_options = together(
         help="Level for the checkpoints of a planner that uses one level.",
     ),
     option(
-        "--near", metavar="LEVEL", group=PLANNER_GROUP,
-        help="Nearer level of a planner that uses two levels.",
-    ),
-    option(
-        "--far", metavar="LEVEL", group=PLANNER_GROUP,
-        help="Farther level of a planner that uses two levels.",
-    ),
-    option(
         "--period", type=int, metavar="N", group=PLANNER_GROUP,
         help="Time steps between two checkpoints of a periodic planner.",
     ),
@@ -248,10 +240,6 @@ planner_options = together(
     option(
         "--reread", is_flag=True, default=None, group=PAPERS_GROUP,
         help="two-level: Read the checkpoint of a block each time that it is needed.",
-    ),
-    option(
-        "--certify", is_flag=True, default=None, group=PAPERS_GROUP,
-        help="periodic-disk-revolve: Find the period by search instead of the closed form.",
     ),
 )  # fmt: skip
 """The options that choose a planner.

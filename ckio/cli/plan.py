@@ -9,7 +9,7 @@ import click
 
 from ckio.adapters.registry import lossy
 from ckio.cli import console
-from ckio.cli.files import INPUT, out, tell_written, write_text
+from ckio.cli.files import out, tell_written, write_text
 from ckio.cli.options import (
     PAPERS_GROUP,
     by_variable_option,
@@ -54,11 +54,6 @@ def _planners() -> dict[str, list[tuple[str, str]]]:
     "--concat", type=click.IntRange(1, 3), metavar="1|2|3", group=PAPERS_GROUP,
     help="Print the schedule in the short form of Herrmann & Pallez (2020): 1, as calls of Revolve;"
     " 2, also of 1D-Revolve; 3, as a list of periods.",
-)  # fmt: skip
-@option(
-    "--sequence", type=INPUT, metavar="FILE", group=PAPERS_GROUP,
-    help="Read the schedule from this file, in the notation or short form of Herrmann & Pallez"
-    " (2020), instead of computing one.",
 )  # fmt: skip
 @json_option
 def command(

@@ -19,7 +19,6 @@ from ckio.errors import BadInput, CkioError, IllegalAction, RunFailed
 from ckio.jobs.display import PATIENCE, QUIET, Display, share
 from ckio.jobs.models import Settings, maker, variables_of
 from ckio.jobs.models import costs as costs_of_model
-from ckio.planners import compact
 from ckio.planners.auto import auto, far_levels, plan, unmeasured
 from ckio.planners.base import Planner
 from ckio.planners.compared import Planned
@@ -29,7 +28,6 @@ from ckio.platform.readable import read_text
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
 from ckio.schedule.replay import validate
-from ckio.schedule.text import notation
 
 MOST_STEPS: Final = 2**31 - 1
 """The most steps of a plan: the schedule of more steps would need some 100 GB."""
@@ -268,7 +266,6 @@ def plan_of(
     model: str | None = None,
     settings: Settings = MappingProxyType({}),
     costs: Path | None = None,
-    sequence: Path | None = None,
     overlap: Policy | None = SYNCHRONOUS,
     effort: int | None = None,
     by_variable: bool = False,
@@ -282,15 +279,13 @@ def plan_of(
     planner : str, optional
         By default `auto`, or `hrevolve` if options of a planner are given.
     steps : int, optional
-        The length of the chain; required if neither `costs` nor `sequence` determines it.
+        The length of the chain; required unless `costs` determines it.
     platform : path
         A file of `ckio calibrate`, or the text form of Herrmann & Pallez (2020).
     model, settings : str, mapping
         The model whose costs and sizes are used: those of the platform, or else measured now.
     costs : path, optional
         A table of the costs of each step.
-    sequence : path, optional
-        A schedule in the notation of Herrmann & Pallez (2020), which is read instead of planned.
     overlap : Overlap, "auto" or None
         With None the plan decides the overlap, as in `chosen`; by variable, nothing overlaps.
     effort : int, optional
@@ -305,7 +300,7 @@ def plan_of(
     BadInput
         If an option is missing, or options do not fit together.
     """
-    if steps is None and costs is None and sequence is None:
+    if steps is None and costs is None:
         raise BadInput("--steps is missing: give the number of steps of the chain")
     if platform is None:
         raise BadInput(
@@ -318,25 +313,16 @@ def plan_of(
     text = read_text(platform)
     machine = Platform.loads(text, source=str(platform))
     priced = {name: given.pop(name, None) for name in COSTS}
-    if sequence is None:
-        name, decided, levels = chosen(planner, overlap, machine, given)
-        call = planner_call(name, **given)
-    else:
-        _refuse(
-            sequence, {"planner": planner, "overlap": overlap or None, "effort": effort} | given
-        )
+    name, decided, levels = chosen(planner, overlap, machine, given)
+    call = planner_call(name, **given)
     known, handed = _known_costs(text, machine, platform, model, settings, display=display)
     priced = {name: value for name, value in priced.items() if value is not None}
     chain = replace(_chain(steps, known, priced, costs, platform), handed=handed)
     machine = with_room(machine, chain)
     if is_paper_text(text):
         machine = replace(machine, working_memory=chain.largest("tape"))
-    if sequence is not None:
-        schedule = _written(sequence, chain, machine)
-        plan = Planning(str(sequence), schedule.chain, machine, lambda _chain, _platform: schedule)
-    else:
-        levels = () if is_paper_text(text) else levels  # a machine of the paper is not measured
-        plan = Planning(name, chain, machine, call, decided, effort, unmeasured=levels)
+    levels = () if is_paper_text(text) else levels  # a machine of the paper is not measured
+    plan = Planning(name, chain, machine, call, decided, effort, unmeasured=levels)
     return _by_variable(plan, model, settings) if by_variable else plan
 
 
@@ -354,34 +340,6 @@ def _by_variable(plan: Planning, model: str | None, settings: Settings) -> Plann
 
     variables = variables_of(model, maker(model, settings)()).cut(plan.chain.length)
     return replace(plan, call=ByVariable(plan.call, variables))
-
-
-def _refuse(sequence: Path, given: Mapping[str, Any]) -> None:
-    for option, value in given.items():
-        if value is not None:
-            raise BadInput(f"{sequence} is planned already; leave out --{option} or --sequence")
-
-
-def _written(path: Path, chain: Chain, machine: Platform) -> Schedule:
-    """Read a schedule in the notation of Herrmann & Pallez (2020), in its long or compact form.
-
-    Raises BadInput if it is not legal.
-    """
-    text = read_text(path)
-    try:
-        if compact.is_compact(text):
-            schedule = compact.loads(text, chain, machine, source=str(path))
-        else:
-            schedule = notation.loads(text, chain, source=str(path))
-        with blamed_on(path):
-            left = validate(schedule, machine).adjoint
-    except (MemoryError, OverflowError):
-        raise BadInput(f"{path}: it takes more memory than there is; plan fewer steps") from None
-    if left:
-        raise BadInput(
-            f"{path}: it ends before the first {left} steps are reversed; complete the schedule"
-        )
-    return schedule
 
 
 def _chain(

@@ -245,9 +245,7 @@ def _rest(
     chain = replace(process.chain, variables=process.variables)
     args = chain, levels.platform, levels.survivors, model, kept
     with process.display.progress(f"planning the rest of {process.chain.length} steps"):
-        schedule, now_kept = process.ranks.once(
-            lambda: next_plan(*args, tapes=tapes)
-        )
+        schedule, now_kept = process.ranks.once(lambda: next_plan(*args, tapes=tapes))
     try:
         reserve(schedule, levels.platform, levels.backends)
     except (BadInput, StorageError) as error:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners.base import Room, alike, no_schedule, rooms, space_for_one, tapes
+from ckio.planners.base import Room, alike, rooms, tapes
 from ckio.planners.binomial import revolve
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
@@ -100,23 +100,20 @@ def in_periods(
     /,
     *,
     planner: str,
-    near: str | None,
-    far: str | None,
     needs_far: bool = False,
 ) -> Schedule:
     """Return the schedule of the plan for the first far level with a slot for each of its periods.
 
-    `plan` is called for one far level after the other, the nearest first. `near` and `far` are
-    names of levels, or None. If the platform has no far level, Revolve reverses the whole chain in
-    near slots; with `needs_far`, NoSchedule is raised instead. Raises NoSchedule also if the levels
-    have too few slots.
+    The near level is the nearest that can store a checkpoint. `plan` is called for one far level
+    after the other, the nearest first. If the platform has no far level, Revolve reverses the whole
+    chain in near slots; with `needs_far`, NoSchedule is raised instead. Raises NoSchedule also if
+    the levels have too few slots.
     """
     alike(chain, planner=planner)
     tapes(chain, platform)
-    check_names(platform, near, far, planner=planner)
     if chain.length == 1:
         return Schedule(chain, revolved(1, 1, level=0))
-    first, beyond = places(chain, platform, planner=planner, near=near, far=far)
+    first, *beyond = rooms(chain, platform, planner=planner)
     if not beyond:
         name = platform.levels[first.number].name
         if needs_far:
@@ -141,50 +138,6 @@ def in_periods(
         f"{planner} needs {', or '.join(needs)} (of {chain.restart} bytes each): give the level"
         " more capacity, or use two-level or hrevolve, which plan with any number of slots"
     )
-
-
-def check_names(platform: Platform, near: str | None, far: str | None, /, *, planner: str) -> None:
-    """Raise BadInput if a name is no level of the platform, or both are the same level.
-
-    None means that no name is given.
-    """
-    for name in (near, far):
-        if name is not None:
-            platform.number(name)
-    if near is not None and near == far:
-        raise BadInput(f"{planner}: near and far are both {near!r}; name two different levels")
-
-
-def places(
-    chain: Chain, platform: Platform, /, *, planner: str, near: str | None, far: str | None
-) -> tuple[Room, tuple[Room, ...]]:
-    """Return the near level, and the levels that may be the far one, nearest first.
-
-    Unless `near` names it, the near level is the nearest one, other than `far`, that can store a
-    checkpoint. Unless `far` names it, the far level may be any level after the near one. Raises
-    NoSchedule if a level that is named, or every level, is too small for a checkpoint.
-    """
-    usable = rooms(chain, platform, planner=planner)
-
-    def named(name: str) -> Room:
-        number = platform.number(name)
-        for room in usable:
-            if room.number == number:
-                return room
-        raise no_schedule([platform.levels[number]], f"{planner} needs {space_for_one(chain)}")
-
-    if far is None:
-        first = usable[0] if near is None else named(near)
-        return first, tuple(room for room in usable if room.number > first.number)
-    beyond = named(far)
-    if near is not None:
-        return named(near), (beyond,)
-    others = [room for room in usable if room != beyond]
-    if not others:
-        raise no_schedule(
-            platform.levels, f"{planner} needs {space_for_one(chain)}, other than {far}"
-        )
-    return others[0], (beyond,)
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,11 @@ WD_i, RD_i and F_i->j mean the same as in `papertext`. Revolve(l, c) reverses th
 start at the current state, in c near slots. 1D-Revolve(l, c) reverses the period whose far
 checkpoint was just read. The number of further reads of that checkpoint follows from u_f and the
 seconds of a read, which the chain and the platform define. The text has no discards: each far
-checkpoint is discarded directly after its last read. In addition to the list, the text may contain
-the names of the levels, `Memory: ram` and `Disk: nvme` (otherwise the levels are chosen as the
-planners choose them), and `--one_read_disk`, with which the periods of form 3 are those of
-Per-Rev-Revolve. Source: Herrmann and Pallez, "H-Revolve", ACM TOMS 2020, section 4.3.
+checkpoint is discarded directly after its last read. The levels are those that the planners choose.
+With `--one_read_disk` after the list, the periods of form 3 are those of Per-Rev-Revolve. Source:
+Herrmann and Pallez, "H-Revolve", ACM TOMS 2020, section 4.3.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -28,7 +26,7 @@ import numpy as np
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import ADVANCE, DISCARD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners.base import Room, alike
+from ckio.planners.base import Room, alike, rooms, without_notes
 from ckio.planners.blocks import (
     FIRST,
     Builder,
@@ -37,7 +35,6 @@ from ckio.planners.blocks import (
     Piece,
     by_revolve,
     joined,
-    places,
     revolved,
 )
 from ckio.planners.literature import by_1d_revolve
@@ -47,12 +44,6 @@ from ckio.schedule import Schedule
 
 FAR: Final = 1
 """The level of the writes and reads in an `Operation`; it means the far level of any platform."""
-
-MOST_STEPS: Final = 1_000_000
-"""The longest chain that a text may define without a given length.
-
-A limit is necessary because a few words can mean any number of steps.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,20 +70,20 @@ class Compact:
     ----------
     form : Periods or tuple of Operation
         The periods (form 3), or the operations of the list (forms 1 and 2).
-    near, far : str or None
-        The names of the levels. With None, a level is chosen as the planners choose it.
     once : bool
         Whether the far checkpoint of each period of form 3 is read only once.
     """
 
     form: Periods | tuple[Operation, ...]
-    near: str | None = None
-    far: str | None = None
     once: bool = False
 
 
 def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
-    """Return the schedule that a compact form means. Raises the same errors as `loads`."""
+    """Return the schedule that a compact form means on the levels that the planners choose.
+
+    If the chain has no length, its length follows from the form. Raises BadInput for a form that
+    means no schedule of this chain; NoSchedule if the levels are too small.
+    """
     form = compact.form
     if isinstance(form, Periods):
         steps, writes = form.steps, len(form.lengths)
@@ -110,13 +101,7 @@ def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
                 f"the compact schedule reverses {back} steps in total, but has only {steps};"
                 " reverse each step once"
             )
-    if chain.steps is None:
-        if steps > MOST_STEPS:
-            raise BadInput(
-                f"the compact schedule has {steps} steps; for more than {MOST_STEPS} give the"
-                " number of steps of the chain, too"
-            )
-        chain = chain.with_steps(steps)
+    chain = chain.with_steps(steps) if chain.steps is None else chain
     if chain.steps != steps:
         raise BadInput(
             f"the compact schedule has {steps} steps, but the chain has {chain.steps}; give a chain"
@@ -125,7 +110,7 @@ def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
     alike(chain, planner="a compact schedule")
     if steps == 1:
         return Schedule(chain, revolved(1, 1, level=0))
-    near, far = _levels(compact, chain, platform, writes)
+    near, far = _levels(chain, platform, writes)
     place = NearAndFar(slots=near.slots, far=far, advance=chain.advance)
     builder = Builder(near=near.number, far=far.number, slots=near.slots)
     if isinstance(form, Periods):
@@ -134,26 +119,20 @@ def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
     return Schedule(chain, joined(list(_pieces(form, builder, place))))
 
 
-def _levels(compact: Compact, chain: Chain, platform: Platform, writes: int) -> tuple[Room, Room]:
+def _levels(chain: Chain, platform: Platform, writes: int) -> tuple[Room, Room]:
     """Return the near level, and the first far level with slots for all writes.
 
     Without writes and without a far level, the near level takes its place.
     """
-    # Levels that are too small are left out if no name means them: a planner has reported them.
-    held = tuple(level for level in platform.levels if level.slots(chain.restart, 1))
-    known = {None, *(level.name for level in held)}
-    offered = Platform(held) if held and {compact.near, compact.far} <= known else platform
-    near, beyond = places(
-        chain, offered, planner="the compact schedule", near=compact.near, far=compact.far
-    )
-    name = offered.levels[near.number].name
+    with without_notes():  # a planner has reported the levels that are too small
+        near, *beyond = rooms(chain, platform, planner="the compact schedule")
     for room in (*beyond, *([] if writes else [near])):
         if room.slots >= writes:
-            number = platform.number(offered.levels[room.number].name)
-            return replace(near, number=platform.number(name)), replace(room, number=number)
+            return near, room
     raise NoSchedule(
-        f"the compact schedule needs {writes} slots of {chain.restart} bytes on a far level, and"
-        f" no level after the near one, {name}, has them: give a far level more capacity"
+        f"the compact schedule needs {writes} slots of {chain.restart} bytes on a far level, and no"
+        f" level after the near one, {platform.levels[near.number].name}, has them: give a far"
+        " level more capacity"
     )
 
 
@@ -217,42 +196,22 @@ def _expansion(call: Call, *, builder: Builder, place: NearAndFar) -> Actions:
 
 def proposals(schedule: Schedule, platform: Platform, concat: int) -> Iterator[Compact]:
     """Yield compact forms that may mean the schedule; `expand` must show whether they do."""
-    steps = schedule.chain.length
-    names = [level.name for level in platform.levels]
-    for near, far in _places(schedule, platform):
-        slots = (
-            0 if near is None else platform.levels[near].slots(schedule.chain.restart, steps - 1)
-        )
-        operations = tuple(_operations(schedule.actions, far, slots))
-        periods = _periods(operations, steps)
-        compact = Compact(
-            operations,
-            near=None if near is None else names[near],
-            far=None if far is None else names[far],
-        )
-        match concat:
-            case 1:
-                yield compact
-            case 2:
-                yield replace(compact, form=tuple(_by_period(operations, periods, slots)))
-            case _:
-                yield replace(compact, form=periods)
-                yield replace(compact, form=periods, once=True)
-
-
-def _places(schedule: Schedule, platform: Platform) -> list[tuple[int | None, int | None]]:
-    """Return the levels that may be (near, far): the first write, of x_0, is to the far level."""
-    actions, restart = schedule.actions, schedule.chain.restart
-    match list(dict.fromkeys(actions.level[actions.op == WRITE].tolist())):
-        case []:
-            return [(None, None)]
-        case [only]:
-            others = (n for n, level in enumerate(platform.levels) if level.slots(restart, 1))
-            return [(only, None), *((other, only) for other in others if other != only)]
-        case [far, near]:
-            return [(near, far)]
+    steps, actions = schedule.chain.length, schedule.actions
+    written = list(dict.fromkeys(actions.level[actions.op == WRITE].tolist()))
+    restart = schedule.chain.restart
+    near = next((n for n, it in enumerate(platform.levels) if it.slots(restart, 1)), 0)
+    slots = platform.levels[near].slots(restart, steps - 1)
+    far = next((number for number in written if number != near), None)
+    operations = tuple(_operations(actions, far, slots))
+    periods = _periods(operations, steps)
+    match concat:
+        case 1:
+            yield Compact(operations)
+        case 2:
+            yield Compact(tuple(_by_period(operations, periods, slots)))
         case _:
-            return []
+            yield Compact(periods)
+            yield Compact(periods, once=True)
 
 
 def _operations(actions: Actions, far: int | None, slots: int) -> Iterator[Operation]:
@@ -305,80 +264,6 @@ def _by_period(
 
 
 _PER_LINE: Final = 6
-_MOST_DIGITS: Final = 18
-_WORD: Final = re.compile(r"(?:1D-)?Revolve\s*\([^)]*\)?|[^\s,]+")
-_CALL: Final = re.compile(r"(1D-Revolve|Revolve)\s*\(\s*(\d{1,18})\s*,\s*(\d{1,18})\s*\)", re.ASCII)
-_ACTION: Final = re.compile(r"F_(\d{1,18})(?:->(\d{1,18}))?|([WR])D_(\d{1,18})", re.ASCII)
-_PERIODS: Final = re.compile(r"Sequence:\s*\(([\d\s,]*);\s*(\d+)\s*\)", re.ASCII)
-_LIST: Final = re.compile(r"Sequence:\s*\[([^\[\]]*)\]")
-_NAME: Final = r"^{}:[ \t]*([A-Za-z0-9_.-]+)[ \t]*$"
-
-
-def is_compact(text: str, /) -> bool:
-    """Return whether a text is in one of the three forms, and not a list of single operations."""
-    text = _without_comments(text)
-    found = _LIST.search(text)
-    return _PERIODS.search(text) is not None or (found is not None and "Revolve" in found[1])
-
-
-def parse(text: str, /, *, source: str = "schedule") -> Compact:
-    """Parse a text in one of the three forms.
-
-    Other text around it is ignored, and so are comments after `#`. Raises BadInput, with `source`
-    and the line, if the text is in none of the forms.
-    """
-    text = _without_comments(text)
-    near, far = (re.search(_NAME.format(place), text, re.MULTILINE) for place in ("Memory", "Disk"))
-    once = "--one_read_disk" in text
-    names = {"near": near and near[1], "far": far and far[1]}
-    if found := _PERIODS.search(text):
-        try:
-            lengths = tuple(map(_steps, re.findall(r"\d+", found[1])))
-            return Compact(Periods(lengths, _steps(found[2])), **names, once=once)
-        except BadInput as error:
-            raise BadInput(f"{source}: {error}") from None
-    if not (found := _LIST.search(text)):
-        raise BadInput(
-            f"{source}: no compact schedule is in the text: write one as `Sequence: [WD_0, ...,"
-            " Revolve(9, 2), ...]` or as `Sequence: (16, 16, 11; 10)`"
-        )
-    operations: list[Operation] = []
-    for word in _WORD.finditer(found[1]):
-        try:
-            operations.append(_operation(word[0]))
-        except BadInput as error:
-            line = 1 + text.count("\n", 0, found.start(1) + word.start())
-            raise BadInput(f"{source}, line {line}: {word[0][:80]!r}: {error}") from None
-    return Compact(tuple(operations), **names, once=once)
-
-
-def _without_comments(text: str) -> str:
-    return re.sub(r"#.*", "", text)
-
-
-def _steps(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise BadInput(
-            f"{digits[:_MOST_DIGITS]}... is too large a number of steps; it may have at most"
-            f" {_MOST_DIGITS} digits"
-        )
-    return int(digits)
-
-
-def _operation(word: str) -> Operation:
-    if call := _CALL.fullmatch(word):
-        name: Literal["Revolve", "1D-Revolve"] = "Revolve" if call[1] == "Revolve" else "1D-Revolve"
-        return Call(name, int(call[2]), int(call[3]))
-    match = _ACTION.fullmatch(word)
-    if match is None:
-        raise BadInput(
-            "this is no operation of a compact schedule; use WD_i, RD_i, F_i, F_i->j,"
-            " Revolve(l, c) and 1D-Revolve(l, c)"
-        )
-    if match[1]:
-        return Advance(int(match[1]), int(match[2] or match[1]) + 1)
-    key = Key(Kind.RESTART, int(match[4]))
-    return Write(key, FAR) if match[3] == "W" else Read(key, FAR)
 
 
 def _text(compact: Compact) -> str:
@@ -389,8 +274,6 @@ def _text(compact: Compact) -> str:
         words = [_word(operation) for operation in form]
         lines = (", ".join(words[i : i + _PER_LINE]) for i in range(0, len(words), _PER_LINE))
         text = "Sequence: [" + ",\n".join(lines) + "]\n"
-    names = (("Memory", compact.near), ("Disk", compact.far))
-    text += "".join(f"{place}: {name}\n" for place, name in names if name is not None)
     return text + ("Options: --one_read_disk\n" if compact.once else "")
 
 
@@ -404,26 +287,11 @@ def _word(operation: Operation) -> str:
             return f"{type(operation).__name__[0]}D_{operation.key.step}"
 
 
-def loads(text: str, chain: Chain, platform: Platform, /, *, source: str = "schedule") -> Schedule:
-    """Return the schedule that a compact text means on this platform.
-
-    If the chain has no length, its length follows from the text. Raises BadInput, with `source`,
-    for a text that means no schedule of this chain; NoSchedule if the levels are too small.
-    """
-    compact = parse(text, source=source)
-    try:
-        return expand(compact, chain, platform)
-    except BadInput as error:
-        error.args = (f"{source}: {error}",)
-        raise
-
-
 def dumps(schedule: Schedule, platform: Platform, /, *, concat: int) -> str:
     """Return a schedule as text in form 1, 2 or 3, given by `concat`.
 
-    `loads` of this text, with the same chain and platform, returns the same schedule. In form 2, a
-    period whose far checkpoint is read once is written as Revolve, because 1D-Revolve would mean
-    the same actions. Raises BadInput for a schedule that the form cannot express.
+    In form 2, a period whose far checkpoint is read once is written as Revolve, because 1D-Revolve
+    would mean the same actions. Raises BadInput for a schedule that the form cannot express.
     """
     if concat not in (1, 2, 3):
         raise BadInput(f"concat = {concat!r}; it must be 1, 2 or 3")

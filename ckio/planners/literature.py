@@ -52,7 +52,6 @@ from ckio.planners.spacing import (
     period_reread,
     read_once,
     reread,
-    searched_period,
     segments,
 )
 from ckio.platform import Platform
@@ -155,13 +154,11 @@ def _levels_of(actions: Actions, places: _Ints, slots: _Ints) -> _Ints:
 # The planners ignore the costs of the near level. A plan that writes nothing to the far level is
 # Revolve, and so is every plan if there is no far level. The near level is the nearest that can
 # store a checkpoint, and the far level is the nearest level beyond it with a slot for every period.
-# The arguments `near` and `far` can name other levels. If no level has enough slots, the planners
-# raise NoSchedule, and the message says how many slots are needed.
+# If no level has enough slots, the planners raise NoSchedule, and the message says how many slots
+# are needed.
 
 
-def disk_revolve(
-    chain: Chain, platform: Platform, /, *, near: str | None = None, far: str | None = None
-) -> Schedule:
+def disk_revolve(chain: Chain, platform: Platform, /) -> Schedule:
     r"""Return the fastest schedule for near accesses without cost and an unlimited far level.
 
     This is Disk-Revolve of Aupy, Herrmann, Hovland & Robert (2016), as described by Herrmann &
@@ -169,12 +166,12 @@ def disk_revolve(
     function.
 
     Assumptions: all steps are alike, the length of the chain is known, only restart data is stored,
-    near accesses cost nothing, and the far level has a slot for every period. `near` and `far` name
-    the two levels; by default they are the nearest level that can store a checkpoint, and the
-    nearest level beyond it with a slot for every period.
+    near accesses cost nothing, and the far level has a slot for every period. The near level is the
+    nearest that can store a checkpoint, and the far level the nearest level beyond it with a slot
+    for every period.
 
-    Raises BadInput if the steps differ, or if `near` or `far` is not a level. Raises NoSchedule if
-    the levels are too small, or if the working memory cannot hold the tape of one step.
+    Raises BadInput if the steps differ. Raises NoSchedule if the levels are too small, or if the
+    working memory cannot hold the tape of one step.
 
     For example, H(12) = 26 s for two near slots, 1 s to advance a step, and 2 s to write or read a
     far checkpoint. Only x_0 is on the far level:
@@ -190,19 +187,17 @@ def disk_revolve(
         note = "the least makespan, if the near level costs nothing"
         return PeriodPlan(least(chain.length, place), by_1d_revolve(place), note)
 
-    return in_periods(chain, platform, plan, planner="disk-revolve", near=near, far=far)
+    return in_periods(chain, platform, plan, planner="disk-revolve")
 
 
-def revolve_1d(
-    chain: Chain, platform: Platform, /, *, near: str | None = None, far: str | None = None
-) -> Schedule:
+def revolve_1d(chain: Chain, platform: Platform, /) -> Schedule:
     r"""Return the fastest schedule with x_0 alone on the far level.
 
     This is 1D-Revolve of Aupy, Herrmann, Hovland & Robert (2016), as described by Herrmann & Pallez
     (2020), section 4.3. Their procedure begins after x_0 was written. Here x_0 is written only if
     this makes the schedule faster; otherwise the schedule is Revolve.
 
-    The assumptions, the arguments and the errors are those of `disk_revolve`.
+    The assumptions and the errors are those of `disk_revolve`.
 
     For example, for two near slots, 1 s to advance a step, and 2 s to write or read a far
     checkpoint, w + D(12) = 2 + 24 = 26 s. Revolve alone needs A_0(12) = 28 s:
@@ -218,28 +213,20 @@ def revolve_1d(
         note = "the least makespan with one far checkpoint, x_0, if the near level costs nothing"
         return PeriodPlan(_first_alone(chain.length, place), by_1d_revolve(place), note)
 
-    return in_periods(chain, platform, plan, planner="1d-revolve", near=near, far=far)
+    return in_periods(chain, platform, plan, planner="1d-revolve")
 
 
 def periodic_disk_revolve(
-    chain: Chain,
-    platform: Platform,
-    /,
-    *,
-    period: int | None = None,
-    certify: bool = False,
-    near: str | None = None,
-    far: str | None = None,
+    chain: Chain, platform: Platform, /, *, period: int | None = None
 ) -> Schedule:
     r"""Return the schedule with every `period`-th state on the far level, read several times.
 
     This is Per-Disk-Revolve of Aupy & Herrmann (2017), as described by Herrmann & Pallez (2020),
     sections 2.4.2 and 4.3.2. Each period is reversed by 1D-Revolve, which reads its first state as
     often as this makes the schedule faster. Without `period`, the period is m_X of
-    `spacing.period_reread`, in closed form (Conjecture 1). With `certify`, m_X is found by a search
-    instead.
+    `spacing.period_reread`, in closed form (Conjecture 1).
 
-    The assumptions, the other arguments and the errors are those of `disk_revolve`. In addition,
+    The assumptions and the errors are those of `disk_revolve`. In addition,
     raises BadInput if the period is not from 1 to the number of steps.
 
     For example, for two near slots, 1 s to advance a step, and 2 s to write or read a far
@@ -253,27 +240,17 @@ def periodic_disk_revolve(
     >>> makespan(schedule, platform), schedule.note
     (26.0, 'a far checkpoint every 6 steps: the best in the long run, in closed form')
     """
-    return _periodic(chain, platform, period, certify=certify, once=False, near=near, far=far)
+    return _periodic(chain, platform, period, once=False)
 
 
-def per_rev_revolve(
-    chain: Chain,
-    platform: Platform,
-    /,
-    *,
-    period: int | None = None,
-    certify: bool = False,
-    near: str | None = None,
-    far: str | None = None,
-) -> Schedule:
+def per_rev_revolve(chain: Chain, platform: Platform, /, *, period: int | None = None) -> Schedule:
     r"""Return the schedule with every `period`-th state on the far level, read once.
 
     This is Per-Rev-Revolve of Herrmann & Pallez (2020), section 3.2 and Algorithm 3, after Pringle
     et al. (2016). Each period is reversed by Revolve in the near slots. Without `period`, the
-    period is m_X^rr of `spacing.period_read_once`, in closed form (Theorem 4). With `certify`,
-    m_X^rr is found by a search instead.
+    period is m_X^rr of `spacing.period_read_once`, in closed form (Theorem 4).
 
-    The assumptions, the other arguments and the errors are those of `disk_revolve`. In addition,
+    The assumptions and the errors are those of `disk_revolve`. In addition,
     raises BadInput if the period is not from 1 to the number of steps.
 
     For example, for two near slots, 1 s to advance a step, and 2 s to write or read a far
@@ -287,25 +264,15 @@ def per_rev_revolve(
     >>> makespan(best, platform), makespan(other, platform)
     (26.0, 28.0)
     """
-    return _periodic(chain, platform, period, certify=certify, once=True, near=near, far=far)
+    return _periodic(chain, platform, period, once=True)
 
 
-def _periodic(
-    chain: Chain,
-    platform: Platform,
-    period: int | None,
-    *,
-    certify: bool,
-    once: bool,
-    near: str | None,
-    far: str | None,
-) -> Schedule:
+def _periodic(chain: Chain, platform: Platform, period: int | None, *, once: bool) -> Schedule:
     check_period(period, chain)
 
     def plan(place: NearAndFar) -> PeriodPlan:
-        steps = period or _best_period(chain.length, place, certify=certify, once=once)
-        how = "by search" if certify else "in closed form"
-        which = "as given" if period else f"the best in the long run, {how}"
+        steps = period or _best_period(chain.length, place, once=once)
+        which = "as given" if period else "the best in the long run, in closed form"
         note = f"a far checkpoint every {steps} steps: {which}"
         return PeriodPlan(
             _equal(chain.length, steps), by_revolve if once else by_1d_revolve(place), note
@@ -316,8 +283,6 @@ def _periodic(
         platform,
         plan,
         planner="per-rev-revolve" if once else "periodic-disk-revolve",
-        near=near,
-        far=far,
         needs_far=period is not None and bool(_equal(chain.length, period).lengths),
     )
 
@@ -330,12 +295,8 @@ def check_period(period: int | None, chain: Chain, /) -> None:
         )
 
 
-def _best_period(steps: int, place: NearAndFar, *, certify: bool, once: bool) -> int:
+def _best_period(steps: int, place: NearAndFar, *, once: bool) -> int:
     far, advance = place.far, place.advance
-    if certify:
-        return searched_period(
-            place.slots, write=far.write, read=far.read, advance=advance, most=steps, once=once
-        )
     closed_form = period_read_once if once else period_reread
     return closed_form(place.slots, write=far.write, read=far.read, advance=advance, most=steps)
 
@@ -440,14 +401,7 @@ def _longest_that_pays(once: NDArray[np.int64], place: NearAndFar) -> int:
 
 
 def two_level(
-    chain: Chain,
-    platform: Platform,
-    /,
-    *,
-    period: int | None = None,
-    reread: bool = False,
-    near: str | None = None,
-    far: str | None = None,
+    chain: Chain, platform: Platform, /, *, period: int | None = None, reread: bool = False
 ) -> Schedule:
     r"""Return the schedule with a far checkpoint every `period` steps, and Revolve in each block.
 
@@ -457,12 +411,12 @@ def two_level(
 
     Assumptions: all steps are alike, the length of the chain is known, and only restart data is
     stored. Without `period`, the period is that of least makespan, if near accesses cost nothing,
-    among the periods for which the far level has enough slots. `near` and `far` name the two
-    levels; the defaults are those of `disk_revolve`.
+    among the periods for which the far level has enough slots. The levels are those of
+    `disk_revolve`.
 
-    Raises BadInput if the steps differ, if the period is not from 1 to the number of steps, or if
-    `near` or `far` is not a level. Raises NoSchedule if the levels are too small for a given
-    period or for one checkpoint, or if the working memory cannot hold the tape of one step.
+    Raises BadInput if the steps differ, or if the period is not from 1 to the number of steps.
+    Raises NoSchedule if the levels are too small for a given period or for one checkpoint, or if
+    the working memory cannot hold the tape of one step.
 
     For example, for two near slots, 1 s to advance a step, and 2 s to write or read a far
     checkpoint, the best period for 12 steps is 6 and needs 26 s. The formula is in this module,
@@ -491,8 +445,6 @@ def two_level(
         platform,
         plan,
         planner="two-level",
-        near=near,
-        far=far,
         needs_far=period is not None and period < chain.length,
     )
 

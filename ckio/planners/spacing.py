@@ -44,13 +44,8 @@ from math import comb, inf
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.errors import BadInput
-
 _Ints = NDArray[np.int64]
 _Seconds = NDArray[np.float64]
-
-_LONGEST_SEARCH = 1 << 22
-"""In steps. A longer search needs too much time and memory to be useful."""
 
 
 def beta(c: int, t: int, /) -> int:
@@ -182,38 +177,6 @@ def period_reread(slots: int, /, *, write: float, read: float, advance: float, m
     candidates = [longest(first), longest(first + 1)]
     best = min(per_step(*candidate) for candidate in candidates)
     return min(most, max(steps(*found) for found in candidates if per_step(*found) == best))
-
-
-def searched_period(
-    slots: int, /, *, write: float, read: float, advance: float, most: int, once: bool
-) -> int:
-    """Return m_X or, with `once`, m_X^rr by search, but at most `most`.
-
-    The search uses a lower bound. Per step, no period needs fewer seconds than Revolve with one
-    additional slot for the first state (or without this slot, if the first state is read `once`).
-    This bound grows with the period, so that the search ends where the bound exceeds the best
-    result. Raises BadInput if the search would become too long.
-    """
-    if advance == 0:
-        return most
-    longest = 64
-    while longest <= _LONGEST_SEARCH:
-        lengths = np.arange(1, longest + 1)
-        taken = (
-            read_once(lengths, slots) * advance
-            if once
-            else reread(lengths, slots, advance=advance, read=read)[0]
-        )
-        per_step = (write + read + taken) / lengths
-        bound = read_once(lengths[-1:], slots + (not once))[0] * advance / longest
-        if bound > per_step.min():
-            return min(most, longest - int(per_step[::-1].argmin()))
-        longest *= 2
-    raise BadInput(
-        f"with {slots} near slots, {write:g} s to write and {read:g} s to read a far checkpoint and"
-        f" {advance:g} s a step, the search for the best period exceeds the limit of"
-        f" {_LONGEST_SEARCH} steps: give a period, or do not certify it"
-    )
 
 
 def _least(holds: Callable[[int], bool]) -> int:

@@ -45,4 +45,4 @@ def test_options_are_listed_in_groups_and_those_of_papers_last(tmp_path: Path) -
     options = [line.split()[0] for line in lines if line.startswith("  --")]
     assert len(options) == len(set(options))
     papers = options[options.index("--reread") :]
-    assert papers == ["--reread", "--certify", "--format", "--concat", "--sequence"]
+    assert papers == ["--reread", "--format", "--concat"]

@@ -142,9 +142,6 @@ def test_a_plan_for_overlap_says_what_it_is_worth(tmp_path: Path) -> None:
         assert figures | {"planner": "auto", "plan_seconds": found["plan_seconds"]} == found
     hrevolve = ("plan", *MODEL, "--planner", "hrevolve", "--format", "paper", "-o", "paper.txt")
     assert "cannot contain the overlap policy" in ckio(*hrevolve, "--overlap", at=at).stdout
-    ckio(*hrevolve, at=at)
-    line = ("plan", "--sequence", "paper.txt", "--platform", "node.toml", "--overlap")
-    assert "planned already; leave out --overlap" in complaint(*line, at=at)
 
 
 @pytest.mark.slow

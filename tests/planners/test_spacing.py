@@ -5,17 +5,15 @@ from math import inf
 from random import Random
 
 import numpy as np
-import pytest
+from oracles.periods import searched_period
 from oracles.recurrences import revolve_1d
 
-from ckio.errors import BadInput
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.planners.spacing import (
     period_read_once,
     period_reread,
     read_once,
     reread,
-    searched_period,
     segments,
 )
 
@@ -108,8 +106,3 @@ def test_costs_far_apart_are_no_trouble_for_the_closed_forms() -> None:
     for access in ("write", "read"):
         forever = costs | {access: inf}
         assert period_read_once(1, **forever) == period_reread(1, **forever) == 10**9
-
-
-def test_a_search_that_goes_too_far_is_given_up() -> None:
-    with pytest.raises(BadInput, match=r"limit of 4194304 steps: give a period"):
-        searched_period(4, write=1e18, read=1e18, advance=1, most=10**9, once=True)

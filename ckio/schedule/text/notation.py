@@ -1,4 +1,4 @@
-"""Read and write schedules in the notation of Herrmann & Pallez (2020), Tables 3 and 4 (H-Revolve).
+"""Write schedules in the notation of Herrmann & Pallez (2020), Tables 3 and 4 (H-Revolve).
 
     F_i, F_i->j      forward steps i to j, inclusive          Advance[i, j+1)
     B_i              backward step i, with the forward step   Record[i, i+1), Reverse[i, i+1)
@@ -11,74 +11,14 @@ WD_i, RD_i and DD_i are those of the disk, level 1. A chain of size l in the pap
 steps F_0 to F_{l-1} and l + 1 backward steps B_0 to B_l. Here such a chain has n = l + 1 steps.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.errors import BadInput
-from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
-_OPERATION: Final = re.compile(
-    r"F_(?P<first>\d{1,18})(->(?P<last>\d{1,18}))?"
-    r"|B_(?P<back>\d{1,18})"
-    r"|(?P<access>[WRD])(\^(?P<level>\d{1,4})|(?P<place>[MD]))_(?P<step>\d{1,18})",
-    re.ASCII,
-)
-_ACCESSES: Final[dict[str, type[Write | Read | Discard]]] = {"W": Write, "R": Read, "D": Discard}
-_PLACES: Final = {"M": 0, "D": 1}
 _PER_LINE: Final = 10
-
-
-def loads(text: str, chain: Chain, /, *, source: str = "schedule") -> Schedule:
-    """Read the list `[W^2_0, F_0->6, ...]` that follows `Sequence:`, or the first list without it.
-
-    Other text (a command, the makespan, comments after `#`) is ignored. A chain without a length
-    gets the length that the list implies. Raises BadInput with `source` and the line.
-
-    >>> costs = Chain(steps=None, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
-    >>> print(*loads("Sequence: [W^0_0, F_0->1, B_2]", costs).actions)
-    Write(x_0, level 0) Advance[0, 2) Record[2, 3) Reverse[2, 3)
-    """
-    text = re.sub(r"#.*", lambda comment: " " * len(comment[0]), text)
-    titled = re.search(r"Sequence:\s*\[", text)
-    begin = titled.end() if titled else text.find("[") + 1
-    end = text.find("]", begin)
-    if not begin or end < 0:
-        raise BadInput(
-            f"{source}: no list of operations; it must contain one, as in `[W^0_0, F_0->6, ...]`"
-        )
-    actions: list[Action] = []
-    for word in re.finditer(r"[^\s,]+", text[begin:end]):
-        try:
-            actions += _operation(word[0])
-        except BadInput as error:
-            line = 1 + text.count("\n", 0, begin + word.start())
-            raise BadInput(f"{source}, line {line}: {word[0][:80]!r}: {error}") from None
-    if chain.steps is None:
-        ends = [action.end for action in actions if isinstance(action, Advance | Record)]
-        try:
-            chain = chain.with_steps(max(ends, default=1))
-        except BadInput as error:
-            raise BadInput(f"{source}: {error}") from None
-    return Schedule(chain, actions)
-
-
-def _operation(word: str) -> list[Action]:
-    match = _OPERATION.fullmatch(word)
-    if match is None:
-        raise BadInput(
-            "this is not an operation; operations are F_i, F_i->j, B_i, and W, R, D as in W^k_i,"
-            " WM_i, WD_i (expand a compact list with `Revolve(...)` first)"
-        )
-    if match["first"]:
-        return [Advance(int(match["first"]), int(match["last"] or match["first"]) + 1)]
-    if match["back"]:
-        step = int(match["back"])
-        return [Record(step, step + 1), Reverse(step, step + 1)]
-    level = int(match["level"]) if match["level"] else _PLACES[match["place"]]
-    return [_ACCESSES[match["access"]](Key(Kind.RESTART, int(match["step"])), level)]
 
 
 def dumps(schedule: Schedule, /, *, disk: bool = False) -> str:
