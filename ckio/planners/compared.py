@@ -17,13 +17,10 @@ STATES_ONLY: Final[Mapping[str, Planner]] = compared("states")
 """One of these two groups contains the best synchronous schedule, up to the rounding of costs."""
 
 FOLLOWERS: Final[Mapping[str, Planner]] = compared("follower")
-"""These planners are quick for any chain. They store states only, and ignore some costs."""
+"""These planners are quick for any chain, store states only, and ignore some costs.
 
-SLOW: Final[Mapping[str, Planner]] = compared("slow")
-"""The time that these planners need may grow with the square of the number of steps."""
-
-SHORT: Final = 5_000
-"""The number of steps up to which `auto` asks all planners. There this takes less than a second."""
+With overlap, one of their schedules may be the best: they write at regular distances.
+"""
 
 
 @dataclass(frozen=True)

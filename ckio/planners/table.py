@@ -8,12 +8,12 @@ import importlib
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-Compared = Literal["tapes", "states", "follower", "slow", ""]
+Compared = Literal["tapes", "states", "follower", ""]
 """How `auto` compares a planner.
 
 "tapes" and "states" are the two groups that contain the best synchronous schedule, with tapes or
-with states only. A "follower" is compared for short chains too. The time of a "slow" planner may
-grow with the square of the number of steps. A planner with "" is not compared.
+with states only. A "follower" is compared only if transfers overlap with the computation. A planner
+with "" is not compared.
 """
 
 
@@ -91,7 +91,6 @@ PLANNERS: Final = (  # if several schedules are equally good, `auto` takes that 
         "disk-revolve",
         "literature:disk_revolve",
         "the best if the near level costs nothing and the far level is unlimited",
-        "slow",
     ),
     Listed("bisection", "bisection:bisection", "repeated halving, for programs of any shape"),
     Listed("recompute-all", "trivial:recompute_all", "store only x_0, recompute from the start"),

@@ -26,7 +26,6 @@ from ckio.planners import compiled
 from ckio.planners.base import Room, log, rooms, without_notes
 from ckio.planners.compared import (
     FOLLOWERS,
-    SHORT,
     STATES_ONLY,
     WITH_TAPES,
     Planned,
@@ -51,6 +50,9 @@ _ROUNDING: Final = 1e-9
 
 _TURNS: Final = {1: 10, 2: 30, 3: 240}
 """Number of plans that the search tries for a chain of 1000 steps, by effort."""
+
+_SHORT: Final = 5_000
+"""Steps up to which all named planners are simulated: less than a second."""
 
 _CUTS: Final = {1: 6, 2: 12, 3: 16}
 """Number of plans with which the dual is maximised, by effort."""
@@ -158,7 +160,7 @@ def _quick(schedule: Schedule) -> bool:
 def _named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> dict[str, str]:
     """Enter the schedules of all planners that apply; return the refusals of others by name."""
     planners = {**WITH_TAPES, **STATES_ONLY} if tapes else dict(STATES_ONLY)
-    if chain.length <= SHORT and not chain.varies:
+    if chain.length <= _SHORT and not chain.varies:
         planners |= FOLLOWERS
     if _replaces_mixed(chain, platform):
         planners.pop("mixed", None)
