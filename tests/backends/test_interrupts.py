@@ -1,5 +1,6 @@
 """Ctrl-C at any moment: afterwards a level holds what it says, and goes on."""
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -42,6 +43,7 @@ class Interrupt:
 def interrupted(turn: Callable[[], object], at: int) -> bool:
     """Whether a turn was interrupted at its moment `at`; False if it was over before."""
     before, interrupt = sys.gettrace(), Interrupt(at)
+    gc.disable()  # the end of another level, in its `__del__`, is no moment of this turn
     sys.settrace(interrupt)
     try:
         turn()
@@ -49,6 +51,7 @@ def interrupted(turn: Callable[[], object], at: int) -> bool:
         pass
     finally:
         sys.settrace(before)
+        gc.enable()
     return interrupt.raised
 
 
