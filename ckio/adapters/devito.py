@@ -165,6 +165,11 @@ class OperatorModel:
         }
         return wavefields | self._records
 
+    @property
+    def kept_records(self) -> frozenset[str]:
+        """The records, which have the rows of later steps, too, when a state is computed again."""
+        return frozenset(self._records)
+
     def _reached(self, step: int) -> int:
         self._at, self._recorded = step, max(step, self._recorded)
         if self.on_step is not None:

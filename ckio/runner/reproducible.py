@@ -429,8 +429,12 @@ def arrays_of(model: Any, step: int, /) -> list[tuple[str, str, memoryview]] | N
         space: MemorySpace | None = getattr(model, "space", None)
         if space is not None:
             buffers = host_copy(space, key, layout, buffers)
-        fields = zip(layout, buffers, strict=True)
-        return [(field.name, field.dtype, memoryview(data)) for field, data in fields]
+        left = getattr(model, "kept_records", frozenset())  # these keep what later steps record
+        return [
+            (field.name, field.dtype, memoryview(data))
+            for field, data in zip(layout, buffers, strict=True)
+            if field.name not in left
+        ]
     except Exception:  # the action that needs this checkpoint raises the same error
         return None
 
