@@ -3,6 +3,7 @@
 import gc
 import inspect
 import os
+import random
 import re
 import subprocess
 import sys
@@ -663,6 +664,26 @@ def test_a_compiled_program_has_the_same_gradient(what: str) -> None:
         return [p.grad for p in cell.parameters() if p.grad is not None]
 
     assert_same(gradients(partial(torch.compile, backend="eager")), gradients(lambda it: it))
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+@pytest.mark.parametrize("allow_rounding", [False, True])
+def test_a_compiled_program_passes_all_options_on(allow_rounding: bool) -> None:
+    noise = random.Random(1)  # none of PyTorch's generators
+
+    def step(x: torch.Tensor, i: int) -> torch.Tensor:
+        return x * (1.01 + 1e-15 * noise.random())
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return checkpointed_loop(step, x, 40, allow_rounding=allow_rounding).sum()
+
+    torch.compiler.reset()
+    end = torch.compile(loss, backend="eager")(torch.ones(4, dtype=torch.float64).requires_grad_())
+    if allow_rounding:
+        end.backward()
+    else:
+        with pytest.raises(RunFailed, match="reproducible up to rounding only"):
+            end.backward()
 
 
 def test_every_step_is_run_three_times_at_most_where_no_platform_is_given() -> None:

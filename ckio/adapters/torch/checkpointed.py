@@ -134,6 +134,7 @@ def checkpointed_loop(
             seconds=seconds,
             preserve_rng_state=preserve_rng_state,
             generators=generators,
+            allow_rounding=allow_rounding,
         )
     if (n is None) == (done is None) or not (n is None or (is_whole(n) and n >= 0)):
         raise BadInput(f"a loop of n = {n!r} steps: give a whole number, or `done`")
