@@ -349,19 +349,27 @@ def _with_no_more(
 def cost_of_a_kill(schedule: Schedule, platform: Platform, kept: Kept, /) -> str:
     """Return a sentence on level and interval of adjoint checkpoints, and the cost of a kill.
 
-    It is "" if none is stored. A kill costs about the work since the last adjoint checkpoint, and
-    one forward sweep that restores the lost checkpoints, from the nearest one that survives. The
-    sweep is estimated by its longest: from x_0 to the last step.
+    It is "" if none is stored.
     """
-    actions, chain = schedule.actions, schedule.chain
-    if kept.level is None or not (actions.kind == KIND_CODE[Kind.ADJOINT]).any():
+    if kept.level is None or not (schedule.actions.kind == KIND_CODE[Kind.ADJOINT]).any():
         return ""
-    number = platform.number(kept.level)
-    sweep = chain.seconds(Advance(0, chain.length)) + adjoint_seconds(chain, platform, number)
+    costs = kill_seconds(schedule.chain, platform, platform.number(kept.level), kept.every)
     return (
         f"an adjoint checkpoint on {kept.level} every {seconds_text(kept.every)} of work; a kill"
-        f" costs at most about {seconds_text(kept.every + sweep)} of work"
+        f" costs about {seconds_text(costs)} of work"
     )
+
+
+def kill_seconds(chain: Chain, platform: Platform, level: int, every: float, /) -> float:
+    """Return an estimate of the seconds of work that a kill costs.
+
+    They are the work since the last adjoint checkpoint, which is one interval at most, and one
+    forward sweep that restores the lost checkpoints, from x_0 to the last step. Most kills cost
+    less. The estimate is no bound: the rest may take longer, because its plan starts from the
+    checkpoints that survive, and writes those that were lost once more.
+    """
+    sweep = chain.seconds(Advance(0, chain.length))
+    return every + sweep + adjoint_seconds(chain, platform, level)
 
 
 def _able(chain: Chain, platform: Platform, model: Model | None) -> list[int]:

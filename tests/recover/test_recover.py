@@ -11,17 +11,19 @@ from hypothesis import strategies as st
 
 from ckio.actions import Action, Discard, Key, Kind, Read, Write
 from ckio.errors import BadInput, NoSchedule
+from ckio.jobs.adjoints import kill_seconds
 from ckio.planners.base import Planner
 from ckio.planners.recover import aside, fitting, recover, with_adjoint_checkpoints
 from ckio.planners.resume import resume
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.schedule import Schedule, makespan
+from ckio.schedule import Schedule, makespan, seconds
 from ckio.schedule.machine import Machine
 from ckio.schedule.replay import validate
 from ckio.testing.strategies import random_chain, random_platform, random_stored
 
 from .cases import (
+    ALL,
     RANDOMS,
     RESTART_ONLY,
     WITH_TAPES,
@@ -257,3 +259,22 @@ def test_what_cannot_be_recovered_is_said() -> None:
     ):
         with pytest.raises(BadInput, match=said):
             recover(CHAIN, PLATFORM, survivors, level=1, every=1)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seeds", [range(20), range(20, 80)], ids=len)
+def test_most_kills_cost_no_more_than_is_estimated(seeds: range) -> None:
+    """With a few checkpoints written once more, some cost more: the estimate is no bound."""
+    kills, more = 0, 0
+    for seed in seeds:
+        case = drawn_case(Random(seed), ALL, most_steps=9)
+        if case.every == inf:
+            continue
+        rest, schedule, done = case.recovering(), case.schedule, 0.0
+        told = kill_seconds(case.chain, case.platform, case.level, case.every)
+        total = makespan(schedule, case.platform)
+        for stored, action in zip(case.kills(schedule), schedule.actions, strict=True):
+            costs = done + makespan(rest(stored), case.platform) - total
+            kills, more = kills + 1, more + (costs > told)
+            done += seconds(action, case.chain, case.platform)
+    assert 0 < more < 0.1 * kills
