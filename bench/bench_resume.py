@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import record
-from oracles.resume_search import search
 
 from ckio.actions import Key, Kind
 from ckio.actions.columns import Actions
-from ckio.planners.resume import checked, long, resume, with_discards
+from ckio.planners.resume import checked, long, resume, short, with_discards
 from ckio.planners.resume.remainder import remainder
 from ckio.planners.resume.tables import MOST_COMPARED
 from ckio.platform import Affine, Level, Platform
@@ -123,7 +122,7 @@ def losses(levels: int, *, differ: bool, tapes: bool, cases: int = 120) -> list[
         chain, machine, stored = small_case(random, levels, differ=differ)
         kept, state = checked(chain, machine, stored, None), random.choice([None, 0, chain.length])
         rest = remainder(chain, machine, kept, state=state, new_tapes=tapes)
-        best = search(rest)
+        best = short.search(rest)
         if best is None or not best.complete:
             continue
         ways = [Actions.of(best.actions), *(plan.actions for plan in long.plans(rest))]

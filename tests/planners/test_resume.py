@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from oracles.exhaustive import least_makespan
-from oracles.resume_search import search
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import DISCARD
@@ -21,6 +20,7 @@ from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.resume import checked, resume, with_discards
 from ckio.planners.resume.long import plans
 from ckio.planners.resume.remainder import remainder
+from ckio.planners.resume.short import search
 from ckio.planners.resume.tables import MOST_COMPARED
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
@@ -174,8 +174,7 @@ def test_no_schedule_beats_what_is_called_the_best(
     levels: int, most_steps: int, cases: int
 ) -> None:
     lost = losses(levels=levels, most_steps=most_steps, cases=cases, seed=1)
-    assert max(lost) < 0.2
-    assert sum(lost) < 0.02 * len(lost)
+    assert max(lost) < 0.1
 
 
 @pytest.mark.slow
@@ -185,8 +184,8 @@ def test_no_schedule_beats_what_is_called_the_best_in_a_long_campaign(
     levels: int, most_steps: int, cases: int, seed: int
 ) -> None:
     lost = losses(levels=levels, most_steps=most_steps, cases=cases, seed=seed)
-    assert max(lost) < 1
-    assert sum(lost) < 0.03 * len(lost)
+    assert max(lost) < 0.2
+    assert sum(lost) < 0.002 * len(lost)
 
 
 def recurrence(
@@ -382,13 +381,13 @@ def test_a_tape_of_the_last_step_is_of_use_once_the_end_was_reached() -> None:
     assert there == expected
     # Recording is dearer than to advance and to read the tape: the end is reached for that.
     fresh = list(resume(case, machine, [{t(1), t(0)}]).actions)
-    assert fresh == [Advance(0, 2), *expected]
+    assert fresh == [Advance(0, 1), Advance(1, 2), *expected]
     cheap = chain(2, record=0.5)
     assert Discard(t(1), 0) == resume(cheap, machine, [{t(1), t(0)}]).actions[0]
 
 
 def test_a_tape_in_the_register_is_kept_by_an_advance_though_recording_is_cheaper() -> None:
-    """Random keys, with a record that is cheaper than to advance: the search finds the best."""
+    """Random keys, with a record that is cheaper than to advance: legal, and the best."""
     random = Random(7)
     for _ in range(60):
         case = chain(3, advance=2.1, record=0.63, restart=1, tape=1)
@@ -397,8 +396,7 @@ def test_a_tape_in_the_register_is_kept_by_an_advance_though_recording_is_cheape
         every = [t(0), t(1), t(2), x(1), x(2), x(3)]
         stored = [set(random.sample(every, random.randint(1, 4)))]
         best = exhaustive(case, machine, stored, 0, tapes=True)
-        assert searched(case, machine, stored, 0, tapes=True) == pytest.approx(best)
-        assert resumed(case, machine, stored, 0, tapes=True) >= best * (1 - 1e-12)
+        assert resumed(case, machine, stored, 0, tapes=True) == pytest.approx(best)
 
 
 @pytest.mark.slow
@@ -593,6 +591,10 @@ def test_no_level_is_needed_where_nothing_is_left_to_store() -> None:
 @pytest.mark.slow
 def test_a_note_says_how_it_was_planned() -> None:
     machine = platform((4, 1, 1))
+    note = "way to finish, by a search for the checkpoints to keep"
+    assert resume(chain(6), machine, [{x(2)}]).note == f"the best {note}"
+    sizes = replace(chain(6), restart=[2, 3, 2, 3, 2, 3])
+    assert resume(sizes, machine, [{x(2)}]).note == f"a good {note}"
     kept: Stored = [{x(0), x(2)}]
     note = "way to finish, by a recurrence that chooses the restart keys to keep"
     assert resume(chain(200), machine, kept, state=None).note == f"the best {note}"

@@ -2,8 +2,9 @@
 
 Three cases need such a schedule: recovery from a crash, the loss of a level, and the reverse sweep
 of a chain of unknown length. In all of them some checkpoints are stored on some levels, and the
-planner decides for each whether to keep or to drop it: a recurrence decides which restart keys to
-keep (`long`, `stack`), from tables of the time to finish the steps between two keys (`tables`).
+planner decides for each whether to keep or to drop it. For a short chain, a search decides
+(`short`). For a long one, a recurrence decides which restart keys to keep (`long`, `stack`), from
+tables of the time to finish the steps between two keys (`tables`).
 
 For example, take 4 steps of one second each, one slot in memory, and x_2 and x_0 on a disk from
 which a read takes two seconds. The schedule reads x_2 and writes it to memory, advances one step
@@ -29,7 +30,7 @@ from ckio.actions.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
 from ckio.errors import NoSchedule
 from ckio.planners.base import no_schedule
 from ckio.planners.base import tapes as tapes_held
-from ckio.planners.resume import long
+from ckio.planners.resume import long, short
 from ckio.planners.resume.remainder import Remainder, checked, furthest_adjoint, remainder
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -84,8 +85,15 @@ def _plans(rest: Remainder) -> Iterator[tuple[Iterable[Action], str]]:
         yield (), "no steps remain to be reversed"
         return
     tapes_held(rest.chain, rest.platform)
+    plan = short.search(rest) if short.is_short(rest) else None
+    if plan is not None:
+        best = plan.complete and rest.sizes_alike
+        sort = "the best" if best else "a good"
+        yield plan.actions, f"{sort} way to finish, by a search for the checkpoints to keep"
+        if plan.complete:
+            return
     # The recurrence does not move keys between levels, nor try all uses of the state and of tapes.
-    known = len(rest.platform.levels) == 1 and not rest.tapes
+    known = plan is None and len(rest.platform.levels) == 1 and not rest.tapes
     known = known and (not rest.restarts or (rest.state is None and not rest.new_tapes))
     untried = "; not all ways to use the stored tapes were tried" if rest.tapes else ""
     for other in long.plans(rest):

@@ -147,8 +147,7 @@ class _Segments:
         every = self._every_key()
         if chosen and len(every) > _MOST_LEGS:
             every = []
-        ways = [self._steps(chosen), every, self._first_key()]
-        for legs in [*ways, *(self._after_tapes(legs) for legs in ways if self.tapes)]:
+        for legs in (self._steps(chosen), every, self._first_key()):
             with suppress(NoSchedule, BadInput):
                 yield RemainderPlan(self._by_planner(legs), _CUT, complete=False)
 
@@ -221,16 +220,6 @@ class _Segments:
         if self.rest.state == 0:
             return [StackLeg(None, 0, self.rest.end)]
         return [leg._replace(end=self.rest.end) for leg in self._every_key()[-1:]]
-
-    def _after_tapes(self, legs: Sequence[StackLeg]) -> list[StackLeg]:
-        """Return the legs without their first steps, if the tapes of these are stored."""
-        there = list[StackLeg]()
-        for leg in legs:
-            begin = leg.begin
-            while begin in self.tapes and begin < leg.end - 1:
-                begin += 1
-            there.append(leg._replace(begin=begin))
-        return there
 
     def _by_planner(self, legs: Sequence[StackLeg]) -> Actions:
         """Return the actions of all legs, each planned in the space that later legs leave free.
