@@ -10,6 +10,7 @@ from functools import partial
 from ckio.errors import NoSchedule
 from ckio.planners.base import Planner, log
 from ckio.planners.compared import (
+    FOLLOWERS,
     STATES_ONLY,
     WITH_TAPES,
     Planned,
@@ -25,10 +26,11 @@ from ckio.schedule.policy import AUTO, Policy
 def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule:
     """Return the schedule of least makespan among all planners that apply.
 
-    The planners are store-all, periodic, mixed and hrevolve: on 377 random machines, no other
-    planner was better than the best of these. The note of the schedule names the planner and
-    compares it with the next one. If several planners are equally good, `auto` takes the simplest
-    schedule: the planner that comes first in `ckio.planners.table`.
+    The planners are store-all, periodic, mixed and hrevolve, because no other one is better than
+    the best of these. If hrevolve does not apply (it may need numba), `auto` asks all other
+    planners that are quick. The note of the schedule names the planner and compares it with the
+    next one. If several planners are equally good, `auto` takes the simplest schedule: the planner
+    that comes first in `ckio.planners.table`.
 
     Set `tapes` to False if the model cannot store tapes. Then only planners that store restart data
     alone are compared.
@@ -48,6 +50,9 @@ def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule
     """
     note_useless(chain, platform)
     schedules, refused = asked({**(WITH_TAPES if tapes else {}), **STATES_ONLY}, chain, platform)
+    if "hrevolve" not in schedules:
+        more, others = asked(FOLLOWERS, chain, platform)
+        schedules, refused = schedules | more, refused | others
     if not schedules:
         raise NoSchedule(next(reversed(refused.values())))
     found = {name: (makespan(it, platform), it) for name, it in schedules.items()}
