@@ -295,7 +295,9 @@ class Reproducible(ForwardingModel):
     passed to the model. In a parallel run this class must be inside `AgreedModel`. The runner puts
     each model that is in none within one.
 
-    The check ends if single arrays are read, because then the others may have any values.
+    The check ends if single arrays are read, because then the others may have any values. Arrays
+    that a model names in an attribute `kept_records` are not compared: they are not a function of
+    the step, because a record of all steps keeps its later rows when an earlier state is read.
 
     Parameters
     ----------
@@ -429,7 +431,7 @@ def arrays_of(model: Any, step: int, /) -> list[tuple[str, str, memoryview]] | N
         space: MemorySpace | None = getattr(model, "space", None)
         if space is not None:
             buffers = host_copy(space, key, layout, buffers)
-        left = getattr(model, "kept_records", frozenset())  # these keep what later steps record
+        left: frozenset[str] = getattr(model, "kept_records", frozenset())
         return [
             (field.name, field.dtype, memoryview(data))
             for field, data in zip(layout, buffers, strict=True)

@@ -6,6 +6,7 @@ import random
 import shutil
 import subprocess
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from ckio.backends.compressed import Compressed
 from ckio.backends.ram import Ram
 from ckio.compression.zfp import Zfp
 from ckio.errors import RunFailed
-from ckio.model import sizes_of
+from ckio.model import ForwardingModel, sizes_of
 from ckio.model.arraymodel import ArrayModel
 from ckio.models.burgers import Burgers
 from ckio.models.vorticity import Vorticity
@@ -314,6 +315,38 @@ def test_states_that_were_read_in_parts_are_not_compared() -> None:
     with model.load(key, model.layout(key)) as buffers:
         buffers[0][:] = Growth().control["x"].tobytes()
     model.advance(0, 1)
+
+
+class Recorder(ForwardingModel):
+    """A record of all steps stays when an earlier state is read, as that of a wave's receivers."""
+
+    def __init__(self, *kept: str) -> None:
+        super().__init__(Growth())
+        self.kept_records, self.rows = frozenset(kept), np.zeros(STEPS)
+
+    def record(self, begin, end):
+        self.rows[begin:end] = 1 + np.arange(begin, end)
+        return super().record(begin, end)
+
+    def layout(self, key):
+        more = (Field("record", "<f8", (STEPS,)),) if key.kind is Kind.RESTART else ()
+        return (*super().layout(key), *more)
+
+    def dump(self, key):
+        data = super().dump(key)
+        return [*data, self.rows.data.cast("B")] if key.kind is Kind.RESTART else data
+
+    @contextmanager
+    def load(self, key, layout):
+        own = layout[:-1] if key.kind is Kind.RESTART else layout
+        with super().load(key, own) as buffers:
+            yield [*buffers, *(memoryview(bytearray(8 * STEPS)) for _ in layout[len(own) :])]
+
+
+def test_records_that_keep_later_rows_are_not_compared() -> None:
+    gradient(Recorder("record"))
+    with pytest.raises(RunFailed, match="'record' by"):
+        gradient(Recorder())
 
 
 def test_another_control_is_another_run() -> None:
