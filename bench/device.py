@@ -134,17 +134,16 @@ def _classes(predicted: Any, measured: Any) -> dict[str, list[float]]:
 def by_ckio(grid: int, steps: int, *, overlaps: bool = True, pinned: bool = True) -> Result:
     """Plan as `ckio run` does, and run the plan."""
     from ckio.planners.auto import plan
-    from ckio.runner.perform import ALONE
-    from ckio.schedule.policy import AUTO
+    from ckio.schedule.policy import AUTO, SYNCHRONOUS
 
     platform = calibrated(grid, pinned=pinned)
     chain = replace(platform.models["wave"], steps=steps // BLOCK)
     begin = time.perf_counter()
-    planned = plan(chain, platform, tapes=False, overlap=AUTO if overlaps else ALONE)
+    planned = plan(chain, platform, tapes=False, overlap=AUTO if overlaps else SYNCHRONOUS)
     planning = time.perf_counter() - begin
-    result = performed(grid, steps, planned.schedule, platform, planned.overlap)
+    result = performed(grid, steps, planned, platform, planned.overlap)
     predicted = planned.makespan or planned.synchronous
-    costs = f"{chain.advance:.3g} {chain.reverse:.3g}; {planned.schedule.note}; {planned.bound}"
+    costs = f"{chain.advance:.3g} {chain.reverse:.3g}; {planned.note}; {planned.bound}"
     return {**result, "predicted": predicted, "planning": planning, "costs": costs}
 
 
@@ -360,19 +359,19 @@ def predictions(grid: int, steps: int) -> Result:
     from ckio.planners.dp import hrevolve
     from ckio.planners.literature import disk_revolve, two_level
     from ckio.planners.overlap import best_policy
-    from ckio.runner.perform import ALONE
     from ckio.schedule import makespan
+    from ckio.schedule.policy import SYNCHRONOUS
 
     platform = calibrated(grid)
     chain = replace(platform.models["wave"], steps=steps // BLOCK)
     planned = plan(chain, platform, tapes=False)
-    cases = {"best plan": (planned.schedule, planned.overlap, planned.makespan)}
+    cases = {"best plan": (planned, planned.overlap, planned.makespan)}
     for planner in (hrevolve, disk_revolve, two_level):
         schedule = planner(chain, platform)
         policy, seconds = best_policy(schedule, platform)
         cases[f"{planner.__name__}, overlap"] = schedule, policy, seconds
     schedule = hrevolve(chain, platform)
-    cases["hrevolve, no overlap"] = schedule, ALONE, makespan(schedule, platform)
+    cases["hrevolve, no overlap"] = schedule, SYNCHRONOUS, makespan(schedule, platform)
     rows = {}
     for name, (schedule, policy, predicted) in cases.items():
         done = performed(grid, steps, schedule, platform, policy)

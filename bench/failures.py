@@ -102,7 +102,7 @@ def tried(plan: Planning, mean: float, runs: int) -> tuple[float, tuple[Tried, .
 def table(steps: int, times: tuple[float, ...], failures: int) -> str:
     """A line for each interval, for each mean time."""
     plan = example(steps)
-    alone = makespan(plan.planned().schedule, plan.platform)
+    alone = makespan(plan.planned(), plan.platform)
     rows = []
     for ratio in times:
         runs = min(MOST_RUNS, math.ceil(failures * ratio))

@@ -366,7 +366,7 @@ def entries(chain: Chain, platform: Platform) -> list[Entry]:
     horizons = [*(times * slowest for times in (2, 5, 10, 20)), float("inf")]
     policies = [Overlap(None, None, horizon) for horizon in horizons]
     policies += [Overlap(None, 0), Overlap(0, None)]
-    found = [Entry("planned for overlap", made.schedule, made.overlap, made.makespan)]
+    found = [Entry("planned for overlap", made, made.overlap, made.makespan)]
     for name in ("mixed", "hrevolve", "store-all"):
         try:
             with without_notes():

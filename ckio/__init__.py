@@ -30,7 +30,7 @@ from ckio.platform.readable import PICTURES
 from ckio.report import compare
 from ckio.report.render import render
 from ckio.runner import perform, run
-from ckio.schedule import Schedule, counts, makespan
+from ckio.schedule import Schedule, counts
 from ckio.schedule.machine import Machine
 from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from ckio.programs.compiled import program
     from ckio.runner.failover import failover
     from ckio.runner.unknown import run_to_end
-    from ckio.sim.engine import simulate
+    from ckio.sim.engine import makespan, simulate
 
 __version__ = "0.1.0"
 
@@ -148,6 +148,7 @@ _LATER = {each.function: each.module for each in PLANNERS} | {
     "Result": "ckio.jobs.result",
     "Zstd": "ckio.compression",
     "lower": "ckio.analysis.lowering",
+    "makespan": "ckio.sim.engine",
     "failover": "ckio.runner.failover",
     "plan": "ckio.planners.auto",
     "program": "ckio.programs.compiled",
@@ -167,6 +168,7 @@ def _draw(name: str, value: Any) -> str:
 
 
 PICTURES |= {
+    "Plan": partial(_draw, "draw_schedule"),
     "Schedule": partial(_draw, "draw_schedule"),
     "Timeline": partial(_draw, "draw_timeline"),
 }

@@ -89,16 +89,15 @@ def command(
     plan = plan_of(**options, overlap=overlap, display=display)
     plan.load(display)
     start, loading = perf_counter(), seconds_of_loading()
-    planned = plan.planned(display)
+    schedule, machine = plan.planned(display), plan.platform
     seconds = perf_counter() - start - (seconds_of_loading() - loading)
-    schedule, machine = planned.schedule, plan.platform
-    overlap = policy(overlap, planned.overlap, "of the plan", display)
+    overlap = policy(overlap, schedule.overlap, "of the plan", display)
     figures = describe(plan.planner, schedule, machine)
     if plan.decides or overlap:
-        if overlap != planned.overlap or planned.makespan is None:
+        if overlap != schedule.overlap or schedule.makespan is None:
             seconds_with = simulate(schedule, machine, overlap=overlap).makespan
-            planned = replace(planned, overlap=overlap, makespan=seconds_with)
-        figures |= {"makespan": planned.makespan, **overlap_figures(planned)}
+            schedule = replace(schedule, overlap=overlap, makespan=seconds_with)
+        figures |= {"makespan": schedule.makespan, **overlap_figures(schedule)}
     figures["plan_seconds"] = seconds
     figures["lossy"] = lossy(machine)
     short = None if concat is None else compact.dumps(schedule, machine, concat=concat)

@@ -84,7 +84,7 @@ def command(
         raise BadInput("--all-events is an option of the trace; give --perfetto OUT as well")
     if not files:
         columns = width or shutil.get_terminal_size((100, 24)).columns
-        console.echo(render(found.timeline or found.schedule.actions, width=max(40, columns)))
+        console.echo(render(found.timeline or found.schedule, width=max(40, columns)))
         console.say_lossy(lossy(found.platform or Platform(())))
         return
     if png is not None:
@@ -93,7 +93,7 @@ def command(
     from ckio.sim.engine import simulate
 
     with blamed_on(file):
-        predicted = simulate(found.schedule, machine, overlap=found.overlap)
+        predicted = simulate(found.schedule, machine)
     chain, how = found.schedule.chain, ""
     timeline = found.timeline or predicted
     if svg is not None or png is not None:
@@ -133,8 +133,8 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
     facts = [("steps", f"{steps}"), ("actions", f"{actions}")]
     if report.rounding:
         facts.append(("rounded", report.rounding))
-    if found.overlap:
-        facts.append(("overlap", str(found.overlap)))
+    if found.schedule.overlap:
+        facts.append(("overlap", str(found.schedule.overlap)))
     is_run = measured is not None and file.name == MEASURED
     images, problems = read_images(file.parent) if is_run else ([], [])
     verdict = ""

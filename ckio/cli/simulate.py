@@ -34,13 +34,13 @@ from ckio.errors import BadInput
 from ckio.jobs.display import Display
 from ckio.jobs.history import Range, earlier
 from ckio.jobs.planning import Planning, blamed_on, overlap_figures, plan_of, policy
-from ckio.planners.compared import Planned
+from ckio.planners.compared import Plan
 from ckio.platform import Platform
 from ckio.platform.profile import parse_spread
 from ckio.schedule import Schedule, makespan
 from ckio.schedule.occupancy import busy_seconds, overlap_savings
 from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
-from ckio.schedule.text import Document, dumps
+from ckio.schedule.text import dumps
 from ckio.sim.engine import Repeated, repeated, simulate
 from ckio.sim.ranks import Barrier, Ranks, Shared
 
@@ -168,9 +168,8 @@ def command(
     seed = _seed(options, repeat)
     ranks = ranks_of(options)
     display = console.display(quiet=as_json)
-    planned, platform, plan = _planned(file, options, overlap, many=bool(ranks), display=display)
-    schedule = planned.schedule
-    overlap = policy(overlap, planned.overlap, f"of {file or 'the plan'}", display)
+    schedule, platform, plan = _planned(file, options, overlap, many=bool(ranks), display=display)
+    overlap = policy(overlap, schedule.overlap, f"of {file or 'the plan'}", display)
     if ranks is not None:
         if output is not None:
             raise BadInput(
@@ -198,8 +197,8 @@ def command(
     past = earlier(name, platform, overlap=bool(overlap))
     if past is not None:
         figures["earlier"] = asdict(past)
-    if isinstance(planned, Planned) and plan is not None and plan.decides:
-        decided = replace(planned, overlap=overlap, makespan=timeline.makespan)
+    if isinstance(schedule, Plan) and plan is not None and plan.decides:
+        decided = replace(schedule, overlap=overlap, makespan=timeline.makespan)
         figures |= overlap_figures(decided) | {"note": schedule.note}
     if overlap:
         figures |= {"overlap": str(overlap), **overlap_savings(schedule, platform, timeline)}
@@ -291,7 +290,7 @@ def _planned(
     *,
     many: bool,
     display: Display,
-) -> tuple[Planned | Document, Platform, Planning | None]:
+) -> tuple[Schedule, Platform, Planning | None]:
     """Return the schedule and its platform; and the planning, if the schedule is not from a file.
 
     Plans with overlap are compared for one rank and with whole checkpoints. Therefore they are not
@@ -315,7 +314,7 @@ def _planned(
         name = "set" if given[0] == "settings" else given[0].replace("_", "-")
         raise BadInput(f"{file} is planned already; leave out --{name}, or leave out {file}")
     document = read_document(file)
-    return document, platform_for(document, file, other), None
+    return document.schedule, platform_for(document, file, other), None
 
 
 def simulate_and_say(

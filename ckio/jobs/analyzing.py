@@ -295,7 +295,7 @@ def _planned(plan: Planning, arrays: ModelArrays, *, display: Display) -> dict[s
 def _schedule(plan: Planning, *, display: Display) -> Schedule | NoSchedule:
     """Return the planner's schedule, or the error if there is none."""
     try:
-        return plan.planned(display).schedule
+        return plan.planned(display)
     except NoSchedule as error:
         return error
 

@@ -23,7 +23,7 @@ from ckio.jobs.result import Result
 from ckio.jobs.states import States, adding_to, first_states, source_of, write_states
 from ckio.jobs.stopping import Halted
 from ckio.model import Differentiable
-from ckio.planners.compared import Planned
+from ckio.planners.compared import Plan
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.runner.finite import Finite
@@ -130,14 +130,14 @@ def declared(variables: Variables | None) -> str | None:
     return xxhash.xxh3_128("".join(header_lines(variables)).encode()).hexdigest()
 
 
-def _first(process: Process, model: Differentiable, /) -> tuple[Schedule, Kept, Planned]:
+def _first(process: Process, model: Differentiable, /) -> tuple[Schedule, Kept, Plan]:
     """Return the schedule of a new run, the level of its adjoint checkpoints, and its plan."""
-    request, plans = process.request, list[Planned]()
+    request, plans = process.request, list[Plan]()
 
     def planned(chain: Chain, smaller: Platform) -> Schedule:
         planning = replace(process.planning, chain=chain, platform=smaller)
         plans.append(process.planned(planning))
-        return plans[-1].schedule
+        return plans[-1]
 
     schedule, kept = first_plan(
         replace(process.chain, variables=process.variables),

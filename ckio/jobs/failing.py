@@ -145,7 +145,7 @@ def planned(
     chain, platform = plan.chain, plan.platform
 
     def first(chain: Chain, smaller: Platform) -> Schedule:
-        return replace(plan, chain=chain, platform=smaller).planned(display).schedule
+        return replace(plan, chain=chain, platform=smaller).planned(display)
 
     schedule, kept = first_plan(chain, platform, None, first, every=every, mtbf=mtbf)
 

@@ -43,7 +43,7 @@ from ckio.jobs.stopping import Halted, Stopper
 from ckio.model import Array
 from ckio.model.comm import Comm
 from ckio.parallel.group import RankGroup
-from ckio.planners.compared import Planned
+from ckio.planners.compared import Plan
 from ckio.platform import Level, Platform, platform_of, size
 from ckio.platform.chain import Chain
 from ckio.platform.readable import duration, path_of
@@ -179,7 +179,7 @@ class Job:
                 " own; leave them out"
             )
         self._measured = list[Platform]()  # shared with the jobs that `again` returns
-        self._plans = list[tuple[Planning, Planned]]()
+        self._plans = list[tuple[Planning, Plan]]()
         self.request = Request(
             model=None if model is None else name_of(model),
             settings=settings or {},

@@ -1,7 +1,7 @@
 """A planner by name with its chain, platform and options, for commands and runs.
 
 plan = plan_of(steps=300, platform=Path("platform.toml"))       with the options of `ckio plan`
-plan.planned().schedule
+plan.planned()
 """
 
 import functools
@@ -21,7 +21,7 @@ from ckio.jobs.models import Settings, maker, variables_of
 from ckio.jobs.models import costs as costs_of_model
 from ckio.planners.auto import auto, far_levels, plan, unmeasured
 from ckio.planners.base import Planner
-from ckio.planners.compared import Planned
+from ckio.planners.compared import Plan
 from ckio.platform import Platform, costs, is_paper_text
 from ckio.platform.chain import COSTS, Chain
 from ckio.platform.readable import read_text
@@ -95,7 +95,7 @@ class Planning:
 
                 prepare(self.platform)
 
-    def planned(self, display: Display = QUIET, /) -> Planned:
+    def planned(self, display: Display = QUIET, /) -> Plan:
         """Return the plan; raises BadInput if the schedule is too large for the memory."""
         what = f"planning {self.chain.length} steps with {self.planner}"
         too_large = BadInput(f"{what} takes more memory than there is; plan fewer steps")
@@ -190,7 +190,7 @@ def policy(asked: Policy | None, own: Overlap, whose: str, /, display: Display =
     return exact
 
 
-def overlap_figures(planned: Planned, /) -> dict[str, Any]:
+def overlap_figures(planned: Plan, /) -> dict[str, Any]:
     """Return the entries of `--json` on overlap: policy, synchronous makespan, bound and gap."""
     return {
         "overlap": str(planned.overlap),

@@ -51,7 +51,7 @@ from ckio.model.comm import total
 from ckio.model.gradient import CERTAIN, GradientCheck, check_gradient
 from ckio.parallel.agreed import in_background
 from ckio.parallel.group import ALONE, RankGroup
-from ckio.planners.compared import Planned
+from ckio.planners.compared import Plan
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import json_line
@@ -106,7 +106,7 @@ class Process:
     stopper: Stopper | None = None
     display: Display = QUIET
     ranks: RankGroup = ALONE
-    plans: list[tuple[Planning, Planned]] = field(default_factory=list)
+    plans: list[tuple[Planning, Plan]] = field(default_factory=list)
     replay: Replay = field(default_factory=Replay)
     make: object = None
 
@@ -135,7 +135,7 @@ class Process:
         shared_controls(model, getattr(model, "control", None) or {}, self.ranks)
         return model
 
-    def planned(self, planning: Planning, /) -> Planned:
+    def planned(self, planning: Planning, /) -> Plan:
         """Return the plan, which is made only once for the same planner, chain and platform."""
         for known, planned in self.plans:
             if known == planning:

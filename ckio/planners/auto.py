@@ -13,7 +13,7 @@ from ckio.planners.compared import (
     FOLLOWERS,
     STATES_ONLY,
     WITH_TAPES,
-    Planned,
+    Plan,
     asked,
     note_useless,
 )
@@ -91,8 +91,8 @@ def plan(
     tapes: bool = True,
     effort: int = 2,
     watch: Callable[[float], None] | None = None,
-) -> Planned:
-    """Return a schedule and its policy of overlap, as the command `ckio plan` does.
+) -> Plan:
+    """Return a schedule with its policy of overlap, as the command `ckio plan` does.
 
     Parameters
     ----------
@@ -119,11 +119,12 @@ def plan(
     schedule = make(chain, platform)
     synchronous = makespan(schedule, platform)
     if overlap != AUTO:
-        return Planned(schedule, overlap, None if overlap else synchronous, synchronous)
+        seconds = None if overlap else synchronous
+        return Plan.of(schedule, overlap, makespan=seconds, synchronous=synchronous)
     from ckio.planners.overlap import best_policy
 
     best, seconds = best_policy(schedule, platform)
-    return Planned(schedule, best, seconds, synchronous)
+    return Plan.of(schedule, best, makespan=seconds, synchronous=synchronous)
 
 
 def unmeasured(platform: Platform, /) -> list[str]:

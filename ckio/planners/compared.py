@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Self
 
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Planner, log, note_ignored, without_notes
@@ -24,16 +24,12 @@ are asked if hrevolve does not apply.
 """
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A schedule, the policy of overlap to run it with, and the predicted seconds of both.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Plan(Schedule):
+    """A schedule with its policy of overlap, the predicted seconds of both, and a lower bound.
 
     Attributes
     ----------
-    schedule : Schedule
-        The schedule. Its note says why it was chosen.
-    overlap : Overlap
-        The policy.
     makespan : float or None
         Seconds with this policy, equal to the makespan of `ckio.sim` to the last bit. None if the
         caller gave the policy, because then nothing was simulated.
@@ -49,12 +45,16 @@ class Planned:
         above the least.
     """
 
-    schedule: Schedule
-    overlap: Overlap
     makespan: float | None
     synchronous: float
     bound: float | None = None
     exact: bool = False
+
+    @classmethod
+    def of(cls, schedule: Schedule, overlap: Overlap, /, **figures: Any) -> Self:
+        """Return a schedule as a plan with this policy and these attributes."""
+        stored, note = schedule.stored, schedule.note
+        return cls(schedule.chain, schedule.actions, stored, note, overlap, **figures)
 
     @property
     def gap(self) -> float | None:

@@ -22,6 +22,7 @@ from ckio.actions.columns import ADVANCE, KIND_CODE, READ, RECORD, REVERSE, WRIT
 from ckio.errors import BadInput
 from ckio.platform.readable import counted
 from ckio.report.pictures.lines import Places, covered
+from ckio.schedule import Schedule
 from ckio.schedule.occupancy import BEFORE, Lifetimes
 from ckio.schedule.timeline import Event, Timeline
 
@@ -44,8 +45,8 @@ SCATTERED: Final = "*"
 """The mark of variables that are written, or read, at one step on several levels."""
 
 
-def render(events: Iterable[Event | Action], /, *, width: int = 80) -> str:
-    """Return a picture of actions, or of a timeline, in lines of at most `width` columns.
+def render(events: Schedule | Iterable[Event | Action], /, *, width: int = 80) -> str:
+    """Return a picture of a schedule, actions or a timeline, in lines of at most `width` columns.
 
     The label of a line is the number of its first action, or the start of that action in seconds if
     `events` have times. If there are too many, several steps share a column and several sweeps
@@ -124,7 +125,11 @@ class _TextScale:
         return text if len(text) <= width else text[: text.rindex(" ")]
 
 
-def _columns(events: Iterable[Event | Action]) -> tuple[Actions, NDArray[np.float64] | None]:
+def _columns(
+    events: Schedule | Iterable[Event | Action],
+) -> tuple[Actions, NDArray[np.float64] | None]:
+    if isinstance(events, Schedule):
+        return events.actions, None
     if isinstance(events, Timeline):
         return events.actions, events.start
     if isinstance(events, Actions):

@@ -7,7 +7,7 @@ from ckio.model import Model
 from ckio.platform import Platform
 from ckio.platform.clock import Clock
 from ckio.runner.finite import Finite
-from ckio.runner.perform import ALONE, Stop, perform, performed, within
+from ckio.runner.perform import Stop, perform, performed, within
 from ckio.runner.reproducible import Reproducible
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
@@ -25,7 +25,7 @@ def run(
     backends: Sequence[Backend],
     /,
     *,
-    overlap: Overlap = ALONE,
+    overlap: Overlap | None = None,
     clock: Clock | None = None,
     watch: Watcher | None = None,
     stop: Stop | None = None,
@@ -43,7 +43,8 @@ def run(
     backends
         One open storage level for each level of the platform, in the same order. They stay open.
     overlap
-        How many transfers may be concurrent with the computation, by the rules of `ckio.overlap`.
+        How many transfers may be concurrent with the computation, by the rules of `ckio.overlap`;
+        by default, the policy of the schedule.
         There is one thread for each channel. All writes are complete when this function returns.
     clock
         The clock for all times; by default the clock of the machine.

@@ -37,21 +37,14 @@ from ckio.model import Model
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock, WallClock
-from ckio.runner.perform import (
-    ALONE,
-    Stop,
-    Times,
-    is_estimated,
-    performed,
-    within,
-)
+from ckio.runner.perform import Stop, Times, is_estimated, performed, within
 from ckio.runner.perform import reserve as reserve_plan
 from ckio.runner.reproducible import Replay, checked
 from ckio.runner.space import levels_for, memory_for
 from ckio.runner.unknown import Rule, RuleRun, check_fit, reserve
 from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
-from ckio.schedule.policy import Overlap
+from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.replay import validate
 from ckio.schedule.timeline import Event, Timeline, TimelineRecorder, TransferRecorder
 
@@ -83,7 +76,7 @@ def failover(
     fresh: Callable[[], M],
     replan: Replan,
     say: Say,
-    overlap: Overlap = ALONE,
+    overlap: Overlap | None = None,
     clock: Clock | None = None,
     watch: Watcher | None = None,
     stop: Stop | None = None,
@@ -135,6 +128,7 @@ def failover(
         levels are intact, and the run can be resumed from them.
     """
     chain = schedule.chain
+    overlap = schedule.overlap if overlap is None else overlap
     _check_adjoint(chain, model)
     backends, memory = levels_for(model, backends), memory_for(model)
     left, carried = LevelsLeft(chain, platform, backends), CarriedMemory(chain, platform, memory)
@@ -234,7 +228,7 @@ def run_forward(
     check_fit(rule, model, backends, stored)
     backends = levels_for(model, backends)
     left = LevelsLeft(rule.chain, platform, backends)
-    parts = RunParts(ALONE, clock, watch, stop)
+    parts = RunParts(SYNCHRONOUS, clock, watch, stop)
 
     def again(before: RulePart, failure: Failure) -> RulePart:
         remaining = left.stored(failure.machine)
@@ -267,7 +261,7 @@ def ready_for_the_way_back(
         schedule = plan(left.platform, stored)
         return ReservedPart(schedule, left.platform, left.backends, machine)
 
-    last = RunParts(ALONE, None, None, None).last(reserved(), left, reserved, say)
+    last = RunParts(SYNCHRONOUS, None, None, None).last(reserved(), left, reserved, say)
     left.tell(say)
     return last.schedule, done._replace(platform=left.platform, backends=left.for_others())
 

@@ -62,9 +62,6 @@ Stop = Callable[[], bool]
 Moved = Callable[[int, float, float, int], object]
 """Function called after a transfer: the number of its action, start and stop in s, and bytes."""
 
-ALONE: Final = Overlap()
-"""The policy without overlap: no transfer is concurrent with the computation."""
-
 Times = tuple[float, float, int]
 """For one action: start and stop in seconds from the start of the run, and transferred bytes."""
 
@@ -88,7 +85,7 @@ def perform(
     backends: Sequence[Backend],
     /,
     *,
-    overlap: Overlap = ALONE,
+    overlap: Overlap | None = None,
     moved: Moved | None = None,
     clock: Clock | None = None,
     stop: Stop | None = None,
@@ -157,7 +154,7 @@ def performed(
     backends: Sequence[Backend],
     /,
     *,
-    overlap: Overlap = ALONE,
+    overlap: Overlap | None = None,
     moved: Moved | None = None,
     clock: Clock | None = None,
     stop: Stop | None = None,
@@ -172,6 +169,7 @@ def performed(
             " levels, in this order"
         )
     backends = levels_for(model, backends)
+    overlap = schedule.overlap if overlap is None else overlap
     if overlap:
         from ckio.runner.overlapped import overlapped
 

@@ -25,6 +25,7 @@ from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Platform, copies
 from ckio.platform.chain import Chain
 from ckio.platform.readable import Printed, Sheet, bytes_text, counted
+from ckio.schedule.policy import SYNCHRONOUS, Overlap
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -91,12 +92,16 @@ class Schedule(Printed):
     note : str
         A sentence of the planner, for people: in which sense the schedule is the best, or how large
         the gap to a lower bound is. Schedules that differ in their notes only are equal.
+    overlap : Overlap
+        The policy of overlap for which the schedule was planned. `simulate` and `run` use it,
+        unless another one is given.
     """
 
     chain: Chain
     actions: Actions
     stored: tuple[frozenset[Key], ...] = ()
     note: str = field(default="", compare=False)
+    overlap: Overlap = SYNCHRONOUS
 
     def __init__(
         self,
@@ -104,6 +109,7 @@ class Schedule(Printed):
         actions: Iterable[Action],
         stored: Iterable[Iterable[Key]] = (),
         note: str = "",
+        overlap: Overlap = SYNCHRONOUS,
     ) -> None:
         keys_by_level = [frozenset(keys) for keys in stored]
         while keys_by_level and not keys_by_level[-1]:
@@ -112,6 +118,7 @@ class Schedule(Printed):
         object.__setattr__(self, "actions", Actions.of(actions))
         object.__setattr__(self, "stored", tuple(keys_by_level))
         object.__setattr__(self, "note", note)
+        object.__setattr__(self, "overlap", overlap)
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -283,7 +290,8 @@ def bytes_moved(schedule: Schedule, platform: Platform, /) -> NDArray[np.int64]:
 def makespan(schedule: Schedule, platform: Platform, /) -> float:
     """Return the total seconds of a schedule, one action after the other.
 
-    The seconds are added from left to right. Therefore the sum is equal, to the last bit, to a
+    The policy of overlap of the schedule is ignored; `ckio.makespan` takes it into account. The
+    seconds are added from left to right. Therefore the sum is equal, to the last bit, to a
     clock that advances with each action. Raises BadInput for a level that the platform does not
     have.
 

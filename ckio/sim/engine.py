@@ -29,7 +29,8 @@ from ckio.platform import Platform
 from ckio.platform.chain import SECONDS, Chain
 from ckio.platform.profile import Spread
 from ckio.schedule import Schedule, bytes_moved, read_cold, seconds_of
-from ckio.schedule.policy import SYNCHRONOUS, Overlap
+from ckio.schedule import makespan as seconds_alone
+from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
 from ckio.schedule.timeline import Timeline
 from ckio.sim import overlapped
@@ -40,7 +41,7 @@ def simulate(
     platform: Platform,
     /,
     *,
-    overlap: Overlap = SYNCHRONOUS,
+    overlap: Overlap | None = None,
     factors: NDArray[np.float64] | None = None,
     watch: Callable[[int], object] | None = None,
 ) -> Timeline:
@@ -60,7 +61,8 @@ def simulate(
     schedule, platform
         The schedule, and the platform with the costs.
     overlap
-        How many transfers may be concurrent with the computation.
+        How many transfers may be concurrent with the computation; by default, the policy of the
+        schedule.
     factors
         For each action, the ratio of its time to its cost; copies in memory are not scaled.
     watch
@@ -70,6 +72,7 @@ def simulate(
     Raises IllegalAction if the schedule breaks a rule of `Machine`.
     """
     validate(schedule, platform)
+    overlap = schedule.overlap if overlap is None else overlap
     if overlap:
         return overlapped.simulate(schedule, platform, overlap, factors=factors, watch=watch)
     seconds, nbytes = seconds_of(schedule, platform), bytes_moved(schedule, platform)
@@ -81,6 +84,26 @@ def simulate(
     if watch is not None:
         watch(len(schedule))
     return Timeline(schedule.actions, clock[:-1], clock[1:], nbytes)
+
+
+def makespan(schedule: Schedule, platform: Platform, /) -> float:
+    """Return the total seconds of a schedule, with its own policy of overlap.
+
+    Without overlap, these are the seconds of all actions, added from left to right.
+
+    For example, four steps that are all recorded and then reversed take 4 (1 + 2) s = 12 s:
+
+    >>> from ckio.actions import Record, Reverse
+    >>> chain = Chain(steps=4, advance=1, record=1, reverse=2, restart=8, tape=8, adjoint=8)
+    >>> makespan(Schedule(chain, [Record(0, 4), Reverse(0, 4)]), Platform(()))
+    12.0
+
+    Raises BadInput for a level that the platform does not have, and IllegalAction if a schedule
+    with overlap breaks a rule of `Machine`.
+    """
+    if schedule.overlap:
+        return simulate(schedule, platform).makespan
+    return seconds_alone(schedule, platform)
 
 
 def _add_waits(
@@ -133,7 +156,7 @@ def repeated(
     count: int,
     /,
     *,
-    overlap: Overlap = SYNCHRONOUS,
+    overlap: Overlap | None = None,
     seed: int = 0,
     watch: Callable[[int], object] | None = None,
 ) -> Repeated:

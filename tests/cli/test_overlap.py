@@ -92,7 +92,7 @@ def test_a_near_horizon_leaves_more_to_wait_for(place: Path) -> None:
 def test_a_timeline_is_written_with_its_policy_shown_and_simulated_again(place: Path) -> None:
     ckio("simulate", *PLAN, "--overlap", POLICY, "-o", "over.txt", at=place)
     document = loads((place / "over.txt").read_text())
-    assert document.overlap == Overlap(1, 1)
+    assert document.schedule.overlap == Overlap(1, 1)
     assert document.timeline is not None
     assert len(document.timeline.transfers) > 0
     files = ("--html", "over.html", "--svg", "over.svg", "--perfetto", "over.json")
@@ -195,7 +195,7 @@ def test_a_policy_is_kept_whatever_the_planner(place: Path, name: str) -> None:
     plain = answer("plan", *line, at=place)
     assert (found["overlap"], found["synchronous"]) == (POLICY, plain["makespan"])
     assert found["levels"] == plain["levels"]
-    assert loads((place / "plan.txt").read_text()).overlap == Overlap(1, 1)
+    assert loads((place / "plan.txt").read_text()).schedule.overlap == Overlap(1, 1)
     for said in (line, ("plan.txt",)):
         again = answer("simulate", *said, "--overlap", POLICY, at=place)
         assert again["makespan"] == found["makespan"] < plain["makespan"]

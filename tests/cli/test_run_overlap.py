@@ -39,7 +39,7 @@ def running(tmp_path: Path, *, measured: bool = True) -> Path:
 
 def policy(at: Path, name: str = "predicted") -> Overlap:
     """What a text of a run says of overlap."""
-    return loads((at / "run" / f"{name}.txt").read_text()).overlap
+    return loads((at / "run" / f"{name}.txt").read_text()).schedule.overlap
 
 
 @pytest.mark.campaign
@@ -239,7 +239,7 @@ def test_a_run_that_was_decided_for_goes_on_with_its_policy(
     if tapes:
         line = words("--overlap", "auto", "--effort", 1)
     killed(monkeypatch, at, "adjoint:17", *line, "--resume")
-    begun = loads((at / "run" / "schedule.txt").read_text()).overlap
+    begun = loads((at / "run" / "schedule.txt").read_text()).schedule.overlap
     assert begun
     assert tapes or "write tape" not in (at / "run" / "schedule.txt").read_text()
     assert "as asked for" not in killed(monkeypatch, at, "adjoint:3", *line, "--resume")

@@ -46,7 +46,7 @@ def node(tmp_path: Path) -> Path:
 def test_a_plan(node: Path) -> None:
     figures = answer("plan", "--steps", 30, "--platform", node, *WORDS, at=node.parent)
     plan = plan_of(steps=30, platform=node, **COSTS)
-    schedule = plan.planned().schedule
+    schedule = plan.planned()
     assert makespan(schedule, plan.platform) == figures["makespan"]
     assert schedule.note == figures["note"]
     with pytest.raises(BadInput, match="no option --period"):
@@ -57,7 +57,7 @@ def test_what_overlap_saves(node: Path) -> None:
     words = ("--steps", 30, "--platform", node, *WORDS, "--overlap", "write_behind=1,read_ahead=1")
     figures = answer("simulate", *words, "--planner", "hrevolve", at=node.parent)
     plan = plan_of(steps=30, platform=node, planner="hrevolve", **COSTS)
-    schedule = plan.planned().schedule
+    schedule = plan.planned()
     timeline = simulate(schedule, plan.platform, overlap=Overlap(1, 1))
     assert busy_seconds(timeline, plan.platform) == figures["busy"]
     savings = overlap_savings(schedule, plan.platform, timeline)

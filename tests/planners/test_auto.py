@@ -97,29 +97,27 @@ def test_a_plan_with_overlap_is_not_slower_than_any_schedule_without() -> None:
     best = plan(COSTS, NODE, effort=1, watch=done.append)
     assert done == sorted(done)
     assert all(0 <= part <= 1 for part in done)
-    assert validate(best.schedule, NODE).adjoint == 0
+    assert validate(best, NODE).adjoint == 0
     assert best.makespan is not None
     assert best.bound is not None
     assert best.bound <= best.makespan < best.synchronous == makespan(auto(COSTS, NODE), NODE)
     assert best.gap == best.makespan / best.bound - 1
-    simulated = simulate(best.schedule, NODE, overlap=best.overlap)
-    assert best.makespan == pytest.approx(simulated.makespan, rel=1e-12)
+    assert best.makespan == pytest.approx(simulate(best, NODE).makespan, rel=1e-12)
+    assert best.makespan < makespan(replace(best, overlap=SYNCHRONOUS), NODE)
     without = plan(COSTS, NODE, tapes=False)
-    assert not (without.schedule.actions.kind[without.schedule.actions.op >= 3] == 1).any()
+    assert not (without.actions.kind[without.actions.op >= 3] == 1).any()
 
 
 @pytest.mark.parametrize("planner", [hrevolve, two_level, multistage])
 def test_the_schedule_of_a_planner_gets_its_best_policy(planner: Planner) -> None:
     found = plan(COSTS, NODE, planner=planner)
-    assert found.schedule == planner(COSTS, NODE)
-    assert (found.overlap, found.makespan) == best_policy(found.schedule, NODE)
-    assert (found.synchronous, found.bound, found.gap) == (
-        makespan(found.schedule, NODE),
-        None,
-        None,
-    )
+    alone = planner(COSTS, NODE)
+    assert (found.actions, found.note) == (alone.actions, alone.note)
+    assert (found.overlap, found.makespan) == best_policy(alone, NODE)
+    synchronous = makespan(alone, NODE)
+    assert (found.synchronous, found.bound, found.gap) == (synchronous, None, None)
     for policy in (Overlap(None, None), Overlap(None, 0), Overlap(0, None), SYNCHRONOUS):
-        other = simulate(found.schedule, NODE, overlap=policy).makespan
+        other = simulate(found, NODE, overlap=policy).makespan
         assert found.makespan is not None
         assert found.makespan <= other * (1 + 1e-12)
 
@@ -128,7 +126,7 @@ def test_the_schedule_of_a_planner_gets_its_best_policy(planner: Planner) -> Non
 def test_a_policy_is_kept_and_takes_no_search(planner: Planner) -> None:
     for policy in (SYNCHRONOUS, Overlap(1, 1)):
         found = plan(COSTS, NODE, planner=planner, overlap=policy)
-        assert (found.schedule, found.overlap) == (planner(COSTS, NODE), policy)
+        assert (found.actions, found.overlap) == (planner(COSTS, NODE).actions, policy)
         assert found.makespan == (None if policy else found.synchronous)
         assert found.gap is None
 

@@ -18,9 +18,8 @@ from ckio.planners.resume import resume
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.runner.failover import Forward, Stored, failover, ready_for_the_way_back, run_forward
-from ckio.runner.perform import ALONE
 from ckio.schedule import Schedule
-from ckio.schedule.policy import Overlap
+from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.timeline import Event, Timeline
 
 THOROUGH = pytest.mark.parametrize(
@@ -117,7 +116,7 @@ class Told:
         backends: Sequence[Backend],
         *,
         watch: Callable[[Event], None] | None = None,
-        overlap: Overlap = ALONE,
+        overlap: Overlap = SYNCHRONOUS,
     ) -> tuple[Timeline, Logistic]:
         return failover(
             schedule,

@@ -1,6 +1,7 @@
 """The text forms of schedules and timelines: they come back equal, and say what is wrong."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -207,10 +208,11 @@ def test_transfers_follow_the_events_of_a_timeline_under_a_newer_version() -> No
     assert texts.loads("\n".join(lines)) == texts.Document(schedule, None, OVERLAPPED)
     policy = texts.dumps(schedule, None, OVERLAPPED, overlap=Overlap(1)).splitlines()
     assert set(policy) - set(lines) == {"# overlap write_behind=1,read_ahead=0"}
-    assert texts.loads("\n".join(policy)).overlap == Overlap(1)
+    assert texts.loads("\n".join(policy)).schedule.overlap == Overlap(1)
     planned = texts.dumps(schedule, overlap=Overlap(1))
     assert planned.startswith("# ckio schedule 3\n")
-    assert texts.loads(planned) == texts.Document(schedule, overlap=Overlap(1))
+    assert texts.loads(planned) == texts.Document(replace(schedule, overlap=Overlap(1)))
+    assert texts.dumps(texts.loads(planned).schedule) == planned
     with pytest.raises(BadInput, match="2 transfers announced, 1 follow"):
         texts.loads("\n".join(lines[:-1]))
 
@@ -219,7 +221,9 @@ def test_transfers_follow_the_events_of_a_timeline_under_a_newer_version() -> No
 def test_any_timeline_with_transfers_comes_back_equal(case: Case, behind: int, ahead: int) -> None:
     timeline = simulate(*case, overlap=Overlap(behind, ahead))
     text = texts.dumps(*case, timeline, overlap=Overlap(behind, ahead))
-    assert texts.loads(text) == texts.Document(*case, timeline, Overlap(behind, ahead))
+    schedule, platform = case
+    own = replace(schedule, overlap=Overlap(behind, ahead))
+    assert texts.loads(text) == texts.Document(own, platform, timeline)
 
 
 def test_a_malformed_transfer_is_refused_with_its_line() -> None:

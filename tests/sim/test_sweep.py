@@ -290,7 +290,7 @@ def test_a_plan_for_overlap_is_carried_out_as_it_is_meant() -> None:
         assert answer.makespan == made.synchronous
     (three,) = answered("ranks=3", of=question)
     ranks = Ranks(count=3)
-    found = simulate_ranks(made.schedule, PLATFORM, ranks, overlap=made.overlap)
+    found = simulate_ranks(made, PLATFORM, ranks)
     assert three.makespan == found.makespan
 
 

@@ -40,6 +40,7 @@ from ckio.platform.clock import WallClock
 from ckio.runner import Reproducible, perform
 from ckio.runner.unknown import RuleRun, check_fit, reserve
 from ckio.schedule import Schedule
+from ckio.schedule.policy import SYNCHRONOUS
 
 Done = Callable[[Any, int], Any]
 """A function of x_i and i that returns whether the loop ends at x_i."""
@@ -281,7 +282,7 @@ def _by_schedule(
     schedule: Schedule, platform: Platform, model: TensorSteps, backends: Sequence[Backend]
 ) -> Iterator[None]:
     turned = False
-    for event in perform(schedule, platform, model, backends):
+    for event in perform(schedule, platform, model, backends, overlap=SYNCHRONOUS):
         match event.action:
             case Record(_, end) if end == schedule.chain.length and not turned:
                 turned = True

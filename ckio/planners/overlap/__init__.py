@@ -28,7 +28,7 @@ from ckio.planners.compared import (
     FOLLOWERS,
     STATES_ONLY,
     WITH_TAPES,
-    Planned,
+    Plan,
     asked,
     note_useless,
 )
@@ -61,12 +61,12 @@ _SLOW: Final = 20_000
 """Without numba, longer schedules (in actions) are not simulated with overlap."""
 
 
-def overlapped(chain: Chain, platform: Platform, /) -> Schedule:
-    """Return the schedule of `plan`; its note names the policy for running it.
+def overlapped(chain: Chain, platform: Platform, /) -> Plan:
+    """Return the result of `plan`, whose attribute `overlap` is the policy for running it.
 
     Raises the errors of `plan`.
     """
-    return plan(chain, platform).schedule
+    return plan(chain, platform)
 
 
 def plan(
@@ -77,7 +77,7 @@ def plan(
     tapes: bool = True,
     effort: int = 2,
     watch: Callable[[float], None] | None = None,
-) -> Planned:
+) -> Plan:
     """Return the best schedule and policy that are found, with or without overlap.
 
     Parameters
@@ -114,10 +114,18 @@ def plan(
     if chain.varies or not 0 < bound <= best.seconds * (1 + _ROUNDING):
         bound, exact = _least(chain, platform, tapes=tapes), False
     bound = min(bound, best.seconds)
-    made = Planned(best.schedule, best.overlap, best.seconds, race.synchronous, bound, exact)
+    made = Plan(
+        chain,
+        best.schedule.actions,
+        overlap=best.overlap,
+        makespan=best.seconds,
+        synchronous=race.synchronous,
+        bound=bound,
+        exact=exact,
+    )
     note = _note(made, race, best, why_not, list(refused))
     log.info("overlap: %s", note)
-    return replace(made, schedule=Schedule(chain, best.schedule.actions, note=note))
+    return replace(made, note=note)
 
 
 def best_policy(schedule: Schedule, platform: Platform, /) -> tuple[Overlap, float]:
@@ -276,7 +284,7 @@ def _least(chain: Chain, platform: Platform, *, tapes: bool) -> float:
     return bound if bound < inf else 0.0
 
 
-def _note(made: Planned, race: Race, best: Candidate, why_not: str, refused: Sequence[str]) -> str:
+def _note(made: Plan, race: Race, best: Candidate, why_not: str, refused: Sequence[str]) -> str:
     """Return two sentences: the choice and its gain, and the gap to the lower bound."""
     policy = f"with {made.overlap}" if made.overlap else "without overlap"
     note = f"{best.how}, {policy}: {best.seconds:.6g} s"

@@ -49,7 +49,6 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text.reader import (
     LETTERS,
-    NO_OVERLAP,
     SETS,
     TRANSFER,
     VERSION,
@@ -70,7 +69,7 @@ def dumps(
     timeline: Timeline | None = None,
     /,
     *,
-    overlap: Overlap = NO_OVERLAP,
+    overlap: Overlap | None = None,
     origin: str = "",
 ) -> str:
     """Return the text of a schedule or, if one is given, of its timeline; `loads` reads it.
@@ -95,15 +94,16 @@ def dump(
     timeline: Timeline | None = None,
     /,
     *,
-    overlap: Overlap = NO_OVERLAP,
+    overlap: Overlap | None = None,
     origin: str = "",
 ) -> None:
     """Write the text of a schedule, or of its timeline, line by line.
 
-    `overlap` is the policy of the timeline or of the schedule. `origin` says whether the timeline
-    is "predicted" or "measured". Raises BadInput if the actions of the timeline are not the first
-    actions of the schedule.
+    `overlap` is the policy of the timeline; None means that of the schedule. `origin` says whether
+    the timeline is "predicted" or "measured". Raises BadInput if the actions of the timeline are
+    not the first actions of the schedule.
     """
+    overlap = schedule.overlap if overlap is None else overlap
     if timeline is None:
         file.writelines(_headers("schedule", schedule, platform, overlap=overlap))
         file.writelines(_lines(schedule.actions))
@@ -113,7 +113,7 @@ def dump(
             "the timeline has other actions than those of the schedule; give the timeline of this"
             " schedule"
         )
-    title, *headers = _headers("timeline", schedule, platform, timeline, overlap)
+    title, *headers = _headers("timeline", schedule, platform, timeline, overlap=overlap)
     file.writelines([title, *([f"## {origin}\n"] if origin else []), *headers])
     file.writelines(_timed(timeline))
     file.writelines(f"{TRANSFER} {line}" for line in _timed(timeline.transfers))
@@ -138,7 +138,8 @@ def _headers(
     schedule: Schedule,
     platform: Platform | None,
     timeline: Timeline | None = None,
-    overlap: Overlap = NO_OVERLAP,
+    *,
+    overlap: Overlap,
 ) -> Iterator[str]:
     chain, transfers = schedule.chain, 0 if timeline is None else len(timeline.transfers)
     yield f"# ckio {what} {_version(chain, moved=bool(overlap or transfers))}\n"

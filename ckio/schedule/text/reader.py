@@ -31,7 +31,7 @@ from ckio.errors import BadInput
 from ckio.platform import Platform
 from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain
 from ckio.schedule import Schedule
-from ckio.schedule.policy import Overlap
+from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.timeline import Timeline, TimelineRecorder
 
 VERSION: Final = 5
@@ -65,8 +65,6 @@ VARIED: Final = 2_000_000
 
 VERSIONS: Final = 10_000_000
 """The most variables times steps: each variable has a version in each state, of about 60 bytes."""
-
-NO_OVERLAP: Final = Overlap()
 
 SETS: Final = ("use:", "out:", "kill:")
 _FLOWS: Final = ("forward", "record", "reverse")
@@ -209,13 +207,12 @@ class Document:
     Attributes
     ----------
     schedule : Schedule
-        The schedule. For a timeline, only the part of the schedule that has times.
+        The schedule with its policy of overlap. For a timeline, only the part that has times, with
+        the policy of the timeline.
     platform : Platform or None
         The platform of the schedule, if the text contains it.
     timeline : Timeline or None
         The timeline; None if the text is a schedule.
-    overlap : Overlap
-        The policy of the timeline, or the policy for which the schedule was made.
     origin : str
         "predicted" or "measured", from the comment of a timeline; "" without this comment.
     """
@@ -223,7 +220,6 @@ class Document:
     schedule: Schedule
     platform: Platform | None = None
     timeline: Timeline | None = None
-    overlap: Overlap = NO_OVERLAP
     origin: str = ""
 
 
@@ -278,7 +274,7 @@ class TextReader:
         self.variables = Headers()
         self.handed = frozenset[Kind]()
         self.stored: list[tuple[int, Key]] = []
-        self.overlap = NO_OVERLAP
+        self.overlap = SYNCHRONOUS
         self.origin = ""
         self.digest = ""
         self.toml: list[str] = []
@@ -306,8 +302,8 @@ class TextReader:
         if self.times is not None:
             moved = self.moved.timeline(Actions.of_rows(self.moves, names)) if self.moves else None
             timeline = self.times.timeline(actions, moved)
-        schedule = Schedule(self.chain(), actions, self.levels())
-        return Document(schedule, self.platform(), timeline, self.overlap, self.origin)
+        schedule = Schedule(self.chain(), actions, self.levels(), overlap=self.overlap)
+        return Document(schedule, self.platform(), timeline, self.origin)
 
     def check_announced(self, word: str, count: int) -> None:
         announced = self.numbers.pop(word, count)

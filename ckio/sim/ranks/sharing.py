@@ -21,7 +21,7 @@ from ckio.errors import BadInput
 from ckio.overlap.rules import Traffic, Transfer, TransferColumns
 from ckio.platform import Platform
 from ckio.schedule import Schedule, moved_of
-from ckio.schedule.policy import SYNCHRONOUS, Overlap
+from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
 from ckio.sim.overlapped import PROGRAM, Process, Rank, RowCosts, TimedEvent
 from ckio.sim.ranks import Barrier, Ranks
@@ -120,7 +120,7 @@ def simulate_ranks(
     ranks: Ranks,
     /,
     *,
-    overlap: Overlap = SYNCHRONOUS,
+    overlap: Overlap | None = None,
     one_by_one: bool = False,
     watch: Watch | None = None,
 ) -> RanksOutcome:
@@ -133,11 +133,11 @@ def simulate_ranks(
     `jitter`, on channels as fast as its levels, the result is `makespan` except for rounding errors
     (sums are computed stretch by stretch).
 
-    With `overlap`, the transfers of a rank are concurrent with its program, by the rules of
-    `ckio.overlap`, and the rank is done when its program and its transfers are done. The transfers
-    of one rank on one channel are executed one after the other, independently of other ranks. The
-    costs of concurrent transfers in a level's profile are used; its limit for cached writes
-    (`dirty`) is ignored, with and without overlap.
+    With `overlap` (by default, the policy of the schedule), the transfers of a rank are concurrent
+    with its program, by the rules of `ckio.overlap`, and the rank is done when its program and its
+    transfers are done. The transfers of one rank on one channel are executed one after the other,
+    independently of other ranks. The costs of concurrent transfers in a level's profile are used;
+    its limit for cached writes (`dirty`) is ignored, with and without overlap.
 
     Parameters
     ----------
@@ -154,6 +154,7 @@ def simulate_ranks(
     writes and for barriers.
     """
     validate(schedule, platform)
+    overlap = schedule.overlap if overlap is None else overlap
     if overlap:
         costs = RankCosts(schedule, platform, ranks)
         groups = divide(by_rows(schedule, platform), ranks, one_by_one=one_by_one)

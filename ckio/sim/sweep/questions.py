@@ -203,7 +203,7 @@ def _planned(question: Question) -> tuple[Schedule, Overlap] | str:
         return str(error)
     except (MemoryError, OverflowError):
         return steps
-    return planned.schedule, planned.overlap
+    return planned, planned.overlap
 
 
 def _answer(question: Question, schedule: Schedule, own: Overlap) -> Answer:
