@@ -188,7 +188,6 @@ def flows() -> ModuleType:
 @pytest.mark.campaign
 @pytest.mark.parametrize("heading", flows().FLOWS)
 def test_the_page_lists_the_files_that_a_call_enters(heading: str) -> None:
-    pytest.importorskip("numba")
     files = flows().entered(flows().FLOWS[heading])
     text = PAGE.read_text(encoding="utf-8").partition(f"### `{heading}`\n")[2].partition("\n#")[0]
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE)

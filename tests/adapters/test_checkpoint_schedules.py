@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -37,7 +38,6 @@ from ckio.planners.dp import hrevolve
 from ckio.planners.literature import multistage
 from ckio.schedule import Schedule, makespan
 
-numba = pytest.importorskip("numba")
 _jit = numba.config.DISABLE_JIT
 numba.config.DISABLE_JIT = True  # theirs compile for longer than these short schedules take
 cs = pytest.importorskip("checkpoint_schedules")

@@ -151,7 +151,6 @@ def test_what_cannot_fail_or_never_ends_is_a_row_with_the_reason(node: Path) -> 
     never, done = table(node, *asked, "--vary", "nvme=off")
     assert "is not done" in never["reason"]
     assert done["makespan"]
-    pytest.importorskip("numba")
     refused, _ = table(node, "--steps", 12, "--mtbf", 30, "--vary", "planner=overlapped,hrevolve")
     assert "runs with failures are simulated without it" in refused["reason"]
 

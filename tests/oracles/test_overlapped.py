@@ -5,9 +5,6 @@ from itertools import product
 from math import inf
 
 import pytest
-
-pytest.importorskip("numba")
-
 from oracles.overlapped import (
     TooLarge,
     least_by_rules,
