@@ -4,25 +4,33 @@ A change of the planners must leave each of them as it is, or make it less:
 
     python bench/machines.py write FILE        with the planners as they were
     python bench/machines.py compare FILE      with the planners as they are
+
+A level more, or more capacity on a level, must not make the plan of auto slower:
+
+    python bench/machines.py monotone          on 2,000 machines with up to 1,500 steps
 """
 
 import argparse
+import itertools
 import json
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from ckio.adapters.registry import find
-from ckio.errors import CkioError
+from ckio.errors import CkioError, NoSchedule
+from ckio.planners.auto import auto
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import makespan
 
 PLANNERS = "hrevolve", "hrevolve-2020", "mixed"
 COUNT = 3000
+MONOTONE, LONGEST = 2000, 1500
 
 
 def machine(seed: int) -> tuple[Chain, Platform]:
@@ -115,12 +123,54 @@ def compare(before: dict[str, float | None]) -> None:
         print(f"more: {name}, {ratio:.6f} times")
 
 
+def enlarged(platform: Platform, chance: random.Random) -> Platform:
+    """Return the platform with more capacity on one of its levels, or with one more level."""
+    levels = list(platform.levels)
+    number = chance.randrange(len(levels))
+    capacity = levels[number].capacity
+    if capacity is not None and chance.random() < 0.5:
+        more = capacity + chance.randint(1, 1 + capacity)
+        levels[number] = replace(levels[number], capacity=more)
+        return replace(platform, levels=tuple(levels))
+    cost = chance.choice((whole, quarter, decimal))
+    write, read = Affine(2 * cost(chance)), Affine(2 * cost(chance))
+    slots = chance.choice((None, chance.randint(1, 40)))
+    levels.insert(number, Level(name="more", capacity=slots, write=write, read=read))
+    return replace(platform, levels=tuple(levels))
+
+
+def monotone() -> None:
+    """Print the machines that are slower after they were enlarged, and how many are compared."""
+    compared, slower = 0, 0
+    for seed in itertools.count():
+        if compared == MONOTONE:
+            break
+        chain, platform = machine(seed)
+        if chain.length > LONGEST:
+            continue
+        larger, seconds = enlarged(platform, random.Random(seed)), list[float]()
+        for each in (platform, larger):
+            try:
+                seconds.append(makespan(auto(chain, each), each))
+            except NoSchedule:
+                seconds.append(math.inf)
+        compared += 1
+        if seconds[1] > seconds[0] * (1 + 1e-12):  # sums of floats in another order
+            slower += 1
+            print(f"machine {seed}: {seconds[0]:.9g} s, enlarged {seconds[1]:.9g} s")
+    print(f"{compared} machines, {slower} of them slower with more capacity or a level more")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=("write", "compare"))
-    parser.add_argument("file", type=Path)
+    parser.add_argument("action", choices=("write", "compare", "monotone"))
+    parser.add_argument("file", type=Path, nargs="?")
     asked = parser.parse_args()
-    if asked.action == "write":
+    if asked.action == "monotone":
+        monotone()
+    elif asked.file is None:
+        parser.error(f"{asked.action} needs a FILE")
+    elif asked.action == "write":
         asked.file.write_text(json.dumps(dict(makespans())))
     else:
         compare(json.loads(asked.file.read_text()))

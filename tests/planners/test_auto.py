@@ -5,6 +5,8 @@ import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from oracles.exhaustive import least_makespan
 
 from ckio.errors import BadInput, NoSchedule
@@ -23,7 +25,7 @@ from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap, exactly
 from ckio.schedule.replay import validate
 from ckio.sim.engine import simulate
 
-from .cases import chain, platform
+from .cases import RESTART, chain, chains, platform, platforms
 
 
 def test_tapes_beside_restart_data_are_found() -> None:
@@ -56,6 +58,28 @@ def test_a_planner_that_does_not_apply_is_passed_over(caplog: pytest.LogCaptureF
 def test_where_none_applies_it_says_what_is_needed() -> None:
     with pytest.raises(NoSchedule, match=r"needs .*: give a level more capacity"):
         auto(chain(7), platform((0, 2, 3)))
+
+
+@settings(max_examples=30)
+@given(chains(), platforms(), st.data())
+def test_more_capacity_or_a_level_more_make_no_plan_slower(
+    costs: Chain, machine: Platform, data: st.DataObject
+) -> None:
+    levels = list(machine.levels)
+    number = data.draw(st.integers(0, len(levels) - 1))
+    if levels[number].capacity is not None and data.draw(st.booleans()):
+        capacity = levels[number].capacity + data.draw(st.integers(1, 5 * RESTART))
+        levels[number] = replace(levels[number], capacity=capacity)
+    else:
+        slots = data.draw(st.integers(1, 9))
+        more = Level(name="more", capacity=slots * RESTART, write=Affine(1), read=Affine(2.5))
+        levels.insert(number, more)
+    larger = replace(machine, levels=tuple(levels))
+    try:
+        before = makespan(auto(costs, machine), machine)
+    except NoSchedule:
+        return
+    assert makespan(auto(costs, larger), larger) <= before
 
 
 @pytest.mark.campaign
