@@ -66,9 +66,9 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
         if cmd_name not in COMMANDS:
-            from ckio.platform.readable import meant
+            from ckio.platform.readable import did_you_mean
 
-            hint = meant(cmd_name, COMMANDS)
+            hint = did_you_mean(cmd_name, COMMANDS)
             raise click.UsageError(f"no command is named {cmd_name!r}; {hint}")
         command: click.Command = importlib.import_module(f"ckio.cli.{cmd_name}").command
         _raise_interrupts()

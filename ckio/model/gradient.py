@@ -22,7 +22,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
-from ckio.actions.checks import told
+from ckio.actions.checks import describe
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import Differentiable, Model, functional_of, layout_of, reached
 from ckio.model.comm import SOLO, Comm, total
@@ -313,8 +313,8 @@ def check_gradient(
         raise BadInput(f"check_gradient: {no_factory(make)}")
     if not isinstance(gradient, Mapping):
         raise BadInput(
-            f"check_gradient: the gradient is {told(gradient)}; give a dict with one array for each"
-            " control, such as model.gradient"
+            f"check_gradient: the gradient is {describe(gradient)}; give a dict with one array for"
+            " each control, such as model.gradient"
         )
     if halvings < 3:
         raise BadInput(f"check_gradient: halvings = {halvings}; it must be at least 3")
@@ -352,7 +352,8 @@ def check_gradient(
 def no_factory(make: object, /) -> str:
     """Return a message about something that was given in place of a function."""
     return (
-        f"{told(make)} does not make models; give a class, or a function that returns a new model"
+        f"{describe(make)} does not make models; give a class, or a function that returns a new"
+        " model"
     )
 
 

@@ -68,8 +68,10 @@ ACCESSES: Final = ("write", "read", "read_cold", "discard")
 _MOST_SIGMA: Final = 10.0
 """Maximum sigma: with it, one rank in a thousand is slower by e^30, which is surely a mistake."""
 
-FAR: Final = 1e50
-"""Factors and bandwidths must be between 1/FAR and FAR, so that no time overflows to infinity."""
+NEVER: Final = 1e50
+"""A time this many times longer never ends. Factors and bandwidths must be between 1/NEVER and
+NEVER, so that no time overflows to infinity.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +108,11 @@ class Quantiles:
 
     def __post_init__(self) -> None:
         factors = [as_float(factor) for factor in self.factors]
-        known = [factor for factor in factors if factor and 1 / FAR <= factor <= FAR]
+        known = [factor for factor in factors if factor and 1 / NEVER <= factor <= NEVER]
         if not known or len(known) < len(factors) or known != sorted(known):
             raise BadInput(
-                f"Quantiles: factors = {self.factors!r}; they must be numbers from {1 / FAR:g} to"
-                f" {FAR:g}, each at least as large as the one before it"
+                f"Quantiles: factors = {self.factors!r}; they must be numbers from {1 / NEVER:g} to"
+                f" {NEVER:g}, each at least as large as the one before it"
             )
         object.__setattr__(self, "factors", tuple(known))
 

@@ -194,13 +194,13 @@ _SECONDS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 """Seconds in a unit of time."""
 
 
-def meant(name: str, known: Iterable[str], /, *, rule: str = "", cutoff: float = 0.5) -> str:
+def did_you_mean(name: str, known: Iterable[str], /, *, rule: str = "", cutoff: float = 0.5) -> str:
     """Return the remedy for an unknown name: the most similar known name as a question.
 
     If none is similar, return `rule`, or else the list of known names. `cutoff` is the minimum
     similarity, from 0 to 1.
 
-    >>> meant("hdf", ["ram", "hdf5"]), meant("x", ["ram", "hdf5"])
+    >>> did_you_mean("hdf", ["ram", "hdf5"]), did_you_mean("x", ["ram", "hdf5"])
     ('did you mean hdf5?', 'known: hdf5, ram')
     """
     if near := difflib.get_close_matches(name, known := sorted(known), n=1, cutoff=cutoff):

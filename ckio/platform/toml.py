@@ -23,7 +23,7 @@ from ckio.platform.profile import (
     parse_spread,
     spread_text,
 )
-from ckio.platform.readable import meant
+from ckio.platform.readable import did_you_mean
 
 _ENTRIES: Final = ("format", "working_memory", "drift", "overhead", "level", "models")
 
@@ -327,7 +327,7 @@ class _PlatformReader:
     def only(self, entry: Mapping[str, Any], known: Collection[str], where: str) -> None:
         """Raise BadInput for the first unknown entry, with the most similar known name."""
         for name in sorted(set(entry) - set(known)):
-            self.fail(f"{where}: {name!r} is not known here; {meant(name, known)}")
+            self.fail(f"{where}: {name!r} is not known here; {did_you_mean(name, known)}")
 
 
 def loads_paper(text: str, /, *, source: str) -> Platform:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ckio.actions.checks import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.platform import size
-from ckio.platform.profile import FAR, Carried, Spread
+from ckio.platform.profile import NEVER, Carried, Spread
 
 _MOST_RANKS: Final = 10_000_000
 """Maximum number of ranks; each needs some bytes in a few arrays, even if all are equal."""
@@ -37,10 +37,10 @@ class Shared:
 
     def __post_init__(self) -> None:
         bandwidth = as_float(self.bandwidth)
-        if bandwidth is None or not 1 / FAR <= bandwidth <= FAR:
+        if bandwidth is None or not 1 / NEVER <= bandwidth <= NEVER:
             raise BadInput(
                 f"Shared: bandwidth = {self.bandwidth!r}; it must be a number of bytes per second"
-                f" from {1 / FAR:g} to {FAR:g}"
+                f" from {1 / NEVER:g} to {NEVER:g}"
             )
         object.__setattr__(self, "bandwidth", bandwidth)
 
