@@ -2,7 +2,6 @@
 
 import re
 from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -163,13 +162,7 @@ def test_costs_and_times_come_back_to_the_last_bit(
     assert (document.schedule.chain, document.timeline) == (chain, timeline)
 
 
-TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-"""The characters that turn the direction of a text."""
-
-NAMES = st.text(
-    st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters=TURNING),
-    min_size=1,
-)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 
 @given(NAMES, NAMES)
@@ -177,15 +170,6 @@ def test_names_of_any_characters_come_back(one: str, other: str) -> None:
     actions = [Write(Key(Kind.RESTART, 0, name), 0) for name in (one, other, "", one)]
     schedule = Schedule(CHAIN, actions, [{Key(Kind.TAPE, 1, other)}])
     assert texts.loads(texts.dumps(schedule)).schedule == schedule
-
-
-@pytest.mark.parametrize("letter", ["\x1b", "\x9b", "\n", "\u2028", "\u202e"])
-def test_a_name_that_could_steer_a_terminal_is_neither_written_nor_read(letter: str) -> None:
-    with pytest.raises(BadInput, match="control characters"):
-        texts.dumps(Schedule(CHAIN, [Write(Key(Kind.RESTART, 0, f"a{letter}b"), 0)]))
-    text = texts.dumps(Schedule(CHAIN, [Write(Key(Kind.RESTART, 0, "hidden"), 0)]))
-    with pytest.raises(BadInput, match="line 10"):
-        texts.loads(text.replace("hidden", f"a{quote(letter)}b"))
 
 
 OVERLAPPED = simulate(
@@ -326,8 +310,6 @@ MALFORMED = {
     "#": HEADER,
     "#record 0 4": HEADER,
     "# stored 0 x 1 u v": STORED,
-    "# stored 0 x 1 u%0Av": STORED,
-    "write x 0 0 u%0Av": "expected `write KIND STEP LEVEL",
     "# stored x 1 0": STORED,
     "# stored 0 y 1": STORED,
     "# stored -1 x 1": STORED,
