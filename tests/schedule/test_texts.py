@@ -451,9 +451,7 @@ def test_a_schedule_is_printed_in_the_notation() -> None:
     text = "Sequence: [W^1_0, F_0->2, W^0_3, B_3, R^1_0, F_0, B_1, D^1_0]\n"
     schedule = oracle.loads(text, FREE)
     assert notation.dumps(schedule) == text
-    disk = "Sequence: [WD_0, F_0->2, WM_3, B_3, RD_0, F_0, B_1, DD_0]\n"
-    assert notation.dumps(schedule, disk=True) == disk
-    assert oracle.loads(disk, FREE) == schedule
+    assert oracle.loads("[WD_0, F_0->2, WM_3, B_3, RD_0, F_0, B_1, DD_0]", FREE) == schedule
 
 
 OPERATIONS = st.one_of(
@@ -468,12 +466,10 @@ OPERATIONS = st.one_of(
 )
 
 
-@given(st.lists(OPERATIONS, max_size=40), st.booleans())
-def test_what_the_notation_can_say_comes_back_equal(
-    operations: list[list[Action]], disk: bool
-) -> None:
+@given(st.lists(OPERATIONS, max_size=40))
+def test_what_the_notation_can_say_comes_back_equal(operations: list[list[Action]]) -> None:
     schedule = Schedule(CHAIN, [action for actions in operations for action in actions])
-    assert oracle.loads(notation.dumps(schedule, disk=disk), CHAIN) == schedule
+    assert oracle.loads(notation.dumps(schedule), CHAIN) == schedule
 
 
 BEYOND: dict[str, list[Action]] = {
@@ -493,10 +489,7 @@ def test_what_the_notation_cannot_say_is_refused() -> None:
             notation.dumps(Schedule(CHAIN, actions))
 
 
-def test_the_notation_has_no_start_with_something_stored_and_for_disks_two_levels() -> None:
+def test_the_notation_has_no_start_with_something_stored() -> None:
     with pytest.raises(BadInput, match="stored at the start"):
         notation.dumps(Schedule(CHAIN, [], [{X0}]))
-    schedule = Schedule(CHAIN, [Write(X0, 2)])
-    assert notation.dumps(schedule) == "Sequence: [W^2_0]\n"
-    with pytest.raises(BadInput, match="levels 0 and 1"):
-        notation.dumps(schedule, disk=True)
+    assert notation.dumps(Schedule(CHAIN, [Write(X0, 2)])) == "Sequence: [W^2_0]\n"
