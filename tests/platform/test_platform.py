@@ -385,6 +385,7 @@ LEVEL = '[[level]]\nname = "ram"\n'
 ALL_COSTS = "[models.m]\n" + "\n".join(f"{cost} = 1" for cost in COSTS) + "\n"
 MALFORMED = [
     ("level = [", "not TOML: "),
+    ("format = 1\nlevel = x", "not TOML: .*at line 2"),
     ("format = 2", "format = 2.*reads format 1"),
     ("quux = 2", "'quux' is not known here.*drift, format, "),
     ("level = 3", r"levels are written as \[\[level\]\] tables"),
@@ -429,11 +430,7 @@ MALFORMED = [
     (ALL_COSTS.replace("advance = 1", "advance = nan"), r"models\.m: advance = nan"),
     (ALL_COSTS.replace("record = 1", "record = inf"), r"models\.m: record = inf"),
     (ALL_COSTS.replace("tape = 1", "tape = -1"), r"models\.m: tape = -1"),
-    ("\n".join(f"a.b{n} = 1" for n in range(20_001)), "at most 20000 names and numbers with dots"),
     ("#" * (1 << 20) + "#", "1048577 characters; the text of a platform has 1048576 at most"),
-    ("a" * 1025 + " = 1", "the name of an entry has at most 1024 characters"),
-    (f"working_memory = {1 << 63}", "a number of 64 bits; numbers are below"),
-    (LEVEL * 65, "65 levels; a platform has 64 at most"),
 ]
 
 
@@ -464,7 +461,6 @@ PAPER = [
     ("a\n1 2 3", ", line 1: 'a' is not the number of levels"),
     ("\n-1\n", ", line 2: '-1' is not the number of levels"),
     ("9" * 5000, ", line 1: '9{80}' is not the number of levels"),
-    ("65\n1 0 0\n", ", line 1: 65 levels; a platform has 64 at most"),
     ("2\n1 0 0\n", ", line 2: 2 levels announced, 1 lines"),
     ("1\n1 0 0\n\n2 0 0", ", line 4: 1 levels announced, 2 lines"),
     ("2\n", ", line 1: 2 levels announced, 0 lines"),
