@@ -24,7 +24,6 @@ from ckio.cli import console, end_at_once
 from ckio.cli.console import Unprinted, printing
 from ckio.errors import BadInput, CkioError, NoSchedule, RunFailed
 from ckio.model.comm import launched
-from ckio.platform.memory import check_address_space
 from ckio.platform.readable import shown
 
 COMMANDS: Final = {
@@ -46,9 +45,6 @@ COMMANDS: Final = {
 
 ABLE: Final = frozenset({"run", "calibrate"})
 """The commands that all ranks of an MPI job run together; only the first rank runs the others."""
-
-LOADING: Final = frozenset({"run", "calibrate", "demo", "check", "analyze"})
-"""The commands that load linear algebra libraries, for themselves or for a model."""
 
 BAD_INPUT, FAILED = 2, 1
 
@@ -151,8 +147,6 @@ def _status(given: list[str]) -> int:
     notes = _Notes()
     _prepare_process(notes)
     try:
-        if LOADING.intersection(words[:1]) and not {"-h", "--help"}.intersection(words):
-            check_address_space()
         answers = _answers(words)
         with printing():
             status = cli.main(words, prog_name="ckio", standalone_mode=False, obj=answers)
