@@ -1,10 +1,9 @@
 """The costs of accesses to a level, how they vary, and further measurements (its profile)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import isfinite
-from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
@@ -12,27 +11,6 @@ from numpy.typing import NDArray
 
 from ckio.actions.checks import as_float, check_cost, is_whole
 from ckio.errors import BadInput
-
-
-class Carried:
-    """Base class of frozen dataclasses with read-only mappings, so that they can be pickled.
-
-    Unpickling calls the constructor. Therefore the values are checked, and the mappings are
-    read-only again.
-    """
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
-
-    def __setstate__(self, state: dict[str, Any], /) -> None:
-        self.__init__(**state)  # type: ignore[misc]
-
-
-def _plain(value: object) -> object:
-    """Return a value with dicts instead of read-only mappings, which pickle cannot store."""
-    if not isinstance(value, MappingProxyType):
-        return value
-    return {name: _plain(inner) for name, inner in value.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +150,7 @@ PRICES: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Profile(Carried):
+class Profile:
     """Further measurements of a level, which describe it better than its costs alone.
 
     An Affine gives seconds as a function of the bytes of a checkpoint. If a value is None, the
@@ -243,8 +221,8 @@ class Profile(Carried):
 
 def checked_spread(
     spread: Mapping[str, Spread], known: tuple[str, ...], where: str, /
-) -> Mapping[str, Spread]:
-    """Return a read-only copy of `spread`.
+) -> dict[str, Spread]:
+    """Return a copy of `spread`.
 
     Raises BadInput if a name is not in `known` or a value is not a distribution.
     """
@@ -254,4 +232,4 @@ def checked_spread(
                 f"{where}: spread {name!r} = {factors!r}; it must be Lognormal or Quantiles,"
                 f" of one of {', '.join(known)}"
             )
-    return MappingProxyType(dict(spread))
+    return dict(spread)

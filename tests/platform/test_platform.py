@@ -9,7 +9,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import is_dataclass, replace
 from multiprocessing import get_context
 from random import Random
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -208,15 +207,12 @@ def test_all_values_that_are_exported_are_among_these() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_values_come_back_equal_and_as_fixed_as_they_were(way: str) -> None:
+def test_values_come_back_equal(way: str) -> None:
     for value in VALUES:
         back = WAYS[way](value)
         assert type(back) is type(value)
         assert back == value, type(value)
-    back, level = WAYS[way](VARIED), WAYS[way](NODE.levels[1])
-    fixed = [back.models, back.spreads, back.spreads["wave"], back.levels[0].profile.spread]
-    for mapping in (*fixed, level.options):
-        assert isinstance(mapping, MappingProxyType)
+    back = WAYS[way](VARIED)
     assert hash(back) == hash(VARIED)
     assert back.digest() == VARIED.digest()
     actions, advance = WAYS[way](PLANNED.actions), WAYS[way](DIFFERING.advance)
@@ -236,13 +232,6 @@ def test_an_error_comes_back_with_what_it_says(way: str) -> None:
         back = WAYS[way](error)
         assert type(back) is type(error)
         assert (back.args, vars(back)) == (error.args, vars(error))
-
-
-def test_what_was_changed_on_its_way_is_refused() -> None:
-    sent = pickle.dumps(Level(name="ram", capacity=1234567))
-    old, new = (number.to_bytes(4, "little", signed=True) for number in (1234567, -1234567))
-    with pytest.raises(BadInput, match="capacity = -1234567"):
-        pickle.loads(sent.replace(old, new))
 
 
 @pytest.mark.slow
