@@ -26,7 +26,7 @@ from ckio.actions.checks import describe
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import Differentiable, Model, functional_of, layout_of, reached
 from ckio.model.comm import SOLO, Comm, total
-from ckio.platform.readable import Printed, Sheet
+from ckio.platform.readable import sheet_text
 
 Controls = Mapping[str, NDArray[Any]]
 Verdict = Literal["wrong", "inconclusive", "verified"]
@@ -82,7 +82,7 @@ UNCHANGED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class GradientCheck(Printed):
+class GradientCheck:
     """The result of a check, for step lengths h that are halved each time.
 
     Attributes
@@ -157,14 +157,14 @@ class GradientCheck(Printed):
         """Return the verdict and its reasons in one line."""
         return "; ".join(self._sentences())
 
-    def _sheet(self) -> Sheet:
+    def __str__(self) -> str:
         verdict, *notes = self._sentences()
         rates = ("", *(f"{rate:.2f}" for rate in self.rates))
         rows = [
             [f"{h:.3g}", f"{remainder:.3e}", rate]
             for h, remainder, rate in zip(self.steps, self.remainders, rates, strict=True)
         ]
-        return Sheet(verdict, ["step h", "remainder", "rate"], rows, notes)
+        return sheet_text(verdict, ["step h", "remainder", "rate"], rows, notes)
 
     def _reasons(self) -> str:
         if not math.isfinite(self.slope):

@@ -27,13 +27,12 @@ from ckio.platform.profile import (
     checked_spread,
 )
 from ckio.platform.readable import (
-    Printed,
-    Sheet,
     bytes_text,
     counted,
     path_of,
     read_text,
     seconds_text,
+    sheet_text,
 )
 
 __all__ = [
@@ -210,7 +209,7 @@ def _checked_options(options: object, where: str) -> dict[str, Option]:
 
 
 @dataclass(frozen=True)
-class Platform(Printed):
+class Platform:
     """The storage levels of a machine, fastest first, and its memory for the tape.
 
     Attributes
@@ -306,7 +305,7 @@ class Platform(Printed):
             more, room, key=lambda many: chain.tape_bytes_of(steps[:-many], steps[many:]).max()
         )
 
-    def _sheet(self) -> Sheet:
+    def __str__(self) -> str:
         memory = self.working_memory
         room = "any" if memory is None else bytes_text(memory)
         title = f"platform of {counted(len(self.levels), 'level')}, {room} working memory for tapes"
@@ -325,7 +324,7 @@ class Platform(Printed):
             f"costs of model {name!r}: {_brief(chain)}" for name, chain in self.models.items()
         ]
         notes = [f"level {level.name}: {level.note}" for level in self.levels if level.note]
-        return Sheet(title, header, rows, [*models, *notes])
+        return sheet_text(title, header, rows, [*models, *notes])
 
     def digest(self) -> str:
         """Return a short hash of everything on which a plan depends: levels, capacities, costs."""
@@ -352,7 +351,7 @@ class Platform(Printed):
         return read(text, source=source)
 
     @staticmethod
-    def from_hrevolve(text: str, /, *, source: str = "platform") -> "Platform":
+    def from_hrevolve(text: str, /) -> "Platform":
         r"""Return the platform described in H-Revolve's text form (Herrmann & Pallez, 2020).
 
         The text has the number of levels K, then K lines `slots write read`. A checkpoint has one
@@ -365,7 +364,7 @@ class Platform(Printed):
         """
         from ckio.platform import toml
 
-        return toml.loads_paper(text, source=source)
+        return toml.loads_paper(text, source="platform")
 
 
 def _price_text(cost: Affine) -> str:

@@ -14,7 +14,7 @@ from ckio.actions.checks import check_cost, check_size, is_whole
 from ckio.actions.columns import KIND_CODE, KINDS, SPANS, WRITE, Actions
 from ckio.actions.variables import Variables
 from ckio.errors import BadInput
-from ckio.platform.readable import Printed, Sheet, bytes_text, counted, seconds_text
+from ckio.platform.readable import bytes_text, counted, seconds_text, sheet_text
 
 _SHOWN = 3
 """Number of values that a representation shows at each end."""
@@ -164,7 +164,7 @@ _COUNTABLE: Final = 2**63
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chain(Printed):
+class Chain:
     """A chain of time steps, with the seconds and bytes of each step.
 
     Each cost is either one number for all steps, or a sequence with one number for each step:
@@ -248,7 +248,7 @@ class Chain(Printed):
         if self.variables is not None and self.steps is not None:
             self.variables.over(self.steps)
 
-    def _sheet(self) -> Sheet:
+    def __str__(self) -> str:
         rows = [[name, _range_text(getattr(self, name), name)] for name in COSTS]
         notes = []
         if self.variables is not None:
@@ -258,7 +258,7 @@ class Chain(Printed):
             notes.append(f"passed without a copy: {', '.join(kinds)}")
         steps = "an unknown number of steps"
         title = f"chain of {steps if self.steps is None else counted(self.steps, 'step')}"
-        return Sheet(title, ["of a step", "cost"], rows, notes)
+        return sheet_text(title, ["of a step", "cost"], rows, notes)
 
     def _check_sums(self) -> None:
         """Raise BadInput if a sum over all steps does not fit 64 bits."""

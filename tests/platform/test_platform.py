@@ -26,6 +26,7 @@ from ckio.planners.online import Online
 from ckio.platform import Affine, Level, Platform, size
 from ckio.platform.chain import COSTS, SECONDS, Chain
 from ckio.platform.profile import ACCESSES, Lognormal, Profile, Quantiles, Spread
+from ckio.platform.toml import loads_paper
 from ckio.report import compare
 from ckio.schedule import Schedule, counts
 from ckio.schedule.policy import Overlap
@@ -470,7 +471,7 @@ def test_a_malformed_text_platform_is_refused_with_the_file_and_the_line(
     text: str, message: str
 ) -> None:
     with pytest.raises(BadInput, match=f"^arch.txt{message}"):
-        Platform.from_hrevolve(text, source="arch.txt")
+        loads_paper(text, source="arch.txt")
 
 
 # --- sizes
