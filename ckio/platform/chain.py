@@ -144,6 +144,13 @@ SIZES: Final = ("restart", "tape", "adjoint")
 COSTS: Final = SECONDS + SIZES
 """The names of all costs and sizes of a step, in the order in which files list them."""
 
+_NAMES: Final[dict[object, str]] = {
+    **{name: name for name in COSTS},
+    **{span: span.__name__.lower() for span in SPANS},
+    **{kind: kind.name.lower() for kind in KINDS},
+}
+"""The names of the costs: of each by its name, of an action by its class, of a key by its kind."""
+
 _OF_STATES: Final = ("restart", "adjoint")
 """Sizes with n + 1 values for n steps, because there are states x_0 to x_n and a_0 to a_n."""
 
@@ -277,14 +284,11 @@ class Chain:
     @cached_property
     def varies(self) -> bool:
         """Whether the costs or sizes of the steps differ."""
-        return any(isinstance(cost, PerStep) for cost in self._costs.values())
+        return any(isinstance(self._costs[name], PerStep) for name in COSTS)
 
     @cached_property
     def _costs(self) -> dict[object, Any]:
-        """The costs by their names, those of actions by class, and those of checkpoints by kind."""
-        costs = {name: getattr(self, name) for name in COSTS}
-        by_class = {span: costs[span.__name__.lower()] for span in SPANS}
-        return costs | by_class | {kind: costs[kind.name.lower()] for kind in KINDS}
+        return {of: getattr(self, name) for of, name in _NAMES.items()}
 
     def with_steps(self, steps: int, /) -> "Chain":
         """Return this chain with `steps` steps.
