@@ -9,7 +9,6 @@ from ckio import cli  # noqa: F401 (imported first, because it handles Ctrl-C fr
 # isort: split
 
 import importlib
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ckio.actions import Advance, Discard, Field, Key, Kind, Read, Record, Reverse, Write
@@ -26,7 +25,6 @@ from ckio.planners.table import PLANNERS
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.readable import PICTURES
 from ckio.report import compare
 from ckio.report.render import render
 from ckio.runner import perform, run
@@ -159,19 +157,6 @@ _LATER = {each.function: each.module for each in PLANNERS} | {
 
 These are the names whose modules need more than NumPy, and the many planners.
 """
-
-
-def _draw(name: str, value: Any) -> str:
-    """Return the value as SVG, drawn by the function `name` of `ckio.report.pictures`."""
-    svg: str = getattr(importlib.import_module("ckio.report.pictures"), name)(value)
-    return svg
-
-
-PICTURES |= {
-    "Plan": partial(_draw, "draw_schedule"),
-    "Schedule": partial(_draw, "draw_schedule"),
-    "Timeline": partial(_draw, "draw_timeline"),
-}
 
 
 def __getattr__(name: str) -> Any:

@@ -49,7 +49,7 @@ def as_float(value: object, /) -> float | None:
         return math.inf
 
 
-def told(value: object, /) -> str:
+def describe(value: object, /) -> str:
     """Return a rejected value as words for a message: a number, an array's shape, or a type."""
     match value:
         case np.ndarray():

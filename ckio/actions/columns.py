@@ -97,13 +97,13 @@ class Actions(Sequence[Action]):
     def _check(self) -> None:
         """Raise BadInput for a row that is not a valid action."""
         access = self.op >= WRITE
-        meant = (self.op <= DISCARD) & (self.begin >= 0)
-        meant &= np.where(access, self.end == 0, self.end > self.begin)
-        meant &= (self.level >= 0) & (self.kind < len(KINDS))
-        meant &= (self.name >= 0) & (self.name < len(self.names))
-        meant &= access | ((self.level == 0) & (self.kind == 0) & (self.name == 0))
-        if not meant.all():
-            number = int(np.argmin(meant))
+        valid = (self.op <= DISCARD) & (self.begin >= 0)
+        valid &= np.where(access, self.end == 0, self.end > self.begin)
+        valid &= (self.level >= 0) & (self.kind < len(KINDS))
+        valid &= (self.name >= 0) & (self.name < len(self.names))
+        valid &= access | ((self.level == 0) & (self.kind == 0) & (self.name == 0))
+        if not valid.all():
+            number = int(np.argmin(valid))
             row = tuple(int(column[number]) for column in self._columns())
             raise BadInput(
                 f"Actions: row {number}, (op, kind, level, begin, end, name) = {row}, is not a"

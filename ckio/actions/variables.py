@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
-from ckio.actions.checks import check_line
+from ckio.actions.checks import check_line, check_size
 from ckio.errors import BadInput
 
 Names: TypeAlias = frozenset[str]
@@ -476,12 +476,7 @@ def _sizes(nbytes: object) -> dict[str, int]:
     if not isinstance(nbytes, Mapping):
         raise BadInput(f"Variables: nbytes = {nbytes!r}; it must map each variable to its bytes")
     as_names("Variables: nbytes", nbytes)
-    for name, size in nbytes.items():
-        if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0:
-            raise BadInput(
-                f"Variables: nbytes[{name!r}] = {size!r}; it must be a whole number of bytes >= 0"
-            )
-    return {name: int(size) for name, size in nbytes.items()}
+    return {name: check_size(f"Variables: nbytes[{name!r}]", size) for name, size in nbytes.items()}
 
 
 def _all_steps(steps: object) -> tuple[Step, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Buffers, Key, Kind, Layout, is_layout
-from ckio.actions.checks import told
+from ckio.actions.checks import describe
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arrays import AdjointRegister, Arrays, as_bytes, empty, field
 
@@ -200,8 +200,8 @@ class NativeModel:
     def _finish(self, i: int, status: object, reached: int) -> None:
         if status is not None and status != 0:
             raise RunFailed(
-                f"step {i}: the library returned {told(status)}; it must return 0 or nothing for"
-                " success (set restype = None for a function that returns nothing)"
+                f"step {i}: the library returned {describe(status)}; it must return 0 or nothing"
+                " for success (set restype = None for a function that returns nothing)"
             )
         if self.on_step is not None:
             self.on_step(reached)
@@ -217,7 +217,7 @@ class NativeModel:
                 array[...] = 0
             if not isinstance(value := self._seed(self._at), float):
                 raise RunFailed(
-                    f"seed returned {told(value)}; it must return J: set its restype = c_double"
+                    f"seed returned {describe(value)}; it must return J: set its restype = c_double"
                 )
             self._functional[...], self._seeded = value, self._at
 

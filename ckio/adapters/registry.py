@@ -27,7 +27,7 @@ from ckio.backends.runid import RunId, computing, rank_of
 from ckio.errors import BadInput, CkioError
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Level, Option, Platform
-from ckio.platform.readable import meant, path_of
+from ckio.platform.readable import did_you_mean, path_of
 
 if TYPE_CHECKING:  # this module imports zstandard
     from ckio.compression import Codec
@@ -78,7 +78,7 @@ def find(group: str, name: str, /) -> Any:
     if name not in entries:
         cutoff = 0.6 if group == "backends" else 0.5  # "memory" resembles "directory"
         raise BadInput(
-            f"no {what} is named {name!r}; {meant(name, entries, cutoff=cutoff)}"
+            f"no {what} is named {name!r}; {did_you_mean(name, entries, cutoff=cutoff)}"
             f" (a {what} of another package is known only if that package is installed)"
         )
     entry, *others = entries[name]
@@ -348,7 +348,7 @@ def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter] | None:
 
 def _near(name: str, known: Iterable[str]) -> str:
     """Return a question with the most similar known name, or "" if none is similar."""
-    question = meant(name, known, rule=" ")
+    question = did_you_mean(name, known, rule=" ")
     return f"; {question}" if question.strip() else ""
 
 
@@ -363,7 +363,7 @@ def check_options(what: str, factory: Callable[..., Any], options: Iterable[str]
     anything = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     for name in options:
         if name not in known and not anything:
-            raise BadInput(f"{what} has no option {name!r}; {meant(name, known)}")
+            raise BadInput(f"{what} has no option {name!r}; {did_you_mean(name, known)}")
     for parameter in parameters:
         needed = parameter.default is parameter.empty and parameter.kind in _NAMED
         if needed and parameter.name not in options:
@@ -485,7 +485,7 @@ def codec_of(level: Level, /) -> "Codec | None":
             f" chooses one; calibrate, or name one of: {', '.join(names('codecs'))}"
         )
     if name not in names("codecs"):
-        near = meant(str(name), names("codecs"), rule=" ", cutoff=0.75).strip()
+        near = did_you_mean(str(name), names("codecs"), rule=" ", cutoff=0.75).strip()
         hint = f"{near} " * bool(near) + f"installed: {', '.join(installed_codecs())}"
         raise BadInput(f"{what}: no codec is named {name!r}; {hint}")
     codec: Codec = make(f"{what}: {name}", find("codecs", str(name)), options)

@@ -24,7 +24,6 @@ from ckio.cli import console, end_at_once
 from ckio.cli.console import Unprinted, printing
 from ckio.errors import BadInput, CkioError, NoSchedule, RunFailed
 from ckio.model.comm import launched
-from ckio.platform.memory import check_address_space
 from ckio.platform.readable import shown
 
 COMMANDS: Final = {
@@ -47,9 +46,6 @@ COMMANDS: Final = {
 ABLE: Final = frozenset({"run", "calibrate"})
 """The commands that all ranks of an MPI job run together; only the first rank runs the others."""
 
-LOADING: Final = frozenset({"run", "calibrate", "demo", "check", "analyze"})
-"""The commands that load linear algebra libraries, for themselves or for a model."""
-
 BAD_INPUT, FAILED = 2, 1
 
 _LONGEST: Final = 4000
@@ -66,9 +62,9 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
         if cmd_name not in COMMANDS:
-            from ckio.platform.readable import meant
+            from ckio.platform.readable import did_you_mean
 
-            hint = meant(cmd_name, COMMANDS)
+            hint = did_you_mean(cmd_name, COMMANDS)
             raise click.UsageError(f"no command is named {cmd_name!r}; {hint}")
         command: click.Command = importlib.import_module(f"ckio.cli.{cmd_name}").command
         _raise_interrupts()
@@ -151,8 +147,6 @@ def _status(given: list[str]) -> int:
     notes = _Notes()
     _prepare_process(notes)
     try:
-        if LOADING.intersection(words[:1]) and not {"-h", "--help"}.intersection(words):
-            check_address_space()
         answers = _answers(words)
         with printing():
             status = cli.main(words, prog_name="ckio", standalone_mode=False, obj=answers)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from ckio.actions import Buffers, Key, Kind, Layout, is_layout, nbytes_of
-from ckio.actions.checks import is_whole, told
+from ckio.actions.checks import describe, is_whole
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Array, Arrays, as_bytes
@@ -206,8 +206,8 @@ def reached(method: str, value: object, begin: int, end: int, /) -> int:
     if is_whole(value) and begin <= value <= end:
         return int(value)
     raise RunFailed(
-        f"the model's {method} from {begin} returned {told(value)}; it must return the step that"
-        f" it has reached, {end} unless it finished before"
+        f"the model's {method} from {begin} returned {describe(value)}; it must return the step"
+        f" that it has reached, {end} unless it finished before"
     )
 
 
@@ -229,7 +229,7 @@ def functional_of(model: Differentiable, /) -> float:
         float(value)
     except (TypeError, ValueError):
         raise RunFailed(
-            f"the model's functional is {told(value)}; it must be J, a number"
+            f"the model's functional is {describe(value)}; it must be J, a number"
         ) from None
     return value  # not float(value), which could lose precision
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.actions.checks import told
+from ckio.actions.checks import describe
 from ckio.actions.variables import Step, Variables
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arrays import (
@@ -537,7 +537,7 @@ class ArrayModel(ABC):
             return bool(ends)
         except Exception:  # each array library raises an error of its own
             raise RunFailed(
-                f"{type(self).__name__}.finished returned {told(ends)}; it must return True or"
+                f"{type(self).__name__}.finished returned {describe(ends)}; it must return True or"
                 f" False: whether the model ends at step {i}"
             ) from None
 
@@ -578,7 +578,7 @@ class ArrayModel(ABC):
         """
         if (returned := change(*arguments)) is not None:
             raise RunFailed(
-                f"{type(self).__name__}.{change.__name__} returned {told(returned)}; it"
+                f"{type(self).__name__}.{change.__name__} returned {describe(returned)}; it"
                 " must change its arrays in place and return nothing"
             )
 
@@ -650,8 +650,8 @@ def functional_at(
         rest = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise RunFailed(
-            f"adjoint_seed returned {told(value)}; it must return a number: the part of J that is a"
-            " function of x_n"
+            f"adjoint_seed returned {describe(value)}; it must return a number: the part of J that"
+            " is a function of x_n"
         ) from None
     return float(adjoint["J"]) * float(state["J"]) + rest if "J" in state else rest
 

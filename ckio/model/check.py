@@ -30,7 +30,7 @@ from ckio.errors import BadInput, CkioError, RunFailed, UnsupportedKind
 from ckio.model import as_bytes, functional_of, layout_of, reached
 from ckio.model.arrays import is_differentiable
 from ckio.model.gradient import UNCHANGED, fit, no_factory, real_product
-from ckio.platform.readable import Printed, Sheet
+from ckio.platform.readable import sheet_text
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
@@ -77,7 +77,7 @@ class Derivative:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelCheck(Printed):
+class ModelCheck:
     """The result of `check_model`.
 
     Attributes
@@ -109,7 +109,7 @@ class ModelCheck(Printed):
         left = ", but not all was tested" if self.untested else ""
         return f"{'no fault' if left else 'verified'} in {self.steps} steps{left}"
 
-    def _sheet(self) -> Sheet:
+    def __str__(self) -> str:
         """Show the derivatives that are wrong, and those of J by the controls."""
         rows = [
             [
@@ -123,7 +123,7 @@ class ModelCheck(Printed):
         others = [it for it in self.faults[1:] if it.check != "derivative"]  # those are rows
         notes = [f"also: {it.reason}" for it in others]
         notes += [f"not tested: {reason}" for reason in self.untested]
-        return Sheet(self.summary(), header, rows[:_ROWS], notes)
+        return sheet_text(self.summary(), header, rows[:_ROWS], notes)
 
 
 def check_model(make: Callable[[], Any], /, *, steps: int = 5) -> ModelCheck:

@@ -22,11 +22,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
-from ckio.actions.checks import told
+from ckio.actions.checks import describe
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import Differentiable, Model, functional_of, layout_of, reached
 from ckio.model.comm import SOLO, Comm, total
-from ckio.platform.readable import Printed, Sheet
+from ckio.platform.readable import sheet_text
 
 Controls = Mapping[str, NDArray[Any]]
 Verdict = Literal["wrong", "inconclusive", "verified"]
@@ -82,7 +82,7 @@ UNCHANGED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class GradientCheck(Printed):
+class GradientCheck:
     """The result of a check, for step lengths h that are halved each time.
 
     Attributes
@@ -157,14 +157,14 @@ class GradientCheck(Printed):
         """Return the verdict and its reasons in one line."""
         return "; ".join(self._sentences())
 
-    def _sheet(self) -> Sheet:
+    def __str__(self) -> str:
         verdict, *notes = self._sentences()
         rates = ("", *(f"{rate:.2f}" for rate in self.rates))
         rows = [
             [f"{h:.3g}", f"{remainder:.3e}", rate]
             for h, remainder, rate in zip(self.steps, self.remainders, rates, strict=True)
         ]
-        return Sheet(verdict, ["step h", "remainder", "rate"], rows, notes)
+        return sheet_text(verdict, ["step h", "remainder", "rate"], rows, notes)
 
     def _reasons(self) -> str:
         if not math.isfinite(self.slope):
@@ -313,8 +313,8 @@ def check_gradient(
         raise BadInput(f"check_gradient: {no_factory(make)}")
     if not isinstance(gradient, Mapping):
         raise BadInput(
-            f"check_gradient: the gradient is {told(gradient)}; give a dict with one array for each"
-            " control, such as model.gradient"
+            f"check_gradient: the gradient is {describe(gradient)}; give a dict with one array for"
+            " each control, such as model.gradient"
         )
     if halvings < 3:
         raise BadInput(f"check_gradient: halvings = {halvings}; it must be at least 3")
@@ -352,7 +352,8 @@ def check_gradient(
 def no_factory(make: object, /) -> str:
     """Return a message about something that was given in place of a function."""
     return (
-        f"{told(make)} does not make models; give a class, or a function that returns a new model"
+        f"{describe(make)} does not make models; give a class, or a function that returns a new"
+        " model"
     )
 
 

@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -21,7 +20,6 @@ from ckio.platform.profile import (
     ACCESSES,
     FREE,
     Affine,
-    Carried,
     Lognormal,
     Profile,
     Quantiles,
@@ -29,13 +27,12 @@ from ckio.platform.profile import (
     checked_spread,
 )
 from ckio.platform.readable import (
-    Printed,
-    Sheet,
     bytes_text,
     counted,
     path_of,
     read_text,
     seconds_text,
+    sheet_text,
 )
 
 __all__ = [
@@ -68,7 +65,7 @@ _ARCHIVES: Final = (".h5", ".hdf5")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Level(Carried):
+class Level:
     """One storage level of a platform.
 
     Attributes
@@ -193,8 +190,8 @@ def _limit(nbytes: int | None) -> int | None:
     return None if nbytes is None or nbytes >= 2**63 else int(nbytes)
 
 
-def _checked_options(options: object, where: str) -> Mapping[str, Option]:
-    """Return a read-only copy; raises BadInput if one line of TOML cannot express an option."""
+def _checked_options(options: object, where: str) -> dict[str, Option]:
+    """Return a copy; raises BadInput if one line of TOML cannot express an option."""
     if not isinstance(options, Mapping):
         raise BadInput(f"{where}: options = {options!r} is not a table")
     for name, value in options.items():
@@ -208,11 +205,11 @@ def _checked_options(options: object, where: str) -> Mapping[str, Option]:
                 f"{where}: option {name!r} = {value!r} is no text in UTF-8, as platform files are;"
                 " name a link to it"
             )
-    return MappingProxyType(dict(options))
+    return dict(options)
 
 
 @dataclass(frozen=True)
-class Platform(Carried, Printed):
+class Platform:
     """The storage levels of a machine, fastest first, and its memory for the tape.
 
     Attributes
@@ -249,7 +246,7 @@ class Platform(Carried, Printed):
         object.__setattr__(self, "levels", tuple(self.levels))
         if not all(isinstance(level, Level) for level in self.levels):
             raise BadInput(f"platform: levels = {self.levels!r:.80}; each must be a Level")
-        object.__setattr__(self, "models", MappingProxyType(dict(self.models)))
+        object.__setattr__(self, "models", dict(self.models))
         for model in self.models:
             check_line("platform: the name of a model", model)
         for model in self.spreads:
@@ -262,7 +259,7 @@ class Platform(Carried, Printed):
             model: checked_spread(spread, SECONDS, f"platform, model {model!r}")
             for model, spread in self.spreads.items()
         }
-        object.__setattr__(self, "spreads", MappingProxyType(spreads))
+        object.__setattr__(self, "spreads", spreads)
         if not isinstance(self.drift, Lognormal | Quantiles | None):
             raise BadInput(f"platform: drift = {self.drift!r} is neither Lognormal nor Quantiles")
         names: set[str] = set()
@@ -308,7 +305,7 @@ class Platform(Carried, Printed):
             more, room, key=lambda many: chain.tape_bytes_of(steps[:-many], steps[many:]).max()
         )
 
-    def _sheet(self) -> Sheet:
+    def __str__(self) -> str:
         memory = self.working_memory
         room = "any" if memory is None else bytes_text(memory)
         title = f"platform of {counted(len(self.levels), 'level')}, {room} working memory for tapes"
@@ -327,7 +324,7 @@ class Platform(Carried, Printed):
             f"costs of model {name!r}: {_brief(chain)}" for name, chain in self.models.items()
         ]
         notes = [f"level {level.name}: {level.note}" for level in self.levels if level.note]
-        return Sheet(title, header, rows, [*models, *notes])
+        return sheet_text(title, header, rows, [*models, *notes])
 
     def digest(self) -> str:
         """Return a short hash of everything on which a plan depends: levels, capacities, costs."""
@@ -354,7 +351,7 @@ class Platform(Carried, Printed):
         return read(text, source=source)
 
     @staticmethod
-    def from_hrevolve(text: str, /, *, source: str = "platform") -> "Platform":
+    def from_hrevolve(text: str, /) -> "Platform":
         r"""Return the platform described in H-Revolve's text form (Herrmann & Pallez, 2020).
 
         The text has the number of levels K, then K lines `slots write read`. A checkpoint has one
@@ -367,7 +364,7 @@ class Platform(Carried, Printed):
         """
         from ckio.platform import toml
 
-        return toml.loads_paper(text, source=source)
+        return toml.loads_paper(text, source="platform")
 
 
 def _price_text(cost: Affine) -> str:

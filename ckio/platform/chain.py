@@ -4,17 +4,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Key, Kind, Record, Reverse
 from ckio.actions.checks import check_cost, check_size, is_whole
 from ckio.actions.columns import KIND_CODE, KINDS, SPANS, WRITE, Actions
 from ckio.actions.variables import Variables
 from ckio.errors import BadInput
-from ckio.platform.readable import Printed, Sheet, bytes_text, counted, seconds_text
+from ckio.platform.readable import bytes_text, counted, seconds_text, sheet_text
 
 _SHOWN = 3
 """Number of values that a representation shows at each end."""
@@ -82,31 +82,18 @@ Each: TypeAlias = Sequence[Any] | NDArray[Any] | PerStep
 """A sequence with one number for each step."""
 
 
-def one_or_each(
+def _one_or_each(
     what: str,
     given: Any,
     steps: int | None,
     check: Callable[[str, object], Any],
-    /,
     *,
     of_states: bool,
 ) -> Any:
     """Return a checked cost: one number, or a PerStep if the steps differ.
 
-    Parameters
-    ----------
-    what
-        The name of the cost for errors.
-    given
-        One number, or a sequence with one number for each step.
-    steps
-        The number of steps, if it is known.
-    check
-        Function that checks one number; its arguments are a name and the number.
-    of_states
-        Whether the cost belongs to states: then the sequence may have steps + 1 numbers.
-
-    Raises BadInput if a number is not valid or the length of the sequence is wrong.
+    `what` is the name of the cost for errors, and `check` checks one number. A cost `of_states` may
+    have steps + 1 numbers. Raises BadInput if a number or the length of the sequence is wrong.
     """
     if not _is_sequence(given):
         return check(what, given)
@@ -135,7 +122,8 @@ def _column(what: str, given: Each, check: Callable[[str, object], Any]) -> NDAr
     dtype = np.float64 if check is check_cost else np.int64
     if isinstance(given, PerStep):
         given = given.values
-    if set(map(type, given)) == {float if dtype is np.float64 else int}:
+    number = float if dtype is np.float64 else int
+    if not isinstance(given, np.ndarray) and set(map(type, given)) == {number}:
         with suppress(OverflowError):
             given = np.array(given, dtype)
     if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype == dtype:
@@ -156,6 +144,13 @@ SIZES: Final = ("restart", "tape", "adjoint")
 COSTS: Final = SECONDS + SIZES
 """The names of all costs and sizes of a step, in the order in which files list them."""
 
+_NAMES: Final[dict[object, str]] = {
+    **{name: name for name in COSTS},
+    **{span: span.__name__.lower() for span in SPANS},
+    **{kind: kind.name.lower() for kind in KINDS},
+}
+"""The names of the costs: of each by its name, of an action by its class, of a key by its kind."""
+
 _OF_STATES: Final = ("restart", "adjoint")
 """Sizes with n + 1 values for n steps, because there are states x_0 to x_n and a_0 to a_n."""
 
@@ -164,7 +159,7 @@ _COUNTABLE: Final = 2**63
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chain(Printed):
+class Chain:
     """A chain of time steps, with the seconds and bytes of each step.
 
     Each cost is either one number for all steps, or a sequence with one number for each step:
@@ -239,7 +234,7 @@ class Chain(Printed):
             check = check_cost if name in SECONDS else check_size
             given, of_states = getattr(self, name), name in _OF_STATES
             what = f"Chain: {name}"
-            cost = one_or_each(what, given, self.steps, check, of_states=of_states)
+            cost = _one_or_each(what, given, self.steps, check, of_states=of_states)
             object.__setattr__(self, name, cost)
         self._check_sums()
         object.__setattr__(self, "handed", frozenset(self.handed))
@@ -248,8 +243,8 @@ class Chain(Printed):
         if self.variables is not None and self.steps is not None:
             self.variables.over(self.steps)
 
-    def _sheet(self) -> Sheet:
-        rows = [[name, _range_text(getattr(self, name), name)] for name in COSTS]
+    def __str__(self) -> str:
+        rows = [[name, _range_text(self._costs[name], name)] for name in COSTS]
         notes = []
         if self.variables is not None:
             notes.append(f"stored variable by variable: {', '.join(self.variables.nbytes)}")
@@ -258,18 +253,17 @@ class Chain(Printed):
             notes.append(f"passed without a copy: {', '.join(kinds)}")
         steps = "an unknown number of steps"
         title = f"chain of {steps if self.steps is None else counted(self.steps, 'step')}"
-        return Sheet(title, ["of a step", "cost"], rows, notes)
+        return sheet_text(title, ["of a step", "cost"], rows, notes)
 
     def _check_sums(self) -> None:
         """Raise BadInput if a sum over all steps does not fit 64 bits."""
         for name in SECONDS:
-            if isinstance(given := getattr(self, name), PerStep):
-                check_cost(f"Chain: {name} of all steps", given.before[-1])
+            if isinstance(cost := self._costs[name], PerStep):
+                check_cost(f"Chain: {name} of all steps", cost.before[-1])
         states = 1 + (self.steps or 0)
-        sizes = [getattr(self, name) for name in SIZES]
-        alike = states * sum(size for size in sizes if not isinstance(size, PerStep))
-        other = sum(sum(size) for size in sizes if isinstance(size, PerStep))
-        if max(states, alike + other) >= _COUNTABLE:
+        sizes = [self._costs[name] for name in SIZES]
+        total = sum(sum(it) if isinstance(it, PerStep) else states * it for it in sizes)
+        if max(states, total) >= _COUNTABLE:
             raise BadInput(
                 f"Chain: steps = {self.steps}, restart = {self.restart}, tape = {self.tape},"
                 f" adjoint = {self.adjoint}; all checkpoints together must be below 2**63 bytes"
@@ -290,7 +284,11 @@ class Chain(Printed):
     @cached_property
     def varies(self) -> bool:
         """Whether the costs or sizes of the steps differ."""
-        return any(isinstance(getattr(self, name), PerStep) for name in COSTS)
+        return any(isinstance(self._costs[name], PerStep) for name in COSTS)
+
+    @cached_property
+    def _costs(self) -> dict[object, Any]:
+        return {of: getattr(self, name) for of, name in _NAMES.items()}
 
     def with_steps(self, steps: int, /) -> "Chain":
         """Return this chain with `steps` steps.
@@ -298,30 +296,29 @@ class Chain(Printed):
         If its steps differ, the result has the first `steps` of them; raises BadInput if there are
         fewer.
         """
-        if not self.varies:
-            variables = self.variables and self.variables.cut(steps)
-            return replace(self, steps=steps, variables=variables)
-        if not is_whole(steps) or not 1 <= steps <= self.length:
+        if self.varies and not (is_whole(steps) and 1 <= steps <= self.length):
             raise BadInput(
                 f"Chain: steps = {steps!r}; this chain knows the costs of {self.length} steps, each"
                 " its own"
             )
-        costs = {name: self.each(name)[: steps + (name in _OF_STATES)] for name in COSTS}
+        first: dict[str, Any] = {
+            name: cost.values[: steps + (name in _OF_STATES)]
+            for name in COSTS
+            if isinstance(cost := self._costs[name], PerStep)
+        }
         variables = self.variables and self.variables.cut(steps)
-        return Chain(steps=steps, variables=variables, handed=self.handed, **costs)
+        return replace(self, steps=steps, variables=variables, **first)
 
     def each(self, cost: str, /) -> NDArray[Any]:
         """Return an array with a cost or size of every step, by its name, for example "advance".
 
         It has n elements for n steps, and n + 1 for "restart" and "adjoint".
         """
-        given, count = getattr(self, cost), self.length + (cost in _OF_STATES)
-        return given.values if isinstance(given, PerStep) else np.full(count, given)
+        return np.broadcast_to(_values(self._costs[cost]), self.length + (cost in _OF_STATES))
 
     def largest(self, size: str, /) -> int:
         """Return the bytes of the largest checkpoint of a kind: "restart", "tape" or "adjoint"."""
-        given = getattr(self, size)
-        return int(given.values.max()) if isinstance(given, PerStep) else int(given)
+        return int(_values(self._costs[size]).max())
 
     def nbytes(self, key: Key, /) -> int:
         """Return the bytes of the checkpoint with this key.
@@ -331,18 +328,10 @@ class Chain(Printed):
         """
         if key.name:
             return self._bytes_of_variable(key)
-        match key.kind:
-            case Kind.RESTART:
-                size = self.restart
-            case Kind.TAPE:
-                size = self.tape
-            case Kind.ADJOINT:
-                size = self.adjoint
-        if isinstance(size, PerStep):
-            if key.step >= len(size):
-                raise self._beyond(key)
-            return size[key.step]
-        return size
+        try:
+            return int(_at(self._costs[key.kind], key.step))
+        except IndexError:
+            raise self._beyond(key) from None
 
     def parts(self, key: Key, /) -> tuple[Key, ...]:
         """Return the keys under which a checkpoint is stored: `key`, or one for each variable."""
@@ -355,44 +344,33 @@ class Chain(Printed):
         seconds of a span of steps are the difference of two cumulative sums; a span that ends after
         the chain then raises BadInput.
         """
-        match action:
-            case Advance(begin, end):
-                price = self.advance
-            case Record(begin, end):
-                price = self.record
-            case Reverse(begin, end):
-                price = self.reverse
-            case Write() | Read() | Discard():
-                return 0.0
-            case _:
-                assert_never(action)
-        if isinstance(price, PerStep):
-            if end > len(price):
-                raise self._beyond(action)
-            return (price.before[end] - price.before[begin]).item()
-        return (end - begin) * price
+        if not isinstance(action, Advance | Record | Reverse):
+            return 0.0
+        try:
+            return float(_over(self._costs[type(action)], action.begin, action.end))
+        except IndexError:
+            raise self._beyond(action) from None
 
     def tape_bytes(self, begin: int, end: int, /) -> int:
         """Return the bytes of the tape of all steps from `begin` to `end` - 1."""
-        if isinstance(self.tape, PerStep):
-            return (self.tape.before[end] - self.tape.before[begin]).item()
-        return (end - begin) * self.tape
+        return int(_over(self.tape, begin, end))
 
     def tape_bytes_of(
         self, begin: NDArray[np.int64], end: NDArray[np.int64], /
     ) -> NDArray[np.int64]:
         """Return `tape_bytes` of many spans as an array; no span may end after the chain."""
-        if isinstance(self.tape, PerStep):
-            return self.tape.before[end] - self.tape.before[begin]
-        return (end - begin) * self.tape
+        nbytes: NDArray[np.int64] = _over(self.tape, begin, end)
+        return nbytes
 
     def nbytes_of(self, actions: Actions, /) -> NDArray[np.int64]:
         """Return `nbytes` of each action's key as an array; 0 if an action has no key."""
-        if self.varies:
-            nbytes = self._nbytes_of(actions)
-        else:
-            sizes = np.array([self.nbytes(Key(kind, 0)) for kind in KINDS], np.int64)
-            nbytes = np.where(actions.op >= WRITE, sizes[actions.kind], 0)
+        sizes = [self._costs[kind] for kind in KINDS]
+        nbytes = np.where(actions.op >= WRITE, _alike(sizes, np.int64)[actions.kind], 0)
+        for kind, size in enumerate(sizes):
+            if isinstance(size, PerStep):
+                rows = (actions.op >= WRITE) & (actions.kind == kind)
+                self._check_within(actions, rows)
+                nbytes[rows] = _at(size, actions.begin[rows])
         for name in range(1, len(actions.names)):
             rows = actions.name == name
             for kind in np.unique(actions.kind[rows]).tolist():
@@ -416,10 +394,14 @@ class Chain(Printed):
 
     def seconds_of(self, actions: Actions, /) -> NDArray[np.float64]:
         """Return `seconds` of each action as an array; the values are bitwise the same."""
-        if self.varies:
-            return self._seconds_of(actions)
-        unit = np.array([self.advance, self.record, self.reverse, 0.0, 0.0, 0.0])
-        seconds: NDArray[np.float64] = (actions.end - actions.begin) * unit[actions.op]
+        costs = [*(self._costs[span] for span in SPANS), 0.0, 0.0, 0.0]
+        alike = _alike(costs, np.float64)
+        seconds: NDArray[np.float64] = (actions.end - actions.begin) * alike[actions.op]
+        for op, cost in enumerate(costs):
+            if isinstance(cost, PerStep):
+                rows = actions.op == op
+                self._check_within(actions, rows)
+                seconds[rows] = _over(cost, actions.begin[rows], actions.end[rows])
         return seconds
 
     def within(self, actions: Actions, /) -> NDArray[np.bool_]:
@@ -437,30 +419,6 @@ class Chain(Printed):
             )
         return known[key.name]
 
-    def _nbytes_of(self, actions: Actions) -> NDArray[np.int64]:
-        nbytes = np.zeros(len(actions), np.int64)
-        for code, kind in enumerate(KINDS):
-            size = getattr(self, kind.name.lower())
-            rows = (actions.op >= WRITE) & (actions.kind == code)
-            if isinstance(size, PerStep):
-                self._check_within(actions, rows)
-                nbytes[rows] = size.values[actions.begin[rows]]
-            else:
-                nbytes[rows] = size
-        return nbytes
-
-    def _seconds_of(self, actions: Actions) -> NDArray[np.float64]:
-        seconds = np.zeros(len(actions))
-        for op, span in enumerate(SPANS):
-            price, rows = getattr(self, span.__name__.lower()), actions.op == op
-            begin, end = actions.begin[rows], actions.end[rows]
-            if isinstance(price, PerStep):
-                self._check_within(actions, rows)
-                seconds[rows] = price.before[end] - price.before[begin]
-            else:
-                seconds[rows] = (end - begin) * price
-        return seconds
-
     def _check_within(self, actions: Actions, which: NDArray[np.bool_]) -> None:
         beyond = which & ~self.within(actions)
         if beyond.any():
@@ -470,13 +428,33 @@ class Chain(Printed):
         return BadInput(f"Chain: {what} is beyond the end; the chain has {self.steps} steps")
 
 
-def _range_text(cost: float | PerStep, name: str) -> str:
+def _at(cost: Any, step: Any) -> Any:
+    """Return a cost of a step, or of each step in an array; IndexError beyond the end."""
+    return cost.values[step] if isinstance(cost, PerStep) else cost
+
+
+def _over(cost: Any, begin: Any, end: Any) -> Any:
+    """Return the sum of a cost over the steps [begin, end), or over each of many such spans."""
+    if isinstance(cost, PerStep):
+        return cost.before[end] - cost.before[begin]
+    return (end - begin) * cost
+
+
+def _values(cost: Any) -> NDArray[Any]:
+    """Return a cost of each step; of equal steps, one number."""
+    return cost.values if isinstance(cost, PerStep) else np.array([cost])
+
+
+def _alike(costs: Sequence[Any], dtype: Any) -> NDArray[Any]:
+    """Return the costs that all steps share, and 0 in place of the others."""
+    return np.array([0 if isinstance(cost, PerStep) else cost for cost in costs], dtype)
+
+
+def _range_text(cost: Any, name: str) -> str:
     """Return a cost as text, or the smallest and the largest one if they differ."""
     text: Callable[[Any], str] = seconds_text if name in SECONDS else bytes_text
-    if not isinstance(cost, PerStep):
-        return text(cost)
-    least, most = (text(value.item()) for value in (cost.values.min(), cost.values.max()))
-    return f"{least} to {most}"
+    values = _values(cost)
+    return " to ".join(dict.fromkeys(text(it.item()) for it in (values.min(), values.max())))
 
 
 def _known(variables: Mapping[str, int]) -> str:

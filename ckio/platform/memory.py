@@ -1,18 +1,8 @@
 """The memory that is still available to this process, on the machine and within its job."""
 
-import os
-import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-
-from ckio.errors import CkioError
-
-_LIBRARIES: Final = 384 << 20
-"""Bytes of address space that numpy, scipy and h5py need, with the libraries that they load."""
-
-_THREAD: Final = 96 << 20
-"""Bytes of address space for a thread of linear algebra: a buffer and a stack, in two libraries."""
 
 _LIMITS: Final = (
     # The mount point of the group, the files with its limit and its usage, and the entries of
@@ -38,33 +28,6 @@ def available(root: Path = Path("/")) -> int | None:
     this process. `root` is the directory with /proc and /sys.
     """
     return min(_offers(root), default=None)
-
-
-def check_address_space(environment: Mapping[str, str] = os.environ, /) -> None:
-    """Raise CkioError if a limit on the address space is too small for the libraries of ckio.
-
-    Without this check, libraries of linear algebra would wait for memory forever and ignore
-    signals.
-    """
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
-        return
-    pages = _number_in(_lines("/proc/self/statm"))
-    left = limit - pages * resource.getpagesize()
-    given = environment.get("OPENBLAS_NUM_THREADS") or environment.get("OMP_NUM_THREADS") or ""
-    threads = int(given) if given.isdecimal() else len(os.sched_getaffinity(0))
-    needed = _LIBRARIES + threads * _THREAD
-    if left < needed:
-        raise CkioError(
-            f"too little address space: {limit >> 20} MiB are allowed, of which {left >> 20} MiB"
-            f" are free, and the libraries for this command may need {needed >> 20} MiB; raise the"
-            f" limit (ulimit -v), or set OPENBLAS_NUM_THREADS=1"
-        )
-
-
-def _number_in(lines: list[str]) -> int:
-    """Return the first number of the first line; 0 if there is no line."""
-    return int(lines[0].split()[0]) if lines else 0
 
 
 def _offers(root: Path) -> Iterator[int]:

@@ -1,10 +1,9 @@
 """The costs of accesses to a level, how they vary, and further measurements (its profile)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import isfinite
-from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
@@ -12,27 +11,6 @@ from numpy.typing import NDArray
 
 from ckio.actions.checks import as_float, check_cost, is_whole
 from ckio.errors import BadInput
-
-
-class Carried:
-    """Base class of frozen dataclasses with read-only mappings, so that they can be pickled.
-
-    Unpickling calls the constructor. Therefore the values are checked, and the mappings are
-    read-only again.
-    """
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
-
-    def __setstate__(self, state: dict[str, Any], /) -> None:
-        self.__init__(**state)  # type: ignore[misc]
-
-
-def _plain(value: object) -> object:
-    """Return a value with dicts instead of read-only mappings, which pickle cannot store."""
-    if not isinstance(value, MappingProxyType):
-        return value
-    return {name: _plain(inner) for name, inner in value.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +46,10 @@ ACCESSES: Final = ("write", "read", "read_cold", "discard")
 _MOST_SIGMA: Final = 10.0
 """Maximum sigma: with it, one rank in a thousand is slower by e^30, which is surely a mistake."""
 
-FAR: Final = 1e50
-"""Factors and bandwidths must be between 1/FAR and FAR, so that no time overflows to infinity."""
+NEVER: Final = 1e50
+"""A time this many times longer never ends. Factors and bandwidths must be between 1/NEVER and
+NEVER, so that no time overflows to infinity.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +86,11 @@ class Quantiles:
 
     def __post_init__(self) -> None:
         factors = [as_float(factor) for factor in self.factors]
-        known = [factor for factor in factors if factor and 1 / FAR <= factor <= FAR]
+        known = [factor for factor in factors if factor and 1 / NEVER <= factor <= NEVER]
         if not known or len(known) < len(factors) or known != sorted(known):
             raise BadInput(
-                f"Quantiles: factors = {self.factors!r}; they must be numbers from {1 / FAR:g} to"
-                f" {FAR:g}, each at least as large as the one before it"
+                f"Quantiles: factors = {self.factors!r}; they must be numbers from {1 / NEVER:g} to"
+                f" {NEVER:g}, each at least as large as the one before it"
             )
         object.__setattr__(self, "factors", tuple(known))
 
@@ -170,7 +150,7 @@ PRICES: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Profile(Carried):
+class Profile:
     """Further measurements of a level, which describe it better than its costs alone.
 
     An Affine gives seconds as a function of the bytes of a checkpoint. If a value is None, the
@@ -241,8 +221,8 @@ class Profile(Carried):
 
 def checked_spread(
     spread: Mapping[str, Spread], known: tuple[str, ...], where: str, /
-) -> Mapping[str, Spread]:
-    """Return a read-only copy of `spread`.
+) -> dict[str, Spread]:
+    """Return a copy of `spread`.
 
     Raises BadInput if a name is not in `known` or a value is not a distribution.
     """
@@ -252,4 +232,4 @@ def checked_spread(
                 f"{where}: spread {name!r} = {factors!r}; it must be Lognormal or Quantiles,"
                 f" of one of {', '.join(known)}"
             )
-    return MappingProxyType(dict(spread))
+    return dict(spread)

@@ -1,7 +1,6 @@
-"""Readable forms of values: `print(value)` shows a short table, and a notebook shows the same.
+"""Readable forms of values: tables, times, sizes and counts, and texts that people write.
 
-Names come from files and models. Therefore characters that would control a terminal, or would be
-interpreted as HTML, are escaped.
+Names come from files and models. Therefore characters that would control a terminal are escaped.
 """
 
 import difflib
@@ -9,9 +8,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,52 +17,17 @@ from ckio.errors import BadInput
 MOST_BYTES: Final = 1 << 26
 """The most bytes of a text that is read: a table of the costs of a million steps has some 50 MB."""
 
-PICTURES: dict[str, Callable[[Any], str]] = {}
-"""Functions that draw a value as SVG for a notebook, by the name of its class.
 
-The functions are in higher layers of the package; `ckio/__init__.py` adds them here.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """A title, a table with a left-aligned first column, and lines of notes below it."""
-
-    title: str
-    header: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
-    notes: Sequence[str] = ()
-
-    def text(self) -> str:
-        """Return the sheet as plain text."""
-        table = aligned(self.header, self.rows) if self.rows else []
-        return "\n".join([shown(self.title), *table, *map(shown, self.notes)])
-
-    def html(self) -> str:
-        """Return the sheet as HTML."""
-        parts = [f"<p><b>{_safe(self.title)}</b></p>"]
-        if self.rows:
-            head = "".join(f"<th>{_safe(cell)}</th>" for cell in self.header)
-            rows = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in self.rows)
-            parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>")
-        parts += [f"<p>{_safe(note)}</p>" for note in self.notes]
-        return "\n".join(parts)
-
-
-class Printed:
-    """Base class of values that are printed, and shown in a notebook, as a `Sheet`."""
-
-    __slots__ = ()
-
-    def _sheet(self) -> Sheet:
-        raise NotImplementedError
-
-    def __str__(self) -> str:
-        return self._sheet().text()
-
-    def _repr_html_(self) -> str:
-        picture = PICTURES.get(type(self).__name__)
-        return self._sheet().html() + ("" if picture is None else f"\n{picture(self)}")
+def sheet_text(
+    title: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    notes: Iterable[str] = (),
+    /,
+) -> str:
+    """Return a title, a table with a left-aligned first column, and lines of notes below it."""
+    table = aligned(header, rows) if rows else []
+    return "\n".join([shown(title), *table, *map(shown, notes)])
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], /) -> list[str]:
@@ -103,14 +65,6 @@ def shown(text: object, /, *, keep: str = "") -> str:
         else letter.encode("unicode_escape").decode()
         for letter in str(text)
     )
-
-
-def _safe(text: str) -> str:
-    return escape(shown(text))
-
-
-def _cell(text: str) -> str:
-    return f"<td>{_safe(text)}</td>"
 
 
 def time_unit(seconds: float, /) -> tuple[float, str]:
@@ -194,13 +148,13 @@ _SECONDS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 """Seconds in a unit of time."""
 
 
-def meant(name: str, known: Iterable[str], /, *, rule: str = "", cutoff: float = 0.5) -> str:
+def did_you_mean(name: str, known: Iterable[str], /, *, rule: str = "", cutoff: float = 0.5) -> str:
     """Return the remedy for an unknown name: the most similar known name as a question.
 
     If none is similar, return `rule`, or else the list of known names. `cutoff` is the minimum
     similarity, from 0 to 1.
 
-    >>> meant("hdf", ["ram", "hdf5"]), meant("x", ["ram", "hdf5"])
+    >>> did_you_mean("hdf", ["ram", "hdf5"]), did_you_mean("x", ["ram", "hdf5"])
     ('did you mean hdf5?', 'known: hdf5, ram')
     """
     if near := difflib.get_close_matches(name, known := sorted(known), n=1, cutoff=cutoff):

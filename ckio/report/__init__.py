@@ -8,7 +8,7 @@ from typing import Final
 
 from ckio.actions.columns import DISCARD, READ, VERBS, WRITE
 from ckio.errors import BadInput
-from ckio.platform.readable import Printed, Sheet, bytes_text
+from ckio.platform.readable import bytes_text, sheet_text
 from ckio.schedule.timeline import Timeline
 
 NOTICED: Final = 0.01
@@ -48,7 +48,7 @@ class ReportRow:
 
 
 @dataclass(frozen=True)
-class Report(Printed):
+class Report:
     """Two timelines of one schedule by class of action. The rows add up to the makespans.
 
     `lossy` maps each level from which rounded checkpoints were read to the codec that rounds them.
@@ -93,10 +93,10 @@ class Report(Printed):
         levels = " and ".join(f"level {name!r}, by {by}" for name, by in self.lossy.items())
         return levels and f"the gradient is that of rounded states: LOSSY is {levels}"
 
-    def _sheet(self) -> Sheet:
+    def __str__(self) -> str:
         notes = [verdict(self), *([self.rounding] if self.rounding else [])]
         rows = [*table(self), *(["behind: " + row[0], *row[1:]] for row in behind(self))]
-        return Sheet("predicted and measured", HEADER, rows, notes)
+        return sheet_text("predicted and measured", HEADER, rows, notes)
 
 
 def compare(

@@ -24,7 +24,8 @@ from ckio.errors import BadInput
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import seconds_text
-from ckio.schedule.occupancy import Occupancy, occupancies, staged
+from ckio.report.staging import staged
+from ckio.schedule.occupancy import Occupancy, occupancies
 from ckio.schedule.timeline import Timeline
 
 Ints = NDArray[np.int64]

@@ -24,7 +24,7 @@ from ckio.actions.columns import (
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Platform, copies
 from ckio.platform.chain import Chain
-from ckio.platform.readable import Printed, Sheet, bytes_text, counted
+from ckio.platform.readable import bytes_text, counted, sheet_text
 from ckio.schedule.policy import SYNCHRONOUS, Overlap
 
 Bools = NDArray[np.bool_]
@@ -77,7 +77,7 @@ def cold_reads(actions: Actions, moved: Ints, level: int, cached: int, /) -> Boo
 
 
 @dataclass(frozen=True)
-class Schedule(Printed):
+class Schedule:
     """The actions for a chain. A schedule is a value: it can be compared, and iterated many times.
 
     Attributes
@@ -123,7 +123,7 @@ class Schedule(Printed):
     def __len__(self) -> int:
         return len(self.actions)
 
-    def _sheet(self) -> Sheet:
+    def __str__(self) -> str:
         total = counts(self)
         rows = [
             [
@@ -140,7 +140,7 @@ class Schedule(Printed):
             f" {counted(total.reversed, 'adjoint step')}"
         )
         header = ["stored on", "writes", "reads", "discards", "at most", "bytes at most"]
-        return Sheet(title, header, rows, [steps, *([self.note] if self.note else [])])
+        return sheet_text(title, header, rows, [steps, *([self.note] if self.note else [])])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ckio.actions import Action
 from ckio.actions.columns import ACCESSES, SPANS, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.platform.readable import Printed, Sheet, bytes_text, counted, seconds_text
+from ckio.platform.readable import bytes_text, counted, seconds_text, sheet_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Event:
     nbytes: int = 0
 
 
-class Timeline(Sequence[Event], Printed):
+class Timeline(Sequence[Event]):
     """The events of a run in the order of its actions, stored in columns.
 
     Attributes
@@ -107,12 +107,12 @@ class Timeline(Sequence[Event], Printed):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def _sheet(self) -> Sheet:
+    def __str__(self) -> str:
         rows = list(_rows(self))
         if len(self.transfers):
             rows += [[f"transfer: {name}", *row] for name, *row in _rows(self.transfers)]
         title = f"timeline of {counted(len(self), 'event')}: {seconds_text(self.makespan)}"
-        return Sheet(title, ["class of action", "events", "seconds", "bytes"], rows)
+        return sheet_text(title, ["class of action", "events", "seconds", "bytes"], rows)
 
     def __repr__(self) -> str:
         return f"<timeline of {len(self)} events, {self.makespan:.6g} s>"

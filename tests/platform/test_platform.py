@@ -9,7 +9,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import is_dataclass, replace
 from multiprocessing import get_context
 from random import Random
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from ckio.planners.online import Online
 from ckio.platform import Affine, Level, Platform, size
 from ckio.platform.chain import COSTS, SECONDS, Chain
 from ckio.platform.profile import ACCESSES, Lognormal, Profile, Quantiles, Spread
+from ckio.platform.toml import loads_paper
 from ckio.report import compare
 from ckio.schedule import Schedule, counts
 from ckio.schedule.policy import Overlap
@@ -208,15 +208,12 @@ def test_all_values_that_are_exported_are_among_these() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_values_come_back_equal_and_as_fixed_as_they_were(way: str) -> None:
+def test_values_come_back_equal(way: str) -> None:
     for value in VALUES:
         back = WAYS[way](value)
         assert type(back) is type(value)
         assert back == value, type(value)
-    back, level = WAYS[way](VARIED), WAYS[way](NODE.levels[1])
-    fixed = [back.models, back.spreads, back.spreads["wave"], back.levels[0].profile.spread]
-    for mapping in (*fixed, level.options):
-        assert isinstance(mapping, MappingProxyType)
+    back = WAYS[way](VARIED)
     assert hash(back) == hash(VARIED)
     assert back.digest() == VARIED.digest()
     actions, advance = WAYS[way](PLANNED.actions), WAYS[way](DIFFERING.advance)
@@ -236,13 +233,6 @@ def test_an_error_comes_back_with_what_it_says(way: str) -> None:
         back = WAYS[way](error)
         assert type(back) is type(error)
         assert (back.args, vars(back)) == (error.args, vars(error))
-
-
-def test_what_was_changed_on_its_way_is_refused() -> None:
-    sent = pickle.dumps(Level(name="ram", capacity=1234567))
-    old, new = (number.to_bytes(4, "little", signed=True) for number in (1234567, -1234567))
-    with pytest.raises(BadInput, match="capacity = -1234567"):
-        pickle.loads(sent.replace(old, new))
 
 
 @pytest.mark.slow
@@ -385,6 +375,7 @@ LEVEL = '[[level]]\nname = "ram"\n'
 ALL_COSTS = "[models.m]\n" + "\n".join(f"{cost} = 1" for cost in COSTS) + "\n"
 MALFORMED = [
     ("level = [", "not TOML: "),
+    ("format = 1\nlevel = x", "not TOML: .*at line 2"),
     ("format = 2", "format = 2.*reads format 1"),
     ("quux = 2", "'quux' is not known here.*drift, format, "),
     ("level = 3", r"levels are written as \[\[level\]\] tables"),
@@ -429,11 +420,7 @@ MALFORMED = [
     (ALL_COSTS.replace("advance = 1", "advance = nan"), r"models\.m: advance = nan"),
     (ALL_COSTS.replace("record = 1", "record = inf"), r"models\.m: record = inf"),
     (ALL_COSTS.replace("tape = 1", "tape = -1"), r"models\.m: tape = -1"),
-    ("\n".join(f"a.b{n} = 1" for n in range(20_001)), "at most 20000 names and numbers with dots"),
     ("#" * (1 << 20) + "#", "1048577 characters; the text of a platform has 1048576 at most"),
-    ("a" * 1025 + " = 1", "the name of an entry has at most 1024 characters"),
-    (f"working_memory = {1 << 63}", "a number of 64 bits; numbers are below"),
-    (LEVEL * 65, "65 levels; a platform has 64 at most"),
 ]
 
 
@@ -464,7 +451,6 @@ PAPER = [
     ("a\n1 2 3", ", line 1: 'a' is not the number of levels"),
     ("\n-1\n", ", line 2: '-1' is not the number of levels"),
     ("9" * 5000, ", line 1: '9{80}' is not the number of levels"),
-    ("65\n1 0 0\n", ", line 1: 65 levels; a platform has 64 at most"),
     ("2\n1 0 0\n", ", line 2: 2 levels announced, 1 lines"),
     ("1\n1 0 0\n\n2 0 0", ", line 4: 1 levels announced, 2 lines"),
     ("2\n", ", line 1: 2 levels announced, 0 lines"),
@@ -485,7 +471,7 @@ def test_a_malformed_text_platform_is_refused_with_the_file_and_the_line(
     text: str, message: str
 ) -> None:
     with pytest.raises(BadInput, match=f"^arch.txt{message}"):
-        Platform.from_hrevolve(text, source="arch.txt")
+        loads_paper(text, source="arch.txt")
 
 
 # --- sizes

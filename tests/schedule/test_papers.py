@@ -55,8 +55,9 @@ def test_a_listing_is_legal_costs_what_is_printed_and_is_printed_again_as_it_was
     assert schedule.chain.steps == counts(schedule).reversed == steps
     assert validate(schedule, platform).adjoint == 0
     assert makespan(schedule, platform) == cost == float(text.rpartition("Makespan:")[2])
-    again = notation.dumps(schedule, disk=platform is MEMORY_AND_DISK)
-    assert again.split() == text[text.index("Sequence:") : text.index("]") + 1].split()
+    printed = text[text.index("Sequence:") : text.index("]") + 1]
+    numbered = re.sub(r"\b([WRD])([MD])_", lambda it: f"{it[1]}^{'MD'.index(it[2])}_", printed)
+    assert notation.dumps(schedule).split() == numbered.split()
     stored = re.findall(r"^(?:Storage level \d|Memory|Disk): \[(.*)\]$", text, re.MULTILINE)
     written: list[dict[int, None]] = [{} for _ in stored]
     for action in schedule.actions:

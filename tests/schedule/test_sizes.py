@@ -16,7 +16,7 @@ from ckio.errors import BadInput, CkioError
 from ckio.planners.dp import hrevolve
 from ckio.platform import Level, Platform, costs
 from ckio.platform.chain import Chain
-from ckio.platform.toml import MOST_LEVELS, MOST_TEXT
+from ckio.platform.toml import MOST_TEXT
 from ckio.report.render import render
 from ckio.schedule import text as texts
 from ckio.schedule.replay import validate
@@ -68,7 +68,6 @@ def read(text: str) -> None:
 
 LONG = changed(TEXT, "# steps 30", "# steps 2147483647")
 LONG_VARIED = changed(VARIED, "# steps 30", "# steps 2147483647")
-DOTS = TOML + "a" + ".a" * 20_000 + " = 1\n"
 
 
 @pytest.mark.parametrize(
@@ -77,16 +76,14 @@ DOTS = TOML + "a" + ".a" * 20_000 + " = 1\n"
         (LONG, "needs the adjoint at 30"),
         (changed(TEXT, "# steps 30", f"# steps {9**4000}"), "line 3: .*whole number >= 1"),
         (changed(TEXT, "# restart 1000", f"# restart {9**4000}"), "line 7: .*whole number >= 0"),
-        (LONG_VARIED, "2000000 steps with variables"),
+        (LONG_VARIED, "1 variables over 2147483647 steps; a text may have 10000000 versions"),
         (
             changed(LONG_VARIED, "# platform", "# which 0*2147483647\n# platform"),
-            "2000000 steps with variables",
+            "1 variables over 2147483647 steps",
         ),
-        (TEXT + "".join(f"discard x 0 0 n{n}\n" for n in range(5000)), "5000 variables are named"),
         (TEXT + "##" + "a" * (1 << 20) + "\n", r"line \d+: .*at most 1048576 characters"),
-        (changed(TEXT, "#| format = 1", f"#| {'a.' * 20_000}a = 1"), "at most 8 names with dots"),
     ],
-    ids=["steps", "digits", "bytes", "variables", "which", "names", "line", "key"],
+    ids=["steps", "digits", "bytes", "variables", "which", "line"],
 )
 def test_a_schedule_claims_more_than_it_has(text: str, told: str) -> None:
     with small(), pytest.raises(CkioError, match=told):
@@ -103,25 +100,15 @@ def test_a_long_chain_of_few_actions_costs_no_memory() -> None:
         read("\n".join([*lines, *spans, ""]))
 
 
-@pytest.mark.campaign
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (DOTS, r"FILE, line \d+: 'a\.a.*8 names with dots"),
-        ("".join(f"a{n}.b.c.d.e.f = 1\n" for n in range(30_000)), "20000 names and numbers"),
         ("level = " + "[" * 100_000, "not TOML"),
-        ("level = " + "{a = " * 40 + "1" + "}" * 40, "more than 8 deep"),
-        ("a" * 2000 + " = 1", "1024 characters"),
-        (
-            "".join(f'[[level]]\nname = "l{n}"\n' for n in range(3000)),
-            f"3000.*{MOST_LEVELS} at most",
-        ),
         (changed(TOML, "100000", "9" * 5000), "not TOML"),
-        (changed(TOML, "100000", "9" * 4000), "numbers are below 2"),
-        (changed(TOML, "100000", "0x" + "f" * 50_000), "numbers are below 2"),
         ("#" * (MOST_TEXT + 1), f"{MOST_TEXT} at most"),
-        ("100000\n" + "10 1 1\n" * 100_000, "line 1: 100000 levels"),
+        ("100000\n10 1 1\n", "100000 levels announced, 1 lines"),
     ],
+    ids=["deep", "digits", "long", "levels"],
 )
 def test_a_platform_claims_more_than_it_has(text: str, told: str) -> None:
     with small(), pytest.raises(BadInput, match=told) as error:
@@ -129,8 +116,8 @@ def test_a_platform_claims_more_than_it_has(text: str, told: str) -> None:
     assert len(str(error.value)) < 400
 
 
-def test_a_platform_of_the_most_levels_is_read() -> None:
-    levels = tuple(Level(name=f"l{number}", capacity=number) for number in range(MOST_LEVELS))
+def test_a_platform_of_many_levels_is_read() -> None:
+    levels = tuple(Level(name=f"l{number}", capacity=number) for number in range(100))
     assert Platform.loads(Platform(levels).dumps()) == Platform(levels)
 
 
@@ -201,11 +188,10 @@ def test_whatever_a_text_says_only_bad_input_comes_of_it(reader: str, seeds: int
     [
         (LONG, ["show", "FILE", "--svg", "o"]),
         (LONG, ["simulate", "FILE"]),
-        (DOTS, ["plan", "--steps", "3", "--platform", "FILE"]),
         ("", ["show", "/dev/zero"]),
         ("", ["plan", "--steps", "3", "--platform", "/dev/zero"]),
     ],
-    ids=["show", "simulate", "plan", "endless-schedule", "endless-platform"],
+    ids=["show", "simulate", "endless-schedule", "endless-platform"],
 )
 def test_the_command_says_it_in_one_line_and_little_memory(
     tmp_path: Path, text: str, words: list[str]

@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -164,13 +163,7 @@ def test_costs_and_times_come_back_to_the_last_bit(
     assert (document.schedule.chain, document.timeline) == (chain, timeline)
 
 
-TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-"""The characters that turn the direction of a text."""
-
-NAMES = st.text(
-    st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters=TURNING),
-    min_size=1,
-)
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 
 @given(NAMES, NAMES)
@@ -178,15 +171,6 @@ def test_names_of_any_characters_come_back(one: str, other: str) -> None:
     actions = [Write(Key(Kind.RESTART, 0, name), 0) for name in (one, other, "", one)]
     schedule = Schedule(CHAIN, actions, [{Key(Kind.TAPE, 1, other)}])
     assert texts.loads(texts.dumps(schedule)).schedule == schedule
-
-
-@pytest.mark.parametrize("letter", ["\x1b", "\x9b", "\n", "\u2028", "\u202e"])
-def test_a_name_that_could_steer_a_terminal_is_neither_written_nor_read(letter: str) -> None:
-    with pytest.raises(BadInput, match="control characters"):
-        texts.dumps(Schedule(CHAIN, [Write(Key(Kind.RESTART, 0, f"a{letter}b"), 0)]))
-    text = texts.dumps(Schedule(CHAIN, [Write(Key(Kind.RESTART, 0, "hidden"), 0)]))
-    with pytest.raises(BadInput, match="line 10"):
-        texts.loads(text.replace("hidden", f"a{quote(letter)}b"))
 
 
 OVERLAPPED = simulate(
@@ -330,8 +314,6 @@ MALFORMED = {
     "#": HEADER,
     "#record 0 4": HEADER,
     "# stored 0 x 1 u v": STORED,
-    "# stored 0 x 1 u%0Av": STORED,
-    "write x 0 0 u%0Av": "expected `write KIND STEP LEVEL",
     "# stored x 1 0": STORED,
     "# stored 0 y 1": STORED,
     "# stored -1 x 1": STORED,
@@ -473,9 +455,7 @@ def test_a_schedule_is_printed_in_the_notation() -> None:
     text = "Sequence: [W^1_0, F_0->2, W^0_3, B_3, R^1_0, F_0, B_1, D^1_0]\n"
     schedule = oracle.loads(text, FREE)
     assert notation.dumps(schedule) == text
-    disk = "Sequence: [WD_0, F_0->2, WM_3, B_3, RD_0, F_0, B_1, DD_0]\n"
-    assert notation.dumps(schedule, disk=True) == disk
-    assert oracle.loads(disk, FREE) == schedule
+    assert oracle.loads("[WD_0, F_0->2, WM_3, B_3, RD_0, F_0, B_1, DD_0]", FREE) == schedule
 
 
 OPERATIONS = st.one_of(
@@ -490,12 +470,10 @@ OPERATIONS = st.one_of(
 )
 
 
-@given(st.lists(OPERATIONS, max_size=40), st.booleans())
-def test_what_the_notation_can_say_comes_back_equal(
-    operations: list[list[Action]], disk: bool
-) -> None:
+@given(st.lists(OPERATIONS, max_size=40))
+def test_what_the_notation_can_say_comes_back_equal(operations: list[list[Action]]) -> None:
     schedule = Schedule(CHAIN, [action for actions in operations for action in actions])
-    assert oracle.loads(notation.dumps(schedule, disk=disk), CHAIN) == schedule
+    assert oracle.loads(notation.dumps(schedule), CHAIN) == schedule
 
 
 BEYOND: dict[str, list[Action]] = {
@@ -515,10 +493,7 @@ def test_what_the_notation_cannot_say_is_refused() -> None:
             notation.dumps(Schedule(CHAIN, actions))
 
 
-def test_the_notation_has_no_start_with_something_stored_and_for_disks_two_levels() -> None:
+def test_the_notation_has_no_start_with_something_stored() -> None:
     with pytest.raises(BadInput, match="stored at the start"):
         notation.dumps(Schedule(CHAIN, [], [{X0}]))
-    schedule = Schedule(CHAIN, [Write(X0, 2)])
-    assert notation.dumps(schedule) == "Sequence: [W^2_0]\n"
-    with pytest.raises(BadInput, match="levels 0 and 1"):
-        notation.dumps(schedule, disk=True)
+    assert notation.dumps(Schedule(CHAIN, [Write(X0, 2)])) == "Sequence: [W^2_0]\n"

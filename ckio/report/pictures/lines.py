@@ -27,7 +27,8 @@ from ckio.actions.columns import (
 )
 from ckio.actions.variables import following
 from ckio.platform.readable import bytes_text, seconds_text
-from ckio.schedule.occupancy import BEFORE, Bools, Floats, Ints, Lifetimes, key_numbers, latest
+from ckio.report.staging import key_numbers, latest
+from ckio.schedule.occupancy import BEFORE, Bools, Floats, Ints, Lifetimes
 from ckio.schedule.timeline import Event, Timeline
 
 Grid = NDArray[np.bool_]

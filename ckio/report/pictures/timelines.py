@@ -50,7 +50,8 @@ from ckio.report.pictures.svg import (
     round_numbers,
     text,
 )
-from ckio.schedule.occupancy import Lifetimes, Occupancy, accesses, occupancies, staged, waits
+from ckio.report.staging import staged
+from ckio.schedule.occupancy import Lifetimes, Occupancy, accesses, occupancies, waits
 from ckio.schedule.timeline import Timeline
 
 TRACK: Final = 15

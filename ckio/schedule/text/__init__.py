@@ -28,9 +28,6 @@ percent-encoded.
 
 Version 2 adds values for each step, version 3 overlap, version 4 variables, and version 5 `handed`.
 A text has the oldest version that is sufficient.
-
-Reading takes memory in proportion to the length of the text, whatever numbers it contains: see the
-limits in `text.reader`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,7 +36,6 @@ from itertools import groupby
 from typing import Final, TextIO
 from urllib.parse import quote
 
-from ckio.actions.checks import check_line
 from ckio.actions.columns import VERBS, WRITE, Actions
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.errors import BadInput
@@ -242,4 +238,4 @@ def _lines(actions: Actions) -> Iterator[str]:
 
 
 def _suffix(name: str) -> str:
-    return f" {_quoted(check_line('name', name))}" if name else ""
+    return f" {_quoted(name)}" if name else ""

@@ -3,12 +3,13 @@
     F_i, F_i->j      forward steps i to j, inclusive          Advance[i, j+1)
     B_i              backward step i, with the forward step   Record[i, i+1), Reverse[i, i+1)
                      that records its tape
-    W^k_i, WM_i      write x_i to level k; to memory          Write(x_i, level k); level 0
-    R^k_i, RM_i      read it                                  Read(x_i, ...)
-    D^k_i, DM_i      discard it                               Discard(x_i, ...)
+    W^k_i            write x_i to level k                     Write(x_i, level k)
+    R^k_i            read it                                  Read(x_i, level k)
+    D^k_i            discard it                               Discard(x_i, level k)
 
-WD_i, RD_i and DD_i are those of the disk, level 1. A chain of size l in the paper has l forward
-steps F_0 to F_{l-1} and l + 1 backward steps B_0 to B_l. Here such a chain has n = l + 1 steps.
+In listings of two levels, WM_i is W^0_i, for memory, and WD_i is W^1_i, for the disk. A
+chain of size l in the paper has l forward steps F_0 to F_{l-1} and l + 1 backward steps B_0 to B_l.
+Here such a chain has n = l + 1 steps.
 """
 
 from collections.abc import Iterator
@@ -21,8 +22,8 @@ from ckio.schedule import Schedule
 _PER_LINE: Final = 10
 
 
-def dumps(schedule: Schedule, /, *, disk: bool = False) -> str:
-    """Return the schedule as `Sequence: [...]`, its levels by number or, with `disk`, as M and D.
+def dumps(schedule: Schedule, /) -> str:
+    """Return the schedule as `Sequence: [...]`, with the numbers of its levels.
 
     Raises BadInput if the notation cannot express the schedule: if tapes or adjoints are stored, or
     single variables; if more than one step is recorded or reversed by one action; or if checkpoints
@@ -33,12 +34,12 @@ def dumps(schedule: Schedule, /, *, disk: bool = False) -> str:
             "the notation of Herrmann & Pallez (2020) cannot express that checkpoints are stored at"
             " the start"
         )
-    words = list(_words(schedule, "MD" if disk else None))
+    words = list(_words(schedule))
     lines = (", ".join(words[i : i + _PER_LINE]) for i in range(0, len(words), _PER_LINE))
     return "Sequence: [" + ",\n".join(lines) + "]\n"
 
 
-def _words(schedule: Schedule, places: str | None) -> Iterator[str]:
+def _words(schedule: Schedule) -> Iterator[str]:
     actions = iter(enumerate(schedule.actions))
     for number, action in actions:
         match action:
@@ -54,10 +55,7 @@ def _words(schedule: Schedule, places: str | None) -> Iterator[str]:
             case Write(key, level) | Read(key, level) | Discard(key, level):
                 if key.kind is not Kind.RESTART or key.name:
                     raise _beyond(number, action, "only whole restart data x_i can be stored")
-                if places is not None and level >= len(places):
-                    raise _beyond(number, action, "M and D are levels 0 and 1")
-                place = f"^{level}" if places is None else places[level]
-                yield f"{type(action).__name__[0]}{place}_{key.step}"
+                yield f"{type(action).__name__[0]}^{level}_{key.step}"
 
 
 def _beyond(number: int, action: Action, rule: str) -> BadInput:

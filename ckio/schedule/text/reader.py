@@ -24,7 +24,6 @@ from typing import Any, Final, NoReturn
 from urllib.parse import unquote
 
 from ckio.actions import Key, Kind
-from ckio.actions.checks import check_line
 from ckio.actions.columns import KIND_CODE, KINDS, VERBS, WRITE, Actions, Row
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.errors import BadInput
@@ -37,8 +36,7 @@ from ckio.schedule.timeline import Timeline, TimelineRecorder
 VERSION: Final = 5
 """The version of the format. The reader refuses newer versions."""
 
-_DIGITS: Final = 9
-"""The most digits of a version; Python converts no text of thousands of digits."""
+_KNOWN: Final = tuple(str(version) for version in range(1, VERSION + 1))
 
 OPS: Final = {verb: op for op, verb in enumerate(VERBS)}
 LETTERS: Final = tuple(kind.value for kind in KINDS)
@@ -56,12 +54,6 @@ LINE: Final = 1 << 20
 """The most characters of a line. The writer needs fewer, and a line is read into memory at one
 time.
 """
-
-NAMES: Final = 1 << 12
-"""Variables must be fewer than this, because each variable requires one pass over all actions."""
-
-VARIED: Final = 2_000_000
-"""The most steps of a chain with variables, because about 200 bytes are needed for each."""
 
 VERSIONS: Final = 10_000_000
 """The most variables times steps: each variable has a version in each state, of about 60 bytes."""
@@ -134,10 +126,11 @@ class Headers:
         if not (self._nbytes or self._names or self._flows or self._restored or self._runs):
             return None
         count = len(self._nbytes)
-        if count >= NAMES or length > VARIED or count * length > VERSIONS:
+        if max(1, count) * length > VERSIONS:
             raise BadInput(
-                f"{count} variables over {length} steps; a text may have {NAMES - 1} variables,"
-                f" {VARIED} steps with variables, and {VERSIONS} versions, one of each in each step"
+                f"{count} variables over {length} steps; a text may have {VERSIONS} versions of"
+                " variables, one of each variable in each step: correct `# steps`, or store"
+                " variables in groups (Variables.together)"
             )
         numbers = {number for number, _ in self._flows} | {number for number, _ in self._runs}
         numbers |= self._restored.keys() | {0}
@@ -189,10 +182,7 @@ def _number(word: str) -> int:
 def _unquoted(word: str) -> str:
     if ":" in word or "*" in word:  # the writer encodes these characters in names
         raise ValueError
-    try:
-        return check_line("name", unquote(word, errors="strict"))
-    except BadInput as error:
-        raise ValueError from error
+    return unquote(word, errors="strict")
 
 
 _SPAN: Final = "`{} BEGIN END`, whole numbers, 0 <= BEGIN < END"
@@ -227,7 +217,7 @@ def _name(words: list[str]) -> str:
     """Return the name at the end of a line, or "" if there is none."""
     if len(words) > 1:
         raise ValueError
-    return check_line("name", unquote(words[0], errors="strict")) if words else ""
+    return unquote(words[0], errors="strict") if words else ""
 
 
 def _row(words: list[str], names: dict[str, int]) -> Row:
@@ -291,11 +281,6 @@ class TextReader:
             actions = Actions.of_rows(self.rows(names), names)
         except UnicodeDecodeError:
             raise BadInput(f"{self.source}: not text (after line {self.number})") from None
-        if len(names) > NAMES:
-            raise BadInput(
-                f"{self.source}: {len(names) - 1} variables are named; a text may name at most"
-                f" {NAMES - 1}"
-            )
         self.check_announced("actions", len(actions))
         self.check_announced("transfers", len(self.moves))
         timeline = None
@@ -319,7 +304,7 @@ class TextReader:
         self.check_length(line)
         match line.split():
             case ["#", "ckio", "schedule" | "timeline" as what, version] if version.isdecimal():
-                if len(version) > _DIGITS or int(version) > VERSION:
+                if version not in _KNOWN:
                     self.fail(line, f"version {VERSION} at most; read it with a newer ckio")
                 self.times = TimelineRecorder() if what == "timeline" else None
             case _:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from ckio.actions.checks import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.platform import size
-from ckio.platform.profile import FAR, Carried, Spread
+from ckio.platform.profile import NEVER, Spread
 
 _MOST_RANKS: Final = 10_000_000
 """Maximum number of ranks; each needs some bytes in a few arrays, even if all are equal."""
@@ -37,10 +36,10 @@ class Shared:
 
     def __post_init__(self) -> None:
         bandwidth = as_float(self.bandwidth)
-        if bandwidth is None or not 1 / FAR <= bandwidth <= FAR:
+        if bandwidth is None or not 1 / NEVER <= bandwidth <= NEVER:
             raise BadInput(
                 f"Shared: bandwidth = {self.bandwidth!r}; it must be a number of bytes per second"
-                f" from {1 / FAR:g} to {FAR:g}"
+                f" from {1 / NEVER:g} to {NEVER:g}"
             )
         object.__setattr__(self, "bandwidth", bandwidth)
 
@@ -73,7 +72,7 @@ class Barrier(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranks(Carried):
+class Ranks:
     """The ranks of a parallel run; all have the same schedule, and each has its own levels.
 
     Attributes
@@ -110,7 +109,7 @@ class Ranks(Carried):
                 )
             if number > most:
                 raise BadInput(f"Ranks: {name} = {number}; it must be {most} at most")
-        object.__setattr__(self, "shared", MappingProxyType(dict(self.shared)))
+        object.__setattr__(self, "shared", dict(self.shared))
 
     def factors(self) -> NDArray[np.float64]:
         """Return the factor of each rank."""

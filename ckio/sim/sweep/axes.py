@@ -11,7 +11,7 @@ from ckio.errors import BadInput
 from ckio.planners.base import Planner
 from ckio.platform import Level, Platform, size
 from ckio.platform.chain import SECONDS, SIZES, Chain
-from ckio.platform.readable import meant
+from ckio.platform.readable import did_you_mean
 from ckio.schedule.policy import Policy, policy_of
 from ckio.sim.ranks import Ranks
 from ckio.sim.sweep.questions import Answer, Question
@@ -219,7 +219,9 @@ def _meant(name: str, values: str, platform: Platform) -> tuple[str, str | None,
         f"take {', '.join(GLOBAL)}, a level ({', '.join(levels) or 'this platform has none'}) to"
         f" leave it out, or LEVEL.{', .'.join(OF_LEVEL)}"
     )
-    raise BadInput(f"axis {name}: there is no such thing to vary; {meant(name, known, rule=rule)}")
+    raise BadInput(
+        f"axis {name}: there is no such thing to vary; {did_you_mean(name, known, rule=rule)}"
+    )
 
 
 def _values(part: str, knob: str, read: Read) -> list[Value]:

@@ -12,8 +12,9 @@ from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.report.pictures import PlotAxis, storage
+from ckio.report.staging import staged
 from ckio.schedule import Schedule
-from ckio.schedule.occupancy import occupancies, staged
+from ckio.schedule.occupancy import occupancies
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.overlapped import RankAlone
