@@ -20,7 +20,7 @@ from ckio.programs.heap import Json, QuickCopy, Unclear, copy, flatten, restore
 BlocksOf: TypeAlias = Callable[[Code], tuple[BlockFunction, ...]]
 
 Codes: TypeAlias = Mapping[str, Code]
-"""The code of each function that a program reaches, by its name."""
+"""The code of each function on which a program depends, by its name."""
 
 _LATE: Final = (
     "a lambda or a generator of a program must not be used after its statement; pass the values"
@@ -214,7 +214,8 @@ def unpack(
     if other != fingerprint:
         raise BadInput(
             "this state is of other code: the program, or something that it uses, has changed since"
-            f" it was stored ({other}, and now {fingerprint}); start again, or restore that code"
+            f" it was stored ({other}, and now {fingerprint}), or the version of Python or of a"
+            " library has; start again, or restore that code"
         )
     now = _place(at, codes)
     _check(now, values)

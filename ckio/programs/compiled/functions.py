@@ -23,8 +23,8 @@ from types import CellType, CodeType, FunctionType, GeneratorType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from ckio.errors import BadInput
+from ckio.programs.compiled.dependencies import Scope
 from ckio.programs.compiled.graph import Block, End, Graph
-from ckio.programs.compiled.reach import Scope
 from ckio.programs.compiled.source import check_comprehensions, parameters, read
 from ckio.programs.compiled.statements import LENGTH, SEQUENCE, TOGETHER, load, lowered
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, assert_never
 
+from ckio.programs.compiled.dependencies import Scope
 from ckio.programs.compiled.graph import Graph, Writing, graph
-from ckio.programs.compiled.reach import Scope
 from ckio.programs.compiled.source import parameters
 
 Node = TypeVar("Node", bound=ast.AST)
