@@ -284,11 +284,9 @@ class _Translation:
         match node:
             case ast.Constant() | ast.Name():
                 return node
-            case ast.Lambda(args=arguments, body=body):  # only its defaults are evaluated now
-                return ast.copy_location(ast.Lambda(_with_parts(arguments, self.keep), body), node)
             case ast.Attribute() if self.scope.is_module(node):
                 return node
-            case ast.Slice() | ast.Tuple():
+            case ast.Slice() | ast.Tuple() | ast.Lambda():
                 return _with_parts(node, self.keep)
             case ast.Starred(value=value):
                 row = ast.copy_location(ast.List([node], ast.Load()), node)
@@ -389,11 +387,13 @@ def _with_parts(node: Node, new: Callable[[ast.expr], ast.expr], /) -> Node:
         return whole  # type: ignore[no-any-return]
 
     def changed_part(part: Any) -> Any:
-        if isinstance(part, ast.keyword):
+        if isinstance(part, ast.keyword | ast.arguments):
             return _with_parts(part, new)
         return new(part) if isinstance(part, ast.expr) else part
 
     for name, part in ast.iter_fields(node):
+        if isinstance(node, ast.Lambda) and name == "body":
+            continue  # it is evaluated by a call, and only the defaults are evaluated now
         many = isinstance(part, list)
         setattr(whole, name, list(map(changed_part, part)) if many else changed_part(part))
     return whole  # type: ignore[no-any-return]
