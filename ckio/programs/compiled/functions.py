@@ -325,11 +325,7 @@ def items(value: Any, /) -> Any:
 
 def together(*inside: bool) -> bool:
     """Return whether all rows of a strict `zip` have an item; raises its ValueError."""
-    if any(inside) and not all(inside):
-        ends = next(number for number, one in enumerate(inside, 1) if one != inside[0])
-        more, less = ("shorter", "longer")[inside[-1] or not inside[0]], "argument"
-        raise ValueError(f"zip() {less} {ends} is {more} than {less} {ends - 1}")
-    return all(inside)
+    return bool(list(zip(*map(range, inside), strict=True)))
 
 
 def _ends(value: Any) -> bool:
