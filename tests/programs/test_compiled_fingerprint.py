@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ckio
 from ckio.errors import BadInput
 from ckio.programs.compiled import program
 from ckio.programs.tape import primitive
@@ -252,3 +253,11 @@ def test_the_adjoint_of_a_primitive_counts() -> None:
 
     assert made(2.0).fingerprint == made(2.0).fingerprint
     assert made(2.0).fingerprint != made(3.0).fingerprint
+
+
+def test_another_version_of_ckio_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may divide a program into other blocks, so that a state would go on elsewhere."""
+    before = program(resumable_helper.function).fingerprint
+    assert before == resumable_helper.fingerprint
+    monkeypatch.setattr(ckio, "__version__", "0.0.1")
+    assert program(resumable_helper.function).fingerprint != before
