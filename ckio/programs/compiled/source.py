@@ -281,8 +281,8 @@ def _late(statement: ast.stmt) -> Refusals:
 def _writes(function: ast.FunctionDef) -> Refusals:
     """Find changes of objects that are not variables of the program."""
     own = locals_of(function)
-    for line, name, whole in _written(function):
-        if name not in own and not whole:
+    for line, name in _written(function):
+        if name not in own:
             what = f"it writes into {name}, which is not a variable of the program"
             yield line, what, "pass it as an argument, or copy it into a variable first"
 
@@ -326,44 +326,23 @@ def check_comprehensions(source: Source, is_program: Callable[[ast.Call], bool],
 def _changed(function: ast.FunctionDef) -> set[str]:
     """Return the names whose values may be changed in place."""
     augmented = (n.target for n in ast.walk(function) if isinstance(n, ast.AugAssign))
-    parts = {name for _, name, whole in _written(function) if not whole}
+    parts = {name for _, name in _written(function)}
     return parts | {target.id for target in augmented if isinstance(target, ast.Name)}
 
 
-def _written(function: ast.FunctionDef) -> Iterator[tuple[int, str, bool]]:
-    """Yield each assignment: line, name, and whether it assigns the name and not a part of it."""
+def _written(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
+    """Yield line and variable of each change in place: `a[i] = x`, `a.b = x`, and `out=a`."""
     for node in ast.walk(function):
-        targets: list[ast.expr]
         match node:
-            case ast.Assign(targets=several):
-                targets = several
-            case (
-                ast.AugAssign(target=target) | ast.AnnAssign(target=target) | ast.For(target=target)
-            ):
-                targets = [target]
-            case ast.Call(keywords=keywords):
-                outs = [each.value for each in keywords if each.arg == "out"]
-                targets = [each for each in outs if not isinstance(each, ast.Constant)]
+            case ast.Subscript(ctx=ast.Store()) | ast.Attribute(ctx=ast.Store()):
+                parts: list[ast.expr] = [node]
+            case ast.keyword(arg="out", value=value):
+                parts = value.elts if isinstance(value, ast.Tuple) else [value]
             case _:
                 continue
-        for target in (part for each in targets for part in _parts(each)):
-            variable = target
+        for part in parts:
+            variable = part
             while isinstance(variable, ast.Subscript | ast.Attribute):
                 variable = variable.value
             if isinstance(variable, ast.Name):
-                yield (
-                    node.lineno,
-                    variable.id,
-                    variable is target and not isinstance(node, ast.Call),
-                )
-
-
-def _parts(target: ast.expr) -> Iterator[ast.expr]:
-    match target:
-        case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            for part in parts:
-                yield from _parts(part)
-        case ast.Starred(value=value):
-            yield from _parts(value)
-        case _:
-            yield target
+                yield variable.lineno, variable.id
