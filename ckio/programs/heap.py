@@ -40,11 +40,8 @@ _PLAIN: Final = (type(None), bool, int, str)
 _KINDS: Final = frozenset("biufcSUmM")
 """Kinds of arrays that a checkpoint can store."""
 
-_SIZES: Final = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
-"""The kinds of NumPy's scalars that Python's numbers can represent, with their largest size."""
-
 _DTYPES: Final = "?bhilqBHILQefdFD"
-"""The codes of NumPy's numbers that Python's numbers can represent."""
+"""The codes of NumPy's numbers that a checkpoint can store, all but those of long doubles."""
 
 _KNOWN: Final = (
     *(bool, int, float, complex, str, list, tuple, dict, np.ndarray),
@@ -225,9 +222,7 @@ class _Encoder:
         kind = type(value)
         if isinstance(value, np.ndarray):
             return self._array(path, value, holder)
-        if isinstance(value, np.generic):
-            return self._scalar(path, value, holder)
-        if kind is float or kind is complex:
+        if isinstance(value, np.generic) or kind is float or kind is complex:
             return self._number(path, value, holder)
         if kind in _PLAIN:
             return value
@@ -257,7 +252,8 @@ class _Encoder:
             case np.dtype() if np.dtype(value.str) == value:
                 return {"dtype": value.str}
             case np.random.Generator() if type(value.bit_generator) in _RANDOM:
-                return {"random": _random_code(value.bit_generator.state)}
+                state = value.bit_generator.state
+                return {"random": rebuild(state, path, _listed)}
             case _:
                 return {"import": self._named(path, value)}
 
@@ -291,23 +287,19 @@ class _Encoder:
         self.arrays.append((path, array, holder, code))
         return code
 
-    def _scalar(self, path: str, value: np.generic, holder: object) -> Json:
-        kind, size = value.dtype.kind, value.dtype.itemsize
-        if kind not in _SIZES or size > _SIZES[kind]:
+    def _number(self, path: str, value: Any, holder: object) -> Json:
+        dtype = np.asarray(value).dtype
+        if dtype.char not in _DTYPES:
             raise BadInput(
-                f"{path} is a {value.dtype}, which a checkpoint cannot store; make it a number in"
+                f"{path} is a {dtype}, which a checkpoint cannot store; make it a number in"
                 " double precision"
             )
-        code = self._number(path, value, holder) if kind in "fc" else value.item()
-        return {"scalar": code, "dtype": value.dtype.str}
-
-    def _number(self, path: str, value: Any, holder: object) -> Json:
-        self._new(path)
-        self.holders[path] = [holder]
-        number = value.item() if isinstance(value, np.generic) else value
-        if isinstance(number, float):
-            return {"float": number.hex()}
-        return {"complex": [number.real.hex(), number.imag.hex()]}
+        if dtype.kind in "fc":
+            self._new(path)
+            self.holders[path] = [holder]
+        if isinstance(value, np.generic):
+            return {"scalar": value.tobytes().hex(), "dtype": dtype.str}
+        return {type(value).__name__: repr(value)}
 
 
 class _Decoder:
@@ -325,10 +317,12 @@ class _Decoder:
         match code:
             case {"array": str()}:
                 return self._array(code)
-            case {"float": _} | {"complex": _}:
-                return self._wrap(path, _number_of(code))
-            case {"scalar": number, "dtype": dtype}:
-                value = _dtype(path, dtype).type(_number_of(number))
+            case {"float": text}:
+                return self._wrap(path, float(text))
+            case {"complex": text}:
+                return self._wrap(path, complex(text))
+            case {"scalar": text, "dtype": name}:
+                value = np.frombuffer(bytes.fromhex(text), _dtype(path, name))[0]
                 return self._wrap(path, value) if value.dtype.kind in "fc" else value
             case dict() if code.keys() & _OBJECTS:
                 return self._object(path, code)
@@ -367,7 +361,7 @@ class _Decoder:
                 objects[path] = _dtype(path, name)
             case {"random": state}:
                 bits = next(kind for kind in _RANDOM if kind.__name__ == state["bit_generator"])()
-                bits.state = _random_state(state)
+                bits.state = state
                 objects[path] = np.random.Generator(bits)
             case _:
                 objects[path] = self._named(path, code["import"])
@@ -417,16 +411,6 @@ def _key_code(path: str, key: object) -> Json:
     )
 
 
-def _number_of(code: Json) -> Any:
-    match code:
-        case {"float": text}:
-            return float.fromhex(text)
-        case {"complex": [real, imag]}:
-            return complex(float.fromhex(real), float.fromhex(imag))
-        case _:
-            return code
-
-
 def _import_name(value: object) -> str | None:
     """Return the name by which exactly this object can be imported, or None."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
@@ -448,25 +432,8 @@ def _dtype(path: str, name: object) -> np.dtype[Any]:
     return dtype
 
 
-def _random_code(state: object) -> Json:
-    """Return the code of the state of a random generator, whose arrays are of whole numbers."""
-    match state:
-        case dict():
-            return {key: _random_code(value) for key, value in state.items()}
-        case np.ndarray():
-            return {"words": state.tolist(), "dtype": state.dtype.str}
-        case _:
-            return state
-
-
-def _random_state(code: Json) -> Any:
-    match code:
-        case {"words": words, "dtype": dtype}:
-            return np.array(words, dtype)
-        case dict():
-            return {key: _random_state(value) for key, value in code.items()}
-        case _:
-            return code
+def _listed(_: str, value: Any) -> Json:
+    return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 # Arrays that share memory

@@ -208,10 +208,11 @@ def seed(y: Any, ybar: Any, /) -> dict[str, NDArray[Any]]:
         )
     if not same(y, ybar):
         raise BadInput(f"ybar = {ybar!r} does not fit y = {y!r}; give it the structure of y")
-    given = leaves(rebuild(ybar, "ybar", _unmasked), "y")
+    given = leaves(ybar, "y")
     cotangent = {}
     for name, value in leaves(y, "y").items():
         leaf = np.asarray(value)
+        check_unmasked(f"ybar{name[1:]}", given[name])
         if not has_derivative(leaf):
             continue
         try:
@@ -242,11 +243,6 @@ def gradient(x: Any, cotangent: Cotangent, /) -> Any:
 
     bars = tuple(rebuild(value, f"x.{number}", leaf) for number, value in enumerate(inputs(x)))
     return bars if isinstance(x, tuple) else bars[0]
-
-
-def _unmasked(name: str, value: Any) -> Any:
-    check_unmasked(name, value)
-    return value
 
 
 def _apart(name: str, value: Any) -> Any:

@@ -152,7 +152,10 @@ class Mortal:
         return found
 
     def pullback(self, state: Any, ticks: int, cotangent: Arrays, /) -> Any:
-        found = self.program.pullback(state, min(ticks, self.left), cotangent)
+        if self.left < ticks:  # fewer ticks on a tape would be refused, as those of another run
+            self.program.advance(state, self.left)
+            self.pass_by(ticks)
+        found = self.program.pullback(state, ticks, cotangent)
         self.pass_by(ticks)
         return found
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ckio
 from ckio.errors import BadInput
 from ckio.programs.compiled import program
 from ckio.programs.tape import primitive
@@ -35,8 +36,19 @@ class Law:
     """Of growth."""
     def __init__(self, rate):
         self.rate = rate
+    shift = 0.25
+    @property
+    def twice(self):
+        return 2 * self.rate
+    @staticmethod
+    def third(x):
+        return x / 3
     def __call__(self, x):
-        return self.rate * deeper(x)
+        return self.rate * deeper(x) + self.twice + self.third(x)
+class Steeper(Law):
+    def __call__(self, x):
+        return 2 * super().__call__(x)
+steeper = Steeper(0.75)
 law = Law(0.5)
 @lru_cache
 def cached(n):
@@ -46,12 +58,15 @@ def chosen(n):
     return n in {{"p", "q", "r", "s"}}
 @program
 def called(x, k=2):
+    """Of two numbers."""
+    if x > 0 and k > 0:
+        x = x * 2.0
     return x * k + TABLE[1]
 @program
 def f(x, n):
     # nothing
     for i in range(n):
-        x = plain(x) + called(x) + len(NAMES) + other.shift(x) + scaled(x) + law(x)
+        x = plain(x) + called(x) + len(NAMES) + other.shift(x) + scaled(x) + law(x) + steeper(x)
         x = x + cached(n) + vectorized(n) + chosen(n)
     return np.sin(x) + math.pi
 '''
@@ -95,6 +110,11 @@ CHANGED = {
     "a partial": ("by=4.0", "by=5.0"),
     "an object": ("Law(0.5)", "Law(0.25)"),
     "its class": ("self.rate * deeper", "self.rate / deeper"),
+    "an attribute of its class": ("shift = 0.25", "shift = 0.5"),
+    "a property": ("2 * self.rate", "3 * self.rate"),
+    "a static method": ("x / 3", "x / 4"),
+    "a class of which it is one": ("return 2 * super()", "return 3 * super()"),
+    "where a program may stop": ("    if x > 0 and k > 0:\n", "    if x > 0:\n     if k > 0:\n"),
     "what is cached": ("n * 3", "n * 4"),
     "what is vectorized": ("v - 5", "v + 5"),
     "a set": ('"r", "s"', '"r", "t"'),
@@ -105,7 +125,11 @@ SAME = {
     "a comment": (("# nothing", "# something"),),
     "a line": (("@program\ndef f", "\n\n\n@program\ndef f"),),
     "layout": (("x * k + TABLE[1]", "(x * k\n        + TABLE[ 1 ])"),),
-    "docstrings": (("Documented.", "Documented well."), ("Of growth.", "Of decay.")),
+    "docstrings": (
+        ("Documented.", "Documented well."),
+        ("Of growth.", "Of decay."),
+        ("Of two", "Of both"),
+    ),
     "what is not used": (("N = 3", "N = 3\nM = 4\ndef unused(x):\n    return f"),),
 }
 
@@ -229,3 +253,11 @@ def test_the_adjoint_of_a_primitive_counts() -> None:
 
     assert made(2.0).fingerprint == made(2.0).fingerprint
     assert made(2.0).fingerprint != made(3.0).fingerprint
+
+
+def test_another_version_of_ckio_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may divide a program into other blocks, so that a state would go on elsewhere."""
+    before = program(resumable_helper.function).fingerprint
+    assert before == resumable_helper.fingerprint
+    monkeypatch.setattr(ckio, "__version__", "0.0.1")
+    assert program(resumable_helper.function).fingerprint != before

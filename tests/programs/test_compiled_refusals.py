@@ -11,6 +11,7 @@ import pytest
 
 from ckio.errors import BadInput
 from ckio.programs.compiled import NotResumable, program
+from ckio.programs.interface import primops
 
 REFUSED = {
     "try": "try:\n    x = 1\nexcept ValueError:  # 2\n    pass",
@@ -97,6 +98,33 @@ def test_a_file_that_was_changed_is_refused(tmp_path: Path) -> None:
     path.write_text("def f(z):\n    return z + 1.0\n\n", encoding="utf-8")
     with pytest.raises(NotResumable, match="has changed since it was imported"):
         program(space["f"])
+
+
+MAKER = """\
+from ckio.programs.compiled import program
+
+def make(rate):
+    @program
+    def f(x):
+        return x * rate
+    return f
+"""
+
+
+def test_a_program_that_is_made_after_an_edit_is_refused(tmp_path: Path) -> None:
+    """It would otherwise run as the file says by now, and the function itself as it was."""
+    path = tmp_path / "mine.py"
+    make = load(path, MAKER)["make"]
+    assert primops(make(4.0), 2.0)[0] == make(4.0)(2.0) == 8.0
+    for text in (
+        *(MAKER.replace("x * rate", "x / rate"), MAKER.replace("def make", "\ndef make")),
+        *(MAKER.replace("return x", "return (x"), "f = 1\n"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(NotResumable, match="has changed since it was imported; start Python"):
+            make(4.0)
+    path.write_text(MAKER, encoding="utf-8")
+    assert primops(make(4.0), 2.0)[0] == 8.0
 
 
 def test_a_method_is_refused() -> None:

@@ -112,7 +112,8 @@ def order(n):
         continue
     for q in push(log, range(2)):
         (r, s), *t = push(log, ((q, 1), 2, 3))
-    return log, a, b, c, d, e, f, g, h, i, j, k, m, p, r, s, t
+    u = list(map(lambda v, w=plain_push(log, "default"): [v, w], push(log, [1, 2])))  # noqa: B008
+    return log, a, b, c, d, e, f, g, h, i, j, k, m, p, r, s, t, u
 
 
 @program

@@ -5,7 +5,7 @@ graph        blocks of straight-line code, with the variables that each needs
 statements   translates statements and expressions into blocks
 functions    compiles blocks to Python functions with the line numbers of the source
 frames       states, and functions that run and store them
-reach        the code and constants on which a program depends, and its fingerprint
+dependencies the code and constants on which a program depends, and its fingerprint
 decorator    the decorator, and ticks on a tape
 """
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.errors import BadInput
+from ckio.programs.compiled.dependencies import Dependencies, Scope, dependencies_of
 from ckio.programs.compiled.frames import (
     Boundary,
     Frames,
@@ -26,7 +27,6 @@ from ckio.programs.compiled.frames import (
     unpack,
 )
 from ckio.programs.compiled.functions import BlockFunction, Code
-from ckio.programs.compiled.reach import Reach, Scope, reach
 from ckio.programs.compiled.source import (
     check_aliases,
     check_comprehensions,
@@ -73,7 +73,7 @@ class CompiledProgram:
         self.function = self.source.function
         self._scope = Scope(self.source, CompiledProgram)
         self._code: Code | None = None
-        self._reach: Reach | None = None
+        self._known: Dependencies | None = None
         self._given: dict[str, Any] = {}  # functions and classes of inputs
         check_comprehensions(self.source, self._scope.may_call)
         check_aliases(self.source, self._scope.is_shared)
@@ -92,7 +92,7 @@ class CompiledProgram:
     @property
     def fingerprint(self) -> str:
         """A hash of the code and of everything that it uses: functions, constants, libraries."""
-        return self._reached().fingerprint
+        return self._dependencies().fingerprint
 
     @property
     def code(self) -> Code:
@@ -103,7 +103,7 @@ class CompiledProgram:
             return self._code
 
     def start(self, *x: Any) -> Frames:
-        self._reached()
+        self._dependencies()
         self.code.bind(*x)
         self._given |= flatten({"x": x}).objects
         return Frames(0, Boundary("x", rebuild(x, "x", _copied)))
@@ -148,26 +148,26 @@ class CompiledProgram:
         if self._code and self._code.calls != self._scope.calls():
             self._code = None
 
-    def _reached(self) -> Reach:
+    def _dependencies(self) -> Dependencies:
         with _MAKING:
-            if self._reach is None or not self._reach.holds():
-                reached = reach(self, CompiledProgram)
-                for each in reached.programs.values():
+            if self._known is None or not self._known.hold():
+                known = dependencies_of(self, CompiledProgram)
+                for each in known.programs.values():
                     each.renew()
-                self._reach = reached
-            return self._reach
+                self._known = known
+            return self._known
 
     def _codes(self) -> dict[str, Code]:
-        return {name: each.code for name, each in self._reached().programs.items()}
+        return {name: each.code for name, each in self._dependencies().programs.items()}
 
     def _objects(self) -> dict[str, Any]:
         """Return the functions, classes and modules that a state of this process may contain."""
-        return self._reached().objects | self._given
+        return self._dependencies().objects | self._given
 
     def _check(self, state: Frames) -> None:
         """Raise BadInput if the state belongs to other code than the present one."""
         if isinstance(state.now, tuple):
-            known = [each.code for each in self._reached().programs.values()]  # its own code first
+            known = list(self._codes().values())  # its own code first
             strange = {frame.code for frame in state.now}.difference(known)
             if strange or state.now[0].code is not known[0]:
                 name = (strange or {state.now[0].code}).pop().name

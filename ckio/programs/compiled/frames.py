@@ -20,7 +20,7 @@ from ckio.programs.heap import Json, QuickCopy, Unclear, copy, flatten, restore
 BlocksOf: TypeAlias = Callable[[Code], tuple[BlockFunction, ...]]
 
 Codes: TypeAlias = Mapping[str, Code]
-"""The code of each function that a program reaches, by its name."""
+"""The code of each function on which a program depends, by its name."""
 
 _LATE: Final = (
     "a lambda or a generator of a program must not be used after its statement; pass the values"
@@ -214,11 +214,12 @@ def unpack(
     if other != fingerprint:
         raise BadInput(
             "this state is of other code: the program, or something that it uses, has changed since"
-            f" it was stored ({other}, and now {fingerprint}); start again, or restore that code"
+            f" it was stored ({other}, and now {fingerprint}), or the version of Python or of a"
+            " library has; start again, or restore that code"
         )
-    now = _place(at, codes)
-    _check(now, values)
     try:
+        now = _place(at, codes)
+        _check(now, values)
         copies = {name: np.array(array, order="C") for name, array in arrays.items()}
         restored = restore(values, copies, objects)
     except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
@@ -230,25 +231,9 @@ def unpack(
 
 def _place(at: Json, codes: Codes) -> Now:
     """Return a state without values."""
-    match at:
-        case "start" | "end":
-            return Boundary("x" if at == "start" else "y", None)
-        case [_, *_]:
-            return tuple(_frame(each, codes) for each in at)
-        case _:
-            raise BadInput(
-                f"this state is at {at!r}; it must be at the start, in functions, or at the end"
-            )
-
-
-def _frame(at: Json, codes: Codes) -> Frame:
-    match at:
-        case [str(name), int(block)] if name in codes:
-            if 0 <= block < len(codes[name].graph.blocks):
-                return Frame(codes[name], block, ())
-            raise BadInput(f"this state is at block {block} of {name}, which has no such block")
-        case _:
-            raise BadInput(f"this state is in {at!r}, which is not a function of this program")
+    if isinstance(at, str):
+        return Boundary({end: name for name, end in _ENDS.items()}[at], None)
+    return tuple(Frame(codes[name], block, ()) for name, block in at)
 
 
 def _check(now: Now, values: Mapping[str, Json]) -> None:
@@ -261,8 +246,5 @@ def _check(now: Now, values: Mapping[str, Json]) -> None:
             unset = frame.code.graph.unset[frame.block]
             allowed.update(names)
             needed.update(name for name in names if name.partition(".")[2] not in unset)
-    if needed - values.keys():
-        raise BadInput(f"this state lacks {', '.join(sorted(needed - values.keys()))}")
-    if values.keys() - allowed:
-        strange = ", ".join(sorted(values.keys() - allowed))
-        raise BadInput(f"this state has {strange}, which the program does not need there")
+    if not needed <= values.keys() <= allowed:
+        raise BadInput(f"it has {sorted(values)}, but the program needs {sorted(needed)} there")

@@ -9,9 +9,9 @@ variables that this needs:
 
 where a call is (program, arguments, keyword arguments, variables of the block after it).
 
-A second version of each function is used with a tape. It lifts each new array onto the tape, so
-that values that depend on the inputs can be written into it, under any name. It lifts the result of
-every call, and every other computed value that is assigned, returned or passed to a call.
+A second version of each function is used with a tape. Every new array becomes a node of the tape,
+so that later writes in place through any alias are recorded: the result of every call, and every
+other computed value that is assigned, returned or passed to a call.
 """
 
 import ast
@@ -23,10 +23,10 @@ from types import CellType, CodeType, FunctionType, GeneratorType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from ckio.errors import BadInput
+from ckio.programs.compiled.dependencies import Scope
 from ckio.programs.compiled.graph import Block, End, Graph
-from ckio.programs.compiled.reach import Scope
 from ckio.programs.compiled.source import check_comprehensions, parameters, read
-from ckio.programs.compiled.statements import LENGTH, SEQUENCE, TOGETHER, load, lowered
+from ckio.programs.compiled.statements import LENGTH, SEQUENCE, TOGETHER, load, translate
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -65,7 +65,7 @@ class Code:
         check_comprehensions(source, scope.is_program)
         self.name = source.function.__qualname__
         self.calls = scope.calls()
-        self.graph = lowered(scope)
+        self.graph = translate(scope)
         self._source = source
         self.bind: Callable[..., tuple[Any, ...]] = self._binder()
         self.blocks: tuple[BlockFunction, ...] = self._functions(self._compiled(lifts=False))
@@ -325,11 +325,7 @@ def items(value: Any, /) -> Any:
 
 def together(*inside: bool) -> bool:
     """Return whether all rows of a strict `zip` have an item; raises its ValueError."""
-    if any(inside) and not all(inside):
-        ends = next(number for number, one in enumerate(inside, 1) if one != inside[0])
-        more, less = ("shorter", "longer")[inside[-1] or not inside[0]], "argument"
-        raise ValueError(f"zip() {less} {ends} is {more} than {less} {ends - 1}")
-    return all(inside)
+    return bool(list(zip(*map(range, inside), strict=True)))
 
 
 def _ends(value: Any) -> bool:

@@ -7,11 +7,11 @@ The error has the line, the reason, and a remedy.
 import __future__
 
 import ast
-import copy
-import inspect
 import linecache
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any, Final, TypeGuard
 
@@ -141,15 +141,9 @@ def source_of(function: object, /) -> Source:
         what = f"it is a method of {outer}"
         advice = "write a function of arrays and numbers, and call it from the method"
         raise origin.refusal(line, what, advice)
-    tree = parse(function)
-    if tree is None:
-        what = "it has no source file, for example in an interactive session or a binary module"
-        raise origin.refusal(line, what, "write it into a file and import it")
+    tree = _syntax(function, origin)
     if isinstance(tree, ast.AsyncFunctionDef):
         raise origin.refusal(line, "an async function cannot be resumed", "write a plain def")
-    if not _agree(function, tree):
-        what = "its source file has changed since it was imported"
-        raise origin.refusal(line, what, "start Python again")
     refusals = [*_signature(tree), *_body(tree), *_writes(tree)]
     if refusals:
         raise origin.refusal(*min(refusals, key=lambda refusal: refusal[0]))
@@ -157,73 +151,49 @@ def source_of(function: object, /) -> Source:
     return Source(function, tree, origin)
 
 
-def parse(function: FunctionType, /) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
-    """Return the syntax of a function, or None if it has no source."""
-    try:
-        lines, first = inspect.getsourcelines(function.__code__)  # not those of a wrapped function
-    except (OSError, TypeError):
-        return None
-    # Indented code is parsed as the body of an if, so that it keeps its columns.
-    indented = lines[0][:1].isspace()
-    text = "".join(["if 1:\n", *lines] if indented else lines)
-    try:
-        module = ast.parse(text)
-    except SyntaxError:
-        return None
-    ast.increment_lineno(module, first - 1 - indented)
-    statement: ast.stmt = module.body[0]
-    if isinstance(statement, ast.If):
-        statement = statement.body[0]
-    return statement if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) else None
-
-
-def _agree(function: FunctionType, tree: ast.FunctionDef) -> bool:
-    """Return whether the names in the file are those of the imported function."""
-    linecache.checkcache(function.__code__.co_filename)
+def _syntax(function: FunctionType, origin: Origin) -> ast.FunctionDef | ast.AsyncFunctionDef:
+    """Return the syntax of a function; raises NotResumable unless Python compiled it from that."""
     code = function.__code__
-    count = code.co_argcount + code.co_kwonlyargcount
-    names = parameters(tree.args)[:count]
-    return tree.name == function.__name__ and names == list(code.co_varnames[:count])
+    linecache.checkcache(origin.file)
+    text = "".join(linecache.getlines(origin.file, function.__globals__))
+    if not text:
+        what = "it has no source file, for example in an interactive session or a binary module"
+        raise origin.refusal(code.co_firstlineno, what, "write it into a file and import it")
+    with suppress(SyntaxError):
+        module, codes = _compiled(text, code.co_flags & __future__.annotations.compiler_flag)
+        for node in ast.walk(module):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            line = min(each.lineno for each in (node, *node.decorator_list))
+            if (node.name, line) == (code.co_name, code.co_firstlineno) and (
+                code in codes or _is_extended(code, node)
+            ):
+                return node
+    what = "its source file has changed since it was imported"
+    raise origin.refusal(code.co_firstlineno, what, "start Python again")
 
 
-def is_current(function: FunctionType, tree: ast.AST, /) -> bool:
-    """Return whether Python compiled the function from this syntax.
-
-    This is false if the file was changed since, or if other code was compiled than that in it.
-    """
-    definition = copy.deepcopy(tree)
-    assert isinstance(definition, ast.FunctionDef | ast.AsyncFunctionDef)
-    definition.decorator_list = []
-    free = [ast.arg(name) for name in function.__code__.co_freevars]
-    arguments = ast.arguments([], free, None, [], [], None, [])
-    around = ast.FunctionDef(name="around", args=arguments, body=[definition], decorator_list=[])
-    module = ast.fix_missing_locations(ast.Module([around], []))
-    flags = function.__code__.co_flags & _FUTURE
-    outer = _inner(compile(module, "", "exec", flags, dont_inherit=True), "around")
-    return _equal(_inner(outer, definition.name), function.__code__)
+@lru_cache(maxsize=1)  # the programs of a file are often decorated one after the other
+def _compiled(text: str, flags: int) -> tuple[ast.Module, list[CodeType]]:
+    """Return the syntax and the code of a file, or of a cell of a notebook."""
+    module = ast.parse(text)
+    flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    return module, list(nested(compile(module, "", "exec", flags, dont_inherit=True)))
 
 
-_FUTURE: Final = __future__.annotations.compiler_flag
+def _is_extended(code: CodeType, node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether a tool inserted code into a function, as pytest does for `assert`."""
+    names = parameters(node.args)
+    inserted = not all(name.isidentifier() for name in code.co_varnames)
+    return inserted and names == list(code.co_varnames[: len(names)])
 
 
-def _inner(code: CodeType, name: str) -> CodeType:
-    return next(c for c in code.co_consts if isinstance(c, CodeType) and c.co_name == name)
-
-
-def _equal(code: CodeType, other: CodeType) -> bool:
-    """Return whether two functions have the same code, apart from line numbers."""
-    mine, theirs = _constants(code), _constants(other)
-    return (
-        (code.co_code, code.co_names, code.co_varnames, mine[0])
-        == (other.co_code, other.co_names, other.co_varnames, theirs[0])
-        and len(mine[1]) == len(theirs[1])
-        and all(map(_equal, mine[1], theirs[1]))
-    )
-
-
-def _constants(code: CodeType) -> tuple[list[str], list[CodeType]]:
-    own = [repr(c) for c in code.co_consts if not isinstance(c, CodeType | frozenset)]
-    return own, [c for c in code.co_consts if isinstance(c, CodeType)]
+def nested(code: CodeType, /) -> Iterator[CodeType]:
+    """Yield compiled code, and the code of all functions and classes within it."""
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from nested(each)
 
 
 # Refusals: line, reason, and remedy
@@ -311,8 +281,8 @@ def _late(statement: ast.stmt) -> Refusals:
 def _writes(function: ast.FunctionDef) -> Refusals:
     """Find changes of objects that are not variables of the program."""
     own = locals_of(function)
-    for line, name, whole in _written(function):
-        if name not in own and not whole:
+    for line, name in _written(function):
+        if name not in own:
             what = f"it writes into {name}, which is not a variable of the program"
             yield line, what, "pass it as an argument, or copy it into a variable first"
 
@@ -356,44 +326,23 @@ def check_comprehensions(source: Source, is_program: Callable[[ast.Call], bool],
 def _changed(function: ast.FunctionDef) -> set[str]:
     """Return the names whose values may be changed in place."""
     augmented = (n.target for n in ast.walk(function) if isinstance(n, ast.AugAssign))
-    parts = {name for _, name, whole in _written(function) if not whole}
+    parts = {name for _, name in _written(function)}
     return parts | {target.id for target in augmented if isinstance(target, ast.Name)}
 
 
-def _written(function: ast.FunctionDef) -> Iterator[tuple[int, str, bool]]:
-    """Yield each assignment: line, name, and whether it assigns the name and not a part of it."""
+def _written(function: ast.FunctionDef) -> Iterator[tuple[int, str]]:
+    """Yield line and variable of each change in place: `a[i] = x`, `a.b = x`, and `out=a`."""
     for node in ast.walk(function):
-        targets: list[ast.expr]
         match node:
-            case ast.Assign(targets=several):
-                targets = several
-            case (
-                ast.AugAssign(target=target) | ast.AnnAssign(target=target) | ast.For(target=target)
-            ):
-                targets = [target]
-            case ast.Call(keywords=keywords):
-                outs = [each.value for each in keywords if each.arg == "out"]
-                targets = [each for each in outs if not isinstance(each, ast.Constant)]
+            case ast.Subscript(ctx=ast.Store()) | ast.Attribute(ctx=ast.Store()):
+                parts: list[ast.expr] = [node]
+            case ast.keyword(arg="out", value=value):
+                parts = value.elts if isinstance(value, ast.Tuple) else [value]
             case _:
                 continue
-        for target in (part for each in targets for part in _parts(each)):
-            variable = target
+        for part in parts:
+            variable = part
             while isinstance(variable, ast.Subscript | ast.Attribute):
                 variable = variable.value
             if isinstance(variable, ast.Name):
-                yield (
-                    node.lineno,
-                    variable.id,
-                    variable is target and not isinstance(node, ast.Call),
-                )
-
-
-def _parts(target: ast.expr) -> Iterator[ast.expr]:
-    match target:
-        case ast.Tuple(elts=parts) | ast.List(elts=parts):
-            for part in parts:
-                yield from _parts(part)
-        case ast.Starred(value=value):
-            yield from _parts(value)
-        case _:
-            yield target
+                yield variable.lineno, variable.id

@@ -11,12 +11,12 @@ variable.
 
 import ast
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, assert_never
 
+from ckio.programs.compiled.dependencies import Scope
 from ckio.programs.compiled.graph import Graph, Writing, graph
-from ckio.programs.compiled.reach import Scope
 from ckio.programs.compiled.source import parameters
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -25,21 +25,17 @@ Expression = TypeVar("Expression", bound=ast.expr)
 SEQUENCE, LENGTH, TOGETHER = "@sequence", "@len", "@together"
 """The names under which blocks call `items`, `len` and `together`."""
 
-PartOf = tuple[Any, Any]
-"""The place of a part of an expression: an object and the name of its attribute, or a list and an
-index."""
 
-
-def lowered(scope: Scope, /) -> Graph:
+def translate(scope: Scope, /) -> Graph:
     """Return the blocks of a function without refused statements."""
-    function, lowering = scope.source.tree, _Lowering(scope)
-    lowering.all(function.body)
-    lowering.writing.end(node=_at(ast.Constant(None), function.body[-1]))
-    return graph(lowering.writing.done(), frozenset(parameters(function.args)), scope.locals)
+    function, translation = scope.source.tree, _Translation(scope)
+    translation.all(function.body)
+    translation.writing.end(node=_at(ast.Constant(None), function.body[-1]))
+    return graph(translation.writing.done(), frozenset(parameters(function.args)), scope.locals)
 
 
 @dataclass
-class _Lowering:
+class _Translation:
     """Writes the blocks of one statement after the other.
 
     Attributes
@@ -73,7 +69,7 @@ class _Lowering:
                 self.writing.end(self.loops[-1][isinstance(statement, ast.Break)])
             case ast.Return(value=value):
                 value = value or _at(ast.Constant(None), statement)
-                self.writing.end(node=self.lowered(value))
+                self.writing.end(node=self.hoist(value))
             case ast.Pass() | ast.Expr(value=ast.Constant()) | ast.AnnAssign(value=None):
                 pass
             case ast.AnnAssign(target=target, value=ast.expr() as value):
@@ -91,7 +87,7 @@ class _Lowering:
         before = statement.value if isinstance(statement, ast.Expr) else None
         for name, part in ast.iter_fields(statement):
             if isinstance(part, ast.expr) and name != "msg":
-                setattr(new, name, self.lowered(part))
+                setattr(new, name, self.hoist(part))
         if (
             isinstance(new, ast.Expr)
             and isinstance(new.value, ast.Name)
@@ -123,7 +119,7 @@ class _Lowering:
             case ast.Constant(value=value):
                 self.writing.end(yes if value else no)
             case _:
-                self.writing.end(yes, no, node=self.lowered(test))
+                self.writing.end(yes, no, node=self.hoist(test))
 
     def _while(self, statement: ast.While) -> None:
         top, body, end = self.writing.new(), self.writing.new(), self.writing.new()
@@ -167,7 +163,7 @@ class _Lowering:
                 inside, item = self._rows(row, place)
                 number: ast.expr = load(place)
                 for first in start:
-                    begin = self.kept(self.lowered(first))
+                    begin = self.keep(self.hoist(first))
                     number = ast.BinOp(number, ast.Add(), begin)
                 return inside, ast.Tuple([number, item], ast.Load())
             case ast.Call(
@@ -182,21 +178,21 @@ class _Lowering:
                 return inside, ast.Tuple([item for _, item in parts_rows], ast.Load())
             case _:
                 row_name = self.name()
-                items = _at(_call(SEQUENCE, self.lowered(over)), over)
+                items = _at(_call(SEQUENCE, self.hoist(over)), over)
                 self._do(_assigned(row_name, items))
                 test = ast.Compare(load(place), [ast.Lt()], [_call(LENGTH, load(row_name))])
                 return [test], ast.Subscript(load(row_name), load(place), ast.Load())
 
     def _assign(self, statement: ast.Assign) -> None:
         match statement.targets:
-            case [ast.Name(id=name)] if self.called(statement.value, name):
+            case [ast.Name(id=name)] if self.take_call(statement.value, name):
                 return
             case targets if not any(map(self.calls, targets)):
                 new = copy.copy(statement)
-                new.value = self.lowered(statement.value)
+                new.value = self.hoist(statement.value)
                 self._do(new)
             case targets:
-                value = self.kept(self.lowered(statement.value))
+                value = self.keep(self.hoist(statement.value))
                 for target in targets:
                     self._store(target, value)
 
@@ -211,7 +207,7 @@ class _Lowering:
                     inner = part.value if isinstance(part, ast.Starred) else part
                     self._store(inner, _at(load(name), part))
             case _:
-                self._do(_at(ast.Assign([self.lowered(target)], value), target))
+                self._do(_at(ast.Assign([self.hoist(target)], value), target))
 
     def _change(self, statement: ast.AugAssign) -> None:
         """Write `a[i] += value`. A call of a program keeps the order a, i, a[i], value."""
@@ -222,19 +218,19 @@ class _Lowering:
         target = statement.target
         match target:
             case ast.Name():
-                new.value = self.lowered(statement.value)
+                new.value = self.hoist(statement.value)
                 self._do(new)
             case ast.Attribute() | ast.Subscript():
-                place = copy.copy(self.lowered(target))
+                place = copy.copy(self.hoist(target))
                 assert isinstance(place, ast.Attribute | ast.Subscript)
-                place.value = self.kept(place.value)
+                place.value = self.keep(place.value)
                 if isinstance(place, ast.Subscript):
-                    place.slice = self.kept(place.slice)
+                    place.slice = self.keep(place.slice)
                 before = copy.copy(place)
                 before.ctx = ast.Load()
-                current = self.assigned(before)
+                current = self.store(before)
                 assert isinstance(current, ast.Name)
-                new.value = self.lowered(statement.value)
+                new.value = self.hoist(statement.value)
                 new.target = ast.copy_location(ast.Name(current.id, _STORE), target)
                 self._do(new)
                 self._do(_at(ast.Assign([place], current), statement))
@@ -251,7 +247,7 @@ class _Lowering:
             return True
         return any(map(self.calls, ast.iter_child_nodes(node)))
 
-    def lowered(self, node: ast.expr) -> ast.expr:
+    def hoist(self, node: ast.expr) -> ast.expr:
         """Write the calls of programs in an expression, and return the rest of the expression."""
         if not self.calls(node):
             return node
@@ -264,21 +260,18 @@ class _Lowering:
                 return self._chain(node)
             case ast.Call() if self.scope.is_program(node):
                 result = self.name()
-                self.call(self._parts_lowered(node), result)
+                self.take_call(node, result)
                 return load(result, node)
             case _:
-                return self._parts_lowered(node)
+                return self._hoist_parts(node)
 
-    def call(self, call: ast.Call, result: str) -> None:
-        """Write a call of a program whose arguments call none, with the result in a variable."""
-        after = self.writing.new()
-        self.writing.end(after, node=call, result=result, begin=after)
-
-    def called(self, node: ast.expr, result: str) -> bool:
+    def take_call(self, node: ast.expr, result: str) -> bool:
         """If an expression is a call of a program, write it. Return whether it is one."""
         if not (isinstance(node, ast.Call) and self.scope.is_program(node)):
             return False
-        self.call(self._parts_lowered(node), result)
+        call = self._hoist_parts(node)
+        after = self.writing.new()
+        self.writing.end(after, node=call, result=result, begin=after)
         return True
 
     def name(self) -> str:
@@ -286,56 +279,55 @@ class _Lowering:
         self.names += 1
         return f"@{self.names}"
 
-    def kept(self, node: ast.expr) -> ast.expr:
+    def keep(self, node: ast.expr) -> ast.expr:
         """Return an expression whose value is computed now, so that no call can change it."""
         match node:
-            case ast.Constant() | ast.Name() | ast.Lambda():
+            case ast.Constant() | ast.Name():
                 return node
             case ast.Attribute() if self.scope.is_module(node):
                 return node
-            case ast.Slice() | ast.Tuple():
-                return self._parts_kept(node)
+            case ast.Slice() | ast.Tuple() | ast.Lambda():
+                return _with_parts(node, self.keep)
             case ast.Starred(value=value):
                 row = ast.copy_location(ast.List([node], ast.Load()), node)
-                return ast.copy_location(ast.Starred(self.assigned(row), ast.Load()), value)
+                return ast.copy_location(ast.Starred(self.store(row), ast.Load()), value)
             case ast.FormattedValue():
-                text = self.assigned(ast.copy_location(ast.JoinedStr([node]), node))
+                text = self.store(ast.copy_location(ast.JoinedStr([node]), node))
                 return ast.copy_location(ast.FormattedValue(text, -1), node)
             case _:
-                return self.assigned(node)
+                return self.store(node)
 
-    def assigned(self, node: ast.expr) -> ast.expr:
+    def store(self, node: ast.expr) -> ast.expr:
         """Assign a value to a new variable, and return the variable."""
         name = self.name()
         self._do(_assigned(name, node))
         return load(name, node)
 
-    def _parts_lowered(self, node: Expression) -> Expression:
-        """Write the calls in the parts of an operation, and return the operation on the rest."""
-        whole = copy.copy(node)
-        slots = list(_slots(whole))
-        last = max((n for n, slot in enumerate(slots) if self.calls(_get(slot))), default=-1)
-        for number, slot in enumerate(slots[: last + 1]):
-            part = self.lowered(_get(slot))
-            if number < last:
-                called = isinstance(node, ast.Call) and slot == (whole, "func")
-                part = self._callee_kept(part) if called else self.kept(part)
-            _set(slot, part)
-        return whole
+    def _hoist_parts(self, node: Expression) -> Expression:
+        """Write the calls in the parts of an operation, and return the operation on the rest.
 
-    def _callee_kept(self, node: ast.expr) -> ast.expr:
+        Of the parts before the last with a call, the values are kept.
+        """
+        calling = sum(map(self.calls, ast.iter_child_nodes(node)))  # parts not yet written
+
+        def rest(part: ast.expr) -> ast.expr:
+            nonlocal calling
+            if not calling:
+                return part
+            calling -= self.calls(part)
+            hoisted = self.hoist(part)
+            if not calling:
+                return hoisted
+            called = isinstance(node, ast.Call) and part is node.func
+            return self._keep_callee(hoisted) if called else self.keep(hoisted)
+
+        return _with_parts(node, rest)
+
+    def _keep_callee(self, node: ast.expr) -> ast.expr:
         """Evaluate a function before its arguments. A method is looked up only at the call."""
         if not isinstance(node, ast.Attribute) or self.scope.is_module(node):
-            return self.kept(node)
-        callee = copy.copy(node)
-        callee.value = self.kept(node.value)
-        return callee
-
-    def _parts_kept(self, node: ast.expr) -> ast.expr:
-        whole = copy.copy(node)
-        for slot in _slots(whole):
-            _set(slot, self.kept(_get(slot)))
-        return whole
+            return self.keep(node)
+        return _with_parts(node, self.keep)
 
     def _shortcut(self, node: ast.BoolOp) -> ast.expr:
         """Write `and` or `or`. A value is evaluated only if those before it did not decide."""
@@ -357,27 +349,19 @@ class _Lowering:
         return load(result, node)
 
     def _chain(self, node: ast.Compare) -> ast.expr:
-        """Write `a < b < c`. Each part is evaluated once, and none after a false comparison."""
-        result, end = self.name(), self.writing.new()
-        left = self.lowered(node.left)
-        for number, (op, each) in enumerate(zip(node.ops, node.comparators, strict=True)):
-            if self.calls(each):
-                left = self.kept(left)
-            right = self.lowered(each)
-            if number < len(node.ops) - 1:
-                left, right = self.kept(left), self.kept(right)
-            compared = ast.copy_location(ast.Compare(left, [op], [right]), node)
-            self._do(_assigned(result, compared))
-            if number < len(node.ops) - 1:
-                after = self.writing.new()
-                self.writing.end(after, end, node=load(result, node), begin=after)
-            left = right
-        self.writing.end(end, begin=end)
-        return load(result, node)
+        """Write `a < b < c` as `a < (@1 := b) and @1 < c`, which evaluates each part once."""
+        comparisons: list[ast.expr] = []
+        left = node.left
+        for op, each in zip(node.ops, node.comparators, strict=True):
+            name = self.name()
+            right = ast.NamedExpr(ast.Name(name, ast.Store()), each)
+            comparisons.append(ast.Compare(left, [op], [right]))
+            left = load(name)
+        return self.hoist(_at(ast.BoolOp(ast.And(), comparisons), node))
 
     def _into(self, result: str, value: ast.expr) -> None:
-        if not self.called(value, result):
-            rest = self.lowered(value)  # before _do, because it may begin another block
+        if not self.take_call(value, result):
+            rest = self.hoist(value)  # before _do, because it may begin another block
             self._do(_assigned(result, rest))
 
 
@@ -393,40 +377,26 @@ def load(name: str, at: ast.AST | None = None) -> ast.expr:
     return node if at is None else ast.copy_location(node, at)
 
 
-def _slots(node: ast.AST) -> Iterator[PartOf]:
-    """Yield the places of an expression's parts, in the order in which Python evaluates them."""
+def _with_parts(node: Node, new: Callable[[ast.expr], ast.expr], /) -> Node:
+    """Return an expression with new(part) for each part, in the order in which Python evaluates."""
+    whole: Any = copy.copy(node)
     if isinstance(node, ast.Dict):
-        node.keys, node.values = list(node.keys), list(node.values)
-        for number, key in enumerate(node.keys):
-            if key is not None:
-                yield node.keys, number
-            yield node.values, number
-        return
+        pairs = zip(node.keys, node.values, strict=True)
+        changed = [(key and new(key), new(value)) for key, value in pairs]
+        whole.keys, whole.values = [key for key, _ in changed], [value for _, value in changed]
+        return whole  # type: ignore[no-any-return]
+
+    def changed_part(part: Any) -> Any:
+        if isinstance(part, ast.keyword | ast.arguments):
+            return _with_parts(part, new)
+        return new(part) if isinstance(part, ast.expr) else part
+
     for name, part in ast.iter_fields(node):
-        if isinstance(part, ast.expr):
-            yield node, name
-        elif isinstance(part, list):
-            own = [copy.copy(p) if isinstance(p, ast.keyword) else p for p in part]
-            setattr(node, name, own)
-            for number, each in enumerate(own):
-                if isinstance(each, ast.keyword):
-                    yield each, "value"
-                elif isinstance(each, ast.expr):
-                    yield own, number
-
-
-def _get(slot: PartOf) -> ast.expr:
-    holder, place = slot
-    part: ast.expr = holder[place] if isinstance(holder, list) else getattr(holder, place)
-    return part
-
-
-def _set(slot: PartOf, part: ast.expr) -> None:
-    holder, place = slot
-    if isinstance(holder, list):
-        holder[place] = part
-    else:
-        setattr(holder, place, part)
+        if isinstance(node, ast.Lambda) and name == "body":
+            continue  # it is evaluated by a call, and only the defaults are evaluated now
+        many = isinstance(part, list)
+        setattr(whole, name, list(map(changed_part, part)) if many else changed_part(part))
+    return whole  # type: ignore[no-any-return]
 
 
 _STORE = ast.Store()

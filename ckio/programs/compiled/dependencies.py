@@ -2,15 +2,19 @@
 
 They are found by the names in the code. Functions and classes of the user's own modules are
 followed. For a library, only its version is in the hash. Comments, layout and docstrings are not.
+
+The hash is of the objects in memory: the syntax of programs, the bytecode of other functions, and
+the values of names. Therefore a file that is edited while Python runs does not change it. Another
+version of Python has other bytecode, and so another hash.
 """
 
 import ast
 import builtins
-import inspect
+import dis
 import pickle
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,14 +25,14 @@ from typing import Any, Final
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.programs.compiled.source import Source, dotted, is_current, locals_of, parse
+from ckio.programs.compiled.source import Source, dotted, locals_of, nested
 from ckio.programs.heap import known
 
 MISSING: Final = object()
 
 
 @dataclass(frozen=True)
-class Reach:
+class Dependencies:
     """All code and constants on which a program depends.
 
     Attributes
@@ -48,18 +52,18 @@ class Reach:
     bindings: tuple[tuple[Any, str, object], ...]
     objects: dict[str, Any]
 
-    def holds(self) -> bool:
+    def hold(self) -> bool:
         """Return whether all names still have the same values."""
         return all(_bound(place, name) is value for place, name, value in self.bindings)
 
 
-def reach(program: Any, kind: type, /) -> Reach:
+def dependencies_of(program: Any, kind: type, /) -> Dependencies:
     """Return all code and constants on which a program depends; `kind` is the class of programs."""
-    walk = _Reaching(kind)
+    walk = _Walk(kind)
     walk.tag(program)
-    text = "\n\n".join(walk.lines)
-    fingerprint = sha256(text.encode()).hexdigest()[:16]
-    return Reach(fingerprint, walk.programs, tuple(walk.bindings.values()), known(walk.objects()))
+    fingerprint = sha256("\n\n".join(walk.lines).encode()).hexdigest()[:16]
+    bindings = tuple(walk.bindings.values())
+    return Dependencies(fingerprint, walk.programs, bindings, known(walk.objects()))
 
 
 class Scope:
@@ -132,11 +136,12 @@ def _bound(place: Any, name: str) -> object:
         return MISSING
 
 
-class _Reaching:
+class _Walk:
     """Visits each object once, and writes a text for it."""
 
     def __init__(self, kind: type) -> None:
-        self.lines: list[str] = []
+        # Another version of ckio may divide a program into other blocks.
+        self.lines: list[str] = [str(_library(kind))]
         self.programs: dict[str, Any] = {}
         self.bindings: dict[tuple[int, str], tuple[Any, str, object]] = {}
         self._kind = kind
@@ -157,7 +162,13 @@ class _Reaching:
             self.lines.append(f"{self._seen[id(value)][0]} {text}")
         return self._seen[id(value)][0]
 
-    def _text(self, value: Any) -> str:  # noqa: PLR0911 - one for each kind
+    def _tags(self, values: Iterable[Any]) -> str:
+        return " ".join(map(self.tag, values))
+
+    def _named_tags(self, values: Mapping[str, Any]) -> str:
+        return " ".join(f"{name}={self.tag(value)}" for name, value in sorted(values.items()))
+
+    def _text(self, value: Any) -> str:  # noqa: PLR0911, PLR0912 - each kind
         if isinstance(value, self._kind):
             return self._program(value)
         if library := _library(value):
@@ -166,93 +177,65 @@ class _Reaching:
             case ModuleType():
                 return f"module {value.__name__}"
             case FunctionType():
-                return self._function(value)
+                return f"function {_code(value.__code__, value.__doc__)}\n{self._names(value)}"
             case MethodType():
-                return f"method {self.tag(value.__func__)} of {self.tag(value.__self__)}"
+                return f"method {self._tags((value.__func__, value.__self__))}"
             case partial():
-                parts = value.func, value.args, value.keywords
-                return "partial " + " ".join(map(self.tag, parts))
+                return f"partial {self._tags((value.func, value.args, value.keywords))}"
             case type():
-                return self._class(value)
-            case _:
-                return self._object(value)
-
-    def _object(self, value: Any) -> str:  # noqa: PLR0911 - one for each kind
-        match value:
+                bases, own = self._tags(value.__bases__), self._named_tags(_definitions(value))
+                return f"class {value.__qualname__} of {bases}: {own}"
             case np.ndarray() if value.dtype != object:
                 digest = sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
                 return f"array {value.dtype.str} {value.shape} {digest}"
             case np.generic():
                 return f"number {value.dtype.str} {value.tobytes().hex()}"
             case tuple() | list():
-                return f"{type(value).__name__} {' '.join(map(self.tag, value))}"
+                return f"{type(value).__name__} {self._tags(value)}"
             case set() | frozenset():
                 return f"set {' '.join(sorted(repr(each) for each in value))}"
             case dict():
-                pairs = (f"{self.tag(key)}: {self.tag(each)}" for key, each in value.items())
-                return f"dict {', '.join(pairs)}"
-            case _ if (wrapped := _wrapped(value)) is not None:
-                return f"{_library(type(value))} of {self.tag(wrapped)}"
-            case _ if _library(type(value)) and not _ours(type(value)):
-                return f"{_library(type(value))} {_pickled(value)}"
+                return f"dict {' '.join(map(self._tags, value.items()))}"
             case _:
-                fields = sorted(_fields(value))
-                pairs = (f"{name}={self.tag(each)}" for name, each in fields)
-                return f"object {self.tag(type(value))} {' '.join(pairs)}"
+                return self._object(value)
+
+    def _object(self, value: Any) -> str:
+        library = None if _ours(type(value)) else _library(type(value))
+        if library is None:
+            return f"object {self.tag(type(value))} {self._named_tags(dict(_fields(value)))}"
+        wrapped = [getattr(value, name) for name in _WRAPPED if hasattr(value, name)]
+        return f"{library} of {self._tags(wrapped) if wrapped else _pickled(value)}"
 
     def _program(self, program: Any) -> str:
         name = base = program.function.__qualname__
         while name in self.programs:  # another function of the same name
             name = f"{base} {len(self.programs)}"
         self.programs[name] = program
-        return "program " + self._code(program.function, program.source.tree)
+        tree = program.source.tree
+        # Syntax, because the same bytecode may be divided into other blocks.
+        plain = (s for s in tree.body if not (isinstance(s, ast.Expr) and _is_text(s.value)))
+        text = "\n".join(map(ast.dump, (tree.args, *plain)))
+        return f"program {text}\n{self._names(program.function)}"
 
-    def _function(self, function: FunctionType) -> str:
-        tree = parse(function)
-        return self._code(function, tree if tree and is_current(function, tree) else None)
-
-    def _code(self, function: FunctionType, tree: ast.AST | None) -> str:
-        own = {*function.__code__.co_varnames, *function.__code__.co_cellvars}
-        if tree is None:
-            text, chains = _bytes(function.__code__), _code_names(function.__code__)
-        else:
-            text, chains = _canonical(tree), sorted(set(_chains(tree)))
-        defaults = self.tag([function.__defaults__, function.__kwdefaults__])
-        names = self._names(function, (chain for chain in chains if chain[0] not in own))
-        return f"{text}\ndefaults {defaults}\n{names}"
-
-    def _class(self, value: type) -> str:
-        try:
-            tree = ast.parse(inspect.getsource(value).lstrip())
-        except (OSError, TypeError, SyntaxError):
-            return f"class {value.__qualname__}"
-        space = vars(sys.modules[value.__module__])
-        standing = FunctionType((lambda: None).__code__, space)
-        return f"{_canonical(tree)}\n{self._names(standing, sorted(set(_chains(tree))))}"
-
-    def _names(self, function: FunctionType, chains: Iterable[tuple[str, ...]]) -> str:
-        tags: dict[str, str] = {}
-        for chain in chains:
-            value = MISSING
-            self._named += [_bound(*place) for place in _places(function, chain)]
+    def _names(self, function: FunctionType) -> str:
+        """Return the tags of the defaults of a function, and of all that its code names."""
+        tags = {"defaults": self.tag([function.__defaults__, function.__kwdefaults__])}
+        for chain in sorted(set(_chains(function))):
+            found = [(place, name, _bound(place, name)) for place, name in _places(function, chain)]
+            self._named += [value for _, _, value in found]
             self._named.append(getattr(builtins, chain[0], MISSING))
-            path: list[str] = []
-            for place, name in _places(function, chain):
-                value = _bound(place, name)
-                path.append(name)
-                self.bindings[id(place), name] = place, name, value
-                if isinstance(value, ModuleType) and _library(value):
-                    break
-            _refuse_random(function, chain)
-            if value is not MISSING:
-                tags[".".join(path)] = self.tag(value)
+            _refuse_random(found[-1][2], chain, function)
+            modules = (isinstance(value, ModuleType) and _library(value) for _, _, value in found)
+            # What is in a library is not followed.
+            last = next((n for n, library in enumerate(modules) if library), len(found) - 1)
+            self.bindings |= {(id(each[0]), each[1]): each for each in found[: last + 1]}
+            if found[last][2] is not MISSING:
+                tags[".".join(chain[: last + 1])] = self.tag(found[last][2])
         return "\n".join(f"{name} is {tag}" for name, tag in sorted(tags.items()))
 
 
-def _refuse_random(function: FunctionType, chain: tuple[str, ...]) -> None:
+def _refuse_random(value: object, chain: tuple[str, ...], function: FunctionType) -> None:
     """Raise BadInput for a global source of random numbers, which differ from run to run."""
-    *_, (place, name) = _places(function, chain)
-    value = _bound(place, name)
     if isinstance(getattr(value, "__self__", value), _RANDOM):
         raise BadInput(
             f"{'.'.join(chain)} in {function.__qualname__} is random, but a program must return the"
@@ -263,6 +246,9 @@ def _refuse_random(function: FunctionType, chain: tuple[str, ...]) -> None:
 _RANDOM: Final = (np.random.Generator, np.random.RandomState, random.Random)
 
 _PLAIN: Final = (int, float, complex, str, bytes, range, slice, type(None), type(...))
+
+_WRAPPED: Final = ("__wrapped__", "py_func", "pyfunc", "func", "fget", "fset")
+"""Attributes of a library's object with a function that it calls: a cache, property, vectorize."""
 
 
 def _library(value: object) -> str | None:
@@ -286,14 +272,6 @@ def _library(value: object) -> str | None:
     return None
 
 
-def _wrapped(value: object) -> object:
-    """Return the function that a library's object calls, for example a cache or np.vectorize."""
-    if _library(type(value)) and not _ours(type(value)):
-        names = "__wrapped__", "py_func", "pyfunc"
-        return next((getattr(value, name) for name in names if hasattr(value, name)), None)
-    return None
-
-
 def _ours(kind: type) -> bool:
     """Return whether a type is one of ckio.programs, whose objects contain the user's code."""
     return kind.__module__.startswith("ckio.programs.")
@@ -314,44 +292,52 @@ def _pickled(value: object) -> str:
     return ""
 
 
-def _canonical(tree: ast.AST) -> str:
-    """Return code without comments, layout, docstrings and decorators."""
-    code = ast.parse(ast.unparse(tree))
-    for node in ast.walk(code):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            node.decorator_list = []
-            if ast.get_docstring(node, clean=False) is not None:
-                node.body = node.body[1:] or [ast.Pass()]
-    return ast.unparse(code)
+def _definitions(kind: type) -> dict[str, Any]:
+    """Return the attributes that a class defines, without those that Python adds."""
+    return {
+        name: value
+        for name, value in vars(kind).items()
+        if not name.startswith("__") or callable(value) or hasattr(value, "__wrapped__")
+    }
 
 
-def _chains(node: ast.AST) -> Iterator[tuple[str, ...]]:
-    """Yield every dotted name that is read, for example ("a", "b", "c") for a.b.c."""
-    chain = dotted(node) if isinstance(node, ast.expr) else None
-    if chain is not None:
-        yield chain
-        return
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        for part in node.body:
-            yield from _chains(part)
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _chains(child)
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def _bytes(code: CodeType) -> str:
-    inner = [_bytes(each) for each in code.co_consts if isinstance(each, CodeType)]
-    plain = [_constant(each) for each in code.co_consts if not isinstance(each, CodeType)]
-    return " ".join([code.co_code.hex(), *code.co_names, *plain, *inner])
+def _code(code: CodeType, docstring: str | None = None) -> str:
+    """Return the text of bytecode, its names and its constants, without line numbers."""
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
+    constants = [_constant(each) for each in code.co_consts if each != docstring]
+    return f"{code.co_code.hex()} {counts} {code.co_names} {code.co_varnames} {constants}"
 
 
 def _constant(value: object) -> str:
-    if isinstance(value, frozenset):  # its order differs between processes
-        return f"set {' '.join(sorted(map(_constant, value)))}"
-    return repr(value)
+    match value:
+        case CodeType():
+            return _code(value)
+        case frozenset():  # its order differs between processes
+            return f"set {sorted(map(_constant, value))}"
+        case tuple():
+            return f"tuple {list(map(_constant, value))}"
+        case _:
+            return repr(value)
 
 
-def _code_names(code: CodeType) -> list[tuple[str, ...]]:
-    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    names = {(name,) for name in (*code.co_names, *code.co_freevars)}
-    return sorted(names.union(*map(_code_names, inner)))
+def _chains(function: FunctionType) -> Iterator[tuple[str, ...]]:
+    """Yield every dotted name from outside that is read, for example ("a", "b", "c") for a.b.c."""
+    free = function.__code__.co_freevars
+    for code in nested(function.__code__):
+        chain: tuple[str, ...] = ()
+        for each in dis.get_instructions(code):
+            if each.opname == "EXTENDED_ARG":
+                continue
+            if chain and each.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                chain = (*chain, each.argval)
+                continue
+            if chain:
+                yield chain
+            outer = each.opname in ("LOAD_GLOBAL", "LOAD_NAME") or (
+                each.opname.endswith("DEREF") and each.argval in free
+            )
+            chain = (each.argval,) if outer else ()
