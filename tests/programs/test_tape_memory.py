@@ -76,7 +76,8 @@ def reductions(u, v):
     np.sum(u * v, out=out)
     w = zeros(u)
     np.cumsum(u * u, out=w)
-    np.maximum(w, v, out=w, where=v > 0)
+    np.maximum(w, v, out=w)
+    w[v > 0] = np.maximum(w[v > 0], u[v > 0])
     w[0] = out
     return w, u
 

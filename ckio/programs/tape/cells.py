@@ -200,7 +200,6 @@ class Written(NamedTuple):
     Attributes
     ----------
     index : an index of the view, with arrays in it; None for the whole view
-    mask : the entries of the view that were written; None for all entries
     first : whether the memory had no derivative before
     add : 1 if a value was added to the entries, -1 if it was subtracted, 0 if it replaced them
     """
@@ -208,7 +207,6 @@ class Written(NamedTuple):
     slot: int
     view: MemoryView
     index: Any
-    mask: Any
     first: bool
     add: int
 
@@ -332,17 +330,13 @@ class Cotangents:
             part = _read(view, self.by_slot[out.slot])
             part = part.copy() if out.index is None else part[out.index]
             return part if out.add > 0 else -part
-        if view.exact and out.index is None and out.mask is None:
+        if view.exact and out.index is None:
             self.owned.discard(out.slot)
             return _read(view, self.by_slot.pop(out.slot))
         buffer = self._buffer(out.slot, view)
         target = view.on(buffer)
         if out.index is not None:
             given = _indexed(target, out.index)
-        elif out.mask is not None:
-            mask = np.broadcast_to(out.mask, target.shape)
-            given = np.where(mask, target, 0)
-            target[mask] = 0
         else:
             given = target.copy()
             target[...] = 0

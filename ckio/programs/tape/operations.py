@@ -2,13 +2,13 @@
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from ckio.errors import BadInput
 from ckio.programs.tape.cells import FLOATS, Array, ViewSlot, root, view_in
-from ckio.programs.tape.rules import RULES, SEVERAL, NumpyCall, Path, name_of, positional
+from ckio.programs.tape.rules import RULES, NumpyCall, Path, name_of, positional, refused
 from ckio.programs.tape.tape import Value
 from ckio.programs.tape.ufuncs import CONSTANT, PULLS
 
@@ -43,14 +43,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, slice):
         return slice(plain(value.start), plain(value.stop), plain(value.step))
     return value
-
-
-def refuse(name: str, instead: str = "") -> NoReturn:
-    """Raise BadInput, because there is no rule for the derivative of `name`."""
-    raise BadInput(
-        f"{name} has no rule for derivatives; "
-        + (instead or "wrap it by primitive(vjp=...), or give it stop_gradient(x)")
-    )
 
 
 def leaves_of(tree: Any) -> Iterator[Any]:
@@ -210,7 +202,7 @@ def unary(perform: Callable[..., Any], key: np.ufunc) -> Operation:
 
 def _sign(x: Any) -> Any:
     if np.iscomplexobj(x.value):
-        refuse("np.sign of complex numbers", "write z / np.abs(z)")
+        raise refused("np.sign of complex numbers", "write z / np.abs(z)")
     return constant(np.sign(x.value), x.tape)
 
 
@@ -276,16 +268,6 @@ OPERATIONS: dict[np.ufunc, Operation] = {
 }
 
 
-def divided(x: Any, y: Any) -> Any:
-    """Return the quotient, whose derivative is zero, and the remainder."""
-    first = x if traced(x) else y
-    quotient = constant(divmod(plain(x), plain(y))[0], first.tape)
-    return quotient, _modulo(x, y)
-
-
-_modulo = binary(lambda a, b: divmod(a, b)[1], np.remainder)
-
-
 # Functions of any kind
 
 
@@ -307,40 +289,22 @@ def call(
         return perform(*values, **named)
     tape = common_tape([it for _, it in leaves])
     rule = RULES.get(key)
-    if rule is None and key not in SEVERAL:
-        refuse(name_of(key))
+    if rule is None:
+        raise refused(name_of(key))
     result = perform(*values, **named)
     shared = _shared(result, leaves)
     if shared is not None:
         return shared
     operands = [(path, it) for path, it in leaves if it.place is not None]
-    several = isinstance(result, tuple | list)
-    if not operands or not (several or differentiable(result)):
+    if operands and isinstance(result, tuple | list):
+        raise refused(f"{name_of(key)} with several results")
+    if not operands or not differentiable(result):
         return constant(result, tape)
-    performed = NumpyCall(perform, result, [path for path, _ in operands], values, named)
-    into = tuple([it.place for _, it in operands])
-    if several:
-        return _several(tape, key, performed, into)
-    assert rule is not None
-    pull, saved = rule(performed)
+    pull, saved = rule(NumpyCall(perform, result, [path for path, _ in operands], values, named))
     if arrays:
         own = {id(root(it.value)) for _, it in leaves if it.cell is not None}
         saved = _settled(tape, saved, {id(root(it)) for it in arrays} - own)
-    return tape.noted(result, pull, saved, into)
-
-
-def _several(tape: Any, key: Any, performed: NumpyCall, into: tuple[Any, ...]) -> Any:
-    """Return several results. Each is recorded as a separate operation."""
-    if key not in SEVERAL:
-        refuse(f"{name_of(key)} with several results")
-    result, items = performed.result, []
-    for rule, item in zip(SEVERAL[key], result, strict=True):
-        if rule is None:
-            items.append(constant(item, tape))
-        else:
-            pull, saved = rule(performed._replace(result=item))
-            items.append(tape.noted(item, pull, saved, into))
-    return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
+    return tape.noted(result, pull, saved, tuple([it.place for _, it in operands]))
 
 
 def _shared(result: Any, leaves: list[Any]) -> Any:
@@ -362,7 +326,7 @@ def constant(result: Any, tape: Any) -> Any:
         if result.dtype.kind in "fc":
             return tape.result(result, None)
         if result.dtype.kind == "O":
-            refuse("an array of objects")
+            raise refused("an array of objects")
         return result
     if isinstance(result, tuple):
         items = [constant(item, tape) for item in result]

@@ -41,8 +41,27 @@ Rule = Callable[[NumpyCall], Pulled]
 
 RULES: Final[dict[Any, Rule]] = {}
 
-SEVERAL: Final[dict[Any, tuple[Rule | None, ...]]] = {}
-"""The rules of functions with several results, one for each; None if the result is constant."""
+_AROUND: Final = {
+    "where": "give it np.where(mask, u, 0), or write u[mask] = v",
+    "initial": "apply the same function to the result and this value",
+    "prepend": "join the arrays by np.concatenate first",
+    "append": "join the arrays by np.concatenate first",
+    "out": "write by an index, u[k] = v",
+}
+"""How to do without keywords for which no rule has a derivative."""
+
+_INSTEAD: Final = {
+    "np.average": "write np.sum(weights * u) / np.sum(weights)",
+    "np.ptp": "write np.max(u) - np.min(u)",
+    "np.nansum": "write np.sum(np.where(np.isnan(u), 0.0, u))",
+    "np.kron": "use np.einsum('ij,kl->ikjl', u, v), and reshape the result",
+    "np.meshgrid": "write u[None, :] and v[:, None], or use np.broadcast_to",
+    "np.broadcast_arrays": "use np.broadcast_to",
+    "np.maximum.accumulate": "write a loop with np.maximum",
+    "np.minimum.accumulate": "write a loop with np.minimum",
+    "np.divmod": "write u // v and u % v",
+}
+"""How to do without functions that have no rule. Others must be wrapped by `primitive`."""
 
 
 def add(rules: dict[Any, Callable[..., Parts]], /) -> None:
@@ -68,7 +87,8 @@ def by_name(rule: Callable[..., Parts], name: str, names: tuple[str, ...]) -> Ru
     """Return a rule with named arguments as a rule of calls; `names` are all its arguments."""
 
     def full(call: NumpyCall) -> Pulled:
-        parts = rule(call.result, **dict(zip(names, call.args, strict=False)), **call.kwargs)
+        given = dict(zip(names, call.args, strict=False)) | call.kwargs
+        parts = rule(call.result, **check_keywords(name, rule, given))
         wanted = []
         for path in call.paths:
             argument = names[path[0]] if isinstance(path[0], int) else path[0]
@@ -87,9 +107,25 @@ def _each(g: Any, *parts: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(pull(g, *saved) for pull, *saved in parts)
 
 
-def refused(what: str) -> BadInput:
-    """Return the error for a call that has no rule."""
-    return BadInput(f"{what} has no rule for derivatives; wrap it by primitive(vjp=...)")
+def check_keywords(name: str, rule: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the named arguments of a call, without defaults. Raise BadInput for unknown ones."""
+    given = {key: it for key, it in given.items() if it is not np._NoValue}  # noqa: SLF001
+    if given.get("where") is True:
+        del given["where"]
+    for key in given.keys() - _parameters(rule):
+        raise refused(f"{name} with {key}=", _AROUND.get(key, ""))
+    return given
+
+
+@cache
+def _parameters(rule: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(rule).parameters)
+
+
+def refused(name: str, instead: str = "") -> BadInput:
+    """Return the error for a function, or a use of one, that has no rule."""
+    around = "wrap it by primitive(vjp=...), or give it stop_gradient(x)"
+    return BadInput(f"{name} has no rule for derivatives; {instead or _INSTEAD.get(name, around)}")
 
 
 def name_of(function: Any) -> str:
@@ -128,25 +164,10 @@ def _replaced(values: dict[Path, Any], tree: Any, path: Path) -> Any:
 # Functions that move entries: each entry of the result is an entry of an argument, or constant. To
 # find which one, the function is applied to the numbers of the entries instead of their values.
 
-_NAMES: Final = frozenset(
-    [
-        "a",
-        "m",
-        "x",
-        "y",
-        "arr",
-        "array",
-        "arrays",
-        "tup",
-        "ary",
-        "v",
-        "A",
-        "values",
-        "seq",
-        "ar",
-        "filt",
-    ]
-)
+_NAMES: Final = frozenset((
+    "a", "m", "x", "y", "arr", "array", "arrays", "tup", "ary", "v", "A", "values", "seq", "ar",
+    "filt",
+))  # fmt: skip
 """Names of arguments whose entries are moved."""
 
 _PADS: Final = ("constant", "edge", "wrap", "reflect", "symmetric")

@@ -315,14 +315,14 @@ class Tape:
         if id(root(cell.memory)) in self._kept:
             cell.move()
 
-    def written(self, traced: Value, index: Any = None, mask: Any = None, add: int = 0) -> Any:
+    def written(self, traced: Value, index: Any = None, add: int = 0) -> Any:
         """Return the part of a traced array that is written to, with the slot of its cotangent."""
         cell, view = traced.cell, traced.lies
         assert cell is not None
         first = cell.slot is None
         if cell.slot is None:
             cell.slot = self.slot()
-        return Written(cell.slot, view, index, mask, first, add)
+        return Written(cell.slot, view, index, first, add)
 
     def _constant(self, value: Array) -> Value:
         owner = root(value)
