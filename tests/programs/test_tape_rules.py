@@ -293,6 +293,9 @@ def test_complex_parts():
     check(lambda z: (z.real, z.imag, np.real(z), np.imag(z), np.conj(z), z.conj(), abs(z)), cplx(3))
     check(lambda z: (z.real, z.imag, z.conjugate(), abs(z), np.angle(z)), 0.3 + 0.4j)
     check(lambda z: (z.real * z.imag, np.angle(z), z.T.imag[1:] ** 2), cplx(2, 3))
+    check(
+        lambda z: (np.clip(z.real, -0.4, 0.4), np.trapezoid(z.imag), np.std(z.T.real)), cplx(2, 3)
+    )
 
 
 def test_interpolation():

@@ -48,7 +48,7 @@ class Cell:
         self.memory = self.memory.copy()
         self._address = None
 
-    def lies(self, array: Array) -> "MemoryView":
+    def view(self, array: Array) -> "MemoryView":
         """Return an array in the memory as a view of it."""
         if array is self.memory or not array.size:
             return view_in(self.memory, array)
@@ -76,8 +76,8 @@ class MemoryView:
     @cached_property
     def exact(self) -> bool:
         dense = self.strides == _dense(self.shape, self.dtype.itemsize)
-        whole = dense and prod(self.shape) == prod(self.within) and self.writeable
-        return whole and self.dtype == self.base
+        full = dense and prod(self.shape) == prod(self.within) and self.writeable
+        return full and self.dtype == self.base
 
     @cached_property
     def overlapping(self) -> bool:
@@ -95,7 +95,7 @@ class MemoryView:
         axes = tuple(i for i, n in enumerate(self.shape) if n > 1 and not self.strides[i])
         shape = tuple(1 if i in axes else n for i, n in enumerate(self.shape))
         given = self.strides, self.offset, self.writeable, self.within, self.base
-        return lying(shape, self.dtype, *given), axes
+        return view_of(shape, self.dtype, *given), axes
 
     def indices(self) -> NDArray[np.intp]:
         """Return for each entry the number of its element in the memory."""
@@ -106,13 +106,13 @@ class MemoryView:
         return places // self.dtype.itemsize
 
 
-lying = lru_cache(maxsize=4096)(MemoryView)
+view_of = lru_cache(maxsize=4096)(MemoryView)
 """Return a `MemoryView`. Equal views are created once, because a program has few of them."""
 
 
-def whole(shape: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryView:
+def dense_view(shape: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryView:
     """Return the view of an array that is its whole memory, in C order."""
-    return lying(shape, dtype, _dense(shape, dtype.itemsize), 0, True, shape, dtype)
+    return view_of(shape, dtype, _dense(shape, dtype.itemsize), 0, True, shape, dtype)
 
 
 def view_in(memory: Array, array: Array) -> MemoryView:
@@ -122,7 +122,7 @@ def view_in(memory: Array, array: Array) -> MemoryView:
 
 
 def _view(array: Array, offset: int, memory: Array) -> MemoryView:
-    return lying(
+    return view_of(
         array.shape, array.dtype, array.strides, offset, array.flags.writeable,
         memory.shape, memory.dtype,
     )  # fmt: skip

@@ -200,11 +200,11 @@ def setitem(x: Any, index: Any, value: Any) -> None:
     if isinstance(value, Value):
         if value.tape is not tape:
             common_tape((x, value))
-        if simple and value.cell is cell and value.lies is part.lies:
+        if simple and value.cell is cell and value.memory_view is part.memory_view:
             return
         place = value.place
     if place is not None or cell.slot is not None:
-        part.lies  # noqa: B018, computed now because the memory may move
+        part.memory_view  # noqa: B018, computed now because the memory may move
     tape.own(cell)
     x.value[index] = value.value if isinstance(value, Value) else value
     _written(part, place, index=safe)

@@ -51,10 +51,15 @@ def _equivalent(key: Any, function: Callable[..., Any]) -> Rule:
 
 def _pull(g: Any, function: Any, paths: list[Path], args: Any, kwargs: Any) -> Any:
     tape = Tape()
-    inputs = [tape.input(at(path, args, kwargs)) for path in paths]
+    inputs = [tape.input(_without_gaps(at(path, args, kwargs))) for path in paths]
     given = replaced(dict(zip(paths, inputs, strict=True)), args, kwargs)
     bars = tape.backward([(function(*given[0], **given[1]), conjugate(g))], inputs)
     return conjugate(bars)
+
+
+def _without_gaps(value: Any) -> Any:
+    """Return an array as a contiguous one, for example the real part of a complex array."""
+    return np.asarray(value, order="C") if isinstance(value, np.ndarray) else value
 
 
 def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
@@ -71,17 +76,17 @@ def _gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> A
     """Return the gradient along one axis."""
     f = np.moveaxis(f, 0 if axis is None else axis, -1)
     h: Any = _arrays(spacing[0])[0] if spacing else 1.0
-    widths = np.diff(h) if np.ndim(h) else np.broadcast_to(h, np.shape(f)[-1] - 1)
-    before, after = widths[:-1], widths[1:]
+    widths = np.diff(h) if np.ndim(h) else None
+    before, after = (h, h) if widths is None else (widths[:-1], widths[1:])
     a, c = -after / (before * (before + after)), before / (after * (before + after))
     inner = a * f[..., :-2] - (a + c) * f[..., 1:-1] + c * f[..., 2:]
-    first = _at_end(f, widths, edge_order)
-    last = _at_end(f[..., ::-1], -widths[::-1], edge_order)
+    first = _at_end(f, edge_order, (h, h) if widths is None else widths)
+    last = _at_end(f[..., ::-1], edge_order, (-h, -h) if widths is None else -widths[::-1])
     whole = np.concatenate([first[..., None], inner, last[..., None]], axis=-1)
     return np.moveaxis(whole, -1, 0 if axis is None else axis)
 
 
-def _at_end(f: Any, widths: Any, edge_order: int) -> Any:
+def _at_end(f: Any, edge_order: int, widths: Any) -> Any:
     """Return the one-sided difference at the first entry."""
     h = widths[0]
     if edge_order == 1:
@@ -169,31 +174,6 @@ def _norm_rule(call: NumpyCall) -> Pulled:
     return _equivalent(np.linalg.norm, _norm)(call)
 
 
-def _var(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
-    keepdims: bool = False,
-) -> Any:  # fmt: skip
-    deviation = a - np.mean(a, axis=axis, keepdims=True)
-    total = np.sum(_squared(deviation), axis=axis, keepdims=keepdims)
-    return total / (np.size(a) // max(1, np.size(total)) - ddof)
-
-
-def _std(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
-    keepdims: bool = False,
-) -> Any:  # fmt: skip
-    return _root(_var(a, axis, ddof=ddof, keepdims=keepdims))
-
-
-def _clip(
-    a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None,  # noqa: A002
-    max: Any = None,  # noqa: A002
-) -> Any:  # fmt: skip
-    low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
-    a = a if low is None else np.where(a < low, low, a)
-    return a if high is None else np.where(a > high, high, a)
-
-
 def _sinc(x: Any) -> Any:
     """Return sinc(x). For small x it is computed by its series."""
     small = np.abs(x) < 1e-3
@@ -252,8 +232,7 @@ _EQUIVALENTS: dict[Any, Any] = {
     np.trapezoid: _trapezoid, np.gradient: _gradient, np.cross: _cross,
     np.tensordot: _tensordot, np.dot: _dot, np.inner: _inner, np.outer: _outer,
     np.interp: _interp, np.polyval: _polyval, np.sinc: _sinc, np.linspace: _linspace,
-    np.angle: _angle, np.var: _var, np.std: _std,
-    np.clip: _clip, np.linalg.cross: _cross, np.linalg.outer: _outer,
+    np.angle: _angle, np.linalg.cross: _cross, np.linalg.outer: _outer,
 }  # fmt: skip
 RULES.update({key: _equivalent(key, function) for key, function in _EQUIVALENTS.items()})
 RULES[np.linalg.norm] = _norm_rule

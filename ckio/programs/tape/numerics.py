@@ -106,6 +106,48 @@ def _cumprod(result: Any, a: Any, *, axis: Any = None, dtype: Any = None) -> Par
     return {"a": (pull, np.asarray(a), result)}
 
 
+def _varying(root: bool) -> Any:
+    """Return the rule of the variance, or of its square root, whose derivative at 0 is 0."""
+
+    def rule(
+        result: Any, a: Any, *, axis: Any = None, dtype: Any = None, ddof: Any = 0,
+        keepdims: Any = False,
+    ) -> Parts:  # fmt: skip
+        shape, count = np.shape(a), _count(np.shape(a), axis) - ddof
+
+        def pull(g: Any, a: Any, r: Any) -> Any:
+            g = np.where(np.equal(r, 0), 0, g / np.where(np.equal(r, 0), 1, r)) if root else 2.0 * g
+            deviation = np.conj(a - np.mean(a, axis=axis, keepdims=True))
+            return _spread(g, shape, axis, keepdims) * deviation / count
+
+        return {"a": (pull, a, result if root else None)}
+
+    return rule
+
+
+def _clip(
+    result: Any,
+    a: Any,
+    *,
+    a_min: Any = None,
+    a_max: Any = None,
+    min: Any = None,  # noqa: A002
+    max: Any = None,  # noqa: A002
+) -> Parts:
+    low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
+    below = np.asarray(False if low is None else np.less(a, low))
+    above = np.asarray(
+        False if high is None else np.greater(a if low is None else np.maximum(a, low), high)
+    )
+
+    def chosen(g: Any, mask: Any) -> Any:
+        return np.where(mask, g, 0)
+
+    lower, upper = (chosen, below & ~above), (chosen, above)
+    inner = chosen, ~(below | above)
+    return {"a": inner, "a_min": lower, "min": lower, "a_max": upper, "max": upper}
+
+
 def _diff(result: Any, a: Any, *, n: int = 1, axis: int = -1) -> Parts:
     def pull(g: Any) -> Any:
         for _ in range(n):
@@ -130,7 +172,8 @@ def _nan_to_num(
 add({
     np.sum: _sum, np.mean: _mean, np.prod: _prod, np.cumsum: _cumsum, np.cumprod: _cumprod,
     np.max: _extreme, np.amax: _extreme, np.min: _extreme, np.amin: _extreme,
-    np.diff: _diff, np.nan_to_num: _nan_to_num,
+    np.var: _varying(root=False), np.std: _varying(root=True), np.clip: _clip, np.diff: _diff,
+    np.nan_to_num: _nan_to_num,
 })  # fmt: skip
 
 

@@ -16,10 +16,10 @@ from ckio.programs.tape.cells import (
     ViewSlot,
     Written,
     dense_of,
+    dense_view,
     inside,
     root,
     view_in,
-    whole,
 )
 
 Pull = Callable[..., Any]
@@ -41,17 +41,17 @@ class Value:
     seen : the memory that contains `held`
     """
 
-    __slots__ = ("_lies", "_place", "cell", "held", "seen", "tape")
+    __slots__ = ("_place", "_view", "cell", "held", "seen", "tape")
 
     def __init__(
-        self, tape: "Tape", value: Any, place: Any, cell: Cell | None = None, lies: Any = None
+        self, tape: "Tape", value: Any, place: Any, cell: Cell | None = None, view: Any = None
     ) -> None:
         self.tape = tape
         self.held = value
         self._place = place
         self.cell = cell
         if cell is not None:
-            self._lies: MemoryView | None = lies
+            self._view: MemoryView | None = view
             self.seen: Any = cell.memory
 
     @property
@@ -59,27 +59,27 @@ class Value:
         """The plain number or array."""
         cell = self.cell
         if cell is not None and self.seen is not cell.memory:
-            lies = self.lies
-            self.held = lies.on(cell.memory)
-            if not lies.writeable:
+            view = self.memory_view
+            self.held = view.on(cell.memory)
+            if not view.writeable:
                 self.held.flags.writeable = False
             self.seen = cell.memory
         return self.held
 
     @property
-    def lies(self) -> MemoryView:
+    def memory_view(self) -> MemoryView:
         """The array as a view of its memory. It is computed when it is first needed."""
-        if self._lies is None:
+        if self._view is None:
             cell, seen = self.cell, self.seen
             assert cell is not None
-            self._lies = cell.lies(self.held) if seen is cell.memory else view_in(seen, self.held)
-        return self._lies
+            self._view = cell.view(self.held) if seen is cell.memory else view_in(seen, self.held)
+        return self._view
 
     @property
     def place(self) -> Any:
         """The slot of its cotangent, or None if it has no derivative."""
         if self._place is None and self.cell is not None and self.cell.slot is not None:
-            self._place = ViewSlot(self.cell.slot, self.lies)
+            self._place = ViewSlot(self.cell.slot, self.memory_view)
         return self._place
 
 
@@ -217,7 +217,7 @@ class Tape:
         return [
             adjoint.number(it.place)
             if it.place is None or it.cell is None
-            else adjoint.array(it.place.slot, it.lies)
+            else adjoint.array(it.place.slot, it.memory_view)
             for it in inputs
         ]
 
@@ -232,7 +232,7 @@ class Tape:
         """Return a number with this slot as a traced value."""
         if type(value) in FLOATS:
             return self.kind(self, value, slot)
-        return self.kind(self, value, ViewSlot(slot, whole((), np.asarray(value).dtype)))
+        return self.kind(self, value, ViewSlot(slot, dense_view((), np.asarray(value).dtype)))
 
     def result(self, value: Array, slot: int | None) -> Value:
         """Return a new array with memory of its own as a traced value.
@@ -317,7 +317,7 @@ class Tape:
 
     def written(self, traced: Value, index: Any = None, add: int = 0) -> Any:
         """Return the part of a traced array that is written to, with the slot of its cotangent."""
-        cell, view = traced.cell, traced.lies
+        cell, view = traced.cell, traced.memory_view
         assert cell is not None
         first = cell.slot is None
         if cell.slot is None:
@@ -347,7 +347,7 @@ def _sow(adjoint: Cotangents, traced: Any, cotangent: Any, memory: Array | None 
     cell = traced.cell
     shape: tuple[int, ...] = ()
     if cell is not None:
-        shape = traced.lies.shape
+        shape = traced.memory_view.shape
         all_of = cell.memory if cell.origin is None else cell.origin
         if memory is not None:
             if not inside(cell.memory, memory):
