@@ -66,10 +66,10 @@ _NEAR: Final = 16
 
 def rate(program: Program[S], state: S, ticks: int, /) -> float:
     """Measure and return the bytes of tape per tick for the next ticks."""
-    return _pulled(program, state, ticks, {})[1]
+    return _pull(program, state, ticks, {})[1]
 
 
-def _pulled(
+def _pull(
     program: Program[S], state: S, ticks: int, bars: Cotangent, end: Digests | None = None
 ) -> tuple[Arrays, float]:
     with metered() as meter:
@@ -117,7 +117,7 @@ class Pulling(Generic[S]):
             cotangent = self.back(middle, ticks - half, cotangent, end)
             del middle
             return self.back(state, half, cotangent)
-        bars, self.rate = _pulled(self._program, state, ticks, cotangent, end)
+        bars, self.rate = _pull(self._program, state, ticks, cotangent, end)
         passed(ticks)
         return bars
 
@@ -346,7 +346,7 @@ class ProgramModel(Generic[S]):
         arrays = [empty(field.shape, field.dtype) for field in layout]
         yield [as_bytes(array) for array in arrays]
         try:
-            self._take(key, *_decoded(arrays))
+            self._take(key, *_decode(arrays))
         except CkioError:
             raise
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -409,7 +409,7 @@ class ProgramModel(Generic[S]):
     def _restart(self) -> Packed:
         if self._packed is None:
             data, meta = self._program.pack(self._depart(self._at))
-            self._packed = _encoded(data, {"state": meta})
+            self._packed = _encode(data, {"state": meta})
         return self._packed
 
     def _adjoint(self) -> Packed:
@@ -417,10 +417,10 @@ class ProgramModel(Generic[S]):
         bars = self._cotangent if self._cotangent is not None else {}
         data = {**bars, **{_END + name: array for name, array in end.items()}}
         about = {"state": meta, "cotangents": len(bars), "rate": self._pulling.rate}
-        return _encoded(data, about | {"steps": self.steps, "ticks": self.ticks})
+        return _encode(data, about | {"steps": self.steps, "ticks": self.ticks})
 
 
-def _encoded(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Json]) -> Packed:
+def _encode(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Json]) -> Packed:
     """Return the fields of a checkpoint: JSON that describes the arrays, and the arrays.
 
     The JSON contains the names, because some names are not allowed in files, and the dtypes of
@@ -436,7 +436,7 @@ def _encoded(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Json]) -> P
     return tuple(fields), data
 
 
-def _decoded(data: Sequence[NDArray[Any]]) -> tuple[Arrays, dict[str, Json]]:
+def _decode(data: Sequence[NDArray[Any]]) -> tuple[Arrays, dict[str, Json]]:
     """Return the arrays by their names, and the rest of the JSON."""
     meta = json.loads(data[0].tobytes())
     arrays = dict(zip(meta["names"], data[1:], strict=True))

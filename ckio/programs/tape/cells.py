@@ -267,7 +267,7 @@ class Cotangents:
             self.by_slot[place] = cotangent if known is None else known + cotangent
             return
         slot, view = place.slot, place.view
-        part = fitted(cotangent, view)
+        part = fit(cotangent, view)
         if view.exact:
             part = part if part.shape == view.within else part.reshape(view.within)
             known = self.by_slot.get(slot)
@@ -317,11 +317,11 @@ class Cotangents:
                 return None
             return _once(out.view, buffer) if out.view.overlapping else _read(out.view, buffer)
         if type(out) is Written:
-            return self._overwritten(out)
+            return self._overwrite(out)
         given = [self.by_slot.pop(it, None) if type(it) is int else self._take(it) for it in out]
         return None if all(it is None for it in given) else given
 
-    def _overwritten(self, out: Written) -> Any:
+    def _overwrite(self, out: Written) -> Any:
         """Return the cotangent of the written value. The overwritten entries have none."""
         if out.slot not in self.by_slot:
             return None
@@ -336,7 +336,7 @@ class Cotangents:
         buffer = self._buffer(out.slot, view)
         target = view.on(buffer)
         if out.index is not None:
-            given = _indexed(target, out.index)
+            given = _overwrite_at(target, out.index)
         else:
             given = target.copy()
             target[...] = 0
@@ -382,7 +382,7 @@ def _read(view: MemoryView, buffer: Array) -> Array:
     return view.on(np.array(buffer, order="C"))
 
 
-def fitted(cotangent: Any, view: MemoryView) -> Array:
+def fit(cotangent: Any, view: MemoryView) -> Array:
     """Return a cotangent with the shape and dtype of its value."""
     part = np.asarray(cotangent)
     if part.shape == view.shape and part.dtype == view.dtype:
@@ -402,7 +402,7 @@ def fitted(cotangent: Any, view: MemoryView) -> Array:
     return part if part.dtype == view.dtype else part.astype(view.dtype)
 
 
-def _indexed(target: Array, index: Any) -> Any:
+def _overwrite_at(target: Array, index: Any) -> Any:
     """Return the cotangent of values that were written by an index with arrays.
 
     If an entry occurs several times, only the value that was written last has a cotangent.

@@ -33,7 +33,7 @@ from ckio.programs.tape.operations import (
     viewing_index,
     with_named_out,
 )
-from ckio.programs.tape.rules import name_of, refused
+from ckio.programs.tape.rules import name_of, refusal
 from ckio.programs.tape.tape import Value
 from ckio.programs.tape.ufuncs import CONSTANT, PULLS, Pull
 
@@ -72,18 +72,18 @@ def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict
     if method == "__call__" and kwargs.get("where", True) is not True:
         operands = "u[mask], v[mask]" if function.nin > 1 else "u[mask]"
         name = f"np.{function.__name__}"
-        raise refused(f"{name} with where=", f"write w[mask] = {name}({operands})")
+        raise refusal(f"{name} with where=", f"write w[mask] = {name}({operands})")
     if method == "__call__" and all(it is None for it in out):
-        return _called(function, inputs, kwargs)
+        return _call_new(function, inputs, kwargs)
     if method == "__call__" and function.nout > 1:
-        raise refused(f"np.{function.__name__} with out=", "write by an index, u[k] = v")
+        raise refusal(f"np.{function.__name__} with out=", "write by an index, u[k] = v")
     if method == "__call__":
-        return _called_into(function, inputs, out[0], kwargs)
+        return _call_into(function, inputs, out[0], kwargs)
     if method == "at":
         return _at_entries(function, *inputs)
     known = _REDUCTIONS.get((function, method))
     if known is None:
-        raise refused(f"np.{function.__name__}.{method}")
+        raise refusal(f"np.{function.__name__}.{method}")
     kwargs = {key: it for key, it in kwargs.items() if key != "dtype" or it is not None}
     axis = kwargs.pop("axis", 0) if len(inputs) < 2 else inputs[1]
     if out[0] is not None:
@@ -91,7 +91,7 @@ def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict
     return call(getattr(function, method), known, inputs[:1], {"axis": axis} | kwargs)
 
 
-def _called(function: np.ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call_new(function: np.ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Perform a ufunc that returns a new value.
 
     For a number c of numpy, `c ** x` calls np.power, whose values may differ from those of `**`.
@@ -109,7 +109,7 @@ def _called(function: np.ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any])
 _power = operation(operator.pow, np.power)
 
 
-def _called_into(
+def _call_into(
     function: np.ufunc, inputs: tuple[Any, ...], out: Any, kwargs: dict[str, Any]
 ) -> Any:
     if function in CONSTANT and not traced(out) and out.dtype.kind not in "fc":
@@ -127,14 +127,14 @@ def function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     if function is np.copyto:
         return _copyto(*args, **kwargs)
     if function in _INTO:
-        raise refused(name_of(function), "write by an index, u[k] = v")
+        raise refusal(name_of(function), "write by an index, u[k] = v")
     if function is np.nan_to_num and not (args[1] if len(args) > 1 else kwargs.get("copy", True)):
-        raise refused("np.nan_to_num with copy=False", "write u[...] = np.nan_to_num(u)")
+        raise refusal("np.nan_to_num with copy=False", "write u[...] = np.nan_to_num(u)")
     if function in _CONSTANT or function in _PLAIN:
         if kwargs.get("out") is not None:
-            raise refused(f"{name_of(function)} with out=", "write by an index, u[k] = v")
+            raise refusal(f"{name_of(function)} with out=", "write by an index, u[k] = v")
         if function is np.full_like:
-            return _filled(*args, **kwargs)
+            return _full_like(*args, **kwargs)
         like = next(leaves_of((args, kwargs)))
         return constant(function(*plain(args), **plain(kwargs)), like.tape)
     if function in COMPOSED:
@@ -142,7 +142,7 @@ def function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     return call(function, function, args, kwargs)
 
 
-def _filled(a: Any, fill_value: Any, *args: Any, **kwargs: Any) -> Any:
+def _full_like(a: Any, fill_value: Any, *args: Any, **kwargs: Any) -> Any:
     """Perform np.full_like."""
     single(fill_value)
     like = fill_value if traced(fill_value) else a
@@ -252,7 +252,7 @@ def _pull_of(key: np.ufunc, operands: tuple[Any, ...]) -> tuple[Pull | None, Any
 def _at_entries(function: np.ufunc, x: Any, index: Any, value: Any = None) -> None:
     """Perform np.add.at or np.subtract.at, in which an entry may occur several times."""
     if function not in (np.add, np.subtract):
-        raise refused(f"np.{function.__name__}.at")
+        raise refusal(f"np.{function.__name__}.at")
     tape = target_of(x).tape
     index = fixed_index(tape, plain(index))
     place = _place_of(value)
@@ -321,7 +321,7 @@ def attribute(x: Any, name: str) -> Any:
         return partial(_OTHERS[name], x)
     if name in ("item", "tolist"):
         return partial(_item, name)
-    raise refused(f"{type(value).__name__}.{name}")
+    raise refusal(f"{type(value).__name__}.{name}")
 
 
 def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -329,13 +329,13 @@ def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     (_, *args), kwargs = with_named_out(key, (x, *args), kwargs)  # type: ignore[assignment]
     if key is np.conj:
         if args or kwargs:
-            raise refused(f"ndarray.{name} with out=", "use np.conj(u, out=w)")
+            raise refusal(f"ndarray.{name} with out=", "use np.conj(u, out=w)")
         if not np.iscomplexobj(x.value):
             return x if x.cell is None else x[...]  # in the same memory, like numpy
         return unary(operator.methodcaller(name), np.conjugate)(x)
     if key is np.round:
         if kwargs.get("out") is not None:
-            raise refused(f"ndarray.{name} with out=", "write by an index, u[k] = v")
+            raise refusal(f"ndarray.{name} with out=", "write by an index, u[k] = v")
         return constant(getattr(x.value, name)(*args, **kwargs), x.tape)
 
     def perform(plain: Any, *rest: Any, **named: Any) -> Any:

@@ -27,8 +27,8 @@ from ckio.programs.tape.rules import (
     at,
     check_keywords,
     name_of,
-    refused,
-    replaced,
+    refusal,
+    replace,
 )
 from ckio.programs.tape.tape import Tape
 
@@ -43,7 +43,7 @@ def _equivalent(key: Any, function: Callable[..., Any]) -> Rule:
         try:
             inspect.signature(function).bind(*call.args, **kwargs)
         except TypeError as error:
-            raise refused(f"{name_of(key)} with so many positional arguments") from error
+            raise refusal(f"{name_of(key)} with so many positional arguments") from error
         return _pull, (function, call.paths, call.args, kwargs)
 
     return rule
@@ -52,7 +52,7 @@ def _equivalent(key: Any, function: Callable[..., Any]) -> Rule:
 def _pull(g: Any, function: Any, paths: list[Path], args: Any, kwargs: Any) -> Any:
     tape = Tape()
     inputs = [tape.input(_without_gaps(at(path, args, kwargs))) for path in paths]
-    given = replaced(dict(zip(paths, inputs, strict=True)), args, kwargs)
+    given = replace(dict(zip(paths, inputs, strict=True)), args, kwargs)
     bars = tape.backward([(function(*given[0], **given[1]), conjugate(g))], inputs)
     return conjugate(bars)
 
@@ -105,7 +105,7 @@ def _cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1,
         axisa = axisb = axisc = axis
     a, b = np.moveaxis(a, axisa, -1), np.moveaxis(b, axisb, -1)
     if np.shape(a)[-1] != 3 or np.shape(b)[-1] != 3:
-        raise refused("np.cross of vectors of two components")
+        raise refusal("np.cross of vectors of two components")
     parts = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
     return np.moveaxis(np.stack(parts, axis=-1), -1, axisc)
 
@@ -240,7 +240,7 @@ RULES[np.linalg.norm] = _norm_rule
 
 def _copy(call: NumpyCall) -> Pulled:
     if len(call.paths) > 1:
-        raise refused("np.copy by options that have derivatives")
+        raise refusal("np.copy by options that have derivatives")
     return (lambda g: (g,)), ()
 
 
@@ -257,8 +257,8 @@ def _gradients(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> 
     one = isinstance(axis, int) or len(axes) == 1
     apart = [1.0] * len(axes) if not spacing else spacing * (len(axes) if len(spacing) == 1 else 1)
     if len(apart) != len(axes) or (len(spacing) == 1 and np.ndim(plain(spacing[0])) and not one):
-        refused: Any = np.gradient
-        refused(plain(f), *plain(spacing), axis=axis, edge_order=edge_order)  # raises
+        numpy: Any = np.gradient
+        numpy(plain(f), *plain(spacing), axis=axis, edge_order=edge_order)  # raises
     parts = [
         _along(f, *((h,) if spacing else ()), axis=i, edge_order=edge_order)
         for h, i in zip(apart, axes, strict=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ckio.programs.tape.cells import Array
-from ckio.programs.tape.rules import RULES, NumpyCall, Parts, Pulled, add, by_name, refused
+from ckio.programs.tape.rules import RULES, NumpyCall, Parts, Pulled, add, by_name, refusal
 
 # Along axes
 
@@ -230,7 +230,7 @@ def _letters(subscripts: str, shapes: list[tuple[int, ...]]) -> tuple[list[str],
 
 def _einsum(call: NumpyCall) -> Pulled:
     if not call.args or not isinstance(call.args[0], str):
-        raise refused("np.einsum without a string of subscripts")
+        raise refusal("np.einsum without a string of subscripts")
     operands = [np.asarray(it) for it in call.args[1:]]
     shapes = [it.shape for it in operands]
     terms, output = _letters(call.args[0], shapes)
@@ -299,7 +299,7 @@ def _det(result: Any, a: Any) -> Parts:
 
 def _logdet(result: Any, a: Any) -> Parts:
     if np.iscomplexobj(a):
-        raise refused("np.linalg.slogdet of a complex matrix")
+        raise refusal("np.linalg.slogdet of a complex matrix")
 
     def pull(g: Any, a: Any) -> Any:
         return np.asarray(g)[..., None, None] * _turned(np.linalg.inv(a))
@@ -310,7 +310,7 @@ def _logdet(result: Any, a: Any) -> Parts:
 def _cholesky(result: Any, a: Any, *, upper: bool = False) -> Parts:
     """Return the rule of the lower triangle, because NumPy reads no other entries."""
     if upper or np.iscomplexobj(a):
-        raise refused("np.linalg.cholesky with upper=True, or of a complex matrix,")
+        raise refusal("np.linalg.cholesky with upper=True, or of a complex matrix,")
 
     def pull(g: Any, r: Any) -> Any:
         inner = np.tril(_turned(r) @ g)

@@ -16,7 +16,7 @@ from ckio.errors import BadInput
 from ckio.programs.tape import dispatch, operations
 from ckio.programs.tape.cells import conjugate
 from ckio.programs.tape.operations import common_tape, differentiable, leaves_of, plain, traced
-from ckio.programs.tape.rules import refused
+from ckio.programs.tape.rules import refusal
 from ckio.programs.tape.tape import Tape, Value
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -115,7 +115,7 @@ class Traced(Value):
         self.imag[...] = value
 
     def __divmod__(self, other: Any) -> NoReturn:
-        raise refused("np.divmod")
+        raise refusal("np.divmod")
 
     __rdivmod__ = __divmod__
 

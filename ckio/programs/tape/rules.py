@@ -113,7 +113,7 @@ def check_keywords(name: str, rule: Callable[..., Any], given: dict[str, Any]) -
     if given.get("where") is True:
         del given["where"]
     for key in given.keys() - _parameters(rule):
-        raise refused(f"{name} with {key}=", _AROUND.get(key, ""))
+        raise refusal(f"{name} with {key}=", _AROUND.get(key, ""))
     return given
 
 
@@ -122,7 +122,7 @@ def _parameters(rule: Callable[..., Any]) -> frozenset[str]:
     return frozenset(inspect.signature(rule).parameters)
 
 
-def refused(name: str, instead: str = "") -> BadInput:
+def refusal(name: str, instead: str = "") -> BadInput:
     """Return the error for a function, or a use of one, that has no rule."""
     around = "wrap it by primitive(vjp=...), or give it stop_gradient(x)"
     return BadInput(f"{name} has no rule for derivatives; {instead or _INSTEAD.get(name, around)}")
@@ -143,21 +143,21 @@ def at(path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return value
 
 
-def replaced(
+def replace(
     values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments with those at the given paths replaced."""
     return (
-        tuple(_replaced(values, item, (i,)) for i, item in enumerate(args)),
-        {key: _replaced(values, item, (key,)) for key, item in kwargs.items()},
+        tuple(_replace(values, item, (i,)) for i, item in enumerate(args)),
+        {key: _replace(values, item, (key,)) for key, item in kwargs.items()},
     )
 
 
-def _replaced(values: dict[Path, Any], tree: Any, path: Path) -> Any:
+def _replace(values: dict[Path, Any], tree: Any, path: Path) -> Any:
     if path in values:
         return values[path]
     if type(tree) in (list, tuple):
-        return type(tree)(_replaced(values, item, (*path, i)) for i, item in enumerate(tree))
+        return type(tree)(_replace(values, item, (*path, i)) for i, item in enumerate(tree))
     return tree
 
 
@@ -179,7 +179,7 @@ def _gather(*positions: int) -> Rule:
     def rule(call: NumpyCall) -> Pulled:
         for path in call.paths:
             if path[0] not in positions and path[0] not in _NAMES:
-                raise refused(
+                raise refusal(
                     f"the derivative with respect to argument {path[0]!r} of a function that moves"
                     " entries"
                 )
@@ -189,7 +189,7 @@ def _gather(*positions: int) -> Rule:
         paths += [path for key in named if key in _NAMES for path in _paths(named[key], (key,))]
         shapes = {path: np.shape(at(path, args, named)) for path in paths}
         dtypes = [getattr(at(path, args, kwargs), "dtype", np.dtype(float)) for path in call.paths]
-        template = replaced(dict.fromkeys(shapes), args, named)
+        template = replace(dict.fromkeys(shapes), args, named)
         return _scatter, (
             call.perform,
             shapes,
@@ -216,7 +216,7 @@ def _scatter(g: Any, perform: Any, shapes: Any, dtypes: dict[Path, Any], templat
             count += size
         else:
             numbers[path] = np.zeros(shape, np.intp)
-    args, kwargs = replaced(numbers, *template)
+    args, kwargs = replace(numbers, *template)
     source, values = np.asarray(perform(*args, **kwargs)).ravel(), np.asarray(g).ravel()
     total: Any = np.bincount(source, values.real, count)
     if values.dtype.kind == "c":
@@ -269,7 +269,7 @@ RULES.update({np.compress: _gather(1), np.extract: _gather(1)})
 
 def _roll(call: NumpyCall) -> Pulled:
     if any(path not in ((0,), ("a",)) for path in call.paths):
-        raise refused("np.roll with a shift that has a derivative")
+        raise refusal("np.roll with a shift that has a derivative")
 
     def rolled(a: Any, shift: Any, axis: Any = None) -> Pulled:
         axes = axis if axis is None or np.ndim(axis) else (axis,) * np.size(shift)
@@ -292,7 +292,7 @@ def _chosen(g: Any, condition: Any, wanted: list[int]) -> Any:
     return tuple(parts[number]() for number in wanted)
 
 
-def _joined(function: Callable[..., Any]) -> Rule:
+def _join(function: Callable[..., Any]) -> Rule:
     """Return the rule of a function that joins arrays along an axis."""
     name, general = function.__name__, RULES[function]
 
@@ -322,7 +322,7 @@ def _cut(g: Any, *parts: tuple[Any, tuple[int, ...]]) -> Any:
 def _pad(call: NumpyCall) -> Pulled:
     mode = call.argument(2, "mode", "constant")
     if mode not in _PADS or call.kwargs.get("reflect_type", "even") != "even":
-        raise refused(f"np.pad with mode {mode!r}")
+        raise refusal(f"np.pad with mode {mode!r}")
     general, width = _gather(0)(call), call.argument(1, "pad_width")
     if mode != "constant" or isinstance(width, dict):
         return general
@@ -333,6 +333,6 @@ def _pad(call: NumpyCall) -> Pulled:
 
 RULES.update({np.roll: _roll, np.where: _where, np.pad: _pad})
 RULES.update({
-    function: _joined(function)
+    function: _join(function)
     for function in (np.concatenate, np.stack, np.hstack, np.vstack, np.column_stack)
 })  # fmt: skip

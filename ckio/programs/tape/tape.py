@@ -188,9 +188,8 @@ class Tape:
         Parameters
         ----------
         seeds : of (traced, cotangent) or (traced, cotangent, memory)
-            A traced value and its cotangent, which has the shape of the value or of the whole array
-            that was given to `input`. `memory` is a plain array over the memory of the traced
-            value, whose shape the cotangent then has.
+            A traced value and its cotangent, of the same shape. `memory` is a plain array over the
+            memory of the traced value, whose shape the cotangent then has.
         inputs : of values
             Values that `input` returned.
 
@@ -255,13 +254,13 @@ class Tape:
         self.keep(saved)
         self._nodes.append((out, pull, saved, into))
 
-    def number_noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
+    def record_number(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
         """Record an operation on numbers, and return its result, a float, as a traced value."""
         self.slots = slot = self.slots + 1
         self._nodes.append((slot, pull, saved, into))
         return self.kind(self, value, slot)
 
-    def noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
+    def record_result(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
         """Record an operation, and return its result as a traced value."""
         self.slots = slot = self.slots + 1
         out: Any = slot
@@ -348,15 +347,12 @@ def _sow(adjoint: Cotangents, traced: Any, cotangent: Any, memory: Array | None 
     shape: tuple[int, ...] = ()
     if cell is not None:
         shape = traced.memory_view.shape
-        all_of = cell.memory if cell.origin is None else cell.origin
         if memory is not None:
             if not inside(cell.memory, memory):
                 raise BadInput(
                     "the array given with a cotangent must be in the memory of its traced value"
                 )
             place, shape = ViewSlot(place.slot, view_in(cell.memory, memory)), memory.shape
-        elif cotangent.shape != shape and cotangent.shape == all_of.shape:
-            place, shape = ViewSlot(place.slot, view_in(_memory_of(all_of), all_of)), all_of.shape
     if cotangent.shape != shape:
         raise BadInput(
             f"a cotangent has shape {cotangent.shape}, its value has shape {shape}; give the"
