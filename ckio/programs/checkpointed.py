@@ -286,12 +286,13 @@ def reverse(
             rules, platform, model, backends, say=log.warning, stored=stored, watch=watch
         )
         model.begin_again()
+        if run is not None:
+            run.end(done.steps)
     else:
         done = Forward(steps, TimelineRecorder().timeline(Actions.of(())), platform, [])
     steps = done.steps
     chain = chain.with_steps(steps)
     if run is not None:
-        run.end(steps)
         done = done._replace(platform=run.levels(options.slots), backends=list(backends))
 
     def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
@@ -432,7 +433,8 @@ class StoredRun:
         if text is None or self._take(text):
             with _usable(place):
                 self._store()
-        self.base, self.steps = self._about["base"], self._about["steps"]
+        self.base: int = self._about["base"]
+        self.steps: int | None = self._about["steps"]
 
     def _take(self, text: str) -> bool:
         """Take the ticks and steps from the file of an earlier process. Return if it changes."""
@@ -465,12 +467,13 @@ class StoredRun:
 
     def levels(self, slots: int | None) -> Platform:
         """Return the level for the reverse run, which also stores adjoints."""
-        states = max(slots or (self._about["steps"] - 1).bit_length() + 1, len(self.states()))
+        assert self.steps is not None
+        states = max(slots or (self.steps - 1).bit_length() + 1, len(self.states()))
         return Platform(levels=(level(CHECKPOINTS, states + _ADJOINTS),))
 
     def end(self, steps: int) -> None:
         """Store the number of steps."""
-        self._about["steps"] = steps
+        self.steps = self._about["steps"] = steps
         try:
             self._store()
         except OSError as error:  # only time is lost: a resumed run would run forward again
