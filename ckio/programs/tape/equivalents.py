@@ -76,6 +76,7 @@ def _gradient(f: Any, *spacing: Any, axis: Any = None, edge_order: int = 1) -> A
     """Return the gradient along one axis."""
     f = np.moveaxis(f, 0 if axis is None else axis, -1)
     h: Any = _arrays(spacing[0])[0] if spacing else 1.0
+    h = np.float64(h) if type(h) in (int, float) else h  # numpy divides by zero, Python raises
     widths = np.diff(h) if np.ndim(h) else None
     before, after = (h, h) if widths is None else (widths[:-1], widths[1:])
     a, c = -after / (before * (before + after)), before / (after * (before + after))
