@@ -165,6 +165,8 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
 
 
 def _norm_rule(call: NumpyCall) -> Pulled:
+    if any(path not in ((0,), ("x",)) for path in call.paths):
+        raise refusal("np.linalg.norm with an option that has a derivative")
     ord, axis = call.argument(1, "ord"), call.argument(2, "axis")  # noqa: A001
     vector = np.ndim(call.argument(0, "x")) == 1 if axis is None else isinstance(axis, int)
     if not (ord is None or (ord == "fro" and not vector) or (vector and ord in (1, 2, np.inf))):
