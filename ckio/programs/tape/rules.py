@@ -42,11 +42,10 @@ Rule = Callable[[NumpyCall], Pulled]
 RULES: Final[dict[Any, Rule]] = {}
 
 _AROUND: Final = {
-    "where": "give it np.where(mask, u, 0), or write u[mask] = v",
+    "where": "give it u[mask], or neutral other entries: np.where(mask, u, 0) for a sum",
     "initial": "apply the same function to the result and this value",
     "prepend": "join the arrays by np.concatenate first",
     "append": "join the arrays by np.concatenate first",
-    "out": "write by an index, u[k] = v",
 }
 """How to do without keywords for which no rule has a derivative."""
 
