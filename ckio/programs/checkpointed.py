@@ -27,8 +27,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from math import inf
 from os import PathLike
 from pathlib import Path
@@ -36,9 +35,9 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 
-from ckio.actions import Discard, Key, Kind, Write
+from ckio.actions import Key, Kind
 from ckio.actions.checks import as_float, is_whole
-from ckio.actions.columns import Actions
+from ckio.actions.columns import DISCARD, KIND_CODE, WRITE, Actions
 from ckio.backends.base import Backend
 from ckio.backends.contents import verified
 from ckio.backends.directory import Directory
@@ -46,7 +45,6 @@ from ckio.backends.files import write_whole
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.model import sizes_of
-from ckio.planners.base import Planner
 from ckio.planners.bisection import Bisection
 from ckio.planners.online import Online
 from ckio.planners.recover import recover
@@ -58,15 +56,14 @@ from ckio.programs.interface import Program, Stats, begin, check_inputs, metered
 from ckio.programs.model import ProgramModel, rate
 from ckio.runner.failover import (
     Forward,
-    Replan,
-    Rules,
     Stored,
+    Watcher,
     failover,
     ready_for_the_way_back,
     run_forward,
 )
 from ckio.runner.reproducible import Replay, checked
-from ckio.runner.unknown import AT_ONCE, Rule
+from ckio.runner.unknown import Rule
 from ckio.schedule import Schedule
 from ckio.schedule.timeline import Event, TimelineRecorder
 
@@ -121,8 +118,7 @@ class Options:
     schedule
         "bisection" (Siskind & Pearlmutter, 2016) halves the program. "revolve" runs the fewest
         forward ticks that are possible with `slots` states. "hrevolve" does the same on the levels
-        of `platform`. You can also give any planner. The ticks are then counted in an additional
-        run.
+        of `platform`. For any other planner, use `as_chain`.
     slots
         The most states that are stored at a time. The default is 32, or with "bisection" the number
         that it needs.
@@ -137,7 +133,7 @@ class Options:
     directory
         The directory for checkpoints. If the run is killed, the same call resumes it from there.
         The directory is emptied at the end. The reverse run is optimal for `slots`, by default the
-        number that "bisection" uses. A directory cannot be combined with `backends` or a planner.
+        number that "bisection" uses. A directory cannot be combined with `backends`.
     every
         Seconds between two checkpoints of the adjoint in `directory`.
     allow_rounding
@@ -145,7 +141,7 @@ class Options:
     """
 
     base: int | Literal["auto"] = "auto"
-    schedule: Literal["bisection", "revolve", "hrevolve"] | Planner = "bisection"
+    schedule: Literal["bisection", "revolve", "hrevolve"] = "bisection"
     slots: int | None = None
     memory: float = 256 << 20
     platform: Platform | str | PathLike[str] | None = None
@@ -162,13 +158,16 @@ class Options:
             refusal = "give platform and backends together, or neither"
         elif self.slots is not None and not _from_one(self.slots):
             refusal = f"slots = {self.slots!r}; it must be a whole number >= 1"
-        elif not callable(self.schedule) and self.schedule not in _RULES:
+        elif self.schedule not in _RULES:
             names = ", ".join(_RULES)
-            refusal = f"schedule = {self.schedule!r}; it must be one of {names}, or a planner"
+            refusal = (
+                f"schedule = {self.schedule!r}; it must be one of {names}; for a planner, make a"
+                " model by as_chain, and run the planner's schedule"
+            )
         elif self.platform is not None and self.slots is not None:
             refusal = "slots and a platform exclude each other; give its levels capacities instead"
-        elif self.directory is not None and (self.backends is not None or callable(self.schedule)):
-            refusal = "give a directory with no backends and no planner, or no directory"
+        elif self.directory is not None and self.backends is not None:
+            refusal = "give a directory with no backends, or backends with no directory"
         elif memory is None or not memory > 0:
             refusal = f"memory = {self.memory!r}; it must be a number of bytes > 0"
         elif self.base != "auto" and not _from_one(self.base):
@@ -180,10 +179,7 @@ class Options:
         raise BadInput(f"checkpoint_vjp: {refusal}")
 
     def rule(self, chain: Chain, platform: Platform) -> Rule:
-        """Return the rule that decides which states the forward run stores.
-
-        `schedule` must not be a planner.
-        """
+        """Return the rule that decides which states the forward run stores."""
         return _RULES[self.schedule](chain, platform)
 
     def levels(self) -> tuple[Platform, Sequence[Backend]]:
@@ -204,34 +200,6 @@ def level(name: str, slots: int | None, /) -> Level:
     return Level(name=name, capacity=slots, ratio=ratio, write=_SPEED, read=_SPEED)
 
 
-class Live:
-    """A watcher of events that counts the stored states, and passes each event on.
-
-    Attributes
-    ----------
-    now, peak : int
-        The number of stored states, and its largest value so far.
-    """
-
-    def __init__(self, watch: Callable[[Event], None] | None = None, /) -> None:
-        self.peak = self.now = 0
-        self._watch = watch
-
-    def __call__(self, event: Event, /) -> None:
-        match event.action:
-            case Write(key, _) if key.kind is Kind.RESTART:
-                self.now += 1
-                self.peak = max(self.peak, self.now)
-            case Discard(key, _) if key.kind is Kind.RESTART:
-                self.now -= 1
-        if self._watch is not None:
-            self._watch(event)
-
-
-def _from_what_is_left(chain: Chain, platform: Platform, stored: Stored) -> Schedule:
-    return recover(chain, platform, stored, level=None, every=inf)
-
-
 @dataclass(frozen=True)
 class Task(Generic[S]):
     """A gradient to compute, and the number of ticks of its steps.
@@ -244,8 +212,6 @@ class Task(Generic[S]):
         Rough seconds of one tick.
     ticks : int or None
         Ticks of the whole program if it ended within the first ones, otherwise None.
-    live : Live
-        Counts the stored states.
     replay : Replay
         The states that are compared when they are computed again, by all models of the task.
     """
@@ -257,7 +223,6 @@ class Task(Generic[S]):
     base: int
     seconds: float
     ticks: int | None
-    live: Live
     replay: Replay
 
     def model(self) -> ProgramModel[S]:
@@ -271,33 +236,8 @@ class Task(Generic[S]):
         forward, sizes = self.base * self.seconds, sizes_of(model)
         return Chain(steps=steps, advance=forward, record=0.0, reverse=_BACK * forward, **sizes)
 
-    def forward(
-        self, model: ProgramModel[S], rules: Rules, platform: Platform,
-        backends: Sequence[Backend], stored: Stored = ()
-    ) -> Forward:  # fmt: skip
-        """Run from x_0, or from the states on these levels, to the end of the program."""
-        return run_forward(
-            rules, platform, model, backends, say=log.warning, stored=stored, watch=self.live
-        )
 
-    def back(
-        self, model: ProgramModel[S], schedule: Schedule, platform: Platform,
-        backends: Sequence[Backend], replan: Replan = _from_what_is_left
-    ) -> ProgramModel[S]:  # fmt: skip
-        """Perform a schedule back to x_0. Return the model that has the gradient."""
-        return failover(
-            schedule,
-            platform,
-            model,
-            backends,
-            fresh=self.model,
-            replan=replan,
-            say=log.warning,
-            watch=self.live,
-        )[1]
-
-
-def task_of(p: Program[S], x: Any, ybar: Any, options: Options, live: Live, /) -> Task[S]:
+def task_of(p: Program[S], x: Any, ybar: Any, options: Options, /) -> Task[S]:
     """Run some ticks, also with a tape, and return the task. Raise BadInput if they fail.
 
     With base="auto", the tape of a step fits into `memory`, estimated from the first ticks. For
@@ -320,33 +260,71 @@ def task_of(p: Program[S], x: Any, ybar: Any, options: Options, live: Live, /) -
             nbytes = rate(p, start, tried)
         size = int(min(max(1.0, options.memory / nbytes if nbytes else inf), _MOST))
     replay = Replay(allow_rounding=options.allow_rounding)
-    return Task(p, x, ybar, options, size, seconds, ticks if finished else None, live, replay)
+    return Task(p, x, ybar, options, size, seconds, ticks if finished else None, replay)
 
 
-def by_rule(task: Task[S], /) -> ProgramModel[S]:
-    """Run forward, storing states by the rule, and then reverse."""
-    model, rule = task.model(), task.options.rule
-    chain = task.chain(model, None)
-    done = task.forward(model, lambda rest, _: rule(chain, rest), *task.options.levels())
-    chain = chain.with_steps(done.steps)
+def reverse(
+    task: Task[S],
+    platform: Platform,
+    backends: Sequence[Backend],
+    watch: Watcher | None,
+    run: "StoredRun | None" = None,
+) -> tuple[ProgramModel[S], int]:
+    """Run forward by the rule, unless the stored run has done it, and then reverse all steps.
+
+    Without a stored run the rule plans the reverse run. With one, it is planned from the stored
+    states by `recover`, which also stores adjoints, and a killed process continues from there.
+    Returns the model that has the gradient, and the most states that were stored at a time.
+    """
+    model, options = task.model(), task.options
+    chain, steps = task.chain(model, None), None if run is None else run.steps
+    states = 0 if run is None else len(run.states())
+    if steps is None:
+        stored = () if run is None else (run.states(),)
+        rules = lambda rest, _: options.rule(chain, rest)  # noqa: E731
+        done = run_forward(
+            rules, platform, model, backends, say=log.warning, stored=stored, watch=watch
+        )
+        model.begin_again()
+        if run is not None:
+            run.end(done.steps)
+    else:
+        done = Forward(steps, TimelineRecorder().timeline(Actions.of(())), platform, [])
+    steps = done.steps
+    chain = chain.with_steps(steps)
+    if run is not None:
+        done = done._replace(platform=run.levels(options.slots), backends=list(backends))
+
+    def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
+        if run is not None:
+            with suppress(BadInput):  # there is no free slot for an adjoint
+                return recover(chain, rest, stored, level=0, every=float(options.every))
+        return recover(chain, rest, stored, level=None, every=inf)
 
     def plan(rest: Platform, stored: Stored) -> Schedule:
-        return rule(chain, rest).finish(done.steps, stored)
+        if run is not None:
+            return replan(chain, rest, stored)
+        return options.rule(chain, rest).finish(steps, stored)
 
-    model.begin_again()
     schedule, done = ready_for_the_way_back(plan, chain, done, say=log.warning)
-    return task.back(model, schedule, done.platform, done.backends)
+    timeline, model = failover(
+        schedule,
+        done.platform,
+        model,
+        done.backends,
+        fresh=task.model,
+        replan=replan,
+        say=log.warning,
+        watch=watch,
+    )
+    return model, states + _most_stored(done.timeline.actions + timeline.actions)
 
 
-def by_planner(task: Task[S], planner: Callable[[Chain, Platform], Schedule], /) -> ProgramModel[S]:
-    """Run forward to count the ticks, and then perform the plan."""
-    model, (platform, backends) = task.model(), task.options.levels()
-    step, reached = 0, model.advance(0, AT_ONCE)
-    while reached > step and model.steps is None:
-        step, reached = reached, model.advance(reached, reached + AT_ONCE)
-    plan = planner(task.chain(model, reached), platform)
-    model.begin_again()
-    return task.back(model, plan, platform, backends)
+def _most_stored(actions: Actions) -> int:
+    """Return the largest number of states that are stored in addition to those before."""
+    change = (actions.op == WRITE).astype(int) - (actions.op == DISCARD)
+    change[actions.kind != KIND_CODE[Kind.RESTART]] = 0
+    return int(np.cumsum(change).max(initial=0))
 
 
 _DEFAULT: Final = Options()
@@ -395,20 +373,19 @@ def checkpoint_vjp(
     StorageError
         A level failed, and the run cannot continue without it.
     """
-    live = Live(watch)
-    task = task_of(p, x, ybar, options, live)
-    directory, planner = options.directory, options.schedule
+    task = task_of(p, x, ybar, options)
+    place = None if options.directory is None else path_of(options.directory)
     short = task.ticks is not None and task.ticks <= task.base
-    if short and (directory is None or not begun(directory)):
+    if short and (place is None or not (place / MANIFEST).exists()):
         return vjp(p, x, ybar, stats=stats)
     check_inputs(x)
     with metered() as meter, _as_raised():
-        if directory is not None:
-            model = _in_directory(path_of(directory), task)
-        else:
-            model = by_planner(task, planner) if callable(planner) else by_rule(task)
+        found = (
+            _reverse_in(place, task, watch) if place else reverse(task, *options.levels(), watch)
+        )
+    model, live_peak = found
     if stats is not None:
-        stats.update(ticks=model.ticks or 0, base=model.base, live_peak=live.peak)
+        stats.update(ticks=model.ticks or 0, base=model.base, live_peak=live_peak)
         stats.update(tape_peak=meter.nodes, tape_bytes=meter.nbytes, forward_ticks=meter.ticks)
     return model.result, model.xbar
 
@@ -426,92 +403,81 @@ def _as_raised() -> Iterator[None]:
         raise cause from None
 
 
-@dataclass(frozen=True)
-class ProgramManifest:
-    """The file that describes the run in a directory.
+class StoredRun:
+    """A run with checkpoints in a directory, and the file that describes it.
+
+    Raises BadInput if the directory contains another run, or if it cannot be used.
 
     Attributes
     ----------
-    program, x, ybar : str
-        The fingerprint of the code, and digests of its arguments.
     base : int
         Ticks of a step.
     steps : int or None
         The number of steps, as soon as it is known.
-    format : int
-        The format of this file.
     """
 
-    program: str
-    x: str
-    ybar: str
-    base: int
-    steps: int | None = None
-    format: int = _FORMAT
-
-    def store(self, place: Path) -> None:
-        """Write the file. Raises OSError."""
-        write_whole(place / MANIFEST, json.dumps(asdict(self), indent=1) + "\n")
-
-
-def begun(directory: str | PathLike[str], /) -> bool:
-    """Return whether this directory contains a run that can be resumed."""
-    return (path_of(directory) / MANIFEST).exists()
-
-
-def _in_directory(place: Path, task: Task[S]) -> ProgramModel[S]:
-    """Compute the gradient with checkpoints in this directory, or resume such a run.
-
-    At the end all files are removed, and the directory too if it is then empty. Raises BadInput if
-    the directory contains another run or cannot be used, and LevelInUse if another process uses it.
-    """
-    with _usable(place):
-        place.mkdir(parents=True, exist_ok=True)
-    with closing(Directory(place / CHECKPOINTS)) as backend:
-        manifest = _manifest(place, task, backend)
-        for damage in verified(backend)[1]:
-            log.warning("%s", damage)
-        task = replace(task, base=manifest.base)
-        task.live.now = task.live.peak = sum(map(_is_state, backend.keys()))
-        steps = manifest.steps
-        if steps is None:
-            steps = _forward(task, backend)
-            try:
-                replace(manifest, steps=steps).store(place)
-            except OSError as error:  # only time is lost: a resumed run would run forward again
-                log.warning("%s: the number of steps cannot be stored: %s", place, error)
-        model = _back(task, steps, backend)
-        backend.remove()
-        (place / MANIFEST).unlink()
-    with suppress(OSError):
-        place.rmdir()
-    return model
-
-
-def _manifest(place: Path, task: Task[S], backend: Directory) -> ProgramManifest:
-    """Return the manifest of the directory. Raise BadInput if it belongs to another task."""
-    wanted = ProgramManifest(
-        program=task.program.fingerprint,
-        x=_digest(task.x),
-        ybar=_digest(task.ybar),
-        base=task.base,
-    )
-    if not begun(place):
+    def __init__(self, place: Path, task: Task[Any], backend: Backend) -> None:
+        self._path, self._backend = place / MANIFEST, backend
+        self._about: dict[str, Any] = {
+            "format": _FORMAT,
+            "program": task.program.fingerprint,
+            "x": _digest(task.x),
+            "ybar": _digest(task.ybar),
+            "base": task.base,
+            "steps": None,
+        }
+        text = None
         with _usable(place):
-            wanted.store(place)
-        return wanted
-    stored = _stored(place / MANIFEST)
-    changed = [name for name in _CHANGED if getattr(stored, name) != getattr(wanted, name)]
-    if changed == ["ybar"] and all(map(_is_state, backend.keys())):
-        stored = replace(stored, ybar=wanted.ybar)  # no stored state depends on ybar
-        with _usable(place):
-            stored.store(place)
-    elif changed:
-        raise BadInput(
-            f"{place} contains a run that cannot be resumed: {_CHANGED[changed[0]]} changed since"
-            " it was begun; undo that, or give another directory, or remove this one"
-        )
-    return stored
+            if self._path.exists():
+                text = self._path.read_text(encoding="utf-8")
+        if text is None or self._take(text):
+            with _usable(place):
+                self._store()
+        self.base: int = self._about["base"]
+        self.steps: int | None = self._about["steps"]
+
+    def _take(self, text: str) -> bool:
+        """Take the ticks and steps from the file of an earlier process. Return if it changes."""
+        try:
+            stored = json.loads(text)
+            changed = [name for name in _CHANGED if stored[name] != self._about[name]]
+            base, steps = int(stored["base"]), stored["steps"]
+            steps = None if steps is None else int(steps)
+        except (ValueError, TypeError, LookupError) as error:
+            raise BadInput(
+                f"{self._path} does not describe a run: {error}; give another directory"
+            ) from error
+        # No state depends on ybar.
+        if changed and (changed != ["ybar"] or set(self._backend.keys()) != self.states()):
+            raise BadInput(
+                f"{self._path.parent} contains a run that cannot be resumed:"
+                f" {_CHANGED[changed[0]]} changed since it was begun; undo that, or give another"
+                " directory, or remove this one"
+            )
+        self._about |= {"base": base, "steps": steps}
+        return bool(changed)
+
+    def _store(self) -> None:
+        write_whole(self._path, json.dumps(self._about, indent=1) + "\n")
+
+    def states(self) -> frozenset[Key]:
+        """Return the keys of the stored states."""
+        keys = self._backend.keys()
+        return frozenset(key for key in keys if key.kind is Kind.RESTART)
+
+    def levels(self, slots: int | None) -> Platform:
+        """Return the level for the reverse run, which also stores adjoints."""
+        assert self.steps is not None
+        states = max(slots or (self.steps - 1).bit_length() + 1, len(self.states()))
+        return Platform(levels=(level(CHECKPOINTS, states + _ADJOINTS),))
+
+    def end(self, steps: int) -> None:
+        """Store the number of steps."""
+        self.steps = self._about["steps"] = steps
+        try:
+            self._store()
+        except OSError as error:  # only time is lost: a resumed run would run forward again
+            log.warning("%s: the number of steps cannot be stored: %s", self._path, error)
 
 
 _CHANGED: Final = {
@@ -523,15 +489,26 @@ _CHANGED: Final = {
 """Inputs that must not change between two calls, and their names in errors."""
 
 
-def _stored(path: Path) -> ProgramManifest:
-    with _usable(path):
-        text = path.read_text(encoding="utf-8")
-    try:
-        return ProgramManifest(**json.loads(text))
-    except (ValueError, TypeError) as error:
-        raise BadInput(
-            f"{path} does not describe a run: {error}; give another directory"
-        ) from error
+def _reverse_in(place: Path, task: Task[S], watch: Watcher | None) -> tuple[ProgramModel[S], int]:
+    """Compute the gradient with checkpoints in this directory, or resume such a run.
+
+    At the end all files are removed, and the directory too if it is then empty. Raises BadInput if
+    the directory contains another run or cannot be used, and LevelInUse if another process uses it.
+    """
+    with _usable(place):
+        place.mkdir(parents=True, exist_ok=True)
+    with closing(Directory(place / CHECKPOINTS)) as backend:
+        run = StoredRun(place, task, backend)
+        for damage in verified(backend)[1]:
+            log.warning("%s", damage)
+        task = replace(task, base=run.base)
+        platform = Platform(levels=(level(CHECKPOINTS, None),))
+        found = reverse(task, platform, [backend], watch, run)
+        backend.remove()
+        (place / MANIFEST).unlink()
+    with suppress(OSError):
+        place.rmdir()
+    return found
 
 
 @contextmanager
@@ -542,40 +519,6 @@ def _usable(place: Path) -> Iterator[None]:
         raise BadInput(
             f"the directory {str(place)!r} cannot be used: {error}; give another directory"
         ) from error
-
-
-def _forward(task: Task[S], backend: Directory) -> int:
-    """Run from the last stored state to the end of the program. Return the number of steps."""
-    model, rule = task.model(), task.options.rule
-    chain = task.chain(model, None)
-    stored = (frozenset(filter(_is_state, backend.keys())),)
-    platform = Platform(levels=(level(CHECKPOINTS, None),))
-    rules = lambda rest, _: rule(chain, rest)  # noqa: E731
-    return task.forward(model, rules, platform, [backend], stored).steps
-
-
-def _back(task: Task[S], steps: int, backend: Directory) -> ProgramModel[S]:
-    """Reverse all steps, by a plan from the stored states."""
-    model, every = task.model(), float(task.options.every)
-    chain = task.chain(model, steps)
-    states = sum(map(_is_state, backend.keys()))
-    slots = max(task.options.slots or (steps - 1).bit_length() + 1, states) + _ADJOINTS
-    platform = Platform(levels=(level(CHECKPOINTS, slots),))
-
-    def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
-        try:
-            return recover(chain, rest, stored, level=0, every=every)
-        except BadInput:  # there is no free slot for an adjoint
-            return recover(chain, rest, stored, level=None, every=inf)
-
-    before = TimelineRecorder().timeline(Actions.of(()))
-    done = Forward(steps, before, platform, [backend])
-    schedule, done = ready_for_the_way_back(partial(replan, chain), chain, done, say=log.warning)
-    return task.back(model, schedule, done.platform, done.backends, replan)
-
-
-def _is_state(key: Key) -> bool:
-    return key.kind is Kind.RESTART
 
 
 def _digest(tree: Any) -> str:

@@ -8,7 +8,7 @@ size of a state is known only when it is reached. Until then a chain contains an
 
 import json
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from math import ceil, inf
 from typing import Any, Final, Generic, TypeVar
@@ -66,10 +66,10 @@ _NEAR: Final = 16
 
 def rate(program: Program[S], state: S, ticks: int, /) -> float:
     """Measure and return the bytes of tape per tick for the next ticks."""
-    return _pulled(program, state, ticks, {})[1]
+    return _pull(program, state, ticks, {})[1]
 
 
-def _pulled(
+def _pull(
     program: Program[S], state: S, ticks: int, bars: Cotangent, end: Digests | None = None
 ) -> tuple[Arrays, float]:
     with metered() as meter:
@@ -79,37 +79,24 @@ def _pulled(
 
 
 class Pulling(Generic[S]):
-    """Runs a program, counts its ticks, and propagates cotangents backwards over them.
+    """Runs a program, reports its ticks, and propagates cotangents backwards over them.
 
     Attributes
     ----------
-    ticks : int
-        Number of ticks that were run forward so far, with or without a tape.
-    seconds : float
-        Measured seconds of a tick without a tape; 0 before the first tick.
     rate : float or None
         Bytes of tape per tick of the ticks that were reversed last; None before the first reverse.
     """
 
     def __init__(self, program: Program[S], budget: float | None = None, /) -> None:
-        self.ticks = 0
         self.rate: float | None = None
-        self._plain, self._took = 0, 0.0  # ticks without a tape, and their seconds
         self._program = program
         self._budget = inf if budget is None else budget
 
     def advance(self, state: S, limit: float, /) -> tuple[S, int, bool]:
-        """Run ticks like `Program.advance`, and measure their time."""
-        before = time.perf_counter()
+        """Run ticks like `Program.advance`."""
         after, ticks, finished = self._program.advance(state, limit)
-        self._took += time.perf_counter() - before
-        self._plain += ticks
-        self._count(ticks)
+        passed(ticks)
         return after, ticks, finished
-
-    @property
-    def seconds(self) -> float:
-        return self._took / self._plain if self._plain else 0.0
 
     def back(
         self, state: S, ticks: int, cotangent: Cotangent, end: Digests | None = None, /
@@ -130,8 +117,8 @@ class Pulling(Generic[S]):
             cotangent = self.back(middle, ticks - half, cotangent, end)
             del middle
             return self.back(state, half, cotangent)
-        bars, self.rate = _pulled(self._program, state, ticks, cotangent, end)
-        self._count(ticks)
+        bars, self.rate = _pull(self._program, state, ticks, cotangent, end)
+        passed(ticks)
         return bars
 
     def _most(self, state: S, ticks: int) -> float:
@@ -139,31 +126,19 @@ class Pulling(Generic[S]):
         some = min(64, max(ticks // 16, min(8, ticks // 2)))  # a single tick may not be typical
         if self.rate is None:
             self.rate = rate(self._program, self.advance(state, ticks - some)[0], some)
-            self._count(some)
+            passed(some)
         if ticks * self.rate < self._budget / _NEAR:
             return self.rate
-        self._count(some)
+        passed(some)
         return max(self.rate, rate(self._program, state, some))
 
-    def _count(self, ticks: int) -> None:
-        self.ticks += ticks
-        passed(ticks)
 
-
-def as_chain(
-    program: Program[S],
-    x: Any,
-    base: int,
-    *,
-    ybar: Any = 1.0,
-    on_step: Callable[[int], None] | None = None,
-) -> "ProgramModel[S]":
+def as_chain(program: Program[S], x: Any, base: int, *, ybar: Any = 1.0) -> "ProgramModel[S]":
     """Return a model of the program, whose steps consist of `base` ticks each.
 
-    `x` and `ybar` are the same as for `checkpoint_vjp`. `on_step` is called after each step; see
-    `ProgramModel`. Raises BadInput for an invalid base.
+    `x` and `ybar` are the same as for `checkpoint_vjp`. Raises BadInput for an invalid base.
     """
-    return ProgramModel(program, x, base, ybar=ybar, on_step=on_step)
+    return ProgramModel(program, x, base, ybar=ybar)
 
 
 class ProgramModel(Generic[S]):
@@ -179,9 +154,6 @@ class ProgramModel(Generic[S]):
         Number of ticks of a step, which are taped together.
     budget
         Bytes that a tape may take. A step with a larger tape is reversed in halves.
-    on_step
-        A function that is called after each step, forward and backward, with the number of the step
-        that is reached. It is not called between steps that are run together.
 
     Attributes
     ----------
@@ -204,11 +176,9 @@ class ProgramModel(Generic[S]):
         *,
         ybar: Any = 1.0,
         budget: float | None = None,
-        on_step: Callable[[int], None] | None = None,
     ) -> None:
         if not is_whole(base) or base < 1:
             raise BadInput(f"as_chain: base = {base!r}; it must be a whole number of ticks >= 1")
-        self.on_step = on_step
         self.steps: int | None = None
         self.ticks: int | None = None
         self.base = int(base)
@@ -232,16 +202,6 @@ class ProgramModel(Generic[S]):
         self._compared, self._comparing, self._seconds = 0, 0.0, 0.0
 
     # Results
-
-    @property
-    def forward_ticks(self) -> int:
-        """The number of ticks that were run forward so far, with or without a tape."""
-        return self._pulling.ticks
-
-    @property
-    def seconds(self) -> float:
-        """Measured seconds of an advance over one step; 0 before the first one."""
-        return self.base * self._pulling.seconds
 
     @property
     def result(self) -> Any:
@@ -309,7 +269,6 @@ class ProgramModel(Generic[S]):
         if begin <= 1 or self._compared < _FIRST or self._comparing < _SHARE * self._seconds:
             self._next = digests(self._program.pack(low))
             self._comparing += 2 * (time.perf_counter() - now)
-        self._report(begin)
 
     def begin_again(self) -> None:
         """Return to x_0, as a new model. The result y stays known if the end was reached."""
@@ -323,10 +282,11 @@ class ProgramModel(Generic[S]):
         To record a step takes no time, because it is taped when it is reversed. The size of restart
         data is that of the largest state.
         """
-        reached = -1
+        reached, seconds = -1, 0.0
         while self.steps is None and self._at > reached:
-            reached = self._at
+            reached, before = self._at, time.perf_counter()
             self.advance(reached, reached + 1)
+            seconds += time.perf_counter() - before
             self.layout(Key(Kind.RESTART, self._at))
         steps, start = self.steps or 0, self._start()
         before = time.perf_counter()
@@ -335,7 +295,7 @@ class ProgramModel(Generic[S]):
         self.begin_again()
         return Chain(
             steps=max(1, steps),
-            advance=self.seconds,
+            advance=seconds * self.base / max(1, self.ticks or 0),
             record=0.0,
             reverse=back,
             restart=self._seen[Kind.RESTART],
@@ -386,7 +346,7 @@ class ProgramModel(Generic[S]):
         arrays = [empty(field.shape, field.dtype) for field in layout]
         yield [as_bytes(array) for array in arrays]
         try:
-            self._take(key, *_decoded(arrays))
+            self._take(key, *_decode(arrays))
         except CkioError:
             raise
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -439,8 +399,6 @@ class ProgramModel(Generic[S]):
         if done and (ticks or self._end is None):
             self._end, self.steps = after, reached
             self.ticks = begin * self.base + ticks
-        if reached > begin:
-            self._report(reached)
         return reached
 
     def _finished(self) -> S:
@@ -451,7 +409,7 @@ class ProgramModel(Generic[S]):
     def _restart(self) -> Packed:
         if self._packed is None:
             data, meta = self._program.pack(self._depart(self._at))
-            self._packed = _encoded(data, {"state": meta})
+            self._packed = _encode(data, {"state": meta})
         return self._packed
 
     def _adjoint(self) -> Packed:
@@ -459,14 +417,10 @@ class ProgramModel(Generic[S]):
         bars = self._cotangent if self._cotangent is not None else {}
         data = {**bars, **{_END + name: array for name, array in end.items()}}
         about = {"state": meta, "cotangents": len(bars), "rate": self._pulling.rate}
-        return _encoded(data, about | {"steps": self.steps, "ticks": self.ticks})
-
-    def _report(self, step: int) -> None:
-        if self.on_step is not None:
-            self.on_step(step)
+        return _encode(data, about | {"steps": self.steps, "ticks": self.ticks})
 
 
-def _encoded(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Json]) -> Packed:
+def _encode(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Json]) -> Packed:
     """Return the fields of a checkpoint: JSON that describes the arrays, and the arrays.
 
     The JSON contains the names, because some names are not allowed in files, and the dtypes of
@@ -482,7 +436,7 @@ def _encoded(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Json]) -> P
     return tuple(fields), data
 
 
-def _decoded(data: Sequence[NDArray[Any]]) -> tuple[Arrays, dict[str, Json]]:
+def _decode(data: Sequence[NDArray[Any]]) -> tuple[Arrays, dict[str, Json]]:
     """Return the arrays by their names, and the rest of the JSON."""
     meta = json.loads(data[0].tobytes())
     arrays = dict(zip(meta["names"], data[1:], strict=True))

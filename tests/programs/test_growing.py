@@ -15,7 +15,6 @@ from growing import GROWING, refined
 from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.planners.dp import hrevolve
 from ckio.platform import Level, Platform
 from ckio.programs import Options, checkpoint_vjp, program, vjp
 from ckio.programs.interface import metered
@@ -30,7 +29,7 @@ def same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("schedule", ["bisection", "revolve", "hrevolve", hrevolve])
+@pytest.mark.parametrize("schedule", ["bisection", "revolve", "hrevolve"])
 @pytest.mark.parametrize("name", GROWING)
 def test_on_levels_that_states_outgrow(
     name: str, schedule: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture

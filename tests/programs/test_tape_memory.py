@@ -76,7 +76,8 @@ def reductions(u, v):
     np.sum(u * v, out=out)
     w = zeros(u)
     np.cumsum(u * u, out=w)
-    np.maximum(w, v, out=w, where=v > 0)
+    np.maximum(w, v, out=w)
+    w[v > 0] = np.maximum(w[v > 0], u[v > 0])
     w[0] = out
     return w, u
 
@@ -161,8 +162,8 @@ def test_views_of_a_given_memory():
     assert found.tolist() == [0, 2, 4, 0, 8, 0]
 
 
-def test_seeds_of_all_that_was_given_or_of_a_part():
-    for seed in ("view", "whole", "memory"):
+def test_seeds_of_a_view_or_of_a_part_of_its_memory():
+    for seed in ("view", "memory"):
         memory = np.arange(6.0)
         tape = Tape()
         cell = tape.input(memory)
@@ -171,8 +172,6 @@ def test_seeds_of_all_that_was_given_or_of_a_part():
         match seed:
             case "view":
                 given = (part, np.array([1.0, 2.0]))
-            case "whole":
-                given = (part, np.array([0.0, 1.0, 2.0, 0, 0, 0]))
             case _:
                 given = (part, np.array([1.0, 2.0, 0.0]), cell.value[1:4])
         (found,) = tape.backward([given], [cell])

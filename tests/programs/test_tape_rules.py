@@ -73,7 +73,7 @@ def test_operators():
     check(lambda x: (2.0 + x, 2 - x, 2 * x, 2 / x, 2.0**x, x**2, x**3, x**-1, x**0, x**0.5),
           positive(3))  # fmt: skip
     check(lambda x: (2.0 + x, 2 - x, 2 * x, 2 / x, 2.0**x, x**2, x**3, x**-1, x**0, x**0.5), 0.7)
-    check(lambda x: (abs(x), -x, +x, divmod(x, 0.3), divmod(1.0, x)), 0.7)
+    check(lambda x: (abs(x), -x, +x, x // 0.3, 1.0 % x), 0.7)
     check(lambda x, y: (x @ y, x @ x, np.ones(3) @ y), real(3, 3), real(3, 2))
     check(lambda x: (np.float64(1.3) * x, np.ones(3) * x, np.ones(3) / x), 0.3)
 
@@ -101,18 +101,15 @@ def test_ties_are_shared():
 A, B = [0, 2, 1], np.array([True, False, True])
 REDUCED = {
     "sum": lambda x: (np.sum(x), x.sum(0), x.sum((0, 1)), np.sum(x, axis=-1, keepdims=True)),
-    "sum where": lambda x: np.sum(x, where=B[:, None], axis=0),
     "mean": lambda x: (np.mean(x), x.mean(1), x.mean(axis=(0, -1), keepdims=True)),
     "var": lambda x: (np.var(x), x.var(0), np.var(x, axis=1, ddof=1, keepdims=True)),
     "std": lambda x: (np.std(x), x.std(0), np.std(x, axis=(0, 1), ddof=1)),
     "prod": lambda x: (np.prod(x), x.prod(0), np.prod(x, axis=(0, 1), keepdims=True)),
     "max": lambda x: (np.max(x), x.max(0), np.amax(x, axis=1, keepdims=True)),
     "min": lambda x: (np.min(x), x.min(0), np.amin(x, axis=(0, 1))),
-    "ptp average": lambda x: (np.ptp(x), np.average(x, weights=x * x), np.nansum(x, axis=0)),
     "cumsum": lambda x: (np.cumsum(x), x.cumsum(0), np.cumsum(x, axis=-1)),
     "cumprod": lambda x: (np.cumprod(x), x.cumprod(0), np.cumprod(x, axis=-1)),
     "methods": lambda x: (np.add.reduce(x), np.multiply.reduce(x, axis=1), np.maximum.reduce(x)),
-    "running": lambda x: (np.maximum.accumulate(x), np.minimum.accumulate(x, axis=1)),
     "accumulate": lambda x: (np.add.accumulate(x), np.multiply.accumulate(x, axis=1)),
     "clip": lambda x: (
         np.clip(x, -0.4, 0.5),
@@ -150,7 +147,7 @@ MOVED = {
     "where": lambda x: (np.where(x > 0, x, x * x), np.where(B[:, None], x, 0.0), np.where(x < 0, 1.0, x[0])),
     "triangles": lambda x: (np.tril(x), np.triu(x, 1), np.trace(x), np.diag(x), np.diag(x[0]), np.diagonal(x, 1)),
     "index": lambda x: (x[0], x[:, 1], x[1, 2], x[A], x[A, A], x[:, [0, 0]], x[x > 0], x[B], x[..., None], x[-1][-1]),
-    "diff": lambda x: (np.diff(x), np.diff(x, axis=0), np.diff(x, 2), np.diff(x, prepend=0.0)),
+    "diff": lambda x: (np.diff(x), np.diff(x, axis=0), np.diff(x, 2)),
     "gradient": lambda x: (np.gradient(x, 0.1, axis=0), np.gradient(x, axis=1), np.gradient(x[0], 0.5, edge_order=2)),
     "trapezoid": lambda x: (np.trapezoid(x), np.trapezoid(x, dx=0.1, axis=0), np.trapezoid(x, np.arange(4.0))),
     "shifts": lambda x: (np.fft.fftshift(x), np.fft.ifftshift(x, axes=0), np.delete(x, 1, 0)),
@@ -190,7 +187,7 @@ def test_products(make):
           make(3), make(3))  # fmt: skip
     check(lambda x, y: (np.tensordot(x, y, 1), np.tensordot(x, y, ((0, 1), (2, 0)))),
           make(2, 3), make(3, 4, 2))  # fmt: skip
-    check(lambda x, y: (np.cross(x, y), np.kron(x, y)), make(2, 3), make(2, 3))
+    check(lambda x, y: np.cross(x, y), make(2, 3), make(2, 3))
 
 
 def test_einsum():
@@ -224,20 +221,13 @@ def test_linear_algebra(make):
 
 
 def test_norms():
-    for order in (1, np.inf, -1, -np.inf, "fro"):
-        check(lambda x: (np.linalg.norm(x, order), np.linalg.norm(x, order, (1, 0))), real(3, 4))  # noqa: B023
-    for order in (1, 2, 3, 0.5, np.inf, -np.inf, -2):
+    check(lambda x: (np.linalg.norm(x, "fro"), np.linalg.norm(x, "fro", (1, 0))), real(3, 4))
+    for order in (1, 2, np.inf):
         check(lambda x: (np.linalg.norm(x[0], order), np.linalg.norm(x, order, 1)), real(3, 4))  # noqa: B023
 
 
 def test_grids():
     check(lambda x: np.broadcast_to(x, (2, 3)) * np.ones((2, 3)), 0.3)
-    check(lambda x, y: np.broadcast_arrays(x, y, 2.0), real(2, 1), real(3))
-    check(
-        lambda x, y: (np.meshgrid(x, y), np.meshgrid(x, y, indexing="ij", sparse=True)),
-        real(2),
-        real(3),
-    )
     check(
         lambda x: (
             np.gradient(x),
@@ -303,6 +293,9 @@ def test_complex_parts():
     check(lambda z: (z.real, z.imag, np.real(z), np.imag(z), np.conj(z), z.conj(), abs(z)), cplx(3))
     check(lambda z: (z.real, z.imag, z.conjugate(), abs(z), np.angle(z)), 0.3 + 0.4j)
     check(lambda z: (z.real * z.imag, np.angle(z), z.T.imag[1:] ** 2), cplx(2, 3))
+    check(
+        lambda z: (np.clip(z.real, -0.4, 0.4), np.trapezoid(z.imag), np.std(z.T.real)), cplx(2, 3)
+    )
 
 
 def test_interpolation():
@@ -347,6 +340,7 @@ REFUSED = [
     lambda x: np.modf(x), lambda x: np.spacing(x), lambda x: np.pad(x, 1, mode="mean"),
     lambda x: np.linalg.norm(x, "nuc"),
     lambda x: np.hypot.reduce(x), lambda x: np.multiply.outer(x, x), lambda x: x.view(int),
+    lambda x: np.max(x, initial=0.1), lambda x: np.linspace(x[0], x[1], 3, True, True),
 ]  # fmt: skip
 
 
@@ -355,3 +349,62 @@ def test_refused():
         tape = Tape()
         with pytest.raises(BadInput):
             tape.backward([(call(tape.input(real(3, 3))), np.ones(3))], [])
+
+
+MASK = np.array([True, False, True])
+AROUND = {
+    "where= of a sum": (lambda u, v: np.sum(u, where=MASK), lambda u, v: np.sum(np.where(MASK, u, 0))),
+    "where= of a mean": (lambda u, v: np.mean(u, where=MASK), lambda u, v: np.mean(u[MASK])),
+    "where= of a ufunc": (lambda u, v: into(np.divide, u, v), lambda u, v: masked(np.divide, u, v)),
+    "initial= of a sum": (lambda u, v: np.sum(u, initial=0.5), lambda u, v: np.sum(u) + 0.5),
+    "initial= of a maximum": (lambda u, v: np.max(u, initial=0.5), lambda u, v: np.maximum(np.max(u), 0.5)),
+    "initial= of a product": (lambda u, v: u.prod(initial=3.0), lambda u, v: u.prod() * 3.0),
+    "mean= of a variance": (lambda u, v: np.var(u, mean=v[:1]), lambda u, v: np.mean((u - v[0]) ** 2)),
+    "np.average": (lambda u, v: np.average(u, weights=v), lambda u, v: np.sum(v * u) / np.sum(v)),
+    "np.ptp": (lambda u, v: np.ptp(u), lambda u, v: np.max(u) - np.min(u)),
+    "np.nansum": (lambda u, v: np.nansum(u), lambda u, v: np.sum(np.where(np.isnan(u), 0.0, u))),
+    "np.kron": (lambda u, v: np.kron(u[None], v[None]),
+                lambda u, v: np.einsum("ij,kl->ikjl", u[None], v[None]).reshape(1, -1)),
+    "np.meshgrid": (lambda u, v: np.meshgrid(u, v)[0] * np.meshgrid(u, v)[1],
+                    lambda u, v: u[None, :] * v[:, None]),
+    "np.broadcast_arrays": (lambda u, v: np.broadcast_arrays(u[None], v[:, None])[0] * 2,
+                            lambda u, v: np.broadcast_to(u[None], (3, 3)) * 2),
+    "np.maximum.accumulate": (lambda u, v: np.maximum.accumulate(u), lambda u, v: running(u)),
+    "np.divmod": (lambda u, v: np.divmod(u, v)[1], lambda u, v: u % v),
+    "divmod": (lambda u, v: divmod(u[0], v[0])[1], lambda u, v: u[0] % v[0]),
+    "prepend=": (lambda u, v: np.diff(u, prepend=0.0), lambda u, v: np.diff(np.concatenate([[0.0], u]))),
+    "ord=": (lambda u, v: np.linalg.norm(u, 3), lambda u, v: np.sum(np.abs(u) ** 3) ** (1 / 3)),
+    "ord= of a matrix": (lambda u, v: np.linalg.norm(u[None] * v[:, None], 1),
+                         lambda u, v: np.max(np.sum(np.abs(u[None] * v[:, None]), axis=0))),
+    "retstep=": (lambda u, v: np.linspace(u[0], v[0], 4, retstep=True)[0],
+                 lambda u, v: np.linspace(u[0], v[0], 4)),
+}  # fmt: skip
+"""What is refused, and what the user writes instead."""
+
+
+def into(function, u, v):
+    w = np.zeros_like(u)
+    function(u, v, out=w, where=MASK)
+    return w
+
+
+def masked(function, u, v):
+    w = np.zeros_like(u)
+    w[MASK] = function(u[MASK], v[MASK])
+    return w
+
+
+def running(u):
+    return np.stack([u[0], np.maximum(u[0], u[1]), np.maximum(np.maximum(u[0], u[1]), u[2])])
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_what_is_refused_has_a_way_around(name):
+    """No value and no derivative comes from the refused call; the other gives both."""
+    refused, other = AROUND[name]
+    u, v = real(3), real(3)
+    np.testing.assert_allclose(other(u, v), refused(u, v), rtol=1e-14)
+    tape = Tape()
+    with pytest.raises(BadInput, match=r"rule for derivatives; [a-z]+ "):
+        refused(tape.input(u), tape.input(v))
+    check(other, u, v)

@@ -9,15 +9,15 @@ from ckio.errors import BadInput
 from ckio.programs.jaxed.nodes import (
     OPENED,
     Constant,
+    Equations,
     Node,
     Operand,
-    Piece,
     RegisterCode,
     StackRow,
     compute,
     has_loop,
     is_key,
-    opened,
+    open_jaxpr,
 )
 
 
@@ -54,7 +54,7 @@ class _Label:
 class _Open:
     """A node that is being written."""
 
-    pieces: list[Piece] = field(default_factory=list)
+    equations: list[Equations] = field(default_factory=list)
     reads: list[StackRow] = field(default_factory=list)
     writes: list[StackRow] = field(default_factory=list)
     choice: Operand | None = None
@@ -63,7 +63,7 @@ class _Open:
     def node(self) -> Node:
         targets = tuple(label.place for label in self.targets)
         rows = tuple(self.reads), tuple(self.writes)
-        return Node(tuple(self.pieces), *rows, self.choice, targets)
+        return Node(tuple(self.equations), *rows, self.choice, targets)
 
 
 @dataclass
@@ -105,7 +105,9 @@ class _Draft:
 
     def move(self, sources: Sequence[Operand], targets: Sequence[str]) -> None:
         """Copy registers, all at the same time, so that they may also be exchanged."""
-        self.nodes[-1].pieces.append(Piece(lambda *arrays: arrays, tuple(sources), tuple(targets)))
+        self.nodes[-1].equations.append(
+            Equations(lambda *arrays: arrays, tuple(sources), tuple(targets))
+        )
 
     def add(self, jaxpr: Any, constants: Sequence[Any], inputs: Sequence[Operand]) -> list[Operand]:
         """Write the code of a jaxpr with these inputs, and return its outputs."""
@@ -122,7 +124,7 @@ class _Draft:
             if has_loop(equation):
                 self._straight(jaxpr, straight, known)
                 straight = []
-                results = self._divided(equation, [place(atom) for atom in equation.invars])
+                results = self._split(equation, [place(atom) for atom in equation.invars])
                 known.update(zip(equation.outvars, results, strict=True))
             else:
                 straight.append(equation)
@@ -130,7 +132,7 @@ class _Draft:
         return [place(atom) for atom in jaxpr.outvars]
 
     def _straight(self, jaxpr: Any, equations: Sequence[Any], known: dict[Any, Operand]) -> None:
-        """Add equations without loops as one piece."""
+        """Add equations without loops as one function."""
         if not equations:
             return
         core = jax().extend.core
@@ -146,12 +148,12 @@ class _Draft:
         operands = tuple(known[atom] for atom in taken)
         known.update((variable, self.fresh(variable.aval)) for variable in results)
         names = tuple(str(known[variable]) for variable in results)
-        self.nodes[-1].pieces.append(Piece(call, operands, names))
+        self.nodes[-1].equations.append(Equations(call, operands, names))
 
-    def _divided(self, equation: Any, given: list[Operand]) -> list[Operand]:
+    def _split(self, equation: Any, given: list[Operand]) -> list[Operand]:
         params, name = equation.params, equation.primitive.name
         if name in OPENED:
-            return self.add(*opened(params[OPENED[name]]), given)
+            return self.add(*open_jaxpr(params[OPENED[name]]), given)
         divide = {"while": self._while, "scan": self._scan, "cond": self._cond}[name]
         return divide(params, [variable.aval for variable in equation.outvars], given)
 
@@ -162,7 +164,7 @@ class _Draft:
 
         Lanes that have ended keep their values.
         """
-        test, body = opened(params["cond_jaxpr"]), opened(params["body_jaxpr"])
+        test, body = open_jaxpr(params["cond_jaxpr"]), open_jaxpr(params["body_jaxpr"])
         first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
         carry = [self.fresh(aval) for aval in avals]
         loop, onwards, after = _Label(), _Label(), _Label()
@@ -174,18 +176,20 @@ class _Draft:
             if not going:
                 return choice
             some = self.fresh(jax().ShapeDtypeStruct((), lanes.dtype))
-            lanes_go = Piece(lambda it: (it, it.any()), (choice,), (*going, some))
-            self.nodes[-1].pieces.append(lanes_go)
+            lanes_go = Equations(lambda it: (it, it.any()), (choice,), (*going, some))
+            self.nodes[-1].equations.append(lanes_go)
             return some
 
         def turn() -> None:
             taken = [self.fresh(aval) for aval in avals] if going else carry
             if going:
-                self.nodes[-1].pieces.append(Piece(_stopped, (*going, *carry), tuple(taken)))
+                self.nodes[-1].equations.append(
+                    Equations(_stop_ended, (*going, *carry), tuple(taken))
+                )
             results = self.add(*body, [*given[first:second], *taken])
             if going:
-                selected = Piece(_selected, (*going, *carry, *results), tuple(carry))
-                self.nodes[-1].pieces.append(selected)
+                selected = Equations(_select, (*going, *carry, *results), tuple(carry))
+                self.nodes[-1].equations.append(selected)
             else:
                 self.move(results, carry)
 
@@ -210,7 +214,7 @@ class _Draft:
         numpy = jax().numpy
         length, reverse = int(params["length"]), bool(params["reverse"])
         first, second = params["num_consts"], params["num_consts"] + params["num_carry"]
-        body, constants = opened(params["jaxpr"])
+        body, constants = open_jaxpr(params["jaxpr"])
         registers = [self.fresh(aval) for aval in avals]
         carry, stacks = registers[: params["num_carry"]], registers[params["num_carry"] :]
         empty = [Constant(numpy.zeros(v.shape, v.dtype)) for v in avals[len(carry) :]]
@@ -220,8 +224,10 @@ class _Draft:
         counter = self.fresh(jax().ShapeDtypeStruct((), numpy.int32))
         zero = Constant(numpy.zeros((), numpy.int32))
         likes = [self.avals[name] for name in stacks]  # zeros are computed, not stored as constants
-        zeros = Piece(lambda: [numpy.zeros(it.shape, it.dtype) for it in likes], (), tuple(stacks))
-        self.nodes[-1].pieces.append(zeros)
+        zeros = Equations(
+            lambda: [numpy.zeros(it.shape, it.dtype) for it in likes], (), tuple(stacks)
+        )
+        self.nodes[-1].equations.append(zeros)
         self.move([*given[first:second], zero], [*carry, counter])
         loop, after = _Label(), _Label()
         self.close(loop)
@@ -239,8 +245,8 @@ class _Draft:
         ]
         self.move(results, [*carry, *ys])
         choice = self.fresh(jax().ShapeDtypeStruct((), numpy.bool_))
-        count = Piece(lambda i: (i + 1, i + 1 < length), (counter,), (counter, choice))
-        self.nodes[-1].pieces.append(count)
+        count = Equations(lambda i: (i + 1, i + 1 < length), (counter,), (counter, choice))
+        self.nodes[-1].equations.append(count)
         self.close(after, loop, choice=choice)
         self.begin(after)
         return list(registers)
@@ -249,7 +255,7 @@ class _Draft:
         self, params: Mapping[str, Any], avals: Sequence[Any], given: list[Operand]
     ) -> list[Operand]:
         results = [self.fresh(aval) for aval in avals]
-        branches = [(_Label(), *opened(branch)) for branch in params["branches"]]
+        branches = [(_Label(), *open_jaxpr(branch)) for branch in params["branches"]]
         after = _Label()
         self.close(*(label for label, *_ in branches), choice=given[0])
         for label, body, constants in branches:
@@ -260,13 +266,13 @@ class _Draft:
         return list(results)
 
 
-def _stopped(going: Any, *carry: Any) -> list[Any]:
+def _stop_ended(going: Any, *carry: Any) -> list[Any]:
     """Return the carry without derivatives in lanes that have ended, which would be 0 * inf."""
     stop = jax().lax.stop_gradient
     return [_where(going, it, stop(it)) for it in carry]
 
 
-def _selected(going: Any, *both: Any) -> list[Any]:
+def _select(going: Any, *both: Any) -> list[Any]:
     """Return the second half of the arrays in lanes that continue, and the first half in others."""
     half = len(both) // 2
     return [_where(going, new, old) for old, new in zip(both[:half], both[half:], strict=True)]

@@ -34,7 +34,7 @@ def inner(equation: Any) -> list[Any]:
     return [each for several in values for each in several if isinstance(each, bodies)]
 
 
-def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+def open_jaxpr(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
     """Return a jaxpr and its constants."""
     return getattr(jaxpr, "jaxpr", jaxpr), getattr(jaxpr, "consts", ())
 
@@ -46,7 +46,7 @@ def has_loop(equation: Any) -> bool:
         return True
     if name != "cond" and name not in OPENED:
         return False
-    return any(has_loop(each) for body in inner(equation) for each in opened(body)[0].eqns)
+    return any(has_loop(each) for body in inner(equation) for each in open_jaxpr(body)[0].eqns)
 
 
 def compute(jaxpr: Any, equations: Sequence[Any], inputs: Any, outputs: Any) -> Callable[..., Any]:
@@ -61,7 +61,7 @@ def check(jaxpr: Any) -> None:
     """Raise BadInput for an equation with an effect or a callback, at any depth."""
     for equation in jaxpr.eqns:
         for each in inner(equation):  # first, so that the message names the innermost equation
-            check(opened(each)[0])
+            check(open_jaxpr(each)[0])
         name = equation.primitive.name
         if equation.effects or "callback" in name:
             what = ", ".join(sorted({type(effect).__name__ for effect in equation.effects}))
@@ -97,7 +97,7 @@ def _rules(jaxpr: Any) -> Iterator[Any]:
             with suppress(Exception):
                 yield _rule(jaxpr, equation)
         for each in inner(equation):
-            yield from _rules(opened(each)[0])
+            yield from _rules(open_jaxpr(each)[0])
 
 
 def _rule(jaxpr: Any, equation: Any) -> Any:
@@ -130,7 +130,7 @@ def is_smooth(aval: Any, /) -> bool:
     return bool(numpy.issubdtype(aval.dtype, numpy.inexact))
 
 
-def reached(jaxpr: Any, sources: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+def smooth_sources(jaxpr: Any, sources: Sequence[frozenset[str]]) -> list[frozenset[str]]:
     """Return for each output of a jaxpr the names on which it depends smoothly.
 
     `sources` has the names of each input.
@@ -144,7 +144,7 @@ def reached(jaxpr: Any, sources: Sequence[frozenset[str]]) -> list[frozenset[str
     for equation in jaxpr.eqns:
         given, name = [of(atom) for atom in equation.invars], equation.primitive.name
         if name in OPENED:
-            results = reached(opened(equation.params[OPENED[name]])[0], given)
+            results = smooth_sources(open_jaxpr(equation.params[OPENED[name]])[0], given)
         else:
             either = nothing.union(*given) if name != "stop_gradient" else nothing
             results = [either] * len(equation.outvars)
@@ -153,7 +153,7 @@ def reached(jaxpr: Any, sources: Sequence[frozenset[str]]) -> list[frozenset[str
     return [of(atom) for atom in jaxpr.outvars]
 
 
-def used_by(jaxpr: Any) -> set[Any]:
+def variables_used(jaxpr: Any) -> set[Any]:
     """Return the variables on which the outputs of a jaxpr depend."""
     literal = jax().extend.core.Literal
     used = {atom for atom in jaxpr.outvars if not isinstance(atom, literal)}
@@ -165,7 +165,7 @@ def used_by(jaxpr: Any) -> set[Any]:
 
 def _numbers(body: Any) -> Iterator[Any]:
     literal = jax().extend.core.Literal
-    jaxpr, constants = opened(body)
+    jaxpr, constants = open_jaxpr(body)
     for constant in constants:
         yield bits(constant)
     for equation in jaxpr.eqns:
@@ -201,7 +201,7 @@ class Constant(NamedTuple):
 Operand: TypeAlias = str | Constant
 
 
-class Piece(NamedTuple):
+class Equations(NamedTuple):
     """Some equations as a function of the operands, which returns an array for each result."""
 
     compute: Callable[..., Sequence[Any]]
@@ -228,7 +228,7 @@ class StackRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Node:
-    """One tick: it reads rows, computes pieces, writes rows, and then chooses the next node.
+    """One tick: it reads rows, computes equations, writes rows, and then chooses the next node.
 
     Attributes
     ----------
@@ -239,7 +239,7 @@ class Node:
         first target.
     """
 
-    pieces: tuple[Piece, ...]
+    equations: tuple[Equations, ...]
     reads: tuple[StackRow, ...]
     writes: tuple[StackRow, ...]
     choice: Operand | None
@@ -252,16 +252,16 @@ class Node:
         for row in (*self.reads, *self.writes):
             used |= {row.stacked, row.counter}
         known = {row.row for row in self.reads}
-        for piece in self.pieces:
-            used |= {name for name in piece.operands if isinstance(name, str)} - known
-            known |= set(piece.results)
+        for each in self.equations:
+            used |= {name for name in each.operands if isinstance(name, str)} - known
+            known |= set(each.results)
         choice = {self.choice} if isinstance(self.choice, str) else set()
         return frozenset(used | (choice - known))
 
     @cached_property
     def sets(self) -> frozenset[str]:
         """The registers that it changes."""
-        results = {name for piece in self.pieces for name in piece.results}
+        results = {name for each in self.equations for name in each.results}
         rows = {row.row for row in self.reads} | {row.stacked for row in self.writes}
         return frozenset(results | rows)
 
@@ -285,10 +285,10 @@ class Node:
         }
 
     def computed(self, values: Values) -> Values:
-        """Return all registers after the pieces. It changes `values`."""
-        for piece in self.pieces:
-            results = piece.compute(*(_value(it, values) for it in piece.operands))
-            values.update(zip(piece.results, results, strict=True))
+        """Return all registers after the equations. It changes `values`."""
+        for each in self.equations:
+            results = each.compute(*(_value(it, values) for it in each.operands))
+            values.update(zip(each.results, results, strict=True))
         return values
 
 
@@ -371,7 +371,7 @@ class RegisterCode:
             return [results[name] for name in after]
 
         closed = jax().make_jaxpr(run)({name: self.avals[name] for name in before})
-        sources = reached(closed.jaxpr, [frozenset({name}) for name in before])
+        sources = smooth_sources(closed.jaxpr, [frozenset({name}) for name in before])
         return dict(zip(after, sources, strict=True))
 
 
@@ -396,7 +396,7 @@ class NodeAdjoint:
         cotangent = {name: avals[name] for name in self.touched}
         constants = self.code.constants
         closed = jax().make_jaxpr(lambda v, ct: self(v | constants, ct))(values, cotangent)
-        used, variables = used_by(closed.jaxpr), closed.jaxpr.invars[: len(values)]
+        used, variables = variables_used(closed.jaxpr), closed.jaxpr.invars[: len(values)]
         return tuple(name for name, it in zip(sorted(values), variables, strict=True) if it in used)
 
     def __call__(self, values: Mapping[str, Any], cotangent: Mapping[str, Any]) -> Values:

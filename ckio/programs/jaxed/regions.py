@@ -217,7 +217,7 @@ class Region:
         back = adjoint(values, dict(zip(self.touched, cotangent, strict=True)))
         return [back[name] for name in self.touched if name in self.takes]
 
-    def _divided(self, known: Values, given: list[Any]) -> tuple[Values, Values]:
+    def _split(self, known: Values, given: list[Any]) -> tuple[Values, Values]:
         """Return the registers that a loop changes, before its first tick, and the others."""
         values = dict(zip(self.takes, given, strict=True))
         fixed = {name: it for name, it in values.items() if name not in self.after}
@@ -237,7 +237,7 @@ class Region:
         node of each tick if there are several nodes.
         """
         numpy, lax = jax().numpy, jax().lax
-        first, fixed = self._divided(known, given)
+        first, fixed = self._split(known, given)
         nodes = [partial(self._tick, pc, fixed) for pc in self.nodes]
         begin, end = self.nodes[0], self.nodes[-1]
 
@@ -265,7 +265,7 @@ class Region:
         the loop is not evaluated again.
         """
         numpy, lax = jax().numpy, jax().lax
-        first, fixed = self._divided(known, given)
+        first, fixed = self._split(known, given)
         nodes = [partial(self._tick, pc, fixed) for pc in self.nodes]
 
         def at(row: Any) -> Any:

@@ -48,7 +48,7 @@ class Cell:
         self.memory = self.memory.copy()
         self._address = None
 
-    def lies(self, array: Array) -> "MemoryView":
+    def view(self, array: Array) -> "MemoryView":
         """Return an array in the memory as a view of it."""
         if array is self.memory or not array.size:
             return view_in(self.memory, array)
@@ -76,8 +76,8 @@ class MemoryView:
     @cached_property
     def exact(self) -> bool:
         dense = self.strides == _dense(self.shape, self.dtype.itemsize)
-        whole = dense and prod(self.shape) == prod(self.within) and self.writeable
-        return whole and self.dtype == self.base
+        full = dense and prod(self.shape) == prod(self.within) and self.writeable
+        return full and self.dtype == self.base
 
     @cached_property
     def overlapping(self) -> bool:
@@ -95,7 +95,7 @@ class MemoryView:
         axes = tuple(i for i, n in enumerate(self.shape) if n > 1 and not self.strides[i])
         shape = tuple(1 if i in axes else n for i, n in enumerate(self.shape))
         given = self.strides, self.offset, self.writeable, self.within, self.base
-        return lying(shape, self.dtype, *given), axes
+        return view_of(shape, self.dtype, *given), axes
 
     def indices(self) -> NDArray[np.intp]:
         """Return for each entry the number of its element in the memory."""
@@ -106,13 +106,13 @@ class MemoryView:
         return places // self.dtype.itemsize
 
 
-lying = lru_cache(maxsize=4096)(MemoryView)
+view_of = lru_cache(maxsize=4096)(MemoryView)
 """Return a `MemoryView`. Equal views are created once, because a program has few of them."""
 
 
-def whole(shape: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryView:
+def dense_view(shape: tuple[int, ...], dtype: np.dtype[Any]) -> MemoryView:
     """Return the view of an array that is its whole memory, in C order."""
-    return lying(shape, dtype, _dense(shape, dtype.itemsize), 0, True, shape, dtype)
+    return view_of(shape, dtype, _dense(shape, dtype.itemsize), 0, True, shape, dtype)
 
 
 def view_in(memory: Array, array: Array) -> MemoryView:
@@ -122,7 +122,7 @@ def view_in(memory: Array, array: Array) -> MemoryView:
 
 
 def _view(array: Array, offset: int, memory: Array) -> MemoryView:
-    return lying(
+    return view_of(
         array.shape, array.dtype, array.strides, offset, array.flags.writeable,
         memory.shape, memory.dtype,
     )  # fmt: skip
@@ -200,7 +200,6 @@ class Written(NamedTuple):
     Attributes
     ----------
     index : an index of the view, with arrays in it; None for the whole view
-    mask : the entries of the view that were written; None for all entries
     first : whether the memory had no derivative before
     add : 1 if a value was added to the entries, -1 if it was subtracted, 0 if it replaced them
     """
@@ -208,7 +207,6 @@ class Written(NamedTuple):
     slot: int
     view: MemoryView
     index: Any
-    mask: Any
     first: bool
     add: int
 
@@ -269,7 +267,7 @@ class Cotangents:
             self.by_slot[place] = cotangent if known is None else known + cotangent
             return
         slot, view = place.slot, place.view
-        part = fitted(cotangent, view)
+        part = fit(cotangent, view)
         if view.exact:
             part = part if part.shape == view.within else part.reshape(view.within)
             known = self.by_slot.get(slot)
@@ -319,11 +317,11 @@ class Cotangents:
                 return None
             return _once(out.view, buffer) if out.view.overlapping else _read(out.view, buffer)
         if type(out) is Written:
-            return self._overwritten(out)
+            return self._overwrite(out)
         given = [self.by_slot.pop(it, None) if type(it) is int else self._take(it) for it in out]
         return None if all(it is None for it in given) else given
 
-    def _overwritten(self, out: Written) -> Any:
+    def _overwrite(self, out: Written) -> Any:
         """Return the cotangent of the written value. The overwritten entries have none."""
         if out.slot not in self.by_slot:
             return None
@@ -332,17 +330,13 @@ class Cotangents:
             part = _read(view, self.by_slot[out.slot])
             part = part.copy() if out.index is None else part[out.index]
             return part if out.add > 0 else -part
-        if view.exact and out.index is None and out.mask is None:
+        if view.exact and out.index is None:
             self.owned.discard(out.slot)
             return _read(view, self.by_slot.pop(out.slot))
         buffer = self._buffer(out.slot, view)
         target = view.on(buffer)
         if out.index is not None:
-            given = _indexed(target, out.index)
-        elif out.mask is not None:
-            mask = np.broadcast_to(out.mask, target.shape)
-            given = np.where(mask, target, 0)
-            target[mask] = 0
+            given = _overwrite_at(target, out.index)
         else:
             given = target.copy()
             target[...] = 0
@@ -388,7 +382,7 @@ def _read(view: MemoryView, buffer: Array) -> Array:
     return view.on(np.array(buffer, order="C"))
 
 
-def fitted(cotangent: Any, view: MemoryView) -> Array:
+def fit(cotangent: Any, view: MemoryView) -> Array:
     """Return a cotangent with the shape and dtype of its value."""
     part = np.asarray(cotangent)
     if part.shape == view.shape and part.dtype == view.dtype:
@@ -408,7 +402,7 @@ def fitted(cotangent: Any, view: MemoryView) -> Array:
     return part if part.dtype == view.dtype else part.astype(view.dtype)
 
 
-def _indexed(target: Array, index: Any) -> Any:
+def _overwrite_at(target: Array, index: Any) -> Any:
     """Return the cotangent of values that were written by an index with arrays.
 
     If an entry occurs several times, only the value that was written last has a cotangent.

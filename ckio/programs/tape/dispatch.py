@@ -21,12 +21,10 @@ from ckio.programs.tape.operations import (
     call,
     common_tape,
     constant,
-    divided,
     fixed_index,
     leaves_of,
     operation,
     plain,
-    refuse,
     same,
     single,
     target_of,
@@ -35,7 +33,7 @@ from ckio.programs.tape.operations import (
     viewing_index,
     with_named_out,
 )
-from ckio.programs.tape.rules import name_of
+from ckio.programs.tape.rules import name_of, refusal
 from ckio.programs.tape.tape import Value
 from ckio.programs.tape.ufuncs import CONSTANT, PULLS, Pull
 
@@ -46,8 +44,6 @@ _REDUCTIONS: dict[tuple[Any, str], Any] = {
     (np.add, "reduce"): np.sum, (np.multiply, "reduce"): np.prod,
     (np.maximum, "reduce"): np.max, (np.minimum, "reduce"): np.min,
     (np.add, "accumulate"): np.cumsum, (np.multiply, "accumulate"): np.cumprod,
-    (np.maximum, "accumulate"): np.maximum.accumulate,
-    (np.minimum, "accumulate"): np.minimum.accumulate,
 }  # fmt: skip
 
 _PLAIN = frozenset((
@@ -73,17 +69,21 @@ _INTO = frozenset((np.put_along_axis, np.put, np.place, np.putmask, np.fill_diag
 def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Perform a ufunc or one of its methods. The arguments are those of `__array_ufunc__`."""
     out = kwargs.pop("out", (None,))
+    if method == "__call__" and kwargs.get("where", True) is not True:
+        operands = "u[mask], v[mask]" if function.nin > 1 else "u[mask]"
+        name = f"np.{function.__name__}"
+        raise refusal(f"{name} with where=", f"write w[mask] = {name}({operands})")
     if method == "__call__" and all(it is None for it in out):
-        return _called(function, inputs, kwargs)
+        return _call_new(function, inputs, kwargs)
     if method == "__call__" and function.nout > 1:
-        refuse(f"np.{function.__name__} with out=", "write by an index, u[k] = v")
+        raise refusal(f"np.{function.__name__} with out=", "write by an index, u[k] = v")
     if method == "__call__":
-        return _called_into(function, inputs, out[0], kwargs)
+        return _call_into(function, inputs, out[0], kwargs)
     if method == "at":
         return _at_entries(function, *inputs)
     known = _REDUCTIONS.get((function, method))
     if known is None:
-        refuse(f"np.{function.__name__}.{method}")
+        raise refusal(f"np.{function.__name__}.{method}")
     kwargs = {key: it for key, it in kwargs.items() if key != "dtype" or it is not None}
     axis = kwargs.pop("axis", 0) if len(inputs) < 2 else inputs[1]
     if out[0] is not None:
@@ -91,18 +91,11 @@ def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict
     return call(getattr(function, method), known, inputs[:1], {"axis": axis} | kwargs)
 
 
-def _called(function: np.ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call_new(function: np.ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Perform a ufunc that returns a new value.
 
     For a number c of numpy, `c ** x` calls np.power, whose values may differ from those of `**`.
     """
-    if kwargs.get("where", True) is not True:
-        raise BadInput(
-            f"np.{function.__name__} with where= leaves entries undefined without out=; give it"
-            " an array, for example out=np.zeros_like(u)"
-        )
-    if function is np.divmod and not kwargs:
-        return divided(*inputs)
     if function not in PULLS and function not in CONSTANT:
         return call(function, function, inputs, kwargs)
     number = type(inputs[0]) is np.float64 and not isinstance(inputs[1], np.ndarray)
@@ -116,7 +109,7 @@ def _called(function: np.ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any])
 _power = operation(operator.pow, np.power)
 
 
-def _called_into(
+def _call_into(
     function: np.ufunc, inputs: tuple[Any, ...], out: Any, kwargs: dict[str, Any]
 ) -> Any:
     if function in CONSTANT and not traced(out) and out.dtype.kind not in "fc":
@@ -134,14 +127,14 @@ def function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     if function is np.copyto:
         return _copyto(*args, **kwargs)
     if function in _INTO:
-        refuse(name_of(function), "write by an index, u[k] = v")
+        raise refusal(name_of(function), "write by an index, u[k] = v")
     if function is np.nan_to_num and not (args[1] if len(args) > 1 else kwargs.get("copy", True)):
-        refuse("np.nan_to_num with copy=False", "write u[...] = np.nan_to_num(u)")
+        raise refusal("np.nan_to_num with copy=False", "write u[...] = np.nan_to_num(u)")
     if function in _CONSTANT or function in _PLAIN:
         if kwargs.get("out") is not None:
-            refuse(f"{name_of(function)} with out=", "write by an index, u[k] = v")
+            raise refusal(f"{name_of(function)} with out=", "write by an index, u[k] = v")
         if function is np.full_like:
-            return _filled(*args, **kwargs)
+            return _full_like(*args, **kwargs)
         like = next(leaves_of((args, kwargs)))
         return constant(function(*plain(args), **plain(kwargs)), like.tape)
     if function in COMPOSED:
@@ -149,7 +142,7 @@ def function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
     return call(function, function, args, kwargs)
 
 
-def _filled(a: Any, fill_value: Any, *args: Any, **kwargs: Any) -> Any:
+def _full_like(a: Any, fill_value: Any, *args: Any, **kwargs: Any) -> Any:
     """Perform np.full_like."""
     single(fill_value)
     like = fill_value if traced(fill_value) else a
@@ -207,11 +200,11 @@ def setitem(x: Any, index: Any, value: Any) -> None:
     if isinstance(value, Value):
         if value.tape is not tape:
             common_tape((x, value))
-        if simple and value.cell is cell and value.lies is part.lies:
+        if simple and value.cell is cell and value.memory_view is part.memory_view:
             return
         place = value.place
     if place is not None or cell.slot is not None:
-        part.lies  # noqa: B018, computed now because the memory may move
+        part.memory_view  # noqa: B018, computed now because the memory may move
     tape.own(cell)
     x.value[index] = value.value if isinstance(value, Value) else value
     _written(part, place, index=safe)
@@ -222,7 +215,7 @@ def _into_array(
     kwargs: dict[str, Any],
 ) -> Any:  # fmt: skip
     """Perform a ufunc whose result is written into a traced array."""
-    target, mask = target_of(out), plain(kwargs.get("where"))
+    target = target_of(out)
     tape = common_tape([target, *(it for it in operands if traced(it))])
     pull, into = _pull_of(key, operands)
     saved: list[Any] = [None, None]
@@ -234,12 +227,10 @@ def _into_array(
     tape.own(target.cell)
     values = [it.value if traced(it) else it for it in operands]
     perform(*values, out=target.value, **plain(kwargs))
-    mask = None if mask is None or mask is True else np.array(mask)
     if pull is not None:
-        at = tape.written(target, None, mask)
-        tape.record(at, pull.pull, pull.save(target.value, *saved), into)
+        tape.record(tape.written(target), pull.pull, pull.save(target.value, *saved), into)
     else:
-        _written(target, None, mask=mask)
+        _written(target, None)
     return out
 
 
@@ -261,7 +252,7 @@ def _pull_of(key: np.ufunc, operands: tuple[Any, ...]) -> tuple[Pull | None, Any
 def _at_entries(function: np.ufunc, x: Any, index: Any, value: Any = None) -> None:
     """Perform np.add.at or np.subtract.at, in which an entry may occur several times."""
     if function not in (np.add, np.subtract):
-        refuse(f"np.{function.__name__}.at")
+        raise refusal(f"np.{function.__name__}.at")
     tape = target_of(x).tape
     index = fixed_index(tape, plain(index))
     place = _place_of(value)
@@ -269,27 +260,29 @@ def _at_entries(function: np.ufunc, x: Any, index: Any, value: Any = None) -> No
     function.at(x.value, index, plain(value))
     if place is not None:
         sign = 1 if function is np.add else -1
-        tape.record(tape.written(x, index, None, sign), same, (), place)
+        tape.record(tape.written(x, index, sign), same, (), place)
 
 
 def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
     target, tape = target_of(dst), dst.tape
+    if where is not True:
+        src = np.where(plain(where), single(src), target)
     place = _place_of(src)
     tape.own(target.cell)
-    np.copyto(target.value, plain(src), casting=casting, where=plain(where))
-    _written(target, place, mask=None if where is True else np.array(plain(where)))
+    np.copyto(target.value, plain(src), casting=casting)
+    _written(target, place)
 
 
 def _place_of(value: Any) -> Any:
     return value.place if traced(single(value)) else None
 
 
-def _written(part: Any, place: Any, index: Any = None, mask: Any = None) -> None:
+def _written(part: Any, place: Any, index: Any = None) -> None:
     """Record that entries were copied from `place`, or that they have plain values now."""
     if place is not None:
-        part.tape.record(part.tape.written(part, index, mask), same, (), place)
+        part.tape.record(part.tape.written(part, index), same, (), place)
     elif part.cell.slot is not None:
-        part.tape.record(part.tape.written(part, index, mask), lambda _: (), (), ())
+        part.tape.record(part.tape.written(part, index), lambda _: (), (), ())
 
 
 # Attributes and methods of arrays
@@ -328,7 +321,7 @@ def attribute(x: Any, name: str) -> Any:
         return partial(_OTHERS[name], x)
     if name in ("item", "tolist"):
         return partial(_item, name)
-    return refuse(f"{type(value).__name__}.{name}")
+    raise refusal(f"{type(value).__name__}.{name}")
 
 
 def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -336,13 +329,13 @@ def _method(name: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     (_, *args), kwargs = with_named_out(key, (x, *args), kwargs)  # type: ignore[assignment]
     if key is np.conj:
         if args or kwargs:
-            refuse(f"ndarray.{name} with out=", "use np.conj(u, out=w)")
+            raise refusal(f"ndarray.{name} with out=", "use np.conj(u, out=w)")
         if not np.iscomplexobj(x.value):
             return x if x.cell is None else x[...]  # in the same memory, like numpy
         return unary(operator.methodcaller(name), np.conjugate)(x)
     if key is np.round:
         if kwargs.get("out") is not None:
-            refuse(f"ndarray.{name} with out=", "write by an index, u[k] = v")
+            raise refusal(f"ndarray.{name} with out=", "write by an index, u[k] = v")
         return constant(getattr(x.value, name)(*args, **kwargs), x.tape)
 
     def perform(plain: Any, *rest: Any, **named: Any) -> Any:

@@ -9,20 +9,9 @@ from typing import Any
 import numpy as np
 
 from ckio.programs.tape.cells import Array
-from ckio.programs.tape.rules import (
-    RULES,
-    SEVERAL,
-    NumpyCall,
-    Parts,
-    Pulled,
-    add,
-    by_name,
-    refused,
-)
+from ckio.programs.tape.rules import RULES, NumpyCall, Parts, Pulled, add, by_name, refusal
 
 # Along axes
-
-_NOTHING = np._NoValue  # noqa: SLF001, numpy's own default
 
 
 def _axes(shape: tuple[int, ...], axis: Any) -> tuple[int, ...]:
@@ -37,64 +26,28 @@ def _count(shape: tuple[int, ...], axis: Any) -> int:
 def _spread(g: Any, shape: tuple[int, ...], axis: Any, keepdims: Any) -> Any:
     """Broadcast the cotangent of a reduced array to the shape before the reduction."""
     g = np.asarray(g)
-    if axis is not None and (keepdims is _NOTHING or not keepdims):
+    if axis is not None and not keepdims:
         g = np.expand_dims(g, _axes(shape, axis)) if shape else g
     elif axis is None and g.ndim and g.ndim != len(shape):
         g = g.reshape(())
     return np.broadcast_to(g, shape)
 
 
-def _all(what: str, **others: Any) -> None:
-    """Refuse a reduction with `where`, or with `initial`."""
-    if any(it is not _NOTHING and it is not True for it in others.values()):
-        raise refused(what)
-
-
 def _sum(
-    result: Any, a: Any, *, axis: Any = None, keepdims: Any = _NOTHING, where: Any = True, **_: Any
+    result: Any, a: Any, *, axis: Any = None, dtype: Any = None, keepdims: Any = False
 ) -> Parts:
-    def pull(g: Any, where: Any) -> Any:
-        g = _spread(g, shape, axis, keepdims)
-        return g if where is _NOTHING or where is True else np.where(where, g, 0)
-
     shape = np.shape(a)
-    return {"a": (pull, where), "initial": (lambda g: g,)}
+    return {"a": (lambda g: _spread(g, shape, axis, keepdims),)}
 
 
 def _mean(
-    result: Any, a: Any, *, axis: Any = None, keepdims: Any = _NOTHING, where: Any = True, **_: Any
+    result: Any, a: Any, *, axis: Any = None, dtype: Any = None, keepdims: Any = False
 ) -> Parts:
-    _all("np.mean with where=", where=where)
     shape, count = np.shape(a), _count(np.shape(a), axis)
     return {"a": (lambda g: _spread(g, shape, axis, keepdims) / count,)}
 
 
-def _varying(name: str, root: bool) -> Any:
-    """Return the rule of the variance, or of its square root, whose derivative at 0 is 0."""
-
-    def rule(
-        result: Any, a: Any, *, axis: Any = None, ddof: Any = 0, keepdims: Any = _NOTHING,
-        **others: Any,
-    ) -> Parts:  # fmt: skip
-        if unknown := others.keys() - {"dtype", "out"}:
-            raise refused(f"{name} with {', '.join(unknown)}")
-        shape, count = np.shape(a), _count(np.shape(a), axis) - ddof
-
-        def pull(g: Any, a: Any, r: Any) -> Any:
-            g = np.where(np.equal(r, 0), 0, g / np.where(np.equal(r, 0), 1, r)) if root else 2.0 * g
-            deviation = np.conj(a - np.mean(a, axis=axis, keepdims=True))
-            return _spread(g, shape, axis, keepdims) * deviation / count
-
-        return {"a": (pull, a, result if root else None)}
-
-    return rule
-
-
-def _extreme(
-    result: Any, a: Any, *, axis: Any = None, keepdims: Any = _NOTHING, initial: Any = _NOTHING,
-    where: Any = True, **_: Any,
-) -> Parts:  # fmt: skip
-    _all("np.max and np.min with initial= or where=", initial=initial, where=where)
+def _extreme(result: Any, a: Any, *, axis: Any = None, keepdims: Any = False) -> Parts:
     shape = np.shape(a)
 
     def pull(g: Any, a: Any, r: Any) -> Any:
@@ -106,10 +59,8 @@ def _extreme(
 
 
 def _prod(
-    result: Any, a: Any, *, axis: Any = None, keepdims: Any = _NOTHING, initial: Any = _NOTHING,
-    where: Any = True, **_: Any,
-) -> Parts:  # fmt: skip
-    _all("np.prod with initial= or where=", initial=initial, where=where)
+    result: Any, a: Any, *, axis: Any = None, dtype: Any = None, keepdims: Any = False
+) -> Parts:
     shape = np.shape(a)
     last = _axes(shape, axis)
     first = len(shape) - len(last)
@@ -134,12 +85,12 @@ def _others(a: Array) -> Array:
     return before * after
 
 
-def _cumsum(result: Any, a: Any, *, axis: Any = None, **_: Any) -> Parts:
+def _cumsum(result: Any, a: Any, *, axis: Any = None, dtype: Any = None) -> Parts:
     shape, along = np.shape(a), 0 if axis is None else axis
     return {"a": (lambda g: np.flip(np.cumsum(np.flip(g, along), along), along).reshape(shape),)}
 
 
-def _cumprod(result: Any, a: Any, *, axis: Any = None, **_: Any) -> Parts:
+def _cumprod(result: Any, a: Any, *, axis: Any = None, dtype: Any = None) -> Parts:
     shape, along = np.shape(a), 0 if axis is None else axis
 
     def pull(g: Any, a: Any, r: Any) -> Any:
@@ -155,64 +106,75 @@ def _cumprod(result: Any, a: Any, *, axis: Any = None, **_: Any) -> Parts:
     return {"a": (pull, np.asarray(a), result)}
 
 
-def _running(result: Any, a: Any, *, axis: Any = 0, **_: Any) -> Parts:
-    """Return the rule of a running extremum. Of equal entries, the last one has the derivative."""
-    axis = 0 if axis is None else axis
+def _varying(root: bool) -> Any:
+    """Return the rule of the variance, or of its square root, whose derivative at 0 is 0."""
 
-    def pull(g: Any, a: Any, r: Any) -> Any:
-        shape = [1] * a.ndim
-        shape[axis] = -1
-        steps = np.arange(a.shape[axis]).reshape(shape)
-        index = list(np.indices(a.shape, sparse=True))
-        index[axis] = np.maximum.accumulate(np.where(np.equal(a, r), steps, 0), axis=axis)
-        bars = np.zeros(a.shape, g.dtype)
-        np.add.at(bars, tuple(index), g)
-        return bars
+    def rule(
+        result: Any, a: Any, *, axis: Any = None, dtype: Any = None, ddof: Any = 0,
+        keepdims: Any = False,
+    ) -> Parts:  # fmt: skip
+        shape, count = np.shape(a), _count(np.shape(a), axis) - ddof
 
-    return {"a": (pull, np.asarray(a), result)}
+        def pull(g: Any, a: Any, r: Any) -> Any:
+            g = np.where(np.equal(r, 0), 0, g / np.where(np.equal(r, 0), 1, r)) if root else 2.0 * g
+            deviation = np.conj(a - np.mean(a, axis=axis, keepdims=True))
+            return _spread(g, shape, axis, keepdims) * deviation / count
+
+        return {"a": (pull, a, result if root else None)}
+
+    return rule
 
 
 def _clip(
-    result: Any, a: Any, *, a_min: Any = None, a_max: Any = None, min: Any = None, max: Any = None,  # noqa: A002
-    **_: Any,
-) -> Parts:  # fmt: skip
-    low = min if a_min is None or a_min is _NOTHING else a_min
-    high = max if a_max is None or a_max is _NOTHING else a_max
+    result: Any,
+    a: Any,
+    *,
+    a_min: Any = None,
+    a_max: Any = None,
+    min: Any = None,  # noqa: A002
+    max: Any = None,  # noqa: A002
+) -> Parts:
+    low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
+    below = np.asarray(False if low is None else np.less(a, low))
+    above = np.asarray(
+        False if high is None else np.greater(a if low is None else np.maximum(a, low), high)
+    )
 
-    def masks(a: Any, low: Any, high: Any) -> tuple[Any, Any]:
-        below = np.asarray(False if low is None else np.less(a, low))
-        raised = a if low is None else np.maximum(a, low)
-        return below, np.asarray(False if high is None else np.greater(raised, high))
+    def chosen(g: Any, mask: Any) -> Any:
+        return np.where(mask, g, 0)
 
-    def inner(g: Any, *saved: Any) -> Any:
-        below, above = masks(*saved)
-        return np.where(below | above, 0, g)
-
-    def lower(g: Any, *saved: Any) -> Any:
-        below, above = masks(*saved)
-        return np.where(below & ~above, g, 0)
-
-    def upper(g: Any, *saved: Any) -> Any:
-        return np.where(masks(*saved)[1], g, 0)
-
-    saved = a, low, high
-    parts = {"a": (inner, *saved), "a_min": (lower, *saved), "a_max": (upper, *saved)}
-    return parts | {"min": parts["a_min"], "max": parts["a_max"]}
+    lower, upper = (chosen, below & ~above), (chosen, above)
+    inner = chosen, ~(below | above)
+    return {"a": inner, "a_min": lower, "min": lower, "a_max": upper, "max": upper}
 
 
-def _nan_to_num(result: Any, x: Any, **_: Any) -> Parts:
+def _diff(result: Any, a: Any, *, n: int = 1, axis: int = -1) -> Parts:
+    def pull(g: Any) -> Any:
+        for _ in range(n):
+            longer = list(g.shape)
+            longer[axis] += 1
+            whole = np.zeros(longer, g.dtype)
+            turned, part = np.moveaxis(whole, axis, -1), np.moveaxis(g, axis, -1)
+            turned[..., 1:] += part
+            turned[..., :-1] -= part
+            g = whole
+        return g
+
+    return {"a": (pull,)}
+
+
+def _nan_to_num(
+    result: Any, x: Any, *, copy: Any = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Parts:
     return {"x": (lambda g, finite: np.where(finite, g, 0), np.isfinite(x))}
 
 
 add({
-    np.sum: _sum, np.mean: _mean, np.var: _varying("np.var", False),
-    np.std: _varying("np.std", True), np.prod: _prod,
+    np.sum: _sum, np.mean: _mean, np.prod: _prod, np.cumsum: _cumsum, np.cumprod: _cumprod,
     np.max: _extreme, np.amax: _extreme, np.min: _extreme, np.amin: _extreme,
-    np.cumsum: _cumsum, np.cumprod: _cumprod, np.clip: _clip, np.nan_to_num: _nan_to_num,
+    np.var: _varying(root=False), np.std: _varying(root=True), np.clip: _clip, np.diff: _diff,
+    np.nan_to_num: _nan_to_num,
 })  # fmt: skip
-for _extremum in (np.maximum, np.minimum):
-    _name = f"np.{_extremum.__name__}.accumulate"
-    RULES[_extremum.accumulate] = by_name(_running, _name, ("a", "axis"))
 
 
 # Linear algebra, and Fourier transforms
@@ -268,7 +230,7 @@ def _letters(subscripts: str, shapes: list[tuple[int, ...]]) -> tuple[list[str],
 
 def _einsum(call: NumpyCall) -> Pulled:
     if not call.args or not isinstance(call.args[0], str):
-        raise refused("np.einsum without a string of subscripts")
+        raise refusal("np.einsum without a string of subscripts")
     operands = [np.asarray(it) for it in call.args[1:]]
     shapes = [it.shape for it in operands]
     terms, output = _letters(call.args[0], shapes)
@@ -337,7 +299,7 @@ def _det(result: Any, a: Any) -> Parts:
 
 def _logdet(result: Any, a: Any) -> Parts:
     if np.iscomplexobj(a):
-        raise refused("np.linalg.slogdet of a complex matrix")
+        raise refusal("np.linalg.slogdet of a complex matrix")
 
     def pull(g: Any, a: Any) -> Any:
         return np.asarray(g)[..., None, None] * _turned(np.linalg.inv(a))
@@ -348,7 +310,7 @@ def _logdet(result: Any, a: Any) -> Parts:
 def _cholesky(result: Any, a: Any, *, upper: bool = False) -> Parts:
     """Return the rule of the lower triangle, because NumPy reads no other entries."""
     if upper or np.iscomplexobj(a):
-        raise refused("np.linalg.cholesky with upper=True, or of a complex matrix,")
+        raise refusal("np.linalg.cholesky with upper=True, or of a complex matrix,")
 
     def pull(g: Any, r: Any) -> Any:
         inner = np.tril(_turned(r) @ g)
@@ -381,7 +343,7 @@ def _transforms(transform: Any, default: Any) -> Any:
 
     def rule(
         result: Any, a: Any, *, s: Any = None, axes: Any = default, axis: Any = None,
-        norm: Any = None, **_: Any,
+        n: Any = None, norm: Any = None,
     ) -> Parts:  # fmt: skip
         shape = np.shape(a)
         axes = axes if axis is None else (axis,)
@@ -400,7 +362,7 @@ def _transforms(transform: Any, default: Any) -> Any:
     return rule
 
 
-def _rfft(result: Any, a: Any, n: Any = None, axis: Any = -1, norm: Any = None, **_: Any) -> Parts:
+def _rfft(result: Any, a: Any, *, n: Any = None, axis: Any = -1, norm: Any = None) -> Parts:
     length = np.shape(a)[axis]
     count = length if n is None else n
 
@@ -410,7 +372,7 @@ def _rfft(result: Any, a: Any, n: Any = None, axis: Any = -1, norm: Any = None, 
     return {"a": (pull,)}
 
 
-def _irfft(result: Any, a: Any, n: Any = None, axis: Any = -1, norm: Any = None, **_: Any) -> Parts:
+def _irfft(result: Any, a: Any, *, n: Any = None, axis: Any = -1, norm: Any = None) -> Parts:
     length = np.shape(a)[axis]
     count = 2 * (length - 1) if n is None else n
 
@@ -439,4 +401,4 @@ add({
 })  # fmt: skip
 RULES[np.einsum] = _einsum
 RULES[np.matmul] = by_name(_matmul, "np.matmul", ("a", "b"))
-SEVERAL[np.linalg.slogdet] = None, by_name(_logdet, "np.linalg.slogdet", ("a",))
+RULES[np.linalg.slogdet] = by_name(_logdet, "np.linalg.slogdet", ("a",))

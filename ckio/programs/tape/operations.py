@@ -2,13 +2,13 @@
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from ckio.errors import BadInput
 from ckio.programs.tape.cells import FLOATS, Array, ViewSlot, root, view_in
-from ckio.programs.tape.rules import RULES, SEVERAL, NumpyCall, Path, name_of, positional
+from ckio.programs.tape.rules import RULES, NumpyCall, Path, name_of, positional, refusal
 from ckio.programs.tape.tape import Value
 from ckio.programs.tape.ufuncs import CONSTANT, PULLS
 
@@ -45,14 +45,6 @@ def plain(value: Any) -> Any:
     return value
 
 
-def refuse(name: str, instead: str = "") -> NoReturn:
-    """Raise BadInput, because there is no rule for the derivative of `name`."""
-    raise BadInput(
-        f"{name} has no rule for derivatives; "
-        + (instead or "wrap it by primitive(vjp=...), or give it stop_gradient(x)")
-    )
-
-
 def leaves_of(tree: Any) -> Iterator[Any]:
     """Yield the traced values in arguments."""
     if traced(tree):
@@ -64,7 +56,7 @@ def leaves_of(tree: Any) -> Iterator[Any]:
         yield from leaves_of(list(tree.values()))
 
 
-def _opened(it: Any, path: Path, leaves: list[tuple[Path, Any]], arrays: list[Array]) -> Any:
+def _open(it: Any, path: Path, leaves: list[tuple[Path, Any]], arrays: list[Array]) -> Any:
     """Return an argument with plain values, and append traced values and arrays to the lists.
 
     This is not a closure, because a recursive closure is a reference cycle, which would keep tapes
@@ -79,22 +71,22 @@ def _opened(it: Any, path: Path, leaves: list[tuple[Path, Any]], arrays: list[Ar
     if kind is np.ndarray:
         arrays.append(it)
     elif kind is list or kind is tuple:
-        return kind([_opened(item, (*path, i), leaves, arrays) for i, item in enumerate(it)])
+        return kind([_open(item, (*path, i), leaves, arrays) for i, item in enumerate(it)])
     elif kind is dict:
-        return {key: _opened(item, (*path, key), leaves, arrays) for key, item in it.items()}
+        return {key: _open(item, (*path, key), leaves, arrays) for key, item in it.items()}
     elif kind is slice:
         return plain(it)
     return it
 
 
-def _settled(tape: Any, saved: Any, foreign: set[int]) -> Any:
+def _settle(tape: Any, saved: Any, foreign: set[int]) -> Any:
     """Return the values that a node saves, with copies of arrays that the program may change."""
     if isinstance(saved, np.ndarray):
         return tape.safe(saved) if id(root(saved)) in foreign else saved
     if type(saved) in (list, tuple):
-        return type(saved)(_settled(tape, item, foreign) for item in saved)
+        return type(saved)(_settle(tape, item, foreign) for item in saved)
     if type(saved) is dict:
-        return {key: _settled(tape, item, foreign) for key, item in saved.items()}
+        return {key: _settle(tape, item, foreign) for key, item in saved.items()}
     return saved
 
 
@@ -197,20 +189,20 @@ def unary(perform: Callable[..., Any], key: np.ufunc) -> Operation:
             value = x.held
             result = perform(value)
             if type(result) in FLOATS:
-                return x.tape.number_noted(result, take, save(result, value, None), x.place)
-            return x.tape.noted(result, take, save(result, value, None), x.place)
+                return x.tape.record_number(result, take, save(result, value, None), x.place)
+            return x.tape.record_result(result, take, save(result, value, None), x.place)
         value, place = x.value, x.place
         result = perform(value)
         if place is None or not differentiable(result):
             return constant(result, x.tape)
-        return x.tape.noted(result, take, save(result, value, None), place)
+        return x.tape.record_result(result, take, save(result, value, None), place)
 
     return operation
 
 
 def _sign(x: Any) -> Any:
     if np.iscomplexobj(x.value):
-        refuse("np.sign of complex numbers", "write z / np.abs(z)")
+        raise refusal("np.sign of complex numbers", "write z / np.abs(z)")
     return constant(np.sign(x.value), x.tape)
 
 
@@ -234,13 +226,13 @@ def binary(perform: Callable[..., Any], key: np.ufunc) -> Operation:
                     result = perform(a, y)
                     if type(result) in FLOATS:
                         saved = save(result, a, y)
-                        return x.tape.number_noted(result, take, saved, x._place)  # noqa: SLF001
+                        return x.tape.record_number(result, take, saved, x._place)  # noqa: SLF001
                 elif kind is type(x) and y.cell is None and y.tape is x.tape and save_both:
                     result = perform(a, y.held)
                     if type(result) in FLOATS:
                         saved = save_both(result, a, y.held)
                         into = (x._place, y._place)  # noqa: SLF001
-                        return x.tape.number_noted(result, take_both, saved, into)
+                        return x.tape.record_number(result, take_both, saved, into)
             tape, a, into, chosen = x.tape, x.value, x.place, left
             if isinstance(y, Value):
                 b, place = y.value, y.place
@@ -261,7 +253,7 @@ def binary(perform: Callable[..., Any], key: np.ufunc) -> Operation:
             b = tape.safe(as_array(b))
         elif a is x and type(a) not in NUMBERS and "x" in chosen.names:
             a = tape.safe(as_array(a))
-        return tape.noted(result, chosen.pull, chosen.save(result, a, b), into)
+        return tape.record_result(result, chosen.pull, chosen.save(result, a, b), into)
 
     return operation
 
@@ -274,16 +266,6 @@ def operation(perform: Callable[..., Any], key: np.ufunc) -> Operation:
 OPERATIONS: dict[np.ufunc, Operation] = {
     key: operation(key, key) for key in (*PULLS, *CONSTANT) if key.nin <= 2
 }
-
-
-def divided(x: Any, y: Any) -> Any:
-    """Return the quotient, whose derivative is zero, and the remainder."""
-    first = x if traced(x) else y
-    quotient = constant(divmod(plain(x), plain(y))[0], first.tape)
-    return quotient, _modulo(x, y)
-
-
-_modulo = binary(lambda a, b: divmod(a, b)[1], np.remainder)
 
 
 # Functions of any kind
@@ -301,46 +283,28 @@ def call(
         return out
     leaves: list[tuple[Path, Any]] = []
     arrays: list[Array] = []
-    values = tuple([_opened(it, (i,), leaves, arrays) for i, it in enumerate(args)])
-    named = {key: _opened(it, (key,), leaves, arrays) for key, it in kwargs.items()}
+    values = tuple([_open(it, (i,), leaves, arrays) for i, it in enumerate(args)])
+    named = {key: _open(it, (key,), leaves, arrays) for key, it in kwargs.items()}
     if not leaves:
         return perform(*values, **named)
     tape = common_tape([it for _, it in leaves])
     rule = RULES.get(key)
-    if rule is None and key not in SEVERAL:
-        refuse(name_of(key))
+    if rule is None:
+        raise refusal(name_of(key))
     result = perform(*values, **named)
     shared = _shared(result, leaves)
     if shared is not None:
         return shared
     operands = [(path, it) for path, it in leaves if it.place is not None]
-    several = isinstance(result, tuple | list)
-    if not operands or not (several or differentiable(result)):
+    if operands and isinstance(result, tuple | list):
+        raise refusal(f"{name_of(key)} with several results")
+    if not operands or not differentiable(result):
         return constant(result, tape)
-    performed = NumpyCall(perform, result, [path for path, _ in operands], values, named)
-    into = tuple([it.place for _, it in operands])
-    if several:
-        return _several(tape, key, performed, into)
-    assert rule is not None
-    pull, saved = rule(performed)
+    pull, saved = rule(NumpyCall(perform, result, [path for path, _ in operands], values, named))
     if arrays:
         own = {id(root(it.value)) for _, it in leaves if it.cell is not None}
-        saved = _settled(tape, saved, {id(root(it)) for it in arrays} - own)
-    return tape.noted(result, pull, saved, into)
-
-
-def _several(tape: Any, key: Any, performed: NumpyCall, into: tuple[Any, ...]) -> Any:
-    """Return several results. Each is recorded as a separate operation."""
-    if key not in SEVERAL:
-        refuse(f"{name_of(key)} with several results")
-    result, items = performed.result, []
-    for rule, item in zip(SEVERAL[key], result, strict=True):
-        if rule is None:
-            items.append(constant(item, tape))
-        else:
-            pull, saved = rule(performed._replace(result=item))
-            items.append(tape.noted(item, pull, saved, into))
-    return type(result)(*items) if hasattr(result, "_fields") else type(result)(items)
+        saved = _settle(tape, saved, {id(root(it)) for it in arrays} - own)
+    return tape.record_result(result, pull, saved, tuple([it.place for _, it in operands]))
 
 
 def _shared(result: Any, leaves: list[Any]) -> Any:
@@ -362,7 +326,7 @@ def constant(result: Any, tape: Any) -> Any:
         if result.dtype.kind in "fc":
             return tape.result(result, None)
         if result.dtype.kind == "O":
-            refuse("an array of objects")
+            raise refusal("an array of objects")
         return result
     if isinstance(result, tuple):
         items = [constant(item, tape) for item in result]
@@ -387,9 +351,9 @@ def getitem(x: Any, index: Any) -> Any:
         return constant(result, x.tape)
     if simple:
         element = ViewSlot(place.slot, view_in(cell.memory, x.value[viewing_index(index)]))
-        return x.tape.noted(result, same, (), element)
+        return x.tape.record_result(result, same, (), element)
     saved = x.value.shape, x.value.dtype, fixed_index(x.tape, index)
-    return x.tape.noted(result, _scatter, saved, place)
+    return x.tape.record_result(result, _scatter, saved, place)
 
 
 def _scatter(g: Any, shape: tuple[int, ...], dtype: Any, index: Any) -> Any:

@@ -16,6 +16,7 @@ from ckio.errors import BadInput
 from ckio.programs.tape import dispatch, operations
 from ckio.programs.tape.cells import conjugate
 from ckio.programs.tape.operations import common_tape, differentiable, leaves_of, plain, traced
+from ckio.programs.tape.rules import refusal
 from ckio.programs.tape.tape import Tape, Value
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,11 +114,10 @@ class Traced(Value):
     def imag(self, value: Any) -> None:
         self.imag[...] = value
 
-    def __divmod__(self, other: Any) -> Any:
-        return operations.divided(self, other)
+    def __divmod__(self, other: Any) -> NoReturn:
+        raise refusal("np.divmod")
 
-    def __rdivmod__(self, other: Any) -> Any:
-        return operations.divided(other, self)
+    __rdivmod__ = __divmod__
 
     def __matmul__(self, other: Any) -> Any:
         return operations.call(operator.matmul, np.matmul, (self, other), {})

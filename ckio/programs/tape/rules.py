@@ -41,8 +41,26 @@ Rule = Callable[[NumpyCall], Pulled]
 
 RULES: Final[dict[Any, Rule]] = {}
 
-SEVERAL: Final[dict[Any, tuple[Rule | None, ...]]] = {}
-"""The rules of functions with several results, one for each; None if the result is constant."""
+_AROUND: Final = {
+    "where": "give it u[mask], or neutral other entries: np.where(mask, u, 0) for a sum",
+    "initial": "apply the same function to the result and this value",
+    "prepend": "join the arrays by np.concatenate first",
+    "append": "join the arrays by np.concatenate first",
+}
+"""How to do without keywords for which no rule has a derivative."""
+
+_INSTEAD: Final = {
+    "np.average": "write np.sum(weights * u) / np.sum(weights)",
+    "np.ptp": "write np.max(u) - np.min(u)",
+    "np.nansum": "write np.sum(np.where(np.isnan(u), 0.0, u))",
+    "np.kron": "use np.einsum('ij,kl->ikjl', u, v), and reshape the result",
+    "np.meshgrid": "write u[None, :] and v[:, None], or use np.broadcast_to",
+    "np.broadcast_arrays": "use np.broadcast_to",
+    "np.maximum.accumulate": "write a loop with np.maximum",
+    "np.minimum.accumulate": "write a loop with np.minimum",
+    "np.divmod": "write u // v and u % v",
+}
+"""How to do without functions that have no rule. Others must be wrapped by `primitive`."""
 
 
 def add(rules: dict[Any, Callable[..., Parts]], /) -> None:
@@ -68,7 +86,8 @@ def by_name(rule: Callable[..., Parts], name: str, names: tuple[str, ...]) -> Ru
     """Return a rule with named arguments as a rule of calls; `names` are all its arguments."""
 
     def full(call: NumpyCall) -> Pulled:
-        parts = rule(call.result, **dict(zip(names, call.args, strict=False)), **call.kwargs)
+        given = dict(zip(names, call.args, strict=False)) | call.kwargs
+        parts = rule(call.result, **check_keywords(name, rule, given))
         wanted = []
         for path in call.paths:
             argument = names[path[0]] if isinstance(path[0], int) else path[0]
@@ -87,9 +106,25 @@ def _each(g: Any, *parts: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(pull(g, *saved) for pull, *saved in parts)
 
 
-def refused(what: str) -> BadInput:
-    """Return the error for a call that has no rule."""
-    return BadInput(f"{what} has no rule for derivatives; wrap it by primitive(vjp=...)")
+def check_keywords(name: str, rule: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+    """Return the named arguments of a call, without defaults. Raise BadInput for unknown ones."""
+    given = {key: it for key, it in given.items() if it is not np._NoValue}  # noqa: SLF001
+    if given.get("where") is True:
+        del given["where"]
+    for key in given.keys() - _parameters(rule):
+        raise refusal(f"{name} with {key}=", _AROUND.get(key, ""))
+    return given
+
+
+@cache
+def _parameters(rule: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(rule).parameters)
+
+
+def refusal(name: str, instead: str = "") -> BadInput:
+    """Return the error for a function, or a use of one, that has no rule."""
+    around = "wrap it by primitive(vjp=...), or give it stop_gradient(x)"
+    return BadInput(f"{name} has no rule for derivatives; {instead or _INSTEAD.get(name, around)}")
 
 
 def name_of(function: Any) -> str:
@@ -107,46 +142,31 @@ def at(path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return value
 
 
-def replaced(
+def replace(
     values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments with those at the given paths replaced."""
     return (
-        tuple(_replaced(values, item, (i,)) for i, item in enumerate(args)),
-        {key: _replaced(values, item, (key,)) for key, item in kwargs.items()},
+        tuple(_replace(values, item, (i,)) for i, item in enumerate(args)),
+        {key: _replace(values, item, (key,)) for key, item in kwargs.items()},
     )
 
 
-def _replaced(values: dict[Path, Any], tree: Any, path: Path) -> Any:
+def _replace(values: dict[Path, Any], tree: Any, path: Path) -> Any:
     if path in values:
         return values[path]
     if type(tree) in (list, tuple):
-        return type(tree)(_replaced(values, item, (*path, i)) for i, item in enumerate(tree))
+        return type(tree)(_replace(values, item, (*path, i)) for i, item in enumerate(tree))
     return tree
 
 
 # Functions that move entries: each entry of the result is an entry of an argument, or constant. To
 # find which one, the function is applied to the numbers of the entries instead of their values.
 
-_NAMES: Final = frozenset(
-    [
-        "a",
-        "m",
-        "x",
-        "y",
-        "arr",
-        "array",
-        "arrays",
-        "tup",
-        "ary",
-        "v",
-        "A",
-        "values",
-        "seq",
-        "ar",
-        "filt",
-    ]
-)
+_NAMES: Final = frozenset((
+    "a", "m", "x", "y", "arr", "array", "arrays", "tup", "ary", "v", "A", "values", "seq", "ar",
+    "filt",
+))  # fmt: skip
 """Names of arguments whose entries are moved."""
 
 _PADS: Final = ("constant", "edge", "wrap", "reflect", "symmetric")
@@ -158,7 +178,7 @@ def _gather(*positions: int) -> Rule:
     def rule(call: NumpyCall) -> Pulled:
         for path in call.paths:
             if path[0] not in positions and path[0] not in _NAMES:
-                raise refused(
+                raise refusal(
                     f"the derivative with respect to argument {path[0]!r} of a function that moves"
                     " entries"
                 )
@@ -168,7 +188,7 @@ def _gather(*positions: int) -> Rule:
         paths += [path for key in named if key in _NAMES for path in _paths(named[key], (key,))]
         shapes = {path: np.shape(at(path, args, named)) for path in paths}
         dtypes = [getattr(at(path, args, kwargs), "dtype", np.dtype(float)) for path in call.paths]
-        template = replaced(dict.fromkeys(shapes), args, named)
+        template = replace(dict.fromkeys(shapes), args, named)
         return _scatter, (
             call.perform,
             shapes,
@@ -195,7 +215,7 @@ def _scatter(g: Any, perform: Any, shapes: Any, dtypes: dict[Path, Any], templat
             count += size
         else:
             numbers[path] = np.zeros(shape, np.intp)
-    args, kwargs = replaced(numbers, *template)
+    args, kwargs = replace(numbers, *template)
     source, values = np.asarray(perform(*args, **kwargs)).ravel(), np.asarray(g).ravel()
     total: Any = np.bincount(source, values.real, count)
     if values.dtype.kind == "c":
@@ -248,7 +268,7 @@ RULES.update({np.compress: _gather(1), np.extract: _gather(1)})
 
 def _roll(call: NumpyCall) -> Pulled:
     if any(path not in ((0,), ("a",)) for path in call.paths):
-        raise refused("np.roll with a shift that has a derivative")
+        raise refusal("np.roll with a shift that has a derivative")
 
     def rolled(a: Any, shift: Any, axis: Any = None) -> Pulled:
         axes = axis if axis is None or np.ndim(axis) else (axis,) * np.size(shift)
@@ -271,7 +291,7 @@ def _chosen(g: Any, condition: Any, wanted: list[int]) -> Any:
     return tuple(parts[number]() for number in wanted)
 
 
-def _joined(function: Callable[..., Any]) -> Rule:
+def _join(function: Callable[..., Any]) -> Rule:
     """Return the rule of a function that joins arrays along an axis."""
     name, general = function.__name__, RULES[function]
 
@@ -301,7 +321,7 @@ def _cut(g: Any, *parts: tuple[Any, tuple[int, ...]]) -> Any:
 def _pad(call: NumpyCall) -> Pulled:
     mode = call.argument(2, "mode", "constant")
     if mode not in _PADS or call.kwargs.get("reflect_type", "even") != "even":
-        raise refused(f"np.pad with mode {mode!r}")
+        raise refusal(f"np.pad with mode {mode!r}")
     general, width = _gather(0)(call), call.argument(1, "pad_width")
     if mode != "constant" or isinstance(width, dict):
         return general
@@ -312,6 +332,6 @@ def _pad(call: NumpyCall) -> Pulled:
 
 RULES.update({np.roll: _roll, np.where: _where, np.pad: _pad})
 RULES.update({
-    function: _joined(function)
+    function: _join(function)
     for function in (np.concatenate, np.stack, np.hstack, np.vstack, np.column_stack)
 })  # fmt: skip

@@ -16,10 +16,10 @@ from ckio.programs.tape.cells import (
     ViewSlot,
     Written,
     dense_of,
+    dense_view,
     inside,
     root,
     view_in,
-    whole,
 )
 
 Pull = Callable[..., Any]
@@ -41,17 +41,17 @@ class Value:
     seen : the memory that contains `held`
     """
 
-    __slots__ = ("_lies", "_place", "cell", "held", "seen", "tape")
+    __slots__ = ("_place", "_view", "cell", "held", "seen", "tape")
 
     def __init__(
-        self, tape: "Tape", value: Any, place: Any, cell: Cell | None = None, lies: Any = None
+        self, tape: "Tape", value: Any, place: Any, cell: Cell | None = None, view: Any = None
     ) -> None:
         self.tape = tape
         self.held = value
         self._place = place
         self.cell = cell
         if cell is not None:
-            self._lies: MemoryView | None = lies
+            self._view: MemoryView | None = view
             self.seen: Any = cell.memory
 
     @property
@@ -59,27 +59,27 @@ class Value:
         """The plain number or array."""
         cell = self.cell
         if cell is not None and self.seen is not cell.memory:
-            lies = self.lies
-            self.held = lies.on(cell.memory)
-            if not lies.writeable:
+            view = self.memory_view
+            self.held = view.on(cell.memory)
+            if not view.writeable:
                 self.held.flags.writeable = False
             self.seen = cell.memory
         return self.held
 
     @property
-    def lies(self) -> MemoryView:
+    def memory_view(self) -> MemoryView:
         """The array as a view of its memory. It is computed when it is first needed."""
-        if self._lies is None:
+        if self._view is None:
             cell, seen = self.cell, self.seen
             assert cell is not None
-            self._lies = cell.lies(self.held) if seen is cell.memory else view_in(seen, self.held)
-        return self._lies
+            self._view = cell.view(self.held) if seen is cell.memory else view_in(seen, self.held)
+        return self._view
 
     @property
     def place(self) -> Any:
         """The slot of its cotangent, or None if it has no derivative."""
         if self._place is None and self.cell is not None and self.cell.slot is not None:
-            self._place = ViewSlot(self.cell.slot, self.lies)
+            self._place = ViewSlot(self.cell.slot, self.memory_view)
         return self._place
 
 
@@ -188,9 +188,8 @@ class Tape:
         Parameters
         ----------
         seeds : of (traced, cotangent) or (traced, cotangent, memory)
-            A traced value and its cotangent, which has the shape of the value or of the whole array
-            that was given to `input`. `memory` is a plain array over the memory of the traced
-            value, whose shape the cotangent then has.
+            A traced value and its cotangent, of the same shape. `memory` is a plain array over the
+            memory of the traced value, whose shape the cotangent then has.
         inputs : of values
             Values that `input` returned.
 
@@ -217,7 +216,7 @@ class Tape:
         return [
             adjoint.number(it.place)
             if it.place is None or it.cell is None
-            else adjoint.array(it.place.slot, it.lies)
+            else adjoint.array(it.place.slot, it.memory_view)
             for it in inputs
         ]
 
@@ -232,7 +231,7 @@ class Tape:
         """Return a number with this slot as a traced value."""
         if type(value) in FLOATS:
             return self.kind(self, value, slot)
-        return self.kind(self, value, ViewSlot(slot, whole((), np.asarray(value).dtype)))
+        return self.kind(self, value, ViewSlot(slot, dense_view((), np.asarray(value).dtype)))
 
     def result(self, value: Array, slot: int | None) -> Value:
         """Return a new array with memory of its own as a traced value.
@@ -255,13 +254,13 @@ class Tape:
         self.keep(saved)
         self._nodes.append((out, pull, saved, into))
 
-    def number_noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
+    def record_number(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
         """Record an operation on numbers, and return its result, a float, as a traced value."""
         self.slots = slot = self.slots + 1
         self._nodes.append((slot, pull, saved, into))
         return self.kind(self, value, slot)
 
-    def noted(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
+    def record_result(self, value: Any, pull: Pull, saved: tuple[Any, ...], into: Any) -> Value:
         """Record an operation, and return its result as a traced value."""
         self.slots = slot = self.slots + 1
         out: Any = slot
@@ -315,14 +314,14 @@ class Tape:
         if id(root(cell.memory)) in self._kept:
             cell.move()
 
-    def written(self, traced: Value, index: Any = None, mask: Any = None, add: int = 0) -> Any:
+    def written(self, traced: Value, index: Any = None, add: int = 0) -> Any:
         """Return the part of a traced array that is written to, with the slot of its cotangent."""
-        cell, view = traced.cell, traced.lies
+        cell, view = traced.cell, traced.memory_view
         assert cell is not None
         first = cell.slot is None
         if cell.slot is None:
             cell.slot = self.slot()
-        return Written(cell.slot, view, index, mask, first, add)
+        return Written(cell.slot, view, index, first, add)
 
     def _constant(self, value: Array) -> Value:
         owner = root(value)
@@ -347,16 +346,13 @@ def _sow(adjoint: Cotangents, traced: Any, cotangent: Any, memory: Array | None 
     cell = traced.cell
     shape: tuple[int, ...] = ()
     if cell is not None:
-        shape = traced.lies.shape
-        all_of = cell.memory if cell.origin is None else cell.origin
+        shape = traced.memory_view.shape
         if memory is not None:
             if not inside(cell.memory, memory):
                 raise BadInput(
                     "the array given with a cotangent must be in the memory of its traced value"
                 )
             place, shape = ViewSlot(place.slot, view_in(cell.memory, memory)), memory.shape
-        elif cotangent.shape != shape and cotangent.shape == all_of.shape:
-            place, shape = ViewSlot(place.slot, view_in(_memory_of(all_of), all_of)), all_of.shape
     if cotangent.shape != shape:
         raise BadInput(
             f"a cotangent has shape {cotangent.shape}, its value has shape {shape}; give the"
