@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ckio.actions.columns import KINDS, READ, WRITE
-from ckio.actions.variables import TOGETHER, Step, Variables
+from ckio.actions.variables import NOTHING, TOGETHER, Step, Variables
 from ckio.adapters.registry import find_model, find_object, lossy, options_of
 from ckio.analysis.dag import Price, ValueGraph, price_on, solve
 from ckio.analysis.lowering import ByVariable
@@ -106,7 +106,7 @@ def model_figures(
         **_sets(arrays),
         "arrays": list(map(asdict, uses(arrays, steps))),
         "checkpoints": {"whole": arrays.whole, "needed": arrays.needed},
-        "snapshots": [] if wrong else _snapshots(arrays, length, machine),
+        "snapshots": [] if wrong else _snapshots(arrays, length),
         "recompute": [_recomputed(each, model) for each in again],
         "plan": None if plan is None else _planned(plan, arrays, display=display),
         "lossy": lossy(machine) if machine is not None else {},
@@ -159,30 +159,24 @@ def _sets(arrays: ModelArrays) -> dict[str, Any]:
     }
 
 
-def _snapshots(
-    arrays: ModelArrays, length: int | None, machine: Platform | None
-) -> list[dict[str, Any]]:
+def _snapshots(arrays: ModelArrays, length: int | None) -> list[dict[str, Any]]:
     """Return the snapshots of the steps that are planned or declared, or of the observed ones."""
     steps = arrays.variables.steps
     count = length or (WATCHED if isinstance(steps, Step) else len(steps))
-    return _policies(arrays.variables, min(count, MOST_SNAPSHOTS), machine)
+    return _policies(arrays.variables, min(count, MOST_SNAPSHOTS))
 
 
-def _policies(variables: Variables, count: int, machine: Platform | None) -> list[dict[str, Any]]:
-    """Return the snapshots of `count` steps by each policy, in bytes or on each level."""
-    levels: tuple[Level | None, ...] = machine.levels if machine is not None else (None,)
+def _policies(variables: Variables, count: int) -> list[dict[str, Any]]:
+    """Return the bytes of the snapshots of `count` steps, by each policy."""
     return [
         {
             "steps": count,
-            "level": level.name if level else None,
             "policy": policy,
-            "arrays": sorted(frozenset[str]().union(*(it.stored for it in costs.snapshots))),
-            "stored": costs.stored,
-            "taped": costs.taped,
-            "seconds": costs.seconds if level else None,
+            "arrays": sorted(NOTHING.union(*(it.stored for it in found.snapshots))),
+            "stored": found.stored,
+            "taped": found.taped,
         }
-        for level in levels
-        for policy, costs in compare_snapshots(variables.cut(count), count, level).items()
+        for policy, found in compare_snapshots(variables.cut(count), count).items()
     ]
 
 
@@ -223,7 +217,7 @@ def step_figures(
         "values": len(graph.arguments),
         "required": {"values": len(required), "bytes": sum(required)},
         "choices": choices,
-        "snapshots": _policies(variables, WATCHED, machine) if variables else [],
+        "snapshots": _policies(variables, WATCHED) if variables else [],
     }
 
 
