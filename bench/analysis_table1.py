@@ -42,7 +42,7 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
-from oracles.snapshots import SnapshotRates, cheapest  # noqa: E402 - the path is just set
+from oracles.snapshots import SnapshotRates, cheapest
 
 STEPS, SLOTS, PARTS = 100, 10, 10
 
