@@ -40,9 +40,9 @@ overwritten, the cuts are to save u (8 bytes), to store v (4) or to store w (16)
 **Flows.** scipy computes maximum flows, but with capacities of 32 bits. Therefore weights are
 counted in units of a power of two, and rounded up, so that nothing of positive weight is free. The
 unit is 2**-30 to 2**-29 of an upper bound on the lightest cut. If the cut that is found weighs less
-than half of this bound, it is the next bound. Weights that are multiples of the unit, as bytes often
-are, are not rounded. Otherwise the cut weighs at most one unit for each of its arcs more than the
-lightest one.
+than half of this bound, it is the next bound. Weights that are multiples of the unit, as bytes
+often are, are not rounded. Otherwise the cut weighs at most one unit for each of its arcs more than
+the lightest one.
 
 The cut follows from the residual network: its nodes are those from which the sink can be reached.
 For every maximum flow, these nodes are on the sink's side of all minimum cuts. Therefore the result

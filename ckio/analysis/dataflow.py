@@ -36,7 +36,7 @@ be written at 1:
     >>> read, change = Step(Flow({"a"})), Step(Flow({"a"}, {"a"}, {"a"}))
     >>> steps = ChainFlows([read, read, change], 3)
     >>> (arrays,) = needed_arrays(Schedule(chain, actions), steps, frozenset())
-    >>> arrays.version.tolist(), arrays.read.tolist(), arrays.chances.place.tolist()
+    >>> arrays.version.tolist(), arrays.read.tolist(), arrays.sites.place.tolist()
     ([0], [5], [1])
 """
 
@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 from ckio.actions import Kind
 from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
 from ckio.actions.variables import Bools, ChainFlows, Ints, Names
-from ckio.analysis.placing import Array, ArrayReads, Chances
+from ckio.analysis.placing import Array, ArrayReads, WriteSites
 from ckio.errors import BadInput
 from ckio.schedule import Schedule
 from ckio.schedule.occupancy import BEFORE, Lifetimes
@@ -270,7 +270,7 @@ class _ScheduledVariable:
             settled = _settled(events)
             places, versions = self._where_read(settled)
             contents = _contents(settled, places, versions, self._writes)
-            arrays = ArrayReads.of(self.name, versions, places, self._chances(contents))
+            arrays = ArrayReads.of(self.name, versions, places, self._sites(contents))
             late = arrays.late
             # A version that is dead until it is read may be lost before it can be written.
             more = [self._kept(array, events) for array in arrays.arrays(late)]
@@ -316,10 +316,10 @@ class _ScheduledVariable:
         places[restart] = self._restarts[which[restart]]
         return places, need
 
-    def _chances(self, contents: Ints) -> tuple[Chances, Chances]:
-        """Return all chances to write: stored from the start, and at Writes of the schedule."""
+    def _sites(self, contents: Ints) -> tuple[WriteSites, WriteSites]:
+        """Return all sites to write: stored from the start, and at Writes of the schedule."""
         times, until = self._times, self._times.until(self._version)
-        start = Chances(self._version[times.step], times.written, times.level, until)
+        start = WriteSites(self._version[times.step], times.written, times.level, until)
         # There is no slot for it next to a tape, or next to an older version in x_step.
         end = self._writes.copy()
         written = times.written != BEFORE
@@ -327,7 +327,7 @@ class _ScheduledVariable:
         fits = self._version[times.step[written]] == contents[at]
         end[at[fits]] = until[written][fits]
         level = self._schedule.actions.level[self._writes].astype(np.int64)
-        return start.take(~written), Chances(contents, self._writes, level, end)
+        return start.take(~written), WriteSites(contents, self._writes, level, end)
 
     def _moved(self, arrays: ArrayReads, events: Events) -> Events:
         """Return events that need the variable where a checkpoint is written that is read later.
