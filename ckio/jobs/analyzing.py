@@ -16,7 +16,7 @@ from typing import Any, Final
 from ckio.actions.columns import KINDS, READ, WRITE
 from ckio.actions.variables import NOTHING, TOGETHER, Step, Variables
 from ckio.adapters.registry import find_model, find_object, lossy, options_of
-from ckio.analysis.dag import Price, ValueGraph, price_on, solve
+from ckio.analysis.dag import Cost, ValueGraph, cost_on, solve
 from ckio.analysis.lowering import ByVariable
 from ckio.analysis.model_arrays import (
     CALLS,
@@ -35,6 +35,7 @@ from ckio.jobs.display import QUIET, Display
 from ckio.jobs.models import Settings, blamed, identity, maker
 from ckio.jobs.planning import OVERLAPPED, Planning, plan_of, planner_call
 from ckio.platform import Level, Platform
+from ckio.platform.clock import WallClock
 from ckio.platform.readable import read_text
 from ckio.schedule import Schedule, bytes_moved, counts, makespan
 
@@ -196,10 +197,10 @@ def step_figures(
     machine = None
     if platform is not None:
         machine = Platform.loads(read_text(platform), source=str(platform))
-    graph, price_of, variables = _graph(model, state, display=display)
+    graph, cost_of, variables = _graph(model, state, display=display)
     choices = []
     for level in (None, *(machine.levels if machine is not None else ())):
-        choice = solve(graph, price=price_of(level) if level else None)
+        choice = solve(graph, cost=cost_of(level) if level else None)
         names = {
             "saved": choice.saved,
             "stored": choice.stored,
@@ -223,23 +224,24 @@ def step_figures(
 
 def _graph(
     model: str, state: str | None, *, display: Display
-) -> tuple[ValueGraph, Callable[[Level], Price], Variables | None]:
-    """Return the graph of a step's values, the prices of a level, and the traced variables.
+) -> tuple[ValueGraph, Callable[[Level], Cost], Variables | None]:
+    """Return the graph of a step's values, the costs of a level, and the traced variables.
 
     The graph is read from a file, or measured from a step.
     """
     if state is None:
-        return ValueGraph.loads(read_text(Path(model)), source=model), price_on, None
-    from ckio.analysis.partitioned import StraightLine, partition, price_of_tape, traced_flow
+        return ValueGraph.loads(read_text(Path(model)), source=model), cost_on, None
+    from ckio.analysis.partitioned import StraightLine, cost_of_tape, trace, traced_flow, weigh
 
     step, start = find_object(model), find_object(state)
     arrays: Mapping[str, Any] = start() if callable(start) else start
     with display.progress(f"measuring {model}"):
-        graph = partition(step, arrays).graph
+        program = step if isinstance(step, StraightLine) else trace(step, arrays)
+        graph = weigh(program, arrays, WallClock())
     if isinstance(step, StraightLine):
-        return graph, price_of_tape, None
+        return graph, cost_of_tape, None
     nbytes = {name: int(graph.nbytes[name]) for name in arrays}
-    return graph, price_of_tape, Variables(nbytes, traced_flow(step, arrays))
+    return graph, cost_of_tape, Variables(nbytes, traced_flow(step, arrays))
 
 
 def _recomputed(array: Recomputable, model: str) -> dict[str, Any]:
