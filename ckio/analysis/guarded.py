@@ -17,10 +17,10 @@ from ckio.analysis.recorded import (
     OwnMethods,
     WatchedArrays,
     digest,
-    listed,
+    equal,
+    join,
     poison,
     quiet,
-    same,
 )
 from ckio.errors import BadInput, RunFailed
 from ckio.model import ForwardingModel
@@ -128,16 +128,14 @@ class Guarded(ForwardingModel):
         flow = does.record if self._recorded else does.forward
         if used := self._undeclared(asked, flow.use, lambda: self._own.ends_by(state, i)):
             raise BrokenDeclaration(
-                f"it depends on {listed(used)} whether there is a step {i}, which is not declared"
+                f"it depends on {join(used)} whether there is a step {i}, which is not declared"
                 f" (use{', if it is recorded' if self._recorded else ''})"
             )
         return ended
 
     def _step(self, state: Arrays, i: int, /) -> object:
         if missing := self._known - state.keys():
-            raise BadInput(
-                f"{listed(missing)} is declared; the state has only {listed(state.keys())}"
-            )
+            raise BadInput(f"{join(missing)} is declared; the state has only {join(state.keys())}")
         does = self._does(i)
         flow = does.record if self._recorded else does.forward
         for name in sorted(flow.use & self._known):
@@ -165,7 +163,7 @@ class Guarded(ForwardingModel):
         returned = self._own_adjoint_step(adjoint, WatchedArrays(tape, asked.add), i)
         if used := self._undeclared(asked, declared, lambda: self._own.reads(adjoint, before, i)):
             raise BrokenDeclaration(
-                f"the adjoint of step {i} reads {listed(used)} of its tape, which is not declared"
+                f"the adjoint of step {i} reads {join(used)} of its tape, which is not declared"
                 " (use, if it is recorded)"
             )
         for name in sorted(stay):
@@ -181,7 +179,7 @@ class Guarded(ForwardingModel):
         used = self._undeclared(asked, seed, lambda: self._own.seeds(state, adjoint, n))
         if used := used | (({"J"} & self._known) - seed):  # ckio itself adds J
             raise BrokenDeclaration(
-                f"adjoint_seed reads {listed(used)}, which is not declared (seed)"
+                f"adjoint_seed reads {join(used)}, which is not declared (seed)"
             )
         return value
 
@@ -237,7 +235,7 @@ class Guarded(ForwardingModel):
             if fill == OTHER:
                 return frozenset({_FAILS})
             return self._changes(after, i, lost, OTHER)  # it may check arrays that it does not use
-        return frozenset(name for name in self._known if not same(self._trial[name], after[name]))
+        return frozenset(name for name in self._known if not equal(self._trial[name], after[name]))
 
     def _blame(self, after: Arrays, i: int, lost: Names, kill: Names) -> NoReturn:
         """Find the array that causes a difference, and raise BrokenDeclaration with its name."""
@@ -260,7 +258,7 @@ class Guarded(ForwardingModel):
                         " content remains"
                     )
         raise BrokenDeclaration(
-            f"step {i} uses some of {listed(lost)}, which is not declared (use): with other content"
+            f"step {i} uses some of {join(lost)}, which is not declared (use): with other content"
             " in all of them, it does something else"
         )
 
@@ -273,4 +271,4 @@ def _copy(source: Arrays, target: Arrays) -> None:
 def _describe(odd: Names) -> str:
     if _FAILS in odd:
         return "it fails"
-    return f"{listed(odd)} {'is' if len(odd) == 1 else 'are'} different"
+    return f"{join(odd)} {'is' if len(odd) == 1 else 'are'} different"

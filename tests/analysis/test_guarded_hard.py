@@ -9,7 +9,7 @@ import pytest
 
 from ckio.actions.variables import Flow, Step
 from ckio.analysis.guarded import Guarded
-from ckio.analysis.recorded import FILLS, digest, observe, poison, same
+from ckio.analysis.recorded import FILLS, digest, equal, observe, poison
 from ckio.errors import RunFailed
 from ckio.model.arraymodel import ArrayModel
 from ckio.testing import restore, save, x
@@ -177,22 +177,22 @@ def test_empty_arrays_are_nothing_to_look_at():
 def test_what_is_the_same_has_the_same_digest_and_nothing_else_has():
     one, other = padded(), padded()
     other.view(np.uint8).reshape(3, -1)[:, 1:8] = 9  # between the numbers
-    assert same(one, other)
+    assert equal(one, other)
     assert digest(one) == digest(other)
     for fill in FILLS:
         poison(other := padded(), fill)
-        assert not same(one, other)
+        assert not equal(one, other)
         assert digest(one) != digest(other)
     for kind in ("f2", "f4", "f8", "g", "c8", "c16"):
         zeros, nans = np.zeros(3, kind), np.array([0, np.nan, 0], kind)
         other = np.array([0, np.copysign(np.nan, -1), 0], kind)
-        assert same(nans, other)
+        assert equal(nans, other)
         assert digest(nans) == digest(other)
-        assert not same(zeros, nans)
-        assert not same(zeros, -zeros)
+        assert not equal(zeros, nans)
+        assert not equal(zeros, -zeros)
         assert len({digest(zeros), digest(nans), digest(-zeros)}) == 3
     close = np.array([1, 1 + np.finfo(np.longdouble).eps], "g")
-    assert not same(close[:1], close[1:])
+    assert not equal(close[:1], close[1:])
     assert digest(close[:1]) != digest(close[1:])
 
 
@@ -209,7 +209,7 @@ def test_a_program_that_counts_up_to_poison_comes_to_an_end():
 def test_bytes_of_a_long_number_that_are_not_in_use_do_not_count():
     one, other = np.full(3, 1.1, "g"), np.full(3, 1.1, "g")
     other.view(np.uint8).reshape(3, -1)[:, 10:] = 9
-    assert same(one, other)
+    assert equal(one, other)
     assert digest(one) == digest(other)
 
 
@@ -375,5 +375,5 @@ def test_a_nan_is_a_nan_wherever_in_memory_it_is_added():
     plus, minus = np.full(1001, np.nan), np.full(1001, np.copysign(np.nan, -1))
     for n in range(1, 70):
         sums = plus[:n] + minus[:n]
-        assert same(sums, plus[:n])
+        assert equal(sums, plus[:n])
         assert digest(sums) == digest(plus[:n])
