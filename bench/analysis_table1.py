@@ -4,14 +4,16 @@ In the style of Table 1 of [Dauvergne & Hascoet 2006], on the models of ckio. `s
 parts of a run, all but the last with a checkpoint before it; `nested` are the checkpoints of a
 binomial schedule in ten slots, as the paper nests them: what is popped for C is pushed again for
 the checkpoints in C. Tapes are what is put back for the code before, beside what every tape holds.
-Seconds are by the price of NVMe for all, and with the tapes in memory; `cheapest` chooses by them.
+Seconds are by the rates of NVMe for all, and with the tapes in memory; `cheapest` chooses by them.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial, reduce
 from itertools import pairwise
+from pathlib import Path
 
 import record
 from analysis_traced import NVME, RAM
@@ -27,8 +29,6 @@ from ckio.analysis.snapshots import (
     Code,
     Plain,
     Snapshot,
-    SnapshotPrices,
-    cheapest,
     eager,
     lazy,
     plan,
@@ -40,6 +40,9 @@ from ckio.planners.binomial import revolve
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from oracles.snapshots import SnapshotRates, cheapest
 
 STEPS, SLOTS, PARTS = 100, 10, 10
 
@@ -156,9 +159,9 @@ class Stored:
     places: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
-def stored(code: Code, snapshots: Sequence[Snapshot], prices: SnapshotPrices) -> Stored:
+def stored(code: Code, snapshots: Sequence[Snapshot], rates: SnapshotRates) -> Stored:
     """All that these snapshots of the code take, and what they leave to its tapes."""
-    total, left, nbytes = Stored(), iter(snapshots), prices.nbytes
+    total, left, nbytes = Stored(), iter(snapshots), rates.nbytes
 
     def walk(code: Code, required: Names) -> int:
         """The most bytes at a time."""
@@ -166,13 +169,13 @@ def stored(code: Code, snapshots: Sequence[Snapshot], prices: SnapshotPrices) ->
             taped = required & code.adjoint.out
             here = sum(code.pushed.get(name, nbytes[name]) for name in taped)
             total.tapes += here
-            total.seconds += sum(prices.taped(name, code) for name in taped)
+            total.seconds += sum(rates.taped(name, code) for name in taped)
             total.places.update((name, "tape") for name in taped)
             return here
         snapshot = next(left)
         here, back = (sum(map(nbytes.__getitem__, x)) for x in (snapshot.stored, snapshot.sbk))
         total.snapshots += here
-        total.seconds += sum(prices.of(name, snapshot) for name in snapshot.stored)
+        total.seconds += sum(rates.of(name, snapshot) for name in snapshot.stored)
         total.places.update((name, _where(name, snapshot)) for name in snapshot.stored)
         in_d = walk(code.rest, snapshot.req_d)
         return max(here + in_d, back + walk(code.first, snapshot.req_c))
@@ -181,17 +184,17 @@ def stored(code: Code, snapshots: Sequence[Snapshot], prices: SnapshotPrices) ->
     return total
 
 
-def whole(code: Code, prices: SnapshotPrices) -> Sequence[Snapshot]:
+def whole(code: Code, rates: SnapshotRates) -> Sequence[Snapshot]:
     """All of the state in every snapshot."""
-    every = Snapshot(snp=frozenset(prices.nbytes))
+    every = Snapshot(snp=frozenset(rates.nbytes))
     return [every] * len(plan(code))
 
 
-POLICIES: dict[str, Callable[[Code, SnapshotPrices], Sequence[Snapshot]]] = {
+POLICIES: dict[str, Callable[[Code, SnapshotRates], Sequence[Snapshot]]] = {
     "whole": whole,
     "eager": lambda code, _: plan(code, policy=eager),
     "lazy": lambda code, _: plan(code, policy=lazy),
-    "cheapest": lambda code, prices: cheapest(code, prices=prices)[0],
+    "cheapest": lambda code, rates: cheapest(code, rates=rates)[0],
 }
 
 HEADER = ["", "", "snapshots", "tapes", "both", "peak", "seconds", "tapes in memory"]
@@ -200,10 +203,10 @@ HEADER = ["", "", "snapshots", "tapes", "both", "peak", "seconds", "tapes in mem
 def by_policy(case: Case, name: str, code: Code) -> tuple[list[list[str]], str]:
     """A row for each policy, and a sentence."""
     nbytes = case.variables.nbytes
-    one, apart = (SnapshotPrices(nbytes=nbytes, snapshots=NVME, tape=tape) for tape in (NVME, RAM))
+    one, apart = (SnapshotRates(nbytes=nbytes, snapshots=NVME, tape=tape) for tape in (NVME, RAM))
     here, there = (
-        {policy: stored(code, choose(code, prices), prices) for policy, choose in POLICIES.items()}
-        for prices in (one, apart)
+        {policy: stored(code, choose(code, rates), rates) for policy, choose in POLICIES.items()}
+        for rates in (one, apart)
     )
     rows = []
     for policy, found in here.items():

@@ -18,7 +18,7 @@ import record
 from example_models.ocean import Ocean
 
 from ckio.actions import Key, Kind
-from ckio.analysis.dag import price_on, solve
+from ckio.analysis.dag import cost_on, solve
 from ckio.analysis.partitioned import Function, Partition, trace, weigh
 from ckio.models.vorticity import ADAMS_BASHFORTH, INSIDE
 from ckio.platform import Affine, Level
@@ -220,16 +220,15 @@ def partitions(
     step: Function, state: Any, effort: Effort, compiled: bool
 ) -> Iterator[tuple[Level | None, Partition]]:
     """For each level, by the same measured seconds."""
-    program, seconds = trace(step, state), "measured"
+    program = trace(step, state)
     if effort.declared is not None:
-        seconds = "declared"
         declared = [replace(it, seconds=effort.declared) for it in program.assignments]
         program = replace(program, assignments=declared)
-    graph = weigh(program, state, seconds=seconds, clock=WallClock(), priced=True)
+    graph = weigh(program, state, WallClock())
     if not compiled:
         program = replace(program, compiled=lambda compute: compute)
     for level in effort.levels:
-        choice = solve(graph, price=price_on(level) if level else None)
+        choice = solve(graph, cost=cost_on(level) if level else None)
         yield level, Partition(program, graph, choice)
 
 

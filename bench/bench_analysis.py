@@ -9,8 +9,9 @@ import analysis_traced
 import numpy as np
 import pytest
 from example_models.ocean import Ocean
+from oracles.snapshots import SnapshotRates, cheapest
 
-from ckio.analysis.snapshots import SnapshotPrices, cheapest, plan
+from ckio.analysis.snapshots import plan
 
 
 def cells(table: str) -> list[list[str]]:
@@ -57,13 +58,13 @@ def test_snapshots_of_least_seconds_take_no_more_than_any_others(
     case: analysis_table1.Case,
 ) -> None:
     level = analysis_table1.NVME
-    prices = SnapshotPrices(nbytes=case.variables.nbytes, snapshots=level, tape=level)
+    rates = SnapshotRates(nbytes=case.variables.nbytes, snapshots=level, tape=level)
     for code in case.codes.values():
         seconds = {
-            name: analysis_table1.stored(code, choose(code, prices), prices).seconds
+            name: analysis_table1.stored(code, choose(code, rates), rates).seconds
             for name, choose in analysis_table1.POLICIES.items()
         }
-        assert seconds["cheapest"] == pytest.approx(cheapest(code, prices=prices)[1], rel=1e-12)
+        assert seconds["cheapest"] == pytest.approx(cheapest(code, rates=rates)[1], rel=1e-12)
         assert seconds["cheapest"] <= min(seconds.values()) * (1 + 1e-12)
         assert max(seconds, key=seconds.__getitem__) == "whole"
 

@@ -17,7 +17,7 @@ from random import Random
 import record
 
 from ckio.analysis.cut import minimum_cut
-from ckio.analysis.dag import Name, Price, StoredValues, ValueGraph, numbered, solve
+from ckio.analysis.dag import Cost, Name, StoredValues, ValueGraph, numbered, solve
 from ckio.platform import Affine
 
 MOST_SECONDS = 10
@@ -92,7 +92,7 @@ class Case:
 
     name: str
     graph: ValueGraph
-    price: Price | None
+    price: Cost | None
 
 
 def cases(values: int) -> Iterator[Case]:
@@ -122,7 +122,7 @@ HEADER = ["", "values", "places", "seconds", "cut", "least", "S", "U", "computed
 def measured(case: Case) -> list[str]:
     """A row: how large, how long, and what was chosen."""
     found: list[StoredValues] = []
-    seconds = record.seconds(lambda: found.append(solve(case.graph, price=case.price)))
+    seconds = record.seconds(lambda: found.append(solve(case.graph, cost=case.price)))
     numbers = numbered(case.graph, case.price)
     alone = record.seconds(lambda: minimum_cut(numbers))
     (choice,) = found
@@ -149,7 +149,7 @@ def beside(case: Case, methods: tuple[str, ...]) -> list[str]:
         found: list[StoredValues] = []
         taken[method] = record.seconds(
             lambda method=method, found=found: found.append(
-                solve_by(method, case.graph, price=case.price)
+                solve_by(method, case.graph, cost=case.price)
             )
         )
         reached[method] = found[0].seconds if case.price else float(found[0].nbytes)

@@ -5,7 +5,7 @@ observe             find the arrays that steps use and overwrite, if they are no
 Guarded             find errors in the declaration of a model
 lower               convert a schedule of whole checkpoints to one of single variables
 ByVariable          make any planner plan with the reduced sizes of checkpoints
-compare_snapshots   compare lazy, eager and cheapest snapshots of steps
+compare_snapshots   compare lazy and eager snapshots of steps
 ValueGraph, solve   find the cheapest set of values to store
 partition           divide a step into its tape and the values that are computed again
 """

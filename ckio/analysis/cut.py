@@ -37,24 +37,20 @@ overwritten, the cuts are to save u (8 bytes), to store v (4) or to store w (16)
     >>> saved.tolist(), stored.tolist()
     ([False], [False, True, False])
 
-**Flows.** scipy computes maximum flows, but with capacities of 32 bits. It takes larger capacities
-modulo 2**32, without a warning. Here the capacities are multiples of a unit and have up to 60 bits.
-Therefore the flow is computed a few bits at a time. In the residual network r, with a bound B on
-the remaining flow,
+**Flows.** scipy computes maximum flows, but with capacities of 32 bits. Therefore weights are
+counted in units of a power of two, and rounded up, so that nothing of positive weight is free. The
+unit is 2**-30 to 2**-29 of an upper bound on the lightest cut. If the cut that is found weighs less
+than half of this bound, it is the next bound. Weights that are multiples of the unit, as bytes
+often are, are not rounded. Otherwise the cut weighs at most one unit for each of its arcs more than
+the lightest one.
 
-    1. find a maximum flow f for the capacities  min(r, B + 1) >> k,  which have 30 bits;
-    2. r := r - (f << k). The arcs across the minimum cut of step 1 have now less than 2**k left
-       each, and that is a new B, smaller by about 30 bits less those of the number of arcs;
-    3. end after k = 0; otherwise repeat, with the k that B requires.
-
-In the last iteration no arc is at its bound B + 1, because at most B can flow. Therefore the flow
-is maximum, and arcs of infinite weight are never full. The cut follows from the residual network:
-its nodes are those from which the sink can be reached. For every maximum flow, these nodes are on
-the sink's side of all minimum cuts. Therefore the result does not depend on scipy's algorithm.
+The cut follows from the residual network: its nodes are those from which the sink can be reached.
+For every maximum flow, these nodes are on the sink's side of all minimum cuts. Therefore the result
+does not depend on scipy's algorithm.
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -63,17 +59,8 @@ Ints: TypeAlias = NDArray[np.int32]
 Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 
-_EXACT: Final = 60
-"""The bits of the bound on the flow, in units."""
-
-_ROUNDED: Final = 1 + 2.0**-30
-"""The bound is a sum of floats. Rounding may make it too small by more than a unit for each term.
-"""
-
-_INFINITE: Final = 1 << 62
-
-CAPACITY: Final = 30
-"""The bits of a capacity: scipy adds those of an arc and of its reverse, in signed 32 bits."""
+BITS: Final = 30
+"""The bits of the bound, in units: scipy's capacities have a sign and 31 bits."""
 
 
 class Arcs(NamedTuple):
@@ -150,7 +137,13 @@ def minimum_cut(graph: NumberedGraph, /) -> tuple[Bools, Bools]:
         arcs.weights[arcs.tails == source].sum(),
         graph.weight[graph.required].sum(),
     )
-    beyond, _ = cut_nearest_sink(arcs, sink + 1, source=source, sink=sink, bound=float(bound))
+    weight = float(bound)
+    while True:
+        bound = weight
+        beyond = cut_nearest_sink(arcs, sink + 1, source=source, sink=sink, bound=bound)
+        weight = float(arcs.weights[~beyond[arcs.tails] & beyond[arcs.heads]].sum())
+        if 2 * weight >= bound:
+            break
     return beyond[first:source], beyond[values:first] & ~beyond[:values]
 
 
@@ -161,77 +154,34 @@ def _arcs(*groups: tuple[ArrayLike, ArrayLike, ArrayLike]) -> Arcs:
     return Arcs(tails.astype(np.int32), heads.astype(np.int32), weights.astype(np.float64))
 
 
-def cut_nearest_sink(
-    arcs: Arcs, nodes: int, /, *, source: int, sink: int, bound: float, bits: int = CAPACITY
-) -> tuple[Bools, float]:
-    """Return the sink's side of the minimum cut that is nearest to the sink, and the cut's weight.
+def cut_nearest_sink(arcs: Arcs, nodes: int, /, *, source: int, sink: int, bound: float) -> Bools:
+    """Return the sink's side of the minimum cut that is nearest to the sink.
 
     Of all minimum cuts, this one has the fewest nodes on the sink's side. At least one cut must
     weigh no more than `bound`.
-
-    The weights are counted in units of a power of two. If all weights are multiples of a unit that
-    is at least 2**-60 of the bound (as bytes are), nothing is rounded. Otherwise the unit is at
-    most 2**-59 of the bound. The error of each weight is then at most half a unit, and the cut
-    weighs at most one unit for each arc more than the lightest. `bits` is the number of bits of the
-    capacities for scipy. It must be larger by more than one than the bits of the number of arcs.
     """
     from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import maximum_flow
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-    units, unit = in_units(arcs.weights, bound)
-    residual = csr_array((units, (arcs.tails, arcs.heads)), shape=(nodes, nodes))
-    left, whole = int(bound * _ROUNDED / unit) + len(units) + 1, 0
-    while True:
-        shift = max(0, (left + 1).bit_length() - bits)
-        capacities = _at_most(residual, left + 1, shift)
-        flow = maximum_flow(capacities.astype(np.int32), source, sink)
-        residual = residual - flow.flow.astype(np.int64) * (1 << shift)
-        pushed = int(flow.flow_value) << shift
-        whole += pushed
-        beyond = _reaching(_at_most(residual, left + 1, shift), sink)
-        if shift == 0:
-            return beyond, whole * unit
-        left = min(left - pushed, _across(residual, beyond, left))
+    units = in_units(arcs.weights, bound)
+    capacities = csr_array((units, (arcs.tails, arcs.heads)), shape=(nodes, nodes))
+    residual = capacities - maximum_flow(capacities, source, sink).flow
+    residual.eliminate_zeros()
+    beyond = np.zeros(nodes, np.bool_)
+    beyond[breadth_first_order(residual.T.tocsr(), sink, return_predecessors=False)] = True
+    return beyond
 
 
-def in_units(weights: Floats, bound: float, /) -> tuple[NDArray[np.int64], float]:
-    """Return the weights in whole units, and the unit, which is a power of two.
+def in_units(weights: Floats, bound: float, /) -> Ints:
+    """Return the weights in whole units, of which the bound has at most 2**BITS.
 
-    An arc that weighs more than twice the bound is never cut. It gets about this weight.
+    An arc that weighs more than the bound is never cut. Its weight is larger than that of a cut
+    within the bound, even if each arc of this cut is rounded up.
+
+    >>> in_units(np.array([0.0, 3.0, 1e-20, 8.0, np.inf]), 8.0)
+    array([        0, 201326592,         1, 536870912, 536870918], dtype=int32)
     """
-    finite = np.isfinite(weights)
-    if bound == 0:  # no arc of positive weight is cut
-        return np.where(finite, weights > 0, _INFINITE).astype(np.int64), 1.0
-    light = np.minimum(weights[finite], 2 * bound)
-    mantissas, exponents = np.frexp(light[light > 0])
-    whole = np.ldexp(mantissas, 53).astype(np.int64)
-    zeros = np.frexp((whole & -whole).astype(np.float64))[1] - 1
-    common = int((exponents - 53 + zeros).min(initial=0))
-    unit = max(common, int(np.frexp(bound)[1]) - _EXACT)
-    units = np.full(len(weights), _INFINITE, np.int64)
-    units[finite] = np.rint(np.ldexp(light, -unit)).astype(np.int64)
-    return units, float(np.ldexp(1.0, unit))
-
-
-def _at_most(residual: Any, most: int, shift: int) -> Any:
-    """Return the remaining capacities, without the arcs that are full."""
-    capacities = residual.copy()
-    capacities.data = np.minimum(residual.data, most) >> shift
-    capacities.eliminate_zeros()
-    return capacities
-
-
-def _reaching(capacities: Any, sink: int) -> Bools:
-    """Return the nodes from which the sink can be reached."""
-    from scipy.sparse.csgraph import breadth_first_order
-
-    reaching = np.zeros(capacities.shape[0], np.bool_)
-    reaching[breadth_first_order(capacities.T.tocsr(), sink, return_predecessors=False)] = True
-    return reaching
-
-
-def _across(residual: Any, beyond: Bools, most: int) -> int:
-    """Return the remaining capacity of the arcs to the nodes beyond, each at most `most`."""
-    tails = np.repeat(np.arange(len(beyond)), np.diff(residual.indptr))
-    crossing = ~beyond[tails] & beyond[residual.indices]
-    return sum(np.minimum(residual.data[crossing], most).tolist())
+    exponent = BITS - int(np.frexp(bound)[1])
+    light = np.minimum(weights, bound or 1.0)
+    units = np.ceil(np.ldexp(light, exponent)).astype(np.int32)
+    return np.where(weights > bound, units.max(initial=0) + len(weights) + 1, units)

@@ -19,7 +19,7 @@ Saving the 8 bytes of a is sufficient for both, while storing the two derivative
     >>> choice.saved, choice.stored, choice.recomputed, choice.nbytes
     (('a = 0',), (), ('cos a', '3 a**2'), 8)
 
-By default only bytes count, and recomputation is free. If a `price` gives the seconds of a level
+By default only bytes count, and recomputation is free. If a `cost` gives the seconds of a level
 for a number of bytes, these are compared with the seconds to `recompute`. The result describes
 steps of a `Chain`: `nbytes` is their tape, and their `reverse` takes `recomputing` seconds longer.
 """
@@ -41,7 +41,7 @@ from ckio.platform import Level
 Name: TypeAlias = Hashable
 """The name of a value or of a location, often a string."""
 
-Price: TypeAlias = Callable[[int], float]
+Cost: TypeAlias = Callable[[int], float]
 """A function that returns the seconds to store a number of bytes and to read them back."""
 
 
@@ -185,13 +185,13 @@ def _seconds(name: Name, seconds: object) -> float:
     return inf if as_float(seconds) == inf else check_cost(what, seconds)
 
 
-def seconds_for(price: Price, nbytes: int, /) -> float:
-    """Return the seconds for this many bytes. Raise BadInput if a price is not a valid number."""
-    return check_cost(f"price of {nbytes} bytes (seconds)", price(nbytes))
+def seconds_for(cost: Cost, nbytes: int, /) -> float:
+    """Return the seconds for this many bytes. Raise BadInput if a cost is not a valid number."""
+    return check_cost(f"cost of {nbytes} bytes (seconds)", cost(nbytes))
 
 
-def price_on(level: Level, /) -> Price:
-    """Return the price of a level: its measured seconds to write, read and discard."""
+def cost_on(level: Level, /) -> Cost:
+    """Return the cost of a level: its measured seconds to write, read and discard."""
     return lambda nbytes: level.write(nbytes) + level.read(nbytes) + level.discard(nbytes)
 
 
@@ -214,7 +214,7 @@ class StoredValues:
     nbytes : int
         Bytes of all saved and stored values, which are the tape.
     storing : float
-        Seconds to store these values and read them back; 0 without a price.
+        Seconds to store these values and read them back; 0 without a cost.
     recomputing : float
         Seconds to compute values again, by which the adjoint sweep takes longer.
     """
@@ -239,7 +239,7 @@ def choose(
     *,
     saved: Collection[Name],
     stored: Collection[Name],
-    price: Price | None = None,
+    cost: Cost | None = None,
 ) -> StoredValues:
     """Return the consequences of storing these values. Raise BadInput if they are not sufficient.
 
@@ -267,7 +267,7 @@ def choose(
         begins=tuple(name for name in needed if not graph.arguments[name]),
         recomputed=tuple(name for name in needed if graph.arguments[name]),
         nbytes=sum(sizes),
-        storing=sum((seconds_for(price, size) for size in sizes), 0.0) if price else 0.0,
+        storing=sum((seconds_for(cost, size) for size in sizes), 0.0) if cost else 0.0,
         recomputing=float(sum(graph.recompute.get(name, 0.0) for name in needed)),
     )
 
@@ -300,7 +300,7 @@ def _check_available(graph: ValueGraph, value: Name, saved: frozenset[Name]) -> 
             )
 
 
-def solve(graph: ValueGraph, /, *, price: Price | None = None) -> StoredValues:
+def solve(graph: ValueGraph, /, *, cost: Cost | None = None) -> StoredValues:
     """Return the cheapest choice of S and U for all DAGs of the graph together.
 
     The result is exact, up to rounding (see `cut`). Among equally cheap choices it is the one that
@@ -310,10 +310,10 @@ def solve(graph: ValueGraph, /, *, price: Price | None = None) -> StoredValues:
     ----------
     graph : ValueGraph
         The values, those that are required, and the locations that overwrite them.
-    price : callable or None
+    cost : callable or None
         A function that returns the seconds to store a number of bytes and to read them back, such
-        as `price_on(level)`. The sum of these seconds and of the seconds to compute values again
-        is then minimized. Without a price the stored bytes are minimized.
+        as `cost_on(level)`. The sum of these seconds and of the seconds to compute values again
+        is then minimized. Without a cost the stored bytes are minimized.
 
     Raises BadInput if a required value can neither be stored nor be computed again.
     """
@@ -322,18 +322,18 @@ def solve(graph: ValueGraph, /, *, price: Price | None = None) -> StoredValues:
         saved=graph.locations.keys() - set(graph.unsavable),
         stored=graph.arguments.keys() - set(graph.unstorable),
     )
-    numbers = numbered(graph, price)
+    numbers = numbered(graph, cost)
     saved, stored = minimum_cut(numbers)
     return choose(
         graph,
         saved=[name for name, is_saved in zip(numbers.locations, saved, strict=True) if is_saved],
         stored=[name for name, is_stored in zip(numbers.values, stored, strict=True) if is_stored],
-        price=price,
+        cost=cost,
     )
 
 
-def numbered(graph: ValueGraph, price: Price | None, /) -> NumberedGraph:
-    """Return the part of a graph before its required values, weighted by bytes or a price."""
+def numbered(graph: ValueGraph, cost: Cost | None, /) -> NumberedGraph:
+    """Return the part of a graph before its required values, weighted by bytes or a cost."""
     needed = graph.needed()
     values = [name for name in graph.arguments if name in needed]
     value_number = {name: i for i, name in enumerate(values)}
@@ -341,12 +341,12 @@ def numbered(graph: ValueGraph, price: Price | None, /) -> NumberedGraph:
     locations = list(dict.fromkeys(place for _, place in pairs))
     location_number = {place: i for i, place in enumerate(locations)}
     again = np.array([graph.recompute.get(name, 0.0) for name in values], np.float64)
-    if price is None:
+    if cost is None:
         again[np.isfinite(again)] = 0.0
 
     def weights(sizes: Mapping[Name, int], names: list[Name], refused: Collection[Name]) -> Any:
         each, never = [sizes.get(name, 1) for name in names], frozenset(refused)
-        weight = np.array([seconds_for(price, it) if price else it for it in each], np.float64)
+        weight = np.array([seconds_for(cost, it) if cost else it for it in each], np.float64)
         weight[np.array([name in never for name in names], np.bool_)] = inf
         return weight
 

@@ -7,14 +7,15 @@ checkpoint is stored already. Dauvergne & Hascoet (2006) store variables at two 
 each checkpoint (`snapshots`). Here an array (a variable in one version) is stored as long as it is
 needed, even if the checkpoints that contain it are discarded in the meantime.
 
-The version of a variable in x_j is the end of the last step up to j that overwrites it, or 0 if no
-step does. Variable and version identify a value, however often it is computed. For each variable:
+The version of a variable in x_j is its reaching definition: the end of the last step up to j that
+overwrites it, or 0 if no step does. Variable and version identify a value, however often it is
+computed. For each variable:
 
-* Every step needs some version before it, or leaves one (`Events`). An Advance needs all variables
-  that its steps use, and a Record those of the tape. A Record needs the other variables that its
-  steps use only if the state that it leaves is needed later.
-* If an event needs another version than the event before it has left, that version has to be read
-  in between. Each such gap is one read, which no schedule of these actions can avoid.
+* Every step uses or defines a version (use/def, `Events`). An Advance uses all variables that its
+  steps use, and a Record those of the tape. A Record uses the other variables that its steps use
+  only if the state that it leaves is live.
+* If another definition reaches an event than the one that it uses, that version has to be read in
+  between. Each such gap is one read, which no schedule of these actions can avoid.
 * Therefore every array that is read has to be written once. This is the least number of writes and
   of reads for the schedule. (It is proved if steps overwrite in whole, kill = out, and if recording
   steps use all variables that forward steps use. A variable that is overwritten in part is correct
@@ -36,7 +37,7 @@ be written at 1:
     >>> read, change = Step(Flow({"a"})), Step(Flow({"a"}, {"a"}, {"a"}))
     >>> steps = ChainFlows([read, read, change], 3)
     >>> (arrays,) = needed_arrays(Schedule(chain, actions), steps, frozenset())
-    >>> arrays.version.tolist(), arrays.read.tolist(), arrays.chances.place.tolist()
+    >>> arrays.version.tolist(), arrays.read.tolist(), arrays.sites.place.tolist()
     ([0], [5], [1])
 """
 
@@ -49,7 +50,7 @@ from numpy.typing import NDArray
 from ckio.actions import Kind
 from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
 from ckio.actions.variables import Bools, ChainFlows, Ints, Names
-from ckio.analysis.placing import Array, ArrayReads, Chances
+from ckio.analysis.placing import Array, ArrayReads, WriteSites
 from ckio.errors import BadInput
 from ckio.schedule import Schedule
 from ckio.schedule.occupancy import BEFORE, Lifetimes
@@ -73,21 +74,21 @@ class Events:
     through : bool array
         Whether the variable is overwritten in part. Then `leaves` is computed from `need`, and
         `need` is necessary only if `leaves` is.
-    asleep : int64 array
-        The number of the recorded step, counted among all recorded steps, if so far no action needs
-        its state; otherwise NONE. Such an event does not leave the version `leaves`.
+    dead : int64 array
+        The number of the recorded step, counted among all recorded steps, if its state is dead: so
+        far no action needs it. Otherwise NONE. Such an event does not leave the version `leaves`.
     """
 
     place: Ints
     need: Ints
     leaves: Ints
     through: Bools
-    asleep: Ints
+    dead: Ints
 
     @property
     def left(self) -> Ints:
-        """The version of the variable after each event, if sleeping steps leave none."""
-        left: Ints = np.where(self.asleep == NONE, self.leaves, NONE)
+        """The version of the variable after each event, if steps with dead states leave none."""
+        left: Ints = np.where(self.dead == NONE, self.leaves, NONE)
         return left
 
     def take(self, index: NDArray[np.intp] | Bools, /) -> "Events":
@@ -105,34 +106,34 @@ class Events:
     def needs(place: Ints, version: int, /) -> "Events":
         """Return events that need one version, and leave it."""
         versions = np.full(len(place), version)
-        through, asleep = np.zeros(len(place), np.bool_), np.full(len(place), NONE)
-        return Events(place, versions, versions, through, asleep)
+        through, dead = np.zeros(len(place), np.bool_), np.full(len(place), NONE)
+        return Events(place, versions, versions, through, dead)
 
 
-def _awake(rows: StepRows, steps: ChainFlows) -> Bools:
+def _live(rows: StepRows, steps: ChainFlows) -> Bools:
     """Return, for each recorded step, whether it always needs all that the forward step needs."""
     alike = steps.column(lambda step: step.forward.use <= step.record.use)
     return alike[rows.begin[rows.record]]
 
 
 def _events(
-    actions: Actions, rows: StepRows, steps: ChainFlows, variable: str, *, seed: Names, awake: Bools
+    actions: Actions, rows: StepRows, steps: ChainFlows, variable: str, *, seed: Names, live: Bools
 ) -> Events:
     """Return the events of a variable in a schedule, or in the beginning of one.
 
-    A variable in `seed` is needed in x_n when the forward sweep first reaches it. `awake` tells
+    A variable in `seed` is needed in x_n when the forward sweep first reaches it. `live` tells
     which recorded steps leave a state that is needed.
     """
     version, at = steps.versions(variable), rows.record
     need, gives, leaves, through = rows.flow(steps, variable, np.ones(len(at), np.bool_))
-    step, asleep = rows.begin[at], np.full(len(need), NONE)
-    uses = awake & steps.has(variable, "forward", "use")[step]
+    step, dead = rows.begin[at], np.full(len(need), NONE)
+    uses = live & steps.has(variable, "forward", "use")[step]
     need[at] = np.where(uses, version[step], need[at])
-    through[at] &= awake
-    asleep[at] = np.where(gives[at] & ~awake, np.arange(len(at)), NONE)
+    through[at] &= live
+    dead[at] = np.where(gives[at] & ~live, np.arange(len(at)), NONE)
     need = np.where(through, version[rows.begin], need)
     leaves = np.where(gives, leaves, need)
-    events = Events(rows.action, need, leaves, through, asleep).take(gives | (need != NONE))
+    events = Events(rows.action, need, leaves, through, dead).take(gives | (need != NONE))
     if variable not in seed:
         return events
     ends = np.flatnonzero((actions.op <= RECORD) & (actions.end == steps.length))[:1]
@@ -225,8 +226,8 @@ class CheckpointTimes:
         return until
 
 
-class _WokenSteps(Exception):
-    """Recorded steps whose state is needed, although it was assumed not to be."""
+class _LiveSteps(Exception):
+    """Recorded steps whose state is live, although it was assumed to be dead."""
 
     def __init__(self, steps: Ints) -> None:
         super().__init__(steps)
@@ -262,7 +263,7 @@ class _ScheduledVariable:
     def arrays(self, events: Events, /, *, in_slots: bool) -> ArrayReads:
         """Return the versions that have to be stored, with their reads and their possible writes.
 
-        `in_slots` is that of `needed_arrays`. Raises _WokenSteps if recorded steps have to leave
+        `in_slots` is that of `needed_arrays`. Raises _LiveSteps if recorded steps have to leave
         the versions that they would leave. Raises BadInput if a needed version can neither stay in
         the state nor be read.
         """
@@ -270,7 +271,7 @@ class _ScheduledVariable:
             settled = _settled(events)
             places, versions = self._where_read(settled)
             contents = _contents(settled, places, versions, self._writes)
-            arrays = ArrayReads.of(self.name, versions, places, self._chances(contents))
+            arrays = ArrayReads.of(self.name, versions, places, self._sites(contents))
             late = arrays.late
             # A version that is dead until it is read may be lost before it can be written.
             more = [self._kept(array, events) for array in arrays.arrays(late)]
@@ -291,7 +292,7 @@ class _ScheduledVariable:
         """
         # Compare each event with the one before it. Before the first one, the state is x_0.
         left, would = np.append(0, events.left), np.append(0, events.leaves)
-        place, asleep = np.append(BEFORE, events.place), np.append(NONE, events.asleep)
+        place, dead = np.append(BEFORE, events.place), np.append(NONE, events.dead)
         gap = np.flatnonzero((events.need != NONE) & (events.need != left[:-1]) & ~events.through)
         since, until, need = place[gap], events.place[gap], events.need[gap]
 
@@ -303,23 +304,23 @@ class _ScheduledVariable:
         last = np.searchsorted(self._reads, until) - 1
         nothing = last < np.searchsorted(self._reads, since, "right")
         if nothing.any():
-            wakes = nothing & (asleep[gap] != NONE) & (would[gap] == need)
-            if (nothing & ~wakes).any():
-                at = int((nothing & ~wakes).argmax())
+            revives = nothing & (dead[gap] != NONE) & (would[gap] == need)
+            if (nothing & ~revives).any():
+                at = int((nothing & ~revives).argmax())
                 raise BadInput(
-                    f"lower: {self._told(int(until[at]))} needs {self.name} as in x_{need[at]};"
+                    f"lower: {self._describe(int(until[at]))} needs {self.name} as in x_{need[at]};"
                     " the state does not have it, and there is no Read in between: it has to be on"
                     " the tape"
                 )
-            raise _WokenSteps(asleep[gap][wakes])
+            raise _LiveSteps(dead[gap][revives])
         places = self._reads[last]
         places[restart] = self._restarts[which[restart]]
         return places, need
 
-    def _chances(self, contents: Ints) -> tuple[Chances, Chances]:
-        """Return all chances to write: stored from the start, and at Writes of the schedule."""
+    def _sites(self, contents: Ints) -> tuple[WriteSites, WriteSites]:
+        """Return all sites to write: stored from the start, and at Writes of the schedule."""
         times, until = self._times, self._times.until(self._version)
-        start = Chances(self._version[times.step], times.written, times.level, until)
+        start = WriteSites(self._version[times.step], times.written, times.level, until)
         # There is no slot for it next to a tape, or next to an older version in x_step.
         end = self._writes.copy()
         written = times.written != BEFORE
@@ -327,7 +328,7 @@ class _ScheduledVariable:
         fits = self._version[times.step[written]] == contents[at]
         end[at[fits]] = until[written][fits]
         level = self._schedule.actions.level[self._writes].astype(np.int64)
-        return start.take(~written), Chances(contents, self._writes, level, end)
+        return start.take(~written), WriteSites(contents, self._writes, level, end)
 
     def _moved(self, arrays: ArrayReads, events: Events) -> Events:
         """Return events that need the variable where a checkpoint is written that is read later.
@@ -355,15 +356,15 @@ class _ScheduledVariable:
         saves = self._saves[self._saved == array.version][:1]
         if len(saves) and saves[0] < array.reads[0] and saves[0] not in events.place:
             return Events.needs(saves, array.version)
-        asleep = events.asleep[(events.asleep != NONE) & (events.leaves == array.version)]
-        if len(asleep):
-            raise _WokenSteps(asleep)
+        dead = events.dead[(events.dead != NONE) & (events.leaves == array.version)]
+        if len(dead):
+            raise _LiveSteps(dead)
         raise BadInput(
-            f"lower: {self._told(array.reads[0])} has to read {self.name} as in"
+            f"lower: {self._describe(array.reads[0])} has to read {self.name} as in"
             f" x_{array.version}, which the state did not have at any Write before"
         )
 
-    def _told(self, place: int) -> str:
+    def _describe(self, place: int) -> str:
         return f"#{place} {self._schedule.actions[place]}"
 
 
@@ -384,7 +385,7 @@ def needed_arrays(
     place = np.flatnonzero(actions.op < WRITE)
     rows = StepRows.of(actions.take(place), steps.length)
     rows = replace(rows, action=place[rows.action])
-    awake = _awake(rows, steps)
+    live = _live(rows, steps)
     times = CheckpointTimes.of(schedule, Kind.RESTART)
     variables = [
         _ScheduledVariable(schedule, name, steps.versions(name), times)
@@ -392,17 +393,17 @@ def needed_arrays(
     ]
     while True:
         arrays: list[ArrayReads] = []
-        woken = np.zeros_like(awake)
+        live_too = np.zeros_like(live)
         for each in variables:
             try:
                 arrays.append(
                     each.arrays(
-                        _events(actions, rows, steps, each.name, seed=seed, awake=awake),
+                        _events(actions, rows, steps, each.name, seed=seed, live=live),
                         in_slots=in_slots,
                     )
                 )
-            except _WokenSteps as news:
-                woken[news.steps] = True
-        if not woken.any():
+            except _LiveSteps as news:
+                live_too[news.steps] = True
+        if not live_too.any():
             return arrays
-        awake |= woken
+        live |= live_too

@@ -21,7 +21,7 @@ from ckio.actions import Discard, Key, Kind, Write
 from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
 from ckio.actions.variables import By, Ints, Variables, of_a_fresh_model
 from ckio.analysis.dataflow import CheckpointTimes, needed_arrays
-from ckio.analysis.placing import ArrayReads, Chances, PlacedActions, Within, placed
+from ckio.analysis.placing import ArrayReads, PlacedActions, WriteSites, place_copies
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.planners.base import Planner
 from ckio.platform import Level, Platform
@@ -52,7 +52,7 @@ def lower(
         The arrays of a state, and how the steps use and overwrite them.
     platform : Platform or None
         If it is given, copies are placed by its costs in the slots of the schedule's checkpoints,
-        so that they fit if whole checkpoints fit (`Within`). Otherwise each array is written once
+        so that they fit if whole checkpoints fit (`in_slots`). Otherwise each array is written once
         and stored until its last read (`latest`), whatever the capacities are.
     stored : sequence of collections of Key
         The keys of variables that are stored on each level at the start. If the schedule starts
@@ -101,16 +101,15 @@ def _lowered(
 ) -> Schedule:
     """Return a legal schedule for these variables, without grouping them further."""
     _check_made(schedule, variables, stored)
-    within = None if platform is None else Within(platform=platform, nbytes=variables.nbytes)
     steps = variables.over(schedule.chain.length)
     arrays = [
         (Kind.RESTART, _available(each, stored))
-        for each in needed_arrays(schedule, steps, variables.seed, in_slots=within is not None)
+        for each in needed_arrays(schedule, steps, variables.seed, in_slots=platform is not None)
     ]
     accesses: list[PlacedActions] = []
     needed: set[tuple[int, Key]] = set()
     for kind, each in [*arrays, *_tapes(schedule, variables)]:
-        copies = placed(each, within)
+        copies = place_copies(each, platform, variables.nbytes[each.name])
         accesses.append(copies.accesses(each.name, kind))
         needed.update(copies.start(each.name, kind))
     first = _at_first(stored, needed, by_variable=variables.kinds)
@@ -137,13 +136,13 @@ def _check_made(schedule: Schedule, variables: Variables, stored: Keys) -> None:
 
 def _available(needed: ArrayReads, stored: Keys) -> ArrayReads:
     """Return the arrays without checkpoints at the start in which they are dead and not stored."""
-    chances, name = needed.chances, needed.name
-    available = chances.place != BEFORE
+    sites, name = needed.sites, needed.name
+    available = sites.place != BEFORE
     for at in np.flatnonzero(~available).tolist():
-        key = Key(Kind.RESTART, int(chances.version[at]), name)
+        key = Key(Kind.RESTART, int(sites.version[at]), name)
         # The variables of a fresh model can be written before the first action.
-        available[at] = of_a_fresh_model(key) or key in stored[int(chances.level[at])]
-    arrays = replace(needed, chances=chances.take(available))
+        available[at] = of_a_fresh_model(key) or key in stored[int(sites.level[at])]
+    arrays = replace(needed, sites=sites.take(available))
     for array in arrays.arrays(arrays.late):
         key = Key(Kind.RESTART, array.version, name)
         raise BadInput(f"lower: {key} is read before it is computed, and is not stored")
@@ -159,8 +158,8 @@ def _tapes(schedule: Schedule, variables: Variables) -> Iterator[tuple[Kind, Arr
         version = np.where(steps.has(name, "record", "use"), steps.versions(name)[:-1], NONE)
         place = _reads_of_tapes(schedule.actions, version)
         of, until = version[schedule.actions.begin[place]], times.until(version)
-        chances = Chances(version[times.step], times.written, times.level, until)
-        yield Kind.TAPE, ArrayReads.of(name, of, place, [chances])
+        sites = WriteSites(version[times.step], times.written, times.level, until)
+        yield Kind.TAPE, ArrayReads.of(name, of, place, [sites])
 
 
 def _reads_of_tapes(actions: Actions, version: Ints) -> Ints:

@@ -46,7 +46,7 @@ from ckio.model.checkpoints import Derived
 from ckio.platform import Platform
 
 WATCHED: Final = 3
-"""The default number of steps that are observed, because the first ones are often special."""
+"""The number of steps that are observed by default, because the first ones are often special."""
 
 CALLS: Final = 7
 """The number of timed calls of `derive`, after one call that is not timed."""
@@ -218,22 +218,15 @@ class Recomputable:
     moved: dict[str, float]
 
 
-def analyze(
-    make: Callable[[], Any],
-    /,
-    *,
-    steps: int | None = None,
-    watched: int = WATCHED,
-    what: str = "the model",
-) -> ModelArrays:
+def analyze(make: Callable[[], Any], /, *, steps: int | None = None) -> ModelArrays:
     """Find the arrays that the steps of a model use and overwrite, by running the first steps.
 
-    Each of these steps is also run on altered copies. `steps` is the length of the chain, which is
-    needed if the model declares every step separately. Raises BadInput if the model declares fewer
-    steps, or if it neither is an `ArrayModel` nor has an attribute `variables`.
+    Each of the first WATCHED steps is also run on altered copies. `steps` is the length of the
+    chain, which is needed if the model declares every step separately. Raises BadInput if the model
+    declares fewer steps, or if it neither is an `ArrayModel` nor has an attribute `variables`.
     """
-    declared = declared_by(what, make(), steps)
-    return watch(make, declared, min(watched, steps or watched))
+    declared = declared_by("the model", make(), steps)
+    return watch(make, declared, min(WATCHED, steps or WATCHED))
 
 
 def declared_by(what: str, model: Any, steps: int | None, /) -> Variables | None:

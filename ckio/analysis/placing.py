@@ -1,17 +1,17 @@
 """Choose when and on which level each version of a variable is stored, so that it can be read.
 
 An array is a variable in one version. `ckio.analysis.dataflow` determines the actions of a schedule
-at which it has to be read, and those at which it can be written (its chances). This module chooses
-copies: one copy of each array, written as late as possible (`latest`), or the copies with the
-fewest seconds in the capacity of the whole checkpoints of the schedule (`Within`). Because a
-schedule may have a hundred thousand arrays, they are stored in columns, all arrays of one variable
-at once.
+at which it has to be read, and those at which it can be written (its sites). This module chooses
+copies: one copy of each array, written as late as possible (`latest`), or copies in the capacity of
+the whole checkpoints of the schedule, on the level that takes the fewest seconds for each read
+(`in_slots`). Because a schedule may have a hundred thousand arrays, they are stored in columns, all
+arrays of one variable at once.
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ckio.platform import Level, Platform
 from ckio.schedule.occupancy import BEFORE
 
 
-class Chance(NamedTuple):
+class WriteSite(NamedTuple):
     """A Write of the schedule at which an array can be written, because the state contains it.
 
     Attributes
@@ -43,32 +43,34 @@ class Chance(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Chances:
-    """The chances of many arrays: the version of each, and the columns of `Chance`."""
+class WriteSites:
+    """The sites of many arrays: the version of each, and the columns of `WriteSite`."""
 
     version: Ints
     place: Ints
     level: Ints
     until: Ints
 
-    def take(self, index: Ints | Bools, /) -> "Chances":
-        """Return the chances at `index`."""
-        return Chances(self.version[index], self.place[index], self.level[index], self.until[index])
+    def take(self, index: Ints | Bools, /) -> "WriteSites":
+        """Return the sites at `index`."""
+        return WriteSites(
+            self.version[index], self.place[index], self.level[index], self.until[index]
+        )
 
     @staticmethod
-    def together(some: Iterable["Chances"], /) -> "Chances":
-        """Return all chances, ordered by version and action."""
+    def together(some: Iterable["WriteSites"], /) -> "WriteSites":
+        """Return all sites, ordered by version and action."""
         columns = zip(*((it.version, it.place, it.level, it.until) for it in some), strict=True)
-        rows = Chances(*map(np.concatenate, columns))
+        rows = WriteSites(*map(np.concatenate, columns))
         return rows.take(np.lexsort((rows.place, rows.version)))
 
 
 class Array(NamedTuple):
-    """One version of a variable: the actions at which it is read, and its chances, in order."""
+    """One version of a variable: the actions at which it is read, and its sites, in order."""
 
     version: int
     reads: tuple[int, ...]
-    chances: tuple[Chance, ...]
+    sites: tuple[WriteSite, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +83,19 @@ class ArrayReads:
         The variable.
     version, read : int64 array
         For each read, the version, and the number of the action.
-    chances : Chances
-        The chances of these versions, in the same order.
+    sites : WriteSites
+        The sites of these versions, in the same order.
     """
 
     name: str
     version: Ints
     read: Ints
-    chances: Chances
+    sites: WriteSites
 
     @staticmethod
-    def of(name: str, version: Ints, read: Ints, chances: Iterable[Chances], /) -> "ArrayReads":
-        """Return reads in order, with their chances; chances of other versions are left out."""
-        order, rows = np.lexsort((read, version)), Chances.together(chances)
+    def of(name: str, version: Ints, read: Ints, sites: Iterable[WriteSites], /) -> "ArrayReads":
+        """Return reads in order, with their sites; sites of other versions are left out."""
+        order, rows = np.lexsort((read, version)), WriteSites.together(sites)
         asked = rows.take(np.isin(rows.version, version))
         return ArrayReads(name, version[order], read[order], asked)
 
@@ -107,16 +109,16 @@ class ArrayReads:
     @property
     def late(self) -> Bools:
         """Whether each array cannot be written before its first read."""
-        first, chances = self.first, self.chances
-        at = np.searchsorted(chances.version, self.version[first])
-        version, place = np.append(chances.version, -1)[at], np.append(chances.place, 0)[at]
+        first, sites = self.first, self.sites
+        at = np.searchsorted(sites.version, self.version[first])
+        version, place = np.append(sites.version, -1)[at], np.append(sites.place, 0)[at]
         late: Bools = (version != self.version[first]) | (place > self.read[first])
         return late
 
     @property
     def in_slots(self) -> Bools:
-        """Whether each read is in the time of a chance that comes before it."""
-        rows = self.chances
+        """Whether each read is in the time of a site that comes before it."""
+        rows = self.sites
         last = _before(rows.version, rows.place, self.version, self.read)
         if not len(rows.place):
             return np.zeros(len(self.read), np.bool_)
@@ -129,16 +131,16 @@ class ArrayReads:
 
     def arrays(self, which: Bools, /) -> Iterator[Array]:
         """Yield the arrays for which `which` is true."""
-        first, chances = self.first, self.chances
+        first, sites = self.first, self.sites
         ends = np.append(first[1:], len(self.read))[which].tolist()
         version = self.version[first[which]]
-        since = np.searchsorted(chances.version, version).tolist()
-        until = np.searchsorted(chances.version, version, "right").tolist()
+        since = np.searchsorted(sites.version, version).tolist()
+        until = np.searchsorted(sites.version, version, "right").tolist()
         for row in zip(version.tolist(), first[which].tolist(), ends, since, until, strict=True):
             number, begin, end, low, high = row
-            columns = (getattr(chances, it)[low:high].tolist() for it in Chance._fields)
+            columns = (getattr(sites, it)[low:high].tolist() for it in WriteSite._fields)
             reads = self.read[begin:end].tolist()
-            yield Array(number, tuple(reads), tuple(map(Chance, *columns)))
+            yield Array(number, tuple(reads), tuple(map(WriteSite, *columns)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +219,11 @@ class Copies:
 
 
 def latest(needed: ArrayReads, which: Bools, /) -> Copies:
-    """Return one copy of each array in `which`, written at the last chance before its first read.
+    """Return one copy of each array in `which`, written at the last site before its first read.
 
     An array that is stored on a level from the start is not written again.
     """
-    rows, first, many = needed.chances, needed.first, len(needed.read)
+    rows, first, many = needed.sites, needed.first, len(needed.read)
     read, version = needed.read[first[which]], needed.version[first[which]]
     begin = np.searchsorted(rows.version, version)
     at = _before(rows.version, rows.place, version, read)
@@ -243,16 +245,25 @@ def _before(version: Ints, place: Ints, of: Ints, read: Ints) -> Ints:
     return last
 
 
-@dataclass(frozen=True, kw_only=True)
-class Within:
-    """The copies with the fewest seconds in the slots of the whole checkpoints.
+def place_copies(needed: ArrayReads, platform: Platform | None, nbytes: int, /) -> Copies:
+    """Return the copies of all arrays of a variable: `in_slots` or, without a platform, `latest`.
+
+    `latest` is also used for an array that is read while no checkpoint has its version.
+    """
+    left = np.ones(len(needed.first), np.bool_)
+    if platform is None or not len(needed.read):
+        return latest(needed, left)
+    copies, left = in_slots(needed, platform, nbytes)
+    return copies + latest(needed, left)
+
+
+def in_slots(needed: ArrayReads, platform: Platform, nbytes: int, /) -> tuple[Copies, Bools]:
+    """Return copies in the slots of the whole checkpoints, and which arrays have none.
 
     An array is on a level only while a checkpoint with the same version would be. Therefore it
     needs only its part of their slots, and all arrays together fit if the checkpoints fit. An array
-    may have to be written again for this. Over the reads in order, with O the present copies,
-
-        S(O, read) = min over the copy c in O, or a new one, of
-                     [write(c) + discard(c) if new] + read(c) + S(O + c - ended, next read)
+    may have to be written again for this. Each read has the slot with the fewest seconds to write,
+    read and discard a copy. Reads with the same slot share one copy.
 
     For example, a near slot exists from action 0 to 9 and takes 1 s per access, and a far slot
     exists from action 1 on and takes 3 s. An array that is read at 5 and 20 is written to both,
@@ -260,141 +271,17 @@ class Within:
 
     >>> from ckio.platform import Affine
     >>> near, far = (Level(name=f"of{it}s", write=Affine(it), read=Affine(it)) for it in (1, 3))
-    >>> within = Within(platform=Platform((near, far)), nbytes={"u": 8})
-    >>> within.copies("u", Array(0, (5, 20), (Chance(0, 0, 9), Chance(1, 1, 99))))
-    [(Chance(place=0, level=0, until=9), (5,)), (Chance(place=1, level=1, until=99), (20,))]
+    >>> version, at, until, read = np.array([[0, 0], [0, 1], [9, 99], [5, 20]])
+    >>> u = ArrayReads("u", version, read, WriteSites(version, place=at, level=at, until=until))
+    >>> copies, _ = in_slots(u, Platform((near, far)), 8)
+    >>> copies.level.tolist(), copies.of.tolist()
+    ([0, 1], [0, 1])
 
-    Attributes
-    ----------
-    platform : Platform
-        The platform of the schedule. Every array is a separate access, with latency.
-    nbytes : mapping of str to int
-        Bytes of each variable.
+    On one level, the times in which an array may be stored follow one another
+    (`CheckpointTimes.until`). Therefore only the last site before a read can be used. Every array
+    is a separate access, with latency. Raises BadInput if the platform lacks a level.
     """
-
-    platform: Platform
-    nbytes: Mapping[str, int] = field(hash=False)
-
-    def once(self, name: str, chance: Chance, /) -> float:
-        """Return the seconds to write a copy at this chance and to discard it."""
-        level, nbytes = self._level(chance.level), self._bytes(name)
-        write = 0.0 if chance.place == BEFORE else level.write(nbytes)
-        return write + level.discard(nbytes)
-
-    def read(self, name: str, level: int, /) -> float:
-        """Return the seconds to read the variable from a level."""
-        return self._level(level).read(self._bytes(name))
-
-    def _level(self, number: int) -> Level:
-        levels = self.platform.levels
-        if number >= len(levels):
-            raise BadInput(
-                f"Within: there is no level {number}; the platform has {len(levels)} levels,"
-                " numbered from 0"
-            )
-        return levels[number]
-
-    def _bytes(self, variable: str) -> int:
-        if variable not in self.nbytes:
-            raise BadInput(f"Within: nbytes does not say how large {variable} is; add its bytes")
-        return self.nbytes[variable]
-
-    def copies(self, name: str, array: Array, /) -> list[tuple[Chance, tuple[int, ...]]]:
-        """Return the copies of an array, by S, or an empty list if a read has no slot."""
-        plans: dict[frozenset[_Slot], _ServedReads | None] = {frozenset(): None}
-        for read in array.reads:
-            best: dict[frozenset[_Slot], _ServedReads] = {}
-            new = dict(_slots(array, read))
-            for copies, plan in plans.items():
-                still = frozenset(slot for slot in copies if slot[1] >= read)
-                for slot in still | new.keys():
-                    chance = None if slot in still else new[slot]
-                    seconds = (plan.seconds if plan else 0.0) + self.read(name, slot[0])
-                    if chance is not None:
-                        seconds += self.once(name, chance)
-                    after = still | {slot}
-                    if after not in best or seconds < best[after].seconds:
-                        best[after] = _ServedReads(seconds, read, slot, chance, plan)
-            plans = {**best}
-            if not best:
-                return []
-        plan = min(filter(None, plans.values()), key=lambda plan: plan.seconds)
-        return plan.copies()
-
-
-_Slot: TypeAlias = tuple[int, int]
-"""A level, and the action at which the slot ends. The action distinguishes slots of one level."""
-
-
-def _slots(array: Array, read: int) -> Iterator[tuple[_Slot, Chance]]:
-    """Yield the slots for an array at a read, each with the last chance to write the array there.
-
-    If the array is stored there from the start, it need not be written: this is the chance.
-    """
-    from_the_start = set()
-    for chance in array.chances:
-        slot = chance.level, chance.until
-        if chance.place < read <= chance.until and slot not in from_the_start:
-            yield slot, chance
-            if chance.place == BEFORE:
-                from_the_start.add(slot)
-
-
-class _ServedReads(NamedTuple):
-    """The reads up to one of them, each with its copy; `chance` is set if the last copy is new."""
-
-    seconds: float
-    read: int
-    slot: _Slot
-    chance: Chance | None
-    before: "_ServedReads | None"
-
-    def copies(self) -> list[tuple[Chance, tuple[int, ...]]]:
-        """Return the copies with their reads, in the order in which they end."""
-        reads: dict[_Slot, list[int]] = {}
-        copies: list[tuple[Chance, tuple[int, ...]]] = []
-        plan: _ServedReads | None = self
-        while plan is not None:
-            reads.setdefault(plan.slot, []).append(plan.read)
-            if plan.chance is not None:
-                copies.append((plan.chance, tuple(reversed(reads.pop(plan.slot)))))
-            plan = plan.before
-        return copies[::-1]
-
-
-def placed(needed: ArrayReads, within: Within | None, /) -> Copies:
-    """Return the copies of all arrays of a variable: by `Within` or, without it, by `latest`.
-
-    `latest` is also used for an array that is read while no checkpoint has its version.
-    """
-    left = np.ones(len(needed.first), np.bool_)
-    if within is None or not len(needed.read):
-        return latest(needed, left)
-    copies, left = _without_choice(needed, within)
-    rows: list[tuple[int, Chance, tuple[int, ...]]] = []
-    for number, array in zip(np.flatnonzero(left).tolist(), needed.arrays(left), strict=True):
-        chosen = within.copies(needed.name, array)
-        rows += [(array.version, *copy) for copy in chosen]
-        left[number] = not chosen
-    return copies + _in_columns(rows) + latest(needed, left)
-
-
-def _in_columns(rows: Sequence[tuple[int, Chance, tuple[int, ...]]]) -> Copies:
-    heads = [(version, *chance[:2]) for version, chance, _ in rows]
-    version, place, level = np.array(heads, np.int64).reshape(-1, 3).T
-    of = np.repeat(np.arange(len(rows)), [len(reads) for *_, reads in rows])
-    reads = np.array([read for *_, reads in rows for read in reads], np.int64)
-    return Copies(version, place, level, reads, of)
-
-
-def _without_choice(needed: ArrayReads, within: Within) -> tuple[Copies, Bools]:
-    """Return copies by `Within` of arrays that have no choice, and which arrays remain.
-
-    An array has no choice if each of its reads can use one level only. An array that is read once
-    uses the best of its levels. On one level, the times in which an array may be stored follow one
-    another (`CheckpointTimes.until`). Therefore only the last chance before a read can be used.
-    """
-    rows, many = needed.chances, len(needed.read)
+    rows, many = needed.sites, len(needed.read)
     order = np.lexsort((rows.place, rows.version, rows.level))
     rows = rows.take(order[(rows.until > rows.place)[order]])
     opens = np.ones(len(rows.place), np.bool_)
@@ -402,31 +289,36 @@ def _without_choice(needed: ArrayReads, within: Within) -> tuple[Copies, Bools]:
     for column in (rows.level, rows.version, rows.until):
         opens[1:] |= column[1:] != column[:-1]
     slot = np.cumsum(opens) - 1
-    # An array that is stored there from the start need not be written: this is the chance.
+    # An array that is stored there from the start need not be written: this is the site.
     first = np.flatnonzero(opens)[slot]
-    chance = np.where(rows.place[first] == BEFORE, first, np.arange(len(first)))
+    site = np.where(rows.place[first] == BEFORE, first, np.arange(len(first)))
 
-    least, chosen, choices = np.full(many, np.inf), np.full(many, -1), np.zeros(many, np.int64)
-    for level in np.unique(rows.level).tolist():
-        begin, end = np.searchsorted(rows.level, (level, level + 1))
+    least, chosen = np.full(many, np.inf), np.full(many, -1)
+    for number in np.unique(rows.level).tolist():
+        level = _level(platform, number)
+        begin, end = np.searchsorted(rows.level, (number, number + 1))
         last = begin + _before(
             rows.version[begin:end], rows.place[begin:end], needed.version, needed.read
         )
         serves = (last >= begin) & (rows.version[last] == needed.version)
         serves &= rows.until[last] >= needed.read
-        from_the_start, new = (
-            within.once(needed.name, Chance(place, level)) + within.read(needed.name, level)
-            for place in (BEFORE, 0)
-        )
-        at = chance[last]
-        seconds = np.where(rows.place[at] == BEFORE, from_the_start, new)
+        at = site[last]
+        write = np.where(rows.place[at] == BEFORE, 0.0, level.write(nbytes))
+        seconds = write + level.discard(nbytes) + level.read(nbytes)
         better = serves & (seconds < least)
         least[better], chosen[better] = seconds[better], at[better]
-        choices += serves
     reads = np.diff(np.append(needed.first, many))
-    plain = (choices == 1) | ((choices > 1) & np.repeat(reads == 1, reads))
-    done = np.logical_and.reduceat(plain, needed.first)
+    done = np.logical_and.reduceat(chosen >= 0, needed.first)
     taken = np.flatnonzero(np.repeat(done, reads))
     _, begins, of = np.unique(slot[chosen[taken]], return_index=True, return_inverse=True)
     copy = rows.take(chosen[taken[begins]])
     return Copies(copy.version, copy.place, copy.level, needed.read[taken], of), ~done
+
+
+def _level(platform: Platform, number: int) -> Level:
+    if number >= len(platform.levels):
+        raise BadInput(
+            f"lower: the schedule has a level {number}, but the platform has"
+            f" {len(platform.levels)} levels, numbered from 0; give the platform of the schedule"
+        )
+    return platform.levels[number]

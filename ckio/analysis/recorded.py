@@ -100,7 +100,7 @@ def _finite(array: NDArray[Any], fill: int) -> NDArray[Any]:
     return clipped
 
 
-def same(one: Array, other: Array, /) -> bool:
+def equal(one: Array, other: Array, /) -> bool:
     """Return whether two arrays have the same values, to the last bit.
 
     All NaN are equal, because the sign of a sum of two of them depends on their position in memory.
@@ -108,20 +108,12 @@ def same(one: Array, other: Array, /) -> bool:
     """
     if (one.dtype, one.shape) != (other.dtype, other.shape):
         return False
-    if np.array_equal(_words(one), _words(other)):
-        return True
-    return one.dtype.kind in "fcV" and np.array_equal(_values(one), _values(other))
+    return np.array_equal(_values(one), _values(other))
 
 
 def digest(content: Array, /) -> bytes:
-    """Return the xxh3_128 of the values of an array; it is equal for arrays that are `same`."""
+    """Return the xxh3_128 of the values of an array; it is the same for arrays that are `equal`."""
     return xxhash.xxh3_128_digest(_values(content).data)
-
-
-def _words(array: Array) -> NDArray[Any]:
-    """Return the memory of an array as whole numbers of 8 bytes, if possible, or of 1 byte."""
-    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return flat if flat.nbytes % 8 else flat.view(np.uint64)
 
 
 def _values(array: Array) -> NDArray[np.uint8]:
@@ -201,10 +193,10 @@ def flow_of(does: Callable[[Arrays], Results], arrays: Mapping[str, Array], /) -
     again = _done(does, copies("arrays", arrays))
     if odd := _different(truth, again):
         raise RunFailed(
-            f"run twice on copies of the same arrays, it gives two {listed(odd)}: its results have"
+            f"run twice on copies of the same arrays, it gives two {join(odd)}: its results have"
             " to be a function of its arguments"
         )
-    out = {name for name in arrays if name in truth and not same(truth[name], arrays[name])}
+    out = {name for name in arrays if name in truth and not equal(truth[name], arrays[name])}
     used, carried = set(), set()
     for name in sorted(asked | out):
         for fill in FILLS:
@@ -222,7 +214,7 @@ def flow_of(does: Callable[[Arrays], Results], arrays: Mapping[str, Array], /) -
             odd = _different(truth, results)
             used |= {name} if odd - {name} else NOTHING
             carried |= odd & {name}
-            out |= {n for n in start if n in results and not same(results[n], start[n])}
+            out |= {n for n in start if n in results and not equal(results[n], start[n])}
     return Flow(used, out, out - carried)
 
 
@@ -232,7 +224,7 @@ def _done(does: Callable[[Arrays], Results], arrays: Arrays) -> dict[str, Array]
 
 
 def _different(one: Results, other: Results) -> set[str]:
-    return {name for name in one if not same(one[name], other[name])}
+    return {name for name in one if not equal(one[name], other[name])}
 
 
 @contextmanager
@@ -243,7 +235,7 @@ def quiet() -> Generator[None]:
         yield
 
 
-def listed(names: Iterable[str], /) -> str:
+def join(names: Iterable[str], /) -> str:
     """Return names as words of a sentence."""
     return ", ".join(sorted(names)) or "nothing"
 
@@ -274,7 +266,7 @@ class OwnMethods:
 
     def __init__(self, model: ArrayModel) -> None:
         self._model = model
-        self.start, self.step, self.finished = model.start, model.step, model.finished
+        self.step, self.finished = model.step, model.finished
         self.adjoint_step, self.adjoint_seed = model.adjoint_step, model.adjoint_seed
 
     def ends_by(self, state: Arrays, i: int, /) -> Names:

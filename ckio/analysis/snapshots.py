@@ -40,7 +40,6 @@ from typing import TypeAlias
 from ckio.actions.checks import check_size
 from ckio.actions.variables import NOTHING, Flow, Names, Step, Variables, as_names
 from ckio.errors import BadInput
-from ckio.platform import FREE, Affine, Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +206,10 @@ class Plain:
         """Return one step of a chain, which is recorded and reversed immediately."""
         return Plain(step.forward, step.adjoint)
 
+    def pushes(self, variable: str, size: int, /) -> int:
+        """Return the bytes of tape to restore a variable of this size."""
+        return self.pushed.get(variable, size) if variable in self.adjoint.out else 0
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpointed:
@@ -250,7 +253,7 @@ def successive(parts: Sequence[Code], /) -> Code:
     return code
 
 
-def _walk(
+def walk(
     code: Code, req: Names, choose: Callable[[Checkpointed, Names], Snapshot]
 ) -> Iterator[tuple[Plain, Names] | tuple[Checkpointed, Snapshot]]:
     """Yield all parts of a code: plain ones with their Req, others with the chosen snapshot.
@@ -276,64 +279,13 @@ def plan(code: Code, /, req: Iterable[str] = (), *, policy: Policy = lazy) -> tu
     For [C]; D this is first its own snapshot, then those in D, then those in C. `req` is Req of the
     code itself.
     """
-    parts = _walk(code, as_names("plan: req", req), lambda part, req: policy(part.family(req)))
+    parts = walk(code, as_names("plan: req", req), lambda part, req: policy(part.family(req)))
     return tuple(it for _, it in parts if isinstance(it, Snapshot))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SnapshotPrices:
-    """Seconds to store a variable: its bytes times the measured seconds per byte of a level.
-
-    The latency of a level does not count, because the arrays of a snapshot are stored together.
-
-    Attributes
-    ----------
-    nbytes : mapping of str to int
-        Bytes of each variable.
-    snapshots : Level
-        The level of snapshots. Each array is written and discarded once. It is read before C̄ for
-        Snp and after C̄ for Sbk; an array in both sets is read twice.
-    tape : Level
-        The level of tapes. Each variable on them is written, read and discarded once.
-    """
-
-    nbytes: Mapping[str, int] = field(hash=False)
-    snapshots: Level
-    tape: Level
-
-    def of(self, variable: str, snapshot: Snapshot, /) -> float:
-        """Return the seconds of one variable in one snapshot."""
-        reads = (variable in snapshot.snp) + (variable in snapshot.sbk)
-        if not reads:
-            return 0.0
-        level = self.snapshots
-        once = level.write.per_byte + level.discard.per_byte
-        return self.size(variable) * (once + reads * level.read.per_byte)
-
-    def taped(self, variable: str, plain: Plain, /) -> float:
-        """Return the seconds of one variable on the tape of code that restores it."""
-        price = self.tape.write.per_byte + self.tape.read.per_byte + self.tape.discard.per_byte
-        return self.pushed(variable, plain) * price
-
-    def pushed(self, variable: str, plain: Plain, /) -> int:
-        """Return the bytes of one variable on the tape of code that restores it."""
-        if variable not in plain.adjoint.out:
-            return 0
-        pushed = plain.pushed.get(variable)
-        return self.size(variable) if pushed is None else pushed
-
-    def size(self, variable: str, /) -> int:
-        """Return the bytes of a variable. Raise BadInput if they are not known."""
-        if variable not in self.nbytes:
-            raise BadInput(
-                f"SnapshotPrices: nbytes does not say how large {variable} is; add its bytes"
-            )
-        return self.nbytes[variable]
-
-
 @dataclass(frozen=True, slots=True)
-class SnapshotCosts:
-    """The cost of one plan of snapshots.
+class SnapshotBytes:
+    """The bytes of one plan of snapshots.
 
     Attributes
     ----------
@@ -341,123 +293,32 @@ class SnapshotCosts:
         The snapshots, in the order of `plan`.
     stored, taped : int
         Bytes of all snapshots, and additional bytes of tapes to restore variables.
-    seconds : float
-        Seconds to write, read and discard both.
     """
 
     snapshots: tuple[Snapshot, ...]
     stored: int
     taped: int
-    seconds: float
 
 
-def costs_of(
-    code: Code,
-    snapshots: Sequence[Snapshot],
-    /,
-    req: Iterable[str] = (),
-    *,
-    prices: SnapshotPrices,
-) -> SnapshotCosts:
-    """Return the cost of some snapshots of a code, and of the variables left to its tapes."""
-    left = iter(snapshots)
-    stored, taped, seconds = 0, 0, 0.0
-    for part, it in _walk(code, as_names("costs_of: req", req), lambda *_: next(left)):
-        if isinstance(it, Snapshot):
-            stored += sum(map(prices.size, it.stored))
-            seconds += sum(prices.of(name, it) for name in it.stored)
-        elif isinstance(part, Plain):
-            taped += sum(prices.pushed(name, part) for name in it)
-            seconds += sum(prices.taped(name, part) for name in it)
-    return SnapshotCosts(tuple(snapshots), stored, taped, seconds)
+def bytes_of(
+    code: Code, snapshots: Sequence[Snapshot], /, *, nbytes: Mapping[str, int]
+) -> SnapshotBytes:
+    """Return the bytes of some snapshots of a code, and of the variables left to its tapes.
 
-
-_BySide: TypeAlias = tuple[Mapping[str, float], Mapping[str, float]]
-"""The seconds of each variable if it is not in Req, and if it is."""
-
-
-def cheapest(
-    code: Code, /, req: Iterable[str] = (), *, prices: SnapshotPrices
-) -> tuple[tuple[Snapshot, ...], float]:
-    """Return the snapshots with the fewest seconds for all checkpoints together, and the seconds.
-
-    The policies of Dauvergne & Hascoet treat every checkpoint separately. But the variables that
-    [C]; D leaves to D̄ are Req of the checkpoints in D. These store the variables or leave them to
-    a later tape. Therefore their cost is known only there. The variables are independent, and
-    between two parts of the code it only matters whether a variable is in Req. Therefore, with
-
-        S(v, code, r)    least seconds to store v in snapshots and tapes of the code; r: v in Req
-
-        S(v, plain, r)   = seconds of v on its tape, if r and v in out(adjoint), else 0
-        S(v, [C]; D, r)  = min over v in Opt_k+ or Opt_k- of
-                           seconds of v in Snp and Sbk + S(v, C, v in Req_C) + S(v, D, v in Req_D)
-
-    the minimum over the whole family (7), for all checkpoints jointly, is computed from the
-    innermost part to the outermost, and the choices are then read from the outermost to the
-    innermost. Among equal plans the lazy one is taken.
-
-    In the example above, with a second per written byte, u costs 8 s with every policy. The lazy
-    policy pays 16 s for k on the tape of D, and the eager policy 16 s for k in the snapshot. If the
-    tape of D contains only the 2 bytes of k that D overwrites, the lazy choice costs 2 s:
-
-    >>> disk = Level(name="disk", write=Affine(per_byte=1))
-    >>> prices = SnapshotPrices(nbytes={"u": 8, "k": 16}, snapshots=disk, tape=disk)
-    >>> c, d = Flow({"u", "k"}, {"u"}, {"u"}), Flow({"u", "k"}, {"u", "k"}, {"u", "k"})
-    >>> cheapest(successive([Plain(c, c), Plain(d, d)]), prices=prices)[1]
-    24.0
-    >>> cheapest(successive([Plain(c, c), Plain(d, d, {"k": 2})]), prices=prices)[1]
-    10.0
-
-    Raises BadInput if a variable has no size.
+    `nbytes` are the bytes of each variable.
     """
-    required = as_names("cheapest: req", req)
-    parts = [part for part, _ in _walk(code, required, lambda *_: Snapshot())]
-    flows = [flow for part in parts for flow in (part.forward, part.adjoint)]
-    variables = sorted(required.union(*(flow.use | flow.out for flow in flows)))
-    least: dict[int, _BySide] = {}
-    plus: dict[int, tuple[Names, Names]] = {}
-    for part in reversed(parts):  # C and D before [C]; D
-        if isinstance(part, Plain):
-            taped = {v: prices.taped(v, part) for v in variables}
-            least[id(part)] = dict.fromkeys(variables, 0.0), taped
-        elif id(part) not in least:
-            sides = [_sides(part, req, variables, least, prices) for req in ((), variables)]
-            without, with_ = ({v: min(pair) for v, pair in side.items()} for side in sides)
-            least[id(part)] = without, with_
-            lower = [[v for v, (minus, more) in side.items() if more < minus] for side in sides]
-            plus[id(part)] = frozenset(lower[0]), frozenset(lower[1])
-
-    def choose(part: Checkpointed, req: Names) -> Snapshot:
-        without, with_ = plus[id(part)]
-        return part.family(req).choice((with_ & req) | (without - req))
-
-    snapshots = tuple(it for _, it in _walk(code, required, choose) if isinstance(it, Snapshot))
-    return snapshots, sum(least[id(code)][v in required][v] for v in variables)
+    left = iter(snapshots)
+    stored, taped = 0, 0
+    for part, it in walk(code, NOTHING, lambda *_: next(left)):
+        if isinstance(it, Snapshot):
+            stored += sum(nbytes[name] for name in it.stored)
+        elif isinstance(part, Plain):
+            taped += sum(part.pushes(name, nbytes[name]) for name in it)
+    return SnapshotBytes(tuple(snapshots), stored, taped)
 
 
-def _sides(
-    part: Checkpointed,
-    req: Iterable[str],
-    variables: Sequence[str],
-    least: Mapping[int, _BySide],
-    prices: SnapshotPrices,
-) -> dict[str, tuple[float, float]]:
-    """Return, for each variable, S(v, [C]; D, r) if it is in Opt_k-, and if it is in Opt_k+."""
-    family = part.family(frozenset(req))
-    first, rest = least[id(part.first)], least[id(part.rest)]
-
-    def seconds(v: str, snapshot: Snapshot) -> float:
-        inside = first[v in snapshot.req_c][v] + rest[v in snapshot.req_d][v]
-        return prices.of(v, snapshot) + inside
-
-    minus, plus = family.choice(()), family.choice(family.opt1 | family.opt2 | family.opt3)
-    return {v: (seconds(v, minus), seconds(v, plus)) for v in variables}
-
-
-def compare_snapshots(
-    variables: Variables, steps: int, level: Level | None = None, /
-) -> dict[str, SnapshotCosts]:
-    """Return the lazy, the eager and the cheapest snapshots of a chain of checkpointed steps.
+def compare_snapshots(variables: Variables, steps: int, /) -> dict[str, SnapshotBytes]:
+    """Return the lazy and the eager snapshots of a chain of checkpointed steps.
 
     Parameters
     ----------
@@ -465,26 +326,20 @@ def compare_snapshots(
         The arrays of a state, and how steps use and overwrite them.
     steps : int
         The length of the chain. Each step except the last has a checkpoint before it.
-    level : Level or None
-        The level of snapshots and tapes. Without a level, seconds are the bytes that are written.
 
     >>> step = Step(Flow({"u", "k"}, {"u"}, {"u"}))
     >>> thaw = Step(Flow({"u", "k"}, {"u", "k"}, {"u", "k"}))
     >>> chain = Variables({"u": 8, "k": 16}, [step, step, thaw])
-    >>> for policy, costs in compare_snapshots(chain, 3).items():
-    ...     print(policy, [sorted(it.stored) for it in costs.snapshots], costs.stored, costs.taped)
+    >>> for policy, found in compare_snapshots(chain, 3).items():
+    ...     print(policy, [sorted(it.stored) for it in found.snapshots], found.stored, found.taped)
     lazy [['u'], ['u']] 16 16
     eager [['u'], ['k', 'u']] 32 0
-    cheapest [['u'], ['u']] 16 16
     """
     over = variables.over(steps)
     alike = {step: Plain.of(step) for step in over.different}
     code = successive([alike[over[i]] for i in range(steps)])
-    level = level or Level(name="bytes", write=Affine(per_byte=1.0), read=FREE, discard=FREE)
-    prices = SnapshotPrices(nbytes=variables.nbytes, snapshots=level, tape=level)
-    plans = {
-        "lazy": plan(code),
-        "eager": plan(code, policy=eager),
-        "cheapest": cheapest(code, prices=prices)[0],
+    plans = {"lazy": plan(code), "eager": plan(code, policy=eager)}
+    return {
+        name: bytes_of(code, snapshots, nbytes=variables.nbytes)
+        for name, snapshots in plans.items()
     }
-    return {name: costs_of(code, snapshots, prices=prices) for name, snapshots in plans.items()}

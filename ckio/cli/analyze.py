@@ -80,8 +80,8 @@ def command(
 
     With --platform, the time to compute an array again is compared with the time to store it. With
     --steps as well, three plans are compared: with whole states, with only the needed arrays, and
-    with each array stored separately. Another table compares the lazy, the eager and the cheapest
-    snapshots; see Dauvergne & Hascoet (2006).
+    with each array stored separately. Another table compares lazy and eager snapshots; see
+    Dauvergne & Hascoet (2006).
 
     With --state, or if MODEL is a graph of values in FILE.toml, one step is analyzed: which values
     its tape stores and which are computed again, for the fewest bytes, and for the least time on
@@ -258,19 +258,16 @@ def _show_snapshots(entries: Sequence[dict[str, Any]]) -> None:
     """Print what snapshots before all steps store; policies that store the same share a row."""
     if not entries:
         return
-    priced = ["seconds"] if entries[0]["level"] is not None else []
     alike: dict[tuple[str, ...], list[str]] = {}
     for entry in entries:
         row = (
-            entry["level"] or "",
             bytes_text(entry["stored"]),
             bytes_text(entry["taped"]),
-            *([seconds_text(entry["seconds"])] if priced else []),
             _names(entry["arrays"], none="nothing"),
         )
         alike.setdefault(row, []).append(entry["policy"])
-    header = ["snapshots", "in snapshots", "on tapes", *priced, "arrays"]
-    rows = [[", ".join([*names, *row[:1]]).rstrip(", "), *row[1:]] for row, names in alike.items()]
+    header = ["snapshots", "in snapshots", "on tapes", "arrays"]
+    rows = [[", ".join(names), *row] for row, names in alike.items()]
     title = f"Snapshots before each of {entries[0]['steps']} steps except the last:"
     console.print_table(title, *_left(header, rows, first=len(header) - 1))
 

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ckio.actions.columns import KINDS, READ, WRITE
-from ckio.actions.variables import TOGETHER, Step, Variables
+from ckio.actions.variables import NOTHING, TOGETHER, Step, Variables
 from ckio.adapters.registry import find_model, find_object, lossy, options_of
-from ckio.analysis.dag import Price, ValueGraph, price_on, solve
+from ckio.analysis.dag import Cost, ValueGraph, cost_on, solve
 from ckio.analysis.lowering import ByVariable
 from ckio.analysis.model_arrays import (
     CALLS,
@@ -35,6 +35,7 @@ from ckio.jobs.display import QUIET, Display
 from ckio.jobs.models import Settings, blamed, identity, maker
 from ckio.jobs.planning import OVERLAPPED, Planning, plan_of, planner_call
 from ckio.platform import Level, Platform
+from ckio.platform.clock import WallClock
 from ckio.platform.readable import read_text
 from ckio.schedule import Schedule, bytes_moved, counts, makespan
 
@@ -106,7 +107,7 @@ def model_figures(
         **_sets(arrays),
         "arrays": list(map(asdict, uses(arrays, steps))),
         "checkpoints": {"whole": arrays.whole, "needed": arrays.needed},
-        "snapshots": [] if wrong else _snapshots(arrays, length, machine),
+        "snapshots": [] if wrong else _snapshots(arrays, length),
         "recompute": [_recomputed(each, model) for each in again],
         "plan": None if plan is None else _planned(plan, arrays, display=display),
         "lossy": lossy(machine) if machine is not None else {},
@@ -159,30 +160,24 @@ def _sets(arrays: ModelArrays) -> dict[str, Any]:
     }
 
 
-def _snapshots(
-    arrays: ModelArrays, length: int | None, machine: Platform | None
-) -> list[dict[str, Any]]:
+def _snapshots(arrays: ModelArrays, length: int | None) -> list[dict[str, Any]]:
     """Return the snapshots of the steps that are planned or declared, or of the observed ones."""
     steps = arrays.variables.steps
     count = length or (WATCHED if isinstance(steps, Step) else len(steps))
-    return _policies(arrays.variables, min(count, MOST_SNAPSHOTS), machine)
+    return _policies(arrays.variables, min(count, MOST_SNAPSHOTS))
 
 
-def _policies(variables: Variables, count: int, machine: Platform | None) -> list[dict[str, Any]]:
-    """Return the snapshots of `count` steps by each policy, in bytes or on each level."""
-    levels: tuple[Level | None, ...] = machine.levels if machine is not None else (None,)
+def _policies(variables: Variables, count: int) -> list[dict[str, Any]]:
+    """Return the bytes of the snapshots of `count` steps, by each policy."""
     return [
         {
             "steps": count,
-            "level": level.name if level else None,
             "policy": policy,
-            "arrays": sorted(frozenset[str]().union(*(it.stored for it in costs.snapshots))),
-            "stored": costs.stored,
-            "taped": costs.taped,
-            "seconds": costs.seconds if level else None,
+            "arrays": sorted(NOTHING.union(*(it.stored for it in found.snapshots))),
+            "stored": found.stored,
+            "taped": found.taped,
         }
-        for level in levels
-        for policy, costs in compare_snapshots(variables.cut(count), count, level).items()
+        for policy, found in compare_snapshots(variables.cut(count), count).items()
     ]
 
 
@@ -202,10 +197,10 @@ def step_figures(
     machine = None
     if platform is not None:
         machine = Platform.loads(read_text(platform), source=str(platform))
-    graph, price_of, variables = _graph(model, state, display=display)
+    graph, cost_of, variables = _graph(model, state, display=display)
     choices = []
     for level in (None, *(machine.levels if machine is not None else ())):
-        choice = solve(graph, price=price_of(level) if level else None)
+        choice = solve(graph, cost=cost_of(level) if level else None)
         names = {
             "saved": choice.saved,
             "stored": choice.stored,
@@ -223,29 +218,30 @@ def step_figures(
         "values": len(graph.arguments),
         "required": {"values": len(required), "bytes": sum(required)},
         "choices": choices,
-        "snapshots": _policies(variables, WATCHED, machine) if variables else [],
+        "snapshots": _policies(variables, WATCHED) if variables else [],
     }
 
 
 def _graph(
     model: str, state: str | None, *, display: Display
-) -> tuple[ValueGraph, Callable[[Level], Price], Variables | None]:
-    """Return the graph of a step's values, the prices of a level, and the traced variables.
+) -> tuple[ValueGraph, Callable[[Level], Cost], Variables | None]:
+    """Return the graph of a step's values, the costs of a level, and the traced variables.
 
     The graph is read from a file, or measured from a step.
     """
     if state is None:
-        return ValueGraph.loads(read_text(Path(model)), source=model), price_on, None
-    from ckio.analysis.partitioned import StraightLine, partition, price_of_tape, traced_flow
+        return ValueGraph.loads(read_text(Path(model)), source=model), cost_on, None
+    from ckio.analysis.partitioned import StraightLine, cost_of_tape, trace, traced_flow, weigh
 
     step, start = find_object(model), find_object(state)
     arrays: Mapping[str, Any] = start() if callable(start) else start
     with display.progress(f"measuring {model}"):
-        graph = partition(step, arrays).graph
+        program = step if isinstance(step, StraightLine) else trace(step, arrays)
+        graph = weigh(program, arrays, WallClock())
     if isinstance(step, StraightLine):
-        return graph, price_of_tape, None
+        return graph, cost_of_tape, None
     nbytes = {name: int(graph.nbytes[name]) for name in arrays}
-    return graph, price_of_tape, Variables(nbytes, traced_flow(step, arrays))
+    return graph, cost_of_tape, Variables(nbytes, traced_flow(step, arrays))
 
 
 def _recomputed(array: Recomputable, model: str) -> dict[str, Any]:

@@ -259,7 +259,7 @@ def guarded(name: str, model: Any, /) -> "Guarded":
             f" so that there is nothing to compare with; `ckio analyze {name}` observes them;"
             " declare them as `flow`"
         )
-    return Guarded(model, model.variables, digests=True)
+    return Guarded(model, model.variables)
 
 
 SHARE_OF_MEMORY: Final = 2

@@ -39,8 +39,7 @@ class Finite(ForwardingModel):
     Parameters
     ----------
     model : Differentiable
-        A model whose arrays of restart data are finite in every state. If it has a true attribute
-        `poisons`, as `Guarded` has, states and tapes are not checked.
+        A model whose arrays of restart data are finite in every state.
     share : float
         Maximum time of the checks, as a fraction of the time of steps. With 0, only the first spans
         and the end are checked.
@@ -63,8 +62,7 @@ class Finite(ForwardingModel):
         self._share, self._advice = share, advice
         self._now = (clock or WallClock()).now
         self._worked = self._looked = 0.0
-        kinds = (Kind.ADJOINT,) if getattr(model, "poisons", False) else tuple(Kind)
-        self._took = dict.fromkeys(kinds, 0.0)  # seconds of the last check of each
+        self._took = dict.fromkeys(Kind, 0.0)  # seconds of the last check of each kind
         self._finite = dict.fromkeys(Kind, -1)  # the last step at which it was finite
         self._turned = False  # whether the adjoint is on its way, here or in an earlier process
 

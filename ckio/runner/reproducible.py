@@ -295,15 +295,16 @@ class Reproducible(ForwardingModel):
     passed to the model. In a parallel run this class must be inside `AgreedModel`. The runner puts
     each model that is in none within one.
 
-    The check ends if single arrays are read, because then the others may have any values. Arrays
-    that a model names in an attribute `kept_records` are not compared: they are not a function of
-    the step, because a record of all steps keeps its later rows when an earlier state is read.
+    The check ends if single arrays are read, or none at all before steps that do not follow the
+    last ones, because then the others may have any values. Arrays that a model names in an
+    attribute `kept_records` are not compared: they are not a function of the step, because a record
+    of all steps keeps its later rows when an earlier state is read.
 
     Parameters
     ----------
     model : Differentiable
-        If it has a true attribute `poisons`, as `Guarded` has, nothing is checked. If it has a true
-        attribute `records_late`, the last state of a Record is not known yet and is not looked at.
+        If it has a true attribute `records_late`, the last state of a Record is not known yet and
+        is not looked at.
     replay : Replay, optional
         The states of the run, for models that share them.
     allow_rounding : bool
@@ -320,7 +321,7 @@ class Reproducible(ForwardingModel):
     ) -> None:
         super().__init__(model)
         self.replay_check = self._seen = replay or Replay(allow_rounding=allow_rounding)
-        self._is_on = not getattr(model, "poisons", False)
+        self._is_on = True
         self._late = bool(getattr(model, "records_late", False))
         self._at: int | None = None  # the step of the state; None after it was read
         self._since = 0  # the state x_since is known to be right
@@ -385,6 +386,8 @@ class Reproducible(ForwardingModel):
         return end - 1 if self._is_on and self._seen.may(end - 1) else end
 
     def _depart(self, begin: int) -> None:
+        """Before steps that do not follow the last ones; without a read, arrays are left over."""
+        self._is_on = self._is_on and self._at is None
         self._since = begin
         if self._controls is None:
             self._begin()

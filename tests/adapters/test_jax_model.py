@@ -98,9 +98,7 @@ class Shot:
         return jnp.sum((x - self.observed) ** 2)
 
     def halves(self) -> Any:
-        return partition(
-            lambda x: {"u": self.speed * x["u"]}, {"u": jnp.ones(2)}, seconds="declared"
-        )
+        return partition(lambda x: {"u": self.speed * x["u"]}, {"u": jnp.ones(2)})
 
 
 def test_a_new_model_reads_its_surroundings_and_an_old_one_does_not() -> None:
@@ -154,7 +152,7 @@ def test_the_adjoint_checkpoint_of_a_complex_state_is_of_steepest_ascent_too() -
     def j(s: Any) -> Any:
         return jnp.sum(jnp.abs(s["x"] - 1j) ** 2)
 
-    halves = partition(step, first, seconds="declared")
+    halves = partition(step, first)
     makers: list[Any] = [
         lambda: JaxModel(lambda s, k, i: step(s), first, j, 4),
         lambda: PartitionedModel(halves, first, j),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.analysis.dag import Name, Price, StoredValues, ValueGraph, choose
+from ckio.analysis.dag import Cost, Name, StoredValues, ValueGraph, choose
 from ckio.errors import BadInput
 
 
@@ -162,7 +162,7 @@ class Every(NamedTuple):
     again: dict[Name, NDArray[np.bool_]]
 
 
-def every(graph: ValueGraph, price: Price | None) -> Every:
+def every(graph: ValueGraph, cost: Cost | None) -> Every:
     """All subsets of values and locations: what is known forward, and what is needed backward."""
     needed = graph.needed()
     values = [name for name in graph.arguments if name in needed]
@@ -185,10 +185,10 @@ def every(graph: ValueGraph, price: Price | None) -> Every:
             again[argument] |= again[name]
     total = np.zeros(len(number))
     for name, size in [(v, graph.nbytes.get(v, 1)) for v in values] + [*graph.locations.items()]:
-        total += np.where(bit[name], price(size) if price else size, 0)
+        total += np.where(bit[name], cost(size) if cost else size, 0)
         if name in graph.unstorable or name in graph.unsavable:
             total[bit[name]] = inf
-    if price:
+    if cost:
         for name in set(values) - never:
             total += np.where(again[name], graph.recompute.get(name, 0), 0)
     for name in graph.required:
@@ -213,6 +213,6 @@ def solvable(random: Random, **given: float) -> ValueGraph:
         return graph
 
 
-def objective(choice: StoredValues, price: Price | None) -> float:
+def objective(choice: StoredValues, cost: Cost | None) -> float:
     """What is to be least."""
-    return choice.nbytes if price is None else choice.seconds
+    return choice.nbytes if cost is None else choice.seconds

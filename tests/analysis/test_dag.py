@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from oracles.store_or_recompute import Method, solve_by
 
-from ckio.analysis.dag import Name, ValueGraph, choose, price_on, solve
+from ckio.analysis.dag import Name, ValueGraph, choose, cost_on, solve
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level
 
@@ -63,9 +63,9 @@ def test_what_is_stored_is_paid_at_the_price_of_the_level() -> None:
         Level(name="archive", write=Affine(1.0, 0.5), read=Affine(0.5, 0.5), discard=Affine(0.5)),
         Level(name="ram", write=Affine(0.0, 0.1), read=Affine(0.0, 0.1)),
     )
-    on_ram = solve(graph, price=price_on(fast))
+    on_ram = solve(graph, cost=cost_on(fast))
     assert (on_ram.stored, on_ram.storing, on_ram.recomputing) == (("psi",), 2.0, 1.0)
-    on_archive = solve(graph, price=price_on(slow))
+    on_archive = solve(graph, cost=cost_on(slow))
     assert (on_archive.saved, on_archive.stored) == ((), ("psi",))
     assert on_archive.seconds == 13.0
 
@@ -122,7 +122,7 @@ def test_an_adjoint_that_has_what_is_stored_computes_all_that_it_needs() -> None
         )
         inputs = {name: random.random() for name, given in graph.arguments.items() if not given}
         values = values_of(graph, inputs)  # type: ignore[arg-type]
-        choice = solve(graph, price=None if case % 2 else float)
+        choice = solve(graph, cost=None if case % 2 else float)
         there = {name: values[name] for name in choice.stored}
         for name in inputs:  # what lies in variables, or was saved when they were overwritten
             if set(graph.overwrites.get(name, ())) <= set(choice.saved):
@@ -184,8 +184,8 @@ def test_what_does_not_exist_cannot_be_stored() -> None:
 
 
 def test_prices_are_checked() -> None:
-    with pytest.raises(BadInput, match="price of 1 bytes"):
-        solve(figure_2(), price=lambda _: -1.0)
+    with pytest.raises(BadInput, match="cost of 1 bytes"):
+        solve(figure_2(), cost=lambda _: -1.0)
 
 
 FILE = """

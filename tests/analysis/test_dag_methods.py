@@ -13,12 +13,12 @@ from .dag_cases import every, figure_6, objective, random_graph, solvable
 
 
 def whole(nbytes: int) -> float:
-    """A price for which sums of whole numbers are exact."""
+    """A cost for which sums of whole numbers are exact."""
     return 2.0 * nbytes + 1
 
 
 def measured(nbytes: int) -> float:
-    """A price whose sums are not exact."""
+    """A cost whose sums are not exact."""
     return 0.37 + 0.11 * nbytes
 
 
@@ -27,16 +27,16 @@ TINY = {"dags": 2, "minimal": 2, "inner": 2, "required": 2, "locations": 4}
 
 def test_no_choice_is_better_than_the_cut() -> None:
     random = Random(1)
-    for price, refused, bytes_, _ in product((None, whole), (0.0, 0.15), (1, 9), range(15)):
+    for cost, refused, bytes_, _ in product((None, whole), (0.0, 0.15), (1, 9), range(15)):
         graph = solvable(random, **TINY, bytes_=bytes_, seconds=9, refused=refused)
-        assert objective(solve(graph, price=price), price) == every(graph, price).objective.min()
+        assert objective(solve(graph, cost=cost), cost) == every(graph, cost).objective.min()
 
 
 def test_every_other_best_choice_saves_and_computes_as_much_and_more() -> None:
     random, ties = Random(7), 0
-    for price in (None, whole) * 25:
+    for cost in (None, whole) * 25:
         graph = random_graph(random, **TINY, bytes_=2, seconds=2)
-        found, others = solve(graph, price=price), every(graph, price)
+        found, others = solve(graph, cost=cost), every(graph, cost)
         best = others.objective == others.objective.min()
         ties += np.count_nonzero(best) > 1
         assert all(others.saved[name][best].all() for name in found.saved)
@@ -53,7 +53,7 @@ SIZES = (
 
 def compare_with_highs(random: Random, graphs: int) -> None:
     for case in range(graphs):
-        price = (None, whole, measured)[case % 3]
+        cost = (None, whole, measured)[case % 3]
         graph = solvable(
             random,
             **SIZES[case % 8 == 7],
@@ -61,8 +61,8 @@ def compare_with_highs(random: Random, graphs: int) -> None:
             seconds=random.choice((0, 20, 10**5)),
             refused=random.choice((0.0, 0.1)),
         )
-        cut, program = (solve_by(name, graph, price=price) for name in ("cut", "milp"))
-        assert objective(cut, price) == pytest.approx(objective(program, price), rel=1e-9)
+        cut, program = (solve_by(name, graph, cost=cost) for name in ("cut", "milp"))
+        assert objective(cut, cost) == pytest.approx(objective(program, cost), rel=1e-9)
 
 
 @pytest.mark.campaign
@@ -74,10 +74,10 @@ def test_highs_finds_nothing_better(graphs: int) -> None:
 @pytest.mark.slow
 def test_highs_finds_nothing_better_in_a_large_graph() -> None:
     size = {"dags": 70, "minimal": 20, "inner": 60, "required": 20, "locations": 700}
-    for price, bytes_ in ((None, 1), (None, 1000), (whole, 1000)):
+    for cost, bytes_ in ((None, 1), (None, 1000), (whole, 1000)):
         graph = random_graph(Random(13), **size, bytes_=bytes_, seconds=1000)
-        cut, program = (solve_by(name, graph, price=price) for name in ("cut", "milp"))
-        assert objective(cut, price) == pytest.approx(objective(program, price), rel=1e-9)
+        cut, program = (solve_by(name, graph, cost=cost) for name in ("cut", "milp"))
+        assert objective(cut, cost) == pytest.approx(objective(program, cost), rel=1e-9)
 
 
 def simple(graph: ValueGraph) -> int:

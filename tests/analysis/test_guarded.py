@@ -94,15 +94,15 @@ def test_the_models_pass_as_they_are_declared_on_whole_states_and_array_by_array
     make = MODELS[name]
     expected, variables = plain(make), make().variables
     for planner in ("recompute-all", "revolve", "mixed"):
-        assert performed(Guarded(make(), variables, digests=True), planner) == expected
+        assert performed(Guarded(make(), variables), planner) == expected
     for planner in ("revolve", "multistage"):
-        guarded = Guarded(make(), variables, digests=True)
+        guarded = Guarded(make(), variables)
         assert performed(guarded, planner, lowered=variables) == expected
 
 
 @pytest.mark.parametrize("make", [lambda: Ocean(grid=8), MODELS["shallowwater"]])
 def test_they_pass_as_they_were_observed(make):
-    guarded = Guarded(make(), observe(make, steps=4), digests=True)
+    guarded = Guarded(make(), observe(make, steps=4))
     assert performed(guarded, "revolve") == plain(make)
 
 
@@ -114,9 +114,9 @@ def test_a_random_model_passes(seeds):
         variables = program.variables()
         make = maker(program, flow=variables.steps, seed=program.seeds)
         expected = plain(make)
-        guarded = [Guarded(make(), variables, digests=True) for _ in range(2)]
+        guarded = [Guarded(make(), variables) for _ in range(2)]
         # This one stores all of its state, whatever is declared.
-        guarded.append(Guarded(maker(program)(), variables, digests=True))
+        guarded.append(Guarded(maker(program)(), variables))
         for model, planner in zip(guarded, ("revolve", "mixed", "revolve"), strict=True):
             assert performed(model, planner) == expected, f"seed {seed}"
         lowered = make().variables
@@ -127,8 +127,7 @@ def test_a_random_model_passes(seeds):
 def test_a_second_process_goes_on():
     for name in ("vorticity", "shallowwater"):
         first, second = (
-            Guarded(model, model.variables, digests=True)
-            for model in (MODELS[name]() for _ in "12")
+            Guarded(model, model.variables) for model in (MODELS[name]() for _ in "12")
         )
         kept = {}
         for key in (x(0), x(4)):
@@ -266,8 +265,8 @@ def test_what_finished_reads_has_to_be_declared_also_for_recording():
         guarded.record(2, 3)
 
 
-def test_a_tape_of_what_was_not_there_is_not_read():
-    """A step may be recorded without all that it uses; what its tape needs has to be there."""
+def test_a_step_may_be_recorded_without_all_that_it_uses():
+    """What its tape needs has to be there."""
     model = Late(
         flow=Step(Flow({"u", "v"}, {"u", "v", "J"}), Flow({"u"}, {"u", "v", "J"})), seed=["J"]
     )
@@ -278,9 +277,6 @@ def test_a_tape_of_what_was_not_there_is_not_read():
     restore(guarded, Key(Kind.RESTART, 0, "u"), kept)
     guarded.record(0, 1)  # v is as in x_6: of no use, and in nobody's way
     guarded.reverse(0, 1)
-    restore(guarded, Key(Kind.RESTART, 0, "u"), kept)
-    with pytest.raises(RunFailed, match="step 0 needs v as in x_0"):
-        guarded.advance(0, 1)
 
 
 def test_what_the_adjoint_must_not_change_is_looked_at():
@@ -313,31 +309,27 @@ class Moody(Late):
 
 def test_a_step_that_gives_something_else_when_replayed_is_found_by_digests():
     variables = replace(LATE, steps=Step(Flow({"u", "v"}, {"u", "v", "J"})))
-    for digests in (False, True):
-        model = Moody()
-        guarded = Guarded(model, variables, digests=digests)
-        kept = save(guarded, x(0))
+    model = Moody()
+    guarded = Guarded(model, variables)
+    kept = save(guarded, x(0))
+    guarded.advance(0, 5)
+    model.mood = 1e-9
+    restore(guarded, x(0), kept)
+    with pytest.raises(RunFailed, match=r"computed again or read back, u in x_1 differs"):
         guarded.advance(0, 5)
-        model.mood = 1e-9
-        restore(guarded, x(0), kept)
-        if digests:
-            with pytest.raises(RunFailed, match=r"computed again, . in x_1 differs"):
-                guarded.advance(0, 5)
-        else:
-            guarded.advance(0, 5)
 
 
 def test_a_checkpoint_that_comes_back_changed_is_found_by_digests():
     variables = replace(LATE, steps=Step(Flow({"u", "v"}, {"u", "v", "J"})))
-    guarded = Guarded(Late(), variables, digests=True)
+    guarded = Guarded(Late(), variables)
     guarded.advance(0, 2)
     kept = save(guarded, x(2))
     guarded.advance(2, 4)
     restore(guarded, x(2), kept)
     kept[1] = bytes([kept[1][0] ^ 1]) + kept[1][1:]
+    restore(guarded, x(2), kept)
     with pytest.raises(RunFailed, match="read back, v in x_2 differs"):
-        restore(guarded, x(2), kept)
-    guarded.advance(2, 4)  # it was not taken
+        guarded.advance(2, 4)
 
 
 def test_nan_that_a_model_refuses_is_replaced_by_what_it_takes():
@@ -358,27 +350,6 @@ def test_nan_that_a_model_refuses_is_replaced_by_what_it_takes():
     assert guarded.advance(0, 3) == 3
 
 
-def test_what_is_not_as_it_has_to_be_is_not_there():
-    class Looks(Late):
-        seen = ()
-
-        def step(self, state, i):
-            self.seen = *self.seen, bool(np.isnan(state["v"]).all())
-            state["v"][...] = state["u"]
-            state["u"] += state["v"]
-
-    variables = replace(LATE, steps=Step(Flow({"u"}, {"u", "v"}, {"v"})))
-    model = Looks(flow=variables.steps)
-    guarded = Guarded(model, variables)
-    kept = save(guarded, x(0))
-    guarded.advance(0, 2)
-    restore(guarded, x(0), kept)
-    model.seen = ()
-    guarded.advance(0, 2)
-    assert model.seen[0]  # and then it was looked at with other content
-    assert False in model.seen
-
-
 def test_what_is_of_another_state_is_there_again_when_it_is_needed():
     """K of x_2 stays good while steps go over [0, 1), which do not touch it."""
 
@@ -394,7 +365,7 @@ def test_what_is_of_another_state_is_there_again_when_it_is_needed():
     last = Flow({"u", "v"}, {"u", "J"})
     steps = [Step(plain), Step(change), Step(last), Step(last)]
     model = Rarely(flow=steps, seed=["J"])
-    guarded = Guarded(model, model.variables, digests=True)
+    guarded = Guarded(model, model.variables)
     u_0, u_2 = Key(Kind.RESTART, 0, "u"), Key(Kind.RESTART, 2, "u")
     kept = save(guarded, u_0)
     guarded.advance(0, 2)
@@ -421,7 +392,7 @@ def test_what_a_checkpoint_holds_that_was_not_right_is_not_taken_for_right():
 
     plain, change = Flow({"u"}, {"u", "v"}), Flow({"u"}, {"u", "v"}, {"v"})
     model = Rarely(flow=[*map(Step, (plain, change, Flow({"u", "v"}, {"u", "J"})))], seed=["J"])
-    guarded = Guarded(model, model.variables, digests=True)
+    guarded = Guarded(model, model.variables)
     u_0 = Key(Kind.RESTART, 0, "u")
     kept = save(guarded, u_0)
     guarded.advance(0, 3)

@@ -9,7 +9,7 @@ import pytest
 
 from ckio.actions.variables import Flow, Step
 from ckio.analysis.guarded import Guarded
-from ckio.analysis.recorded import FILLS, digest, observe, poison, same
+from ckio.analysis.recorded import FILLS, digest, equal, observe, poison
 from ckio.errors import RunFailed
 from ckio.model.arraymodel import ArrayModel
 from ckio.testing import restore, save, x
@@ -42,7 +42,7 @@ def made(does: Does, flow: Flow, start: Any = None, **more: Any) -> ArrayModel:
 
 def guard(model: ArrayModel, steps: int = STEPS) -> None:
     """Go there, and once more from the start, and read what was stored at the end."""
-    guarded = Guarded(model, model.variables, digests=True)
+    guarded = Guarded(model, model.variables)
     first = save(guarded, x(0))
     guarded.advance(0, steps)
     last = save(guarded, x(steps))
@@ -177,22 +177,22 @@ def test_empty_arrays_are_nothing_to_look_at():
 def test_what_is_the_same_has_the_same_digest_and_nothing_else_has():
     one, other = padded(), padded()
     other.view(np.uint8).reshape(3, -1)[:, 1:8] = 9  # between the numbers
-    assert same(one, other)
+    assert equal(one, other)
     assert digest(one) == digest(other)
     for fill in FILLS:
         poison(other := padded(), fill)
-        assert not same(one, other)
+        assert not equal(one, other)
         assert digest(one) != digest(other)
     for kind in ("f2", "f4", "f8", "g", "c8", "c16"):
         zeros, nans = np.zeros(3, kind), np.array([0, np.nan, 0], kind)
         other = np.array([0, np.copysign(np.nan, -1), 0], kind)
-        assert same(nans, other)
+        assert equal(nans, other)
         assert digest(nans) == digest(other)
-        assert not same(zeros, nans)
-        assert not same(zeros, -zeros)
+        assert not equal(zeros, nans)
+        assert not equal(zeros, -zeros)
         assert len({digest(zeros), digest(nans), digest(-zeros)}) == 3
     close = np.array([1, 1 + np.finfo(np.longdouble).eps], "g")
-    assert not same(close[:1], close[1:])
+    assert not equal(close[:1], close[1:])
     assert digest(close[:1]) != digest(close[1:])
 
 
@@ -209,7 +209,7 @@ def test_a_program_that_counts_up_to_poison_comes_to_an_end():
 def test_bytes_of_a_long_number_that_are_not_in_use_do_not_count():
     one, other = np.full(3, 1.1, "g"), np.full(3, 1.1, "g")
     other.view(np.uint8).reshape(3, -1)[:, 10:] = 9
-    assert same(one, other)
+    assert equal(one, other)
     assert digest(one) == digest(other)
 
 
@@ -294,7 +294,7 @@ def test_chance_is_found_also_where_all_is_declared():
     flow = Flow(EVERY, EVERY)
     with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 0, run again")):
         guard(made(always, flow))
-    with pytest.raises(RunFailed, match=r"computed again, u in x_10 .* draws random numbers"):
+    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 9, run again")):
         guard(made(once, flow))
 
 
@@ -317,14 +317,8 @@ def test_what_a_step_leaves_for_the_next_one_outside_of_the_state_is_found():
     flow = Flow(EVERY, EVERY)
     with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 0, run again")):
         guard(made(always, flow))
-    model = made(once, flow)
-    guarded = Guarded(model, model.variables, digests=True)
-    guarded.advance(0, 9)
-    kept = save(guarded, x(9))
-    guarded.advance(9, 12)
-    restore(guarded, x(9), kept)  # nobody says now what step 8 left
-    with pytest.raises(RunFailed, match=r"computed again, u in x_10 .* stores data between"):
-        guarded.advance(9, 12)
+    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 8, run again")):
+        guard(made(once, flow))
 
 
 def test_work_memory_of_the_model_is_none_of_the_state():
@@ -344,13 +338,6 @@ def test_a_model_that_fails_says_so_itself():
 
     with pytest.raises(ZeroDivisionError, match="no wind"):
         guard(made(does, Flow(U, ("u", "v"))))
-    model = made(does, Flow(U, ("u", "v")))
-    guarded = Guarded(model, model.variables, digests=True)
-    first = save(guarded, x(0))
-    guarded.advance(0, 3)
-    restore(guarded, x(0), first)  # without v
-    with pytest.raises(RunFailed, match=r"step 4 fails \(ZeroDivisionError: no wind\), perhaps"):
-        guarded.advance(0, 5)
 
 
 # --- NaN that belongs there
@@ -388,5 +375,5 @@ def test_a_nan_is_a_nan_wherever_in_memory_it_is_added():
     plus, minus = np.full(1001, np.nan), np.full(1001, np.copysign(np.nan, -1))
     for n in range(1, 70):
         sums = plus[:n] + minus[:n]
-        assert same(sums, plus[:n])
+        assert equal(sums, plus[:n])
         assert digest(sums) == digest(plus[:n])

@@ -1,16 +1,18 @@
 """Schedules of single variables, done with symbols, in the bytes of whole checkpoints."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise, product
 from random import Random
 
+import numpy as np
 import pytest
+from oracles.arrays import seconds_of
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.lowering import ByVariable, lower, reduced
-from ckio.analysis.placing import Array, Chance, Within
+from ckio.analysis.placing import Array, ArrayReads, WriteSite, WriteSites, in_slots
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.jobs.adjoints import whole_checkpoints
 from ckio.planners.dp import hrevolve, mixed
@@ -134,8 +136,8 @@ def planned_with_reduced_sizes(random: Random, planner: Planned) -> bool | None:
     return counts(schedule).forward < counts(on_whole_states).forward
 
 
-def test_within_is_the_best_of_all_ways_in_the_room_that_there_is() -> None:
-    random, several, again = Random(5), 0, 0
+def test_copies_in_slots_take_little_more_than_the_best_of_all_ways() -> None:
+    random, several, again, took, least = Random(5), 0, 0, 0.0, 0.0
     for _ in range(150):
         levels = tuple(
             Level(name=f"level{n}", write=Affine(random.randint(0, 9)),
@@ -144,51 +146,64 @@ def test_within_is_the_best_of_all_ways_in_the_room_that_there_is() -> None:
         )  # fmt: skip
         platform = Platform(levels)
         ends = sorted(random.sample(range(1, 30), 4))
-        chances = [
-            Chance(place, level, next(end for end in (*ends, 40) if end > place))
+        sites = [
+            WriteSite(place, level, next(end for end in (*ends, 40) if end > place))
             for place, level in product(range(0, 30, 5), range(2))
             if random.random() < 0.6
         ]
         reads = sorted(random.sample([place for place in range(1, 40) if place % 5], 4))
         reads = [
-            read for read in reads if any(it.place < read <= it.until for it in chances)
+            read for read in reads if any(it.place < read <= it.until for it in sites)
         ]  # each read has some room
         if not reads:
             continue
-        array = Array(0, tuple(reads), tuple(chances))
-        within = Within(platform=platform, nbytes={"a": 1})
-        copies = within.copies("a", array)
-        assert sorted(read for _, served in copies for read in served) == reads
-        for chance, served in copies:
-            assert all(chance.place < read <= chance.until for read in served)
-        took = sum(
-            within.once("a", chance) + len(served) * within.read("a", chance.level)
-            for chance, served in copies
+        array = Array(0, tuple(reads), tuple(sites))
+        columns = np.array([(0, *site) for site in sites], np.int64).T
+        needed = ArrayReads(
+            "a", np.zeros(len(reads), np.int64), np.array(reads), WriteSites(*columns)
         )
-        assert took == pytest.approx(least_of_all(array, within))
+        found, left = in_slots(needed, platform, 1)
+        assert not left.any()
+        copies = [
+            (
+                next(it for it in sites if it[:2] == (place, level)),
+                found.read[found.of == number].tolist(),
+            )
+            for number, (place, level) in enumerate(
+                zip(found.place.tolist(), found.level.tolist(), strict=True)
+            )
+        ]
+        assert sorted(read for _, served in copies for read in served) == reads
+        for site, served in copies:
+            assert all(site.place < read <= site.until for read in served)
+        seconds = sum(seconds_of(site, levels, 1, len(served)) for site, served in copies)
+        best = least_of_all(array, levels)
+        assert seconds >= best - 1e-9
+        took, least = took + seconds, least + best
         several += len(copies) > 1
-        again += len({chance.level for chance, _ in copies}) < len(copies)
+        again += len({site.level for site, _ in copies}) < len(copies)
     assert several > 10
     assert again > 2
+    assert took <= 1.03 * least
 
 
-def test_prices_of_what_is_not_known_are_refused() -> None:
-    within = Within(platform=Platform((Level(name="near"),)), nbytes={"a": 1})
-    with pytest.raises(BadInput, match="there is no level 1"):
-        within.read("a", 1)
-    with pytest.raises(BadInput, match="how large b is"):
-        within.read("b", 0)
+def test_a_platform_without_a_level_of_the_schedule_is_refused() -> None:
+    near, far = Level(name="near", capacity=16), Level(name="far")
+    chain, step = chain_of(9, 8), Step(Flow({"a"}, {"a"}, {"a"}))
+    schedule = hrevolve(chain, Platform((near, far)))
+    with pytest.raises(BadInput, match="has a level 1, but the platform has 1 levels"):
+        lower(schedule, Variables({"a": 8}, step), platform=Platform((near,)))
 
 
-def least_of_all(array: Array, prices: Within) -> float:
-    """The least over all sets of chances, each read served by the best that covers it."""
+def least_of_all(array: Array, levels: Sequence[Level]) -> float:
+    """The least over all sets of sites, each read served by the best that covers it."""
     found = float("inf")
     for size in range(1, len(array.reads) + 1):
-        for some in combinations(array.chances, size):
-            total = sum(prices.once("a", it) for it in some)
+        for some in combinations(array.sites, size):
+            total = sum(seconds_of(it, levels, 1, 0) for it in some)
             for read in array.reads:
                 total += min(
-                    (prices.read("a", it.level) for it in some if it.place < read <= it.until),
+                    (levels[it.level].read(1) for it in some if it.place < read <= it.until),
                     default=float("inf"),
                 )
             found = min(found, total)

@@ -33,7 +33,7 @@ def decay(**declared):
 
 
 def test_a_model_that_declares_nothing_is_observed_and_told_what_to_declare():
-    arrays = analyze(decay, watched=2)
+    arrays = analyze(decay, steps=2)
     assert (arrays.declared, arrays.watched, arrays.contradictions()) == (None, 2, ())
     assert {use.name: use.why for use in uses(arrays, None)} == {
         "x": "always",
@@ -78,5 +78,5 @@ def test_computing_an_array_again_is_weighed_against_every_level():
 
 
 def test_of_another_kind_of_model_nothing_can_be_known():
-    with pytest.raises(BadInput, match="my own: its steps cannot be observed"):
-        analyze(object, what="my own")
+    with pytest.raises(BadInput, match="the model: its steps cannot be observed"):
+        analyze(object)

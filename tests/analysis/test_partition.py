@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckio.analysis.dag import choose
+from ckio.analysis.dag import choose, solve
 from ckio.analysis.partitioned import (
     Assignment,
     Partition,
-    Seconds,
     StraightLine,
+    cost_of_tape,
     partition,
+    weigh,
 )
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level
@@ -108,7 +109,7 @@ def test_the_gradient_of_some_steps_is_that_of_finite_differences(where: Level |
 
 
 def test_the_tape_has_as_few_bytes_as_can_be_and_none_can_be_left_out() -> None:
-    halves = partition(PENDULUMS, start(), seconds="declared")
+    halves = partition(PENDULUMS, start())
     assert halves.tape == 2 * SIZE * 8  # not cos, bend and omega', which are 3
     assert len(halves.stored) == 2
     assert halves.begins == ("k",)
@@ -123,7 +124,7 @@ def test_the_tape_has_as_few_bytes_as_can_be_and_none_can_be_left_out() -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    halves = partition(PENDULUMS, start(), seconds="declared")
+    halves = partition(PENDULUMS, start())
     after, tape = halves.forward(start())
     for name in halves.stored:
         rest = {other: tape[other] for other in tape if other != name}
@@ -150,12 +151,12 @@ def test_both_states_may_be_changed_in_place_without_harm_to_the_tape() -> None:
 def test_what_the_level_takes_decides() -> None:
     dear = (2.0, 0.5, 1.0, 1.0, 1.0)
     program = timed(PENDULUMS, dear)
-    least = partition(program, start(), level(1.0), seconds="declared")
+    least = partition(program, start(), level(1.0))
     assert least.tape == 2 * SIZE * 8
-    most = partition(program, start(), level(1e-4), seconds="declared")
+    most = partition(program, start(), level(1e-4))
     assert set(most.stored) == {"cos", "bend", "omega'"}
     assert most.recomputing == 0.0
-    between = partition(program, start(), level(1.0 / (SIZE * 8)), seconds="declared")
+    between = partition(program, start(), level(1.0 / (SIZE * 8)))
     # A field takes 1 s: theta and bend again (0.5 s), or bend, are less than cos again (2 s).
     assert "cos" in between.stored
 
@@ -195,20 +196,24 @@ def test_results_that_are_computed_together_are_paid_for_once() -> None:
     state, field = {"u": np.ones(100)}, 8.0
     where = level(field / 800)
     for seconds, stored in ((5.0, {"u"}), (11.0, {"sin", "cos"})):
-        assert set(partition(sines(seconds), state, where, seconds="declared").stored) == stored
+        assert set(partition(sines(seconds), state, where).stored) == stored
+
+
+def timed_by(clock: VirtualClock, program: StraightLine, where: Level | None = None) -> Partition:
+    graph = weigh(program, {"u": np.ones(100)}, clock)
+    return Partition(program, graph, solve(graph, cost=cost_of_tape(where) if where else None))
 
 
 def test_seconds_are_measured_by_the_clock_and_declared_ones_are_not() -> None:
-    clock, state = VirtualClock(), {"u": np.ones(100)}
-    halves = partition(sines(clock=clock), state, clock=clock)
+    clock = VirtualClock()
+    halves = timed_by(clock, sines(clock=clock))
     assert (halves.stored, halves.recomputing) == (("u",), pytest.approx(3.0))
     where = level(2.0 / 800)  # a field is 2 s, and computing again 3 s
-    assert set(partition(sines(clock=clock), state, where, clock=clock).stored) == {"sin", "cos"}
+    assert set(timed_by(clock, sines(clock=clock), where).stored) == {"sin", "cos"}
     before = clock.now()
-    halves = partition(sines(1.0, clock), state, where, clock=clock)
+    halves = timed_by(clock, sines(1.0, clock), where)
     assert (halves.stored, halves.recomputing) == (("u",), 1.0)
-    # Once for the sizes, and as the whole function is timed: not by itself.
-    assert clock.now() - before == pytest.approx(3.0 * (1 + 2 + 5))
+    assert clock.now() - before == pytest.approx(3.0)  # once, for the sizes
 
 
 def test_parts_take_no_longer_than_the_whole() -> None:
@@ -224,7 +229,7 @@ def test_parts_take_no_longer_than_the_whole() -> None:
         program,
         assignments=[Assignment(["sin", "cos"], ["u"], compute), *program.assignments[1:]],
     )
-    halves = partition(program, {"u": np.ones(100)}, clock=clock)
+    halves = timed_by(clock, program)
     assert (halves.stored, halves.recomputing) == (("u",), pytest.approx(1.0))
 
 
@@ -275,15 +280,6 @@ def test_an_assignment_that_is_none_is_refused() -> None:
         Assignment(["v"], ["u"], np.sin, seconds=-1.0)
     with pytest.raises(BadInput, match="3 arrays were computed for the 2 results a, b"):
         Assignment(["a", "b"], [], lambda: (1, 2, 3))([])
-
-
-def test_a_price_needs_seconds() -> None:
-    with pytest.raises(BadInput, match="the seconds to compute 'sin' again are not known"):
-        partition(PENDULUMS, start(), level(1.0), seconds="declared")
-    unknown: Any = "guessed"
-    checked: Seconds = unknown
-    with pytest.raises(BadInput, match="it must be one of measured, declared"):
-        partition(PENDULUMS, start(), seconds=checked)
 
 
 def test_without_jax_it_says_what_to_install() -> None:

@@ -183,9 +183,7 @@ def test_the_gradient_is_that_of_jax_on_every_level(seeds: list[int]) -> None:
 def check_on_every_level(seed: int) -> None:
     step, state = program(seed)
     traced = priced(trace(step, state))
-    chosen = {
-        name: partition(traced, state, level, seconds="declared") for name, level in LEVELS.items()
-    }
+    chosen = {name: partition(traced, state, level) for name, level in LEVELS.items()}
     right = by_jax(step, state, cotangents(state))
     for halves in {halves.stored: halves for halves in chosen.values()}.values():
         assert_right(halves, state, right)
@@ -208,7 +206,7 @@ def test_code_in_functions_is_taken_apart_and_loops_are_not() -> None:
 def test_single_precision_stays_so() -> None:
     jax.config.update("jax_enable_x64", False)
     state = {"u": np.linspace(0, 1, 5)}  # double, which JAX then makes single
-    halves = partition(lambda x: {"u": jnp.sin(x["u"])}, state, seconds="declared")
+    halves = partition(lambda x: {"u": jnp.sin(x["u"])}, state)
     _, tape = halves.forward(state)
     assert halves.tape == 20 == sum(array.nbytes for array in tape.values())
     found = halves.backward(tape, {"u": np.ones(5)}, {})
@@ -221,32 +219,11 @@ def test_what_a_step_uses_and_overwrites_is_seen() -> None:
         return {"x": x, "old": state["x"], "mean": jnp.mean(x), "k": state["k"]}
 
     state = {name: jnp.ones(3) for name in ("x", "old", "k", "q")} | {"mean": jnp.ones(())}
-    flow = traced_flow(step, state, wanted=["x"])
+    flow = traced_flow(step, state)
     assert flow.forward.use == {"x", "k", "q"}
     assert flow.forward.out == flow.forward.kill == {"x", "old", "mean"}
     assert flow.record.use == {"x", "k"}  # q is only added
     assert (flow.reverse.use, flow.restored) == (frozenset(), frozenset())
-    with pytest.raises(BadInput, match="y is wanted, but the state has only k, mean"):
-        traced_flow(step, state, wanted=["y"])
-
-
-def test_what_is_live_follows_from_step_to_step() -> None:
-    def step(state: State) -> State:
-        return {"a": state["b"], "b": state["c"] + 1.0, "c": state["c"] - 1.0, "d": state["e"]}
-
-    state = {name: jnp.ones(2) for name in "abcde"}
-    assert traced_flow(step, state, wanted=["a"]).forward.use == {"b", "c"}
-    assert traced_flow(step, state, wanted=["d"]).forward.use == {"e"}
-    assert traced_flow(step, state).forward.use == {"b", "c", "e"}
-
-
-def test_what_a_later_tape_is_made_of_is_live() -> None:
-    def step(state: State) -> State:
-        return {"a": state["a"] + 1.0, "q": state["q"] * state["r"], "r": state["z"]}
-
-    flow = traced_flow(step, {name: jnp.ones(2) for name in "aqrz"}, wanted=["a"])
-    assert flow.record.use == {"q", "r"}
-    assert flow.forward.use == {"a", "q", "r", "z"}
 
 
 @pytest.mark.parametrize(
@@ -304,9 +281,7 @@ def test_what_is_computed_twice_is_stored_once() -> None:
     state = {name: jnp.linspace(0.1, 1, 5) for name in "uk"}
     words = [it.results[0].split(".")[0] for it in trace(step, state).assignments]
     assert words.count("exp") == 1
-    assert_right(
-        partition(step, state, seconds="declared"), state, by_jax(step, state, cotangents(state))
-    )
+    assert_right(partition(step, state), state, by_jax(step, state, cotangents(state)))
 
 
 def test_what_only_looks_alike_is_computed_each() -> None:
@@ -316,10 +291,10 @@ def test_what_only_looks_alike_is_computed_each() -> None:
         return {"u": u**2 + u**3 + (u * near - u * 1.0) * 2.0**50 + u / 0.0 - u / -0.0}
 
     state = {"u": jnp.ones(3)}
-    after, _ = partition(step, state, seconds="declared").forward(state)
+    after, _ = partition(step, state).forward(state)
     assert np.isinf(after["u"]).all()
     finite = lambda x: {"u": x["u"] ** 2 + (x["u"] * (1 + 2.0**-50) - x["u"] * 1.5) * 2.0}  # noqa: E731
-    after, _ = partition(finite, state, seconds="declared").forward(state)
+    after, _ = partition(finite, state).forward(state)
     np.testing.assert_array_equal(after["u"], finite(state)["u"])
 
 
@@ -335,7 +310,7 @@ def test_arrays_that_a_step_closes_over_are_stored_nowhere(level: str) -> None:
 
     state = {"u": jnp.linspace(0, 1, 40)}
     program = trace(step, state)
-    halves = partition(priced(program), state, LEVELS[level], seconds="declared")
+    halves = partition(priced(program), state, LEVELS[level])
     assert halves.tape <= 6 * 40 * 8
     assert program.constants
     assert set(halves.stored).isdisjoint(program.constants)
@@ -360,7 +335,7 @@ def test_arrays_of_numpy_may_be_changed_in_place_without_harm_to_the_tape() -> N
     begin = -room.ctypes.data % 64
     u = room[begin : begin + 8 * 4096].view(np.float64)
     step = lambda x: {"u": x["u"] * x["u"], "old": x["u"]}  # noqa: E731
-    halves = partition(step, {"u": u, "old": u}, seconds="declared")
+    halves = partition(step, {"u": u, "old": u})
     assert halves.stored == ("u",)
     after, tape = halves.forward({"u": u, "old": u})
     u += 7
@@ -380,7 +355,7 @@ def test_nothing_is_compiled_twice_and_nothing_is_kept() -> None:
     def step(x: State) -> State:
         return {"u": x["u"] * jnp.sin(x["t"]), "t": x["t"] + 0.1, "n": x["n"] + 1, "w": 2 * x["w"]}
 
-    halves = partition(step, state, seconds="declared")
+    halves = partition(step, state)
     state, tape = halves.forward(state)
     of = halves.backward(tape, dict.fromkeys(("u", "t", "w"), 1.0) | {"u": np.ones(3)}, state)
     jax.monitoring.register_event_duration_secs_listener(listen)
@@ -480,7 +455,7 @@ def test_the_gradient_of_what_ocean_models_do_is_that_of_jax(names: tuple[str, .
         step, make = OCEANIC[name]
         state = make()
         of = {k: jnp.ones_like(x) for k, x in state.items() if jnp.issubdtype(x.dtype, jnp.inexact)}
-        halves = partition(step, state, seconds="declared")
+        halves = partition(step, state)
         after, expected = by_jax(step, state, of)
         found, tape = halves.forward(state)
         back = halves.backward(tape, of, {k: found[k] for k in halves.begins})

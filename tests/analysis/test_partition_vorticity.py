@@ -95,7 +95,7 @@ def cotangents() -> State:
 
 def assert_right(program: StraightLine, step: Any, where: Level | None, fields: float) -> None:
     _, state = model()
-    halves = partition(program, state, where, seconds="declared")
+    halves = partition(program, state, where)
     assert halves.tape == fields * FIELD
     after, tape = halves.forward(state)
     assert sum(array.nbytes for array in tape.values()) == halves.tape
@@ -114,7 +114,7 @@ def test_a_tape_of_two_fields_is_enough_where_jax_keeps_six() -> None:
     assert round(sum(kept.values()) / FIELD) == 6
     program = trace(step, state)
     assert_right(program, step, None, fields=2)
-    assert set(partition(program, state, seconds="declared").stored) == {"zeta", "psi"}
+    assert set(partition(program, state).stored) == {"zeta", "psi"}
 
 
 @pytest.mark.parametrize(
@@ -132,4 +132,4 @@ def test_steps_chosen_together_take_a_state_or_four_fields_each() -> None:
     steps, (step, state) = 4, model()
     program = flops(trace(repeated(step, steps), state), 1e-9)
     for where, fields in ((None, 4), (level(1e-12), 4 * steps)):
-        assert partition(program, state, where, seconds="declared").tape == fields * FIELD
+        assert partition(program, state, where).tape == fields * FIELD

@@ -79,7 +79,7 @@ def test_every_schedule_gives_the_gradient_of_the_loop_to_the_last_bit(
     n: int, tmp_path: Path
 ) -> None:
     state = started()
-    halves = partition(waves, state, seconds="declared")
+    halves = partition(waves, state)
     straight = PartitionedModel(halves, state, height)
     straight.record(0, n)
     straight.reverse(0, n)
@@ -109,7 +109,7 @@ def test_every_schedule_gives_the_gradient_of_the_loop_to_the_last_bit(
 @pytest.mark.slow
 def test_the_taylor_test_verifies_it() -> None:
     state = started()
-    halves = partition(waves, state, seconds="declared")
+    halves = partition(waves, state)
     made = PartitionedModel(halves, state, height)
     made.record(0, 4)
     made.reverse(0, 4)
@@ -133,7 +133,7 @@ def test_checkpoints_hold_keys_masks_and_short_floats_and_an_adjoint_goes_on_els
         "u": jnp.linspace(0.1, 1, 5, dtype=jnp.float32), "key": jax.random.key(3),
         "wet": jnp.arange(5) % 2 == 0, "h": jnp.full(3, 0.9, jnp.bfloat16),
     }  # fmt: skip
-    halves = partition(noisy, x, seconds="declared")
+    halves = partition(noisy, x)
 
     def fresh() -> PartitionedModel:
         return PartitionedModel(halves, x, lambda x: jnp.sum(x["u"]) + jnp.sum(x["h"]).astype("f4"))
@@ -166,7 +166,7 @@ def test_checkpoints_hold_keys_masks_and_short_floats_and_an_adjoint_goes_on_els
 
 def test_what_cannot_be_is_refused() -> None:
     state = started()
-    halves = partition(waves, state, seconds="declared")
+    halves = partition(waves, state)
     with pytest.raises(BadInput, match=r"J is float64\[12\], not a real number"):
         PartitionedModel(halves, state, lambda x: x["u"])
     made = PartitionedModel(halves, state, height)

@@ -1,16 +1,16 @@
-"""`placed`: all arrays of a variable at once, as `Within` places them one by one."""
+"""`place_copies`: all arrays of a variable at once, as they are placed one by one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from random import Random
 
 import numpy as np
 import pytest
-from oracles.arrays import Copy, latest
+from oracles.arrays import Copy, in_slots, latest, seconds_of
 
 from ckio.actions import Kind
 from ckio.actions.variables import ChainFlows
 from ckio.analysis.dataflow import needed_arrays
-from ckio.analysis.placing import Array, ArrayReads, Copies, Within, placed
+from ckio.analysis.placing import Array, ArrayReads, Copies, place_copies
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Platform
 from ckio.schedule import Schedule, counts
@@ -50,12 +50,12 @@ def one_by_one(copies: Copies) -> set[tuple[int, int, int, tuple[int, ...]]]:
 
 
 def seconds(
-    array: Array, copies: Iterable[tuple[int, int, tuple[int, ...]]], within: Within
+    array: Array, copies: Iterable[tuple[int, int, tuple[int, ...]]], levels: Sequence[Level]
 ) -> float:
     total = 0.0
     for place, level, reads in copies:
-        chance = next(it for it in array.chances if it[:2] == (place, level))
-        total += within.once("a", chance) + len(reads) * within.read("a", level)
+        site = next(it for it in array.sites if it[:2] == (place, level))
+        total += seconds_of(site, levels, 1, len(reads))
     return total
 
 
@@ -74,17 +74,16 @@ def test_arrays_placed_at_once_take_what_they_take_one_by_one(schedules: int) ->
             )
             for n in range(len(counts(schedule).levels))
         )
-        within = Within(platform=Platform(levels), nbytes=dict.fromkeys(NAMES, 1))
+        platform = Platform(levels)
         for each in needed:
-            found = one_by_one(placed(each, within))
+            found = one_by_one(place_copies(each, platform, 1))
             for array in each.arrays(np.ones(len(each.first), np.bool_)):
                 mine = [row[1:] for row in found if row[0] == array.version]
                 assert sorted(read for *_, reads in mine for read in reads) == list(array.reads)
-                best = [(*chance[:2], reads) for chance, reads in within.copies("a", array)]
-                if not best:
-                    best = [(*it.chance[:2], it.reads) for it in latest("a", array)]
-                assert seconds(array, mine, within) == seconds(array, best, within)
-                many, free = many + 1, free + (len(array.chances) > 1)
+                found_alone = in_slots(array, levels, 1) or latest("a", array)
+                alone = [(*it.site[:2], it.reads) for it in found_alone]
+                assert seconds(array, mine, levels) == seconds(array, alone, levels)
+                many, free = many + 1, free + (len(array.sites) > 1)
                 start += any(place == BEFORE for place, *_ in mine)
     assert many > 0.8 * schedules
     assert free > 0.25 * schedules
@@ -100,8 +99,8 @@ def test_copies_in_columns_are_the_copies() -> None:
             single: list[tuple[int, Copy]] = [
                 (array.version, copy) for array in arrays for copy in latest(each.name, array)
             ]
-            copies = placed(each, None)
-            wanted = {(version, *it.chance[:2], it.reads) for version, it in single}
+            copies = place_copies(each, None, 1)
+            wanted = {(version, *it.site[:2], it.reads) for version, it in single}
             assert one_by_one(copies) == wanted
             accesses = copies.accesses(each.name, Kind.RESTART)
             assert len(accesses.actions) == len(single) + len(each.read) + int(

@@ -14,10 +14,10 @@ from ckio.analysis.recorded import (
     WatchedArrays,
     contradictions,
     differences,
+    equal,
     flow_of,
     observe,
     poison,
-    same,
 )
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arraymodel import ArrayModel
@@ -37,7 +37,7 @@ def test_poison_is_other_content_for_every_type():
         array = np.zeros(shape, kind)
         before = array.copy()
         poison(array, fill)
-        assert same(array, before) == (array.size == 0), kind
+        assert equal(array, before) == (array.size == 0), kind
 
 
 def test_poison_that_is_not_nan_is_finite_and_about_as_large():
@@ -76,7 +76,7 @@ def test_doing_it_again_says_exactly_what_depends_on_what():
     # u goes into F_1; what was in diag is of no importance.
     out = {"u", "F_1", "F_2", "diag"}
     assert flow == Flow({"u", "F_1", "F_2", "c"}, out, {"F_1", "F_2", "diag"})
-    assert all(same(array, arrays[name]) for name, array in fresh().items())
+    assert all(equal(array, arrays[name]) for name, array in fresh().items())
     flow = flow_of(lambda state: adams_bashforth(state, 1), arrays)
     assert flow.use == {"u", "F_1", "F_2", "c", "seldom"}
     assert flow.out == out | {"rare"}

@@ -1,7 +1,7 @@
 """A schedule on single variables, an array at a time, beside the columns of `ckio.analysis`.
 
 `plan_schedule` has the writes, reads and discards of single variables apart from the schedule, each
-array written at the latest or at the earliest chance.
+array written at the latest or at the earliest site.
 """
 
 from bisect import bisect_left
@@ -15,7 +15,7 @@ from ckio.actions import Action, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import READ, WRITE, Actions
 from ckio.actions.variables import ChainFlows, Step, as_names
 from ckio.analysis.dataflow import needed_arrays
-from ckio.analysis.placing import Array, Chance, PlacedActions
+from ckio.analysis.placing import Array, PlacedActions, WriteSite
 from ckio.platform import Level, Platform
 from ckio.schedule import Schedule, counts
 from ckio.schedule.occupancy import BEFORE
@@ -26,12 +26,12 @@ from ckio.schedule.replay import validate
 class Copy:
     """An array on a level, and the actions at which it is read from there; then it is discarded."""
 
-    chance: Chance
+    site: WriteSite
     reads: tuple[int, ...]
 
     def accesses(self, key: Key, /) -> Iterator[tuple[int, Action]]:
         """All that is done with it, each with the number of the action that it goes with."""
-        place, level, _ = self.chance
+        place, level, _ = self.site
         if place != BEFORE:
             yield place, Write(key, level)
         for read in self.reads:
@@ -40,11 +40,11 @@ class Copy:
 
 
 Placing: TypeAlias = Callable[[str, Array], tuple[Copy, ...]]
-"""Chooses among the chances of an array of a variable: one of them, or several."""
+"""Chooses among the sites of an array of a variable: one of them, or several."""
 
 
 def latest(_name: str, array: Array, /) -> tuple[Copy, ...]:
-    """One copy, written at the last chance before it is first read: it lies there a short time.
+    """One copy, written at the last site before it is first read: it lies there a short time.
 
     What is there from the start is not written again.
     """
@@ -52,14 +52,43 @@ def latest(_name: str, array: Array, /) -> tuple[Copy, ...]:
 
 
 def earliest(_name: str, array: Array, /) -> tuple[Copy, ...]:
-    """One copy, written at the first chance."""
+    """One copy, written at the first site."""
     return (Copy(_once(array)[0], array.reads),)
 
 
-def _once(array: Array) -> list[Chance]:
-    """The chances before the first read, or those that need no writing where there are such."""
-    before = [chance for chance in array.chances if chance.place < array.reads[0]]
-    return [chance for chance in before if chance.place == BEFORE][:1] or before
+def in_slots(array: Array, levels: Sequence[Level], nbytes: int, /) -> tuple[Copy, ...]:
+    """For each read the slot with the fewest seconds, the nearest level first; shared by reads.
+
+    Empty if a read has no slot. A slot is a level, and the action at which it ends.
+    """
+    slots: dict[tuple[int, int], list[int]] = {}
+    chosen: dict[tuple[int, int], WriteSite] = {}
+    for read in array.reads:
+        best: dict[tuple[int, int], WriteSite] = {}
+        for site in array.sites:
+            slot = site.level, site.until
+            stays = slot in best and best[slot].place == BEFORE
+            if site.place < read <= site.until and not stays:
+                best[slot] = site
+        if not best:
+            return ()
+        slot = min(best, key=lambda slot: (seconds_of(best[slot], levels, nbytes), slot[0]))
+        slots.setdefault(slot, []).append(read)
+        chosen.setdefault(slot, best[slot])
+    return tuple(Copy(chosen[slot], tuple(reads)) for slot, reads in slots.items())
+
+
+def seconds_of(site: WriteSite, levels: Sequence[Level], nbytes: int, /, reads: int = 1) -> float:
+    """The seconds to write a copy at a site, to read it so often, and to discard it."""
+    level = levels[site.level]
+    write = 0.0 if site.place == BEFORE else level.write(nbytes)
+    return write + reads * level.read(nbytes) + level.discard(nbytes)
+
+
+def _once(array: Array) -> list[WriteSite]:
+    """The sites before the first read, or those that need no writing where there are such."""
+    before = [site for site in array.sites if site.place < array.reads[0]]
+    return [site for site in before if site.place == BEFORE][:1] or before
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +170,7 @@ def plan_schedule(
     seed : iterable of str
         What the functional and the start of the adjoint read of x_n, when the forward gets there.
     placing : callable
-        `latest` or `earliest`: when and where an array is written, of the chances that there are.
+        `latest` or `earliest`: when and where an array is written, of the sites that there are.
 
     Raises
     ------
@@ -165,8 +194,8 @@ def plan_schedule(
             for copy in placing(needed.name, array):
                 places, actions = zip(*copy.accesses(key), strict=True)
                 found.append(PlacedActions(np.array(places), Actions.of(actions)))
-                if copy.chance.place == BEFORE:
-                    stored[copy.chance.level].add(key)
+                if copy.site.place == BEFORE:
+                    stored[copy.site.level].add(key)
     accesses = PlacedActions.together(found)
     return ArrayPlan(
         tuple(accesses.place.tolist()), accesses.actions, tuple(map(frozenset, stored))

@@ -50,7 +50,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from ckio.analysis.cut import Bools, Ints, NumberedGraph, minimum_cut
-from ckio.analysis.dag import Price, StoredValues, ValueGraph, choose, numbered, solve
+from ckio.analysis.dag import Cost, StoredValues, ValueGraph, choose, numbered, solve
 from ckio.errors import BadInput
 
 Method: TypeAlias = Literal["cut", "paper", "milp"]
@@ -64,16 +64,16 @@ class Answer(NamedTuple):
 
 
 def solve_by(
-    method: Method, graph: ValueGraph, /, *, price: Price | None = None, delta: float = 0.0
+    method: Method, graph: ValueGraph, /, *, cost: Cost | None = None, delta: float = 0.0
 ) -> StoredValues:
     """The choice by one of the methods; the search knows no seconds to compute a value again.
 
     `delta`, between 0 and 1, is how far below 1 a ratio may be that the search still tries.
     """
     if method == "cut":
-        return solve(graph, price=price)
-    solve(graph, price=price)  # raises where there is no choice
-    numbers = numbered(graph, price)
+        return solve(graph, cost=cost)
+    solve(graph, cost=cost)  # raises where there is no choice
+    numbers = numbered(graph, cost)
     if method == "milp":
         answer = integer_program(numbers)
     elif np.isinf([*numbers.weight, *numbers.saving, *numbers.again]).any():
@@ -84,7 +84,7 @@ def solve_by(
         graph,
         saved=[numbers.locations[i] for i in np.flatnonzero(answer.saved)],
         stored=[numbers.values[i] for i in np.flatnonzero(answer.stored)],
-        price=price,
+        cost=cost,
     )
 
 

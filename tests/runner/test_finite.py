@@ -209,7 +209,7 @@ def test_all_else_is_passed_to_the_model() -> None:
     assert finite.control is model.control
 
 
-def test_of_a_guarded_model_states_may_hold_nan_where_nothing_is_needed() -> None:
+def test_a_guarded_model_is_finite_wherever_it_is_looked_at() -> None:
     def guarded() -> Guarded:
         model = ShallowWater(grid=8)
         assert model.variables is not None

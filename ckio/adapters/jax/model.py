@@ -388,7 +388,7 @@ class PartitionedModel:
 
     >>> from ckio.analysis.partitioned import partition
     >>> x = {"u": jnp.array([1.0, 2.0]), "k": jnp.array([0.5, 0.25])}
-    >>> halves = partition(lambda x: {"u": x["u"] * x["k"]}, x, seconds="declared")
+    >>> halves = partition(lambda x: {"u": x["u"] * x["k"]}, x)
     >>> model = PartitionedModel(halves, x, lambda x: jnp.sum(x["u"]))
     >>> model.record(0, 3)
     3

@@ -38,11 +38,11 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ckio.analysis.dag import Name, Price, StoredValues, ValueGraph, price_on, solve
+from ckio.analysis.dag import Cost, Name, StoredValues, ValueGraph, cost_on, solve
 from ckio.analysis.partitioned.jaxprs import Function, trace, traced_flow
 from ckio.analysis.partitioned.program import (
     Assignment,
@@ -53,7 +53,6 @@ from ckio.analysis.partitioned.program import (
     computed,
     leading_to,
 )
-from ckio.errors import BadInput
 from ckio.platform import Level
 from ckio.platform.clock import Clock, WallClock
 
@@ -64,18 +63,14 @@ __all__ = [
     "Function",
     "Location",
     "Partition",
-    "Seconds",
     "StraightLine",
     "Values",
+    "cost_of_tape",
     "partition",
     "trace",
     "traced_flow",
     "weigh",
 ]
-
-Seconds: TypeAlias = Literal["measured", "declared"]
-"""The source of the seconds of an assignment: measured if they are not declared, or only
-declared."""
 
 ROUNDS: Final = 5
 """The number of rounds of successive calls. Their median is the time of a call."""
@@ -125,7 +120,10 @@ class Partition:
 
     @property
     def recomputing(self) -> float:
-        """Seconds to compute values again, by which `Chain.reverse` becomes longer."""
+        """Seconds to compute values again, by which `Chain.reverse` becomes longer.
+
+        Those that were neither declared nor measured count as 0.
+        """
         return self.choice.recomputing
 
     @cached_property
@@ -206,13 +204,7 @@ def _apart(array: Any, others: Iterable[Any]) -> Any:
 
 
 def partition(
-    step: StraightLine | Function,
-    state: Values,
-    level: Level | None = None,
-    /,
-    *,
-    seconds: Seconds = "measured",
-    clock: Clock | None = None,
+    step: StraightLine | Function, state: Values, level: Level | None = None, /
 ) -> Partition:
     """Divide a step into two halves, with the cheapest tape.
 
@@ -225,54 +217,41 @@ def partition(
     level : Level or None
         The level for the tape. The seconds to write, read and discard its bytes are compared with
         the seconds to compute values again. Latency does not count, because a tape is one
-        checkpoint, however many values it contains. Without a level the tape has the fewest bytes.
-    seconds : {"measured", "declared"}
-        "measured" calls each assignment that does not declare its seconds a few times. "declared"
-        measures nothing; with a level, every assignment must then declare its seconds.
-    clock : Clock, optional
-        The clock for measurements, by default that of this machine.
+        checkpoint, however many values it contains. Each assignment that does not declare its
+        seconds is called a few times to measure them. Without a level the tape has the fewest
+        bytes, and nothing is measured.
 
     Raises
     ------
     BadInput
-        If seconds are missing, or if the step cannot be traced.
+        If the step cannot be traced.
     """
-    if seconds not in get_args(Seconds):
-        raise BadInput(
-            f"partition: seconds = {seconds!r}; it must be one of {', '.join(get_args(Seconds))}"
-        )
     program = step if isinstance(step, StraightLine) else trace(step, state)
-    graph = weigh(
-        program, state, seconds=seconds, clock=clock or WallClock(), priced=level is not None
-    )
-    price = None if level is None else price_of_tape(level)
-    return Partition(program, graph, solve(graph, price=price))
+    graph = weigh(program, state, None if level is None else WallClock())
+    cost = None if level is None else cost_of_tape(level)
+    return Partition(program, graph, solve(graph, cost=cost))
 
 
-def price_of_tape(level: Level, /) -> Price:
-    """Return the price of a value on a tape, without latency, because a tape is one access."""
-    price = price_on(level)
-    least = price(0)
-    return lambda nbytes: max(0.0, price(nbytes) - least)
+def cost_of_tape(level: Level, /) -> Cost:
+    """Return the cost of a value on a tape, without latency, because a tape is one access."""
+    cost = cost_on(level)
+    least = cost(0)
+    return lambda nbytes: max(0.0, cost(nbytes) - least)
 
 
-def weigh(
-    program: StraightLine, state: Values, /, *, seconds: Seconds, clock: Clock, priced: bool
-) -> ValueGraph:
+def weigh(program: StraightLine, state: Values, clock: Clock | None = None, /) -> ValueGraph:
     """Return the graph of the values that a step's adjoint reads, weighted for this state.
 
-    To measure seconds, all values before the required ones are in memory at the same time. Raises
-    BadInput if a price needs seconds that are neither declared nor measured.
+    With a clock, seconds that are not declared are measured. All values before the required ones
+    are then in memory at the same time. Otherwise they count as 0.
     """
     assignments, _ = leading_to(program.required, program.assignments)
-    measured = seconds == "measured"
-    computing = assignments if measured or any(it.nbytes is None for it in assignments) else ()
+    computing = assignments if clock or any(it.nbytes is None for it in assignments) else ()
     run = program.compiled(lambda given: computed(computing, given))
     values = run({**program.constants, **{name: state[name] for name in program.inputs}})
-    if measured:
+    taken = [assignment.seconds or 0.0 for assignment in assignments]
+    if clock and any(it.seconds is None for it in assignments):
         taken = _measured(program, assignments, values, clock)
-    else:
-        taken = [_declared(assignment, needed=priced) for assignment in assignments]
 
     nbytes: dict[Name, int] = {name: int(_array(value).nbytes) for name, value in values.items()}
     arguments: dict[Name, Sequence[Name]] = dict.fromkeys((*program.inputs, *program.constants), ())
@@ -299,15 +278,6 @@ def weigh(
 
 def _array(value: Any) -> Any:
     return value if hasattr(value, "nbytes") else np.asarray(value)
-
-
-def _declared(assignment: Assignment, *, needed: bool) -> float:
-    if assignment.seconds is None and needed:
-        raise BadInput(
-            f"partition: the seconds to compute {assignment.results[0]!r} again are not known;"
-            " declare the seconds of its assignment, or use seconds='measured'"
-        )
-    return assignment.seconds or 0.0
 
 
 def _measured(

@@ -32,19 +32,13 @@ from ckio.errors import BadInput
 
 BODIES: Final = {
     "jit": "jaxpr",
-    "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
-    "custom_vjp_call_jaxpr": "fun_jaxpr",
-    "remat": "jaxpr",
     "remat2": "jaxpr",
     "checkpoint": "jaxpr",
 }
-"""Primitives that stand for the code in one of their parameters, by their names in all versions of
-JAX.
-"""
+"""Primitives that stand for the code in one of their parameters."""
 
 SAME: Final = frozenset(
     {"convert_element_type", "copy", "copy_p", "name", "optimization_barrier", "reshape"}
@@ -278,39 +272,17 @@ def trace(step: Function, state: Values, /) -> StraightLine:
     return _program(closed, tuple(before), tuple(smooth))
 
 
-def traced_flow(step: Function, state: Values, /, *, wanted: Iterable[str] | None = None) -> Step:
+def traced_flow(step: Function, state: Values, /) -> Step:
     """Return the arrays that a chain of such steps uses and overwrites, without a declaration.
 
-    Parameters
-    ----------
-    step, state
-        As for `trace`, with the same errors.
-    wanted : names or None
-        The arrays of the last state that the functional and the start of the adjoint read. By
-        default these are all arrays.
-
-    Returns
-    -------
-    Step
-        Its forward flow uses the arrays from which all relevant arrays are computed: the wanted
-        ones, those on a tape, and those that a later step uses for them. Its recording flow uses
-        the arrays on the tape, and the adjoint step reads nothing else.
+    The forward flow uses the arrays from which the new values are computed. The recording flow uses
+    the arrays on the tape, and the adjoint step reads nothing else. Parameters and errors are those
+    of `trace`.
     """
     program = trace(step, state)
     out = program.overwritten
-    live = frozenset(program.inputs if wanted is None else wanted)
-    if unknown := live - set(program.inputs):
-        raise BadInput(
-            f"traced_flow: {', '.join(sorted(unknown))} is wanted, but the state has only"
-            f" {', '.join(program.inputs)}"
-        )
-    tape = program.reached(program.required)
-    live |= tape
-    while True:
-        use = program.reached(program.outputs[name] for name in out if name in live)
-        if use <= live:
-            return Step(Flow(use, out, out), Flow(tape, out, out))
-        live |= use
+    use = program.reached(program.outputs[name] for name in out)
+    return Step(Flow(use, out, out), Flow(program.reached(program.required), out, out))
 
 
 def _checked(state: object) -> dict[str, Any]:
