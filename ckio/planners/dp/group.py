@@ -247,7 +247,7 @@ class _Residues:
         """The steps of the plan in which every slot has its best length."""
         return _dot(self.counts, self.best)
 
-    def shortest(self, target: int, *, most_work: int) -> "_Way | None":
+    def shortest(self, target: int, *, most_work: int) -> "_Path | None":
         """Return the lengths of all slots on the cheapest way to this residue.
 
         A way that costs at most `limit` has no change that costs more. Therefore the first search
@@ -255,12 +255,12 @@ class _Residues:
         """
         known = self._direct(target)
         for limit in (known >> 4, known):
-            walk = _Walk.through(self, target, min(limit, known), most_work)
+            walk = _ShortestPaths.through(self, target, min(limit, known), most_work)
             if walk is None:
                 return None
             known = min(known, walk.cost(target))
             if known <= limit:
-                return _Way(walk.back(target), known)
+                return _Path(walk.back(target), known)
         return None
 
     def _direct(self, target: int) -> int:
@@ -272,14 +272,14 @@ class _Residues:
         )
 
 
-class _Way(NamedTuple):
+class _Path(NamedTuple):
     """A way through the residues, and its cost in addition to that of the best lengths."""
 
     taken: Taken
     extra: int
 
 
-class _Turns(NamedTuple):
+class _Multiples(NamedTuple):
     """The changes that one slot may have: residues, lengths of the segment, weighted costs."""
 
     kind: int
@@ -289,16 +289,18 @@ class _Turns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Walk:
+class _ShortestPaths:
     """The cheapest ways from residue 0, slot by slot, and the slots that made a difference."""
 
     residues: _Residues
     weight: int
-    stages: tuple[tuple[_Turns, Ints], ...]
+    stages: tuple[tuple[_Multiples, Ints], ...]
     ways: Ints
 
     @staticmethod
-    def through(residues: _Residues, target: int, limit: int, most_work: int) -> "_Walk | None":
+    def through(
+        residues: _Residues, target: int, limit: int, most_work: int
+    ) -> "_ShortestPaths | None":
         """Return the ways with changes that cost at most `limit`; None if that is too much work."""
         counts, g = residues.counts, residues.extra.shape[1]
         most_turns = sum(min(count, g) for count in counts)
@@ -307,9 +309,9 @@ class _Walk:
             return None
         ways = np.full(g, _FAR)
         ways[0] = 0
-        stages: list[tuple[_Turns, Ints]] = []
+        stages: list[tuple[_Multiples, Ints]] = []
         for kind in sorted(range(len(counts)), key=lambda kind: -counts[kind]):
-            turns = _turns(residues, kind, limit, weight)
+            turns = _multiples(residues, kind, limit, weight)
             for _ in range(min(counts[kind], g)):
                 most_work -= g * len(turns.residues)
                 if most_work < 0:
@@ -320,7 +322,7 @@ class _Walk:
                 stages.append((turns, ways))
                 ways = after
             limit = min(limit, _cost(int(ways[target]), weight))
-        return _Walk(residues, weight, tuple(stages), ways)
+        return _ShortestPaths(residues, weight, tuple(stages), ways)
 
     def cost(self, target: int) -> int:
         """Return the cost of the cheapest way to a residue."""
@@ -344,14 +346,14 @@ class _Walk:
         return taken
 
 
-def _turns(residues: _Residues, kind: int, limit: int, weight: int) -> _Turns:
+def _multiples(residues: _Residues, kind: int, limit: int, weight: int) -> _Multiples:
     extra, lengths = residues.extra[kind], residues.lengths[kind]
     allowed = np.flatnonzero(extra <= limit)[1:]  # without residue 0, which is the best length
     more = lengths[allowed] - residues.best[kind]
-    return _Turns(kind, allowed, lengths[allowed], extra[allowed] * weight + more)
+    return _Multiples(kind, allowed, lengths[allowed], extra[allowed] * weight + more)
 
 
-def _one_slot(ways: Ints, turns: _Turns) -> Ints:
+def _one_slot(ways: Ints, turns: _Multiples) -> Ints:
     """Return the cheapest ways if one more slot may have another length."""
     g, after, twice = len(ways), ways.copy(), np.concatenate((ways, ways))
     for residue, cost in zip(turns.residues.tolist(), turns.costs.tolist(), strict=True):

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from ckio.errors import NoSchedule
 from ckio.planners.base import without_notes
+from ckio.planners.dp.joint import JointTable
+from ckio.planners.dp.joint import solve as table
 from ckio.planners.dp.spaces import Numbers, Space, slots_of
 from ckio.planners.dp.spaces import spaces as usable
-from ckio.planners.dp.tables import Table
-from ckio.planners.dp.tables import solve as table
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 
@@ -110,13 +110,11 @@ class ResumeTables:
         self.lengths = _growing(short, steps, part=32)
         tried = np.searchsorted(self.lengths, _growing(min(_TRIED, steps), steps, part=16))
         self._tried = np.unique(tried)[1:]
-        unaided = np.where(np.arange(short + 1) <= held, 0.0, np.inf)
-        solved = table(given, unaided, move=move)
+        solved = table(given, short, move=move, held=held)
         self.after_restart, self._after_tape = solved.after_restart, solved.after_tape
-        rows = np.append(np.minimum(np.arange(solved.empty + 1), solved.last), -1)
-        self.seconds = self._longer(solved.seconds[rows].T)
+        self.seconds = self._longer(solved.seconds.T)
         self._inner = [self._longer(self._left(solved, after)) for after in self.after_restart]
-        self.again = [self._longer(each[rows].T) for each in solved.again]
+        self.again = [self._longer(each.T) for each in solved.again]
         self.empty = solved.empty
         self._after = [[np.arange(solved.empty + 2)] for _ in given]
         for row in range(short + 1, len(self.lengths)):
@@ -125,9 +123,9 @@ class ResumeTables:
         self._last = len(self.lengths) - 1
 
     @staticmethod
-    def _left(solved: Table, after: Numbers) -> Seconds:
+    def _left(solved: JointTable, after: Numbers) -> Seconds:
         """Return P if one more checkpoint is stored."""
-        rows = np.append(np.where(after < 0, -1, np.minimum(after, solved.last)), -1)
+        rows = np.append(after, -1)
         left: Seconds = solved.seconds[rows].T
         return left
 
