@@ -36,7 +36,7 @@ PLAN = (
     "from ckio import Chain, Level, Platform, hrevolve",
     "def plan(steps):",
     "    chain = Chain(steps=steps, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)",
-    "    return len(hrevolve(chain, Platform((Level(name='ram', capacity=3),)))",
+    "    return len(hrevolve(chain, Platform((Level(name='ram', capacity=3),))))",
 )
 """On one level that takes no time, with three slots."""
 

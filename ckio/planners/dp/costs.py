@@ -106,7 +106,7 @@ def integer_costs(
     for count in counts + [finest] * (length <= _LONG):
         units = [round(cost * count) for cost in ratios]
         if _sums(units, length) < LIMIT:
-            above = 2 / (count * max(1, Fraction(least) / (part * length)))
+            above = 2 / (count * max(Fraction(1), Fraction(least) / (part * length)))
             return IntegerCosts(units[0], tuple(units[1:]), part / count, count, float(above))
     return None
 

@@ -90,9 +90,11 @@ def push(curve: Curve, at: int) -> None:
 @kernel
 def enclose(curve: Curve, begin: int, end: int) -> None:
     """Compute the hull of a known curve from `begin` to `end`, inclusive."""
+    y = curve.y
     curve.size[0] = 0
     for at in range(begin, end + 1):
-        push(curve, at)
+        if not begin < at < end or y[at + 1] - y[at] != y[at] - y[at - 1]:
+            push(curve, at)
 
 
 @kernel

@@ -102,22 +102,19 @@ def solve(spaces: Sequence[Space], steps: int, /, *, move: float, held: int) -> 
     seconds[:-1, : held + 1] = 0.0
     again = np.full((len(spaces), *seconds.shape), inf)
     costs = np.array([space.costs for space in spaces])
-    _fill(costs, float(move), after_restart, after_tape, seconds, again)
+    _fill(costs, float(move), (after_restart, after_tape), seconds, again)
     return JointTable(tuple(spaces), held, seconds, again, after_restart, after_tape)
 
 
 @kernel
 def _fill(
-    costs: Seconds,
-    move: float,
-    after_restart: Numbers,
-    after_tape: Numbers,
-    seconds: Seconds,
-    again: Seconds,
+    costs: Seconds, move: float, after: tuple[Numbers, Numbers], seconds: Seconds, again: Seconds
 ) -> None:
-    """Set P, and n u + r + Q, for more and more free space; where P is known without a level, it
-    is already set.
+    """Set P, and n u + r + Q, for more and more free space.
+
+    `seconds` already has P without a level.
     """
+    after_restart, after_tape = after
     levels, rows = after_restart.shape
     for row in range(rows):
         for n in range(1, seconds.shape[1]):

@@ -10,8 +10,8 @@ choice i = l - 1, a = 0 is allowed only if `sweeps`. For example, with u_f = 1, 
 (0, inf, inf): F(1) = inner(0) + again(0) = 0 + 1 = 1, and F(2) = inner(0) + again(1) = 0 + 2 + 1 =
 3.
 
-As two loops, this takes O(n^2) time (`plain` in `ckio.planners.dp.recurrence`). Mostly no inner loop
-is needed. The sum of the lower convex hulls of `inner` and `again` is convex in i and is never
+As two loops, this takes O(n^2) time (`plain` in `ckio.planners.dp.recurrence`). Mostly no inner
+loop is needed. The sum of the lower convex hulls of `inner` and `again` is convex in i and is never
 above a sum of the functions. Its minimum moves little from one l to the next. First the best i for
 l - 1 and for a period earlier are tried. If one of them attains the least sum of the hulls, rounded
 up, it is the optimum. If not, any better i is in the window in which the sum of the hulls is less

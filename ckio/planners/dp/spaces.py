@@ -3,9 +3,9 @@
 A restart checkpoint has a bytes and a tape b. The checkpoints that still fit on a level with f free
 bytes depend only on the largest sum i a + j b <= f. Therefore a planner numbers these sums from 0
 in ascending order, and plans with the number. Storing moves to the largest sum that fits, and
-discarding moves back, so that this is exact for any sizes. If a level has more sums than a planner can go through, bytes are
-counted in units: sizes are rounded up and the capacity down, so that no plan needs more than the
-level has.
+discarding moves back, so that this is exact for any sizes. If a level has more sums than a planner
+can go through, bytes are counted in units: sizes are rounded up and the capacity down, so that no
+plan needs more than the level has.
 
 For example, on a level of 7 bytes, restart checkpoints of 3 bytes and tapes of 2 have the sums 0,
 2, 3, 4, 5, 6 and 7. With 7 bytes free, number 6, a restart checkpoint leaves 4 bytes, number 3:

@@ -13,8 +13,9 @@ worth theta seconds. Then the best way to fill a level does not depend on the le
 and theta n + sum_k W_k(empty) is a lower bound of the seconds of all hierarchical plans of n steps,
 because theta is a Lagrange multiplier of the length (Everett, 1963). At the optimal multiplier two
 fillings tie, one covering fewer than n steps and one more; the sweep starts with one and ends with
-the other. Each of them is optimal from any f. The point of change is chosen so that the length is right except for part of a segment. Then segments are made
-longer or shorter to fit. The sweep is at most `Sweep.seconds` - `Sweep.bound` above the optimum.
+the other. Each of them is optimal from any f. The point of change is chosen so that the length is
+right except for part of a segment. Then segments are made longer or shorter to fit. The sweep is at
+most `Sweep.seconds` - `Sweep.bound` above the optimum.
 
 For example, let a level store two states at no cost, let a step take 1 s, and h = 1. Segments cost
 phi_2(d) = 1, 3, 5, ... (the advance to their end and, for d = 2, one more step) and phi_1(d) = 1,

@@ -65,8 +65,8 @@ class Stage(Protocol):
     """The solution of a recurrence on some levels, in addition to those of the stages before it.
 
     `free` is a number for the free space on its levels; `empty` is this number if nothing is
-    stored, and `last` one from which on more space is of no use. For each level, `after_restart` and `after_tape` map `free` to the number after one more
-    checkpoint is stored there.
+    stored, and `last` one from which on more space is of no use. For each level, `after_restart`
+    and `after_tape` map `free` to the number after one more checkpoint is stored there.
     """
 
     @property
