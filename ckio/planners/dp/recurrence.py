@@ -208,8 +208,10 @@ def _rows(space: Space, lower: Ints, move: int, *, sweeps: bool) -> Iterator[Row
             begin = max(1, first)
             unstored = before[0].copy()
             np.minimum(low[begin:], write + least[begin - 1 :], out=unstored[begin:])
-            stored, best = np.append(lower[0], least), np.append(0, split + 1)
-            yield Row(first, unstored[first:], stored[first:], best[first:].astype(np.int32))
+            none = np.zeros(begin - first, np.int64)  # of no step, in the first row
+            stored = np.concatenate((none, least[begin - 1 :]))
+            best = np.concatenate((none, split[begin - 1 :] + 1), dtype=np.int32)
+            yield Row(first, unstored[first:], stored, best)
         useless = useless + 1 if before and np.array_equal(before[0], unstored) else 0
         if useless == reach:  # all next rows depend on equal ones, and are equal, too
             return
