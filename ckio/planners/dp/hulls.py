@@ -26,7 +26,9 @@ class Curve(NamedTuple):
     y : int64 array
         The value at each length.
     hull : int64 array
-        The lengths of the vertices of the hull, ascending; edge p is from vertex p to p + 1.
+        The lengths of the vertices of the hull, ascending; edge p is from vertex p to p + 1. No
+        vertex is inside a straight piece; each end of a straight piece on the hull is a vertex,
+        so that the lengths of edges are the periods of the curve.
     size : int64 array of one element
         The number of vertices.
     """
@@ -78,9 +80,12 @@ def push(curve: Curve, at: int) -> None:
     """Add a length to the right of all vertices to the hull."""
     y, hull, size = curve
     count = size[0]
+    top = hull[count - 1] if count else 0
+    if count > 1 and top == at - 1 and y[at] - y[top] == y[top] - y[top - 1]:
+        count -= 1  # `top` is inside a straight piece
     while count > 1:
         left, top = hull[count - 2], hull[count - 1]
-        if steeper(y[at] - y[top], at - top, y[top] - y[left], top - left):
+        if not steeper(y[top] - y[left], top - left, y[at] - y[top], at - top):
             break
         count -= 1
     hull[count] = at
