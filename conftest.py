@@ -37,7 +37,7 @@ collect_ignore_glob.append("docs/_site/write.py")  # a script beside its modules
 
 
 _PREPARE = "import gc, sys; from ckio.planners.compiled import prepare; gc.disable(); "
-_TABLES = _PREPARE + "prepare('ckio.planners.dp.pieces')"
+_TABLES = _PREPARE + "prepare('ckio.planners.dp.recurrence')"
 _OVERLAP = (
     _PREPARE
     + "prepare('ckio.planners.overlap.engine'); sys.stdin.read(); prepare('ckio.planners.overlap')"

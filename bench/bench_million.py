@@ -2,8 +2,8 @@
 
 Each row is a process of its own: seconds of processor time, the median of three, with numba's
 kernels loaded before. "plan" finds the segments; "columns" writes all actions; "general" is the
-general algorithm for the same chain (up to the length given), which has to find the same makespan;
-"numpy" is the plan without numba. MiB is the most memory the process held for plan and columns.
+general algorithm for the same chain (up to the length given), which has to find the same makespan.
+MiB is the most memory the process held for plan and columns.
 """
 
 import argparse
@@ -18,14 +18,12 @@ from fractions import Fraction
 from math import lcm
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 import record
 
 from ckio.planners import compiled
 from ckio.planners.dp import Solution, solve_states
 from ckio.planners.dp.spaces import slots_of
-from ckio.planners.dp.tables import FAR
 from ckio.platform import Affine, Chain, Level, Platform
 
 
@@ -53,7 +51,7 @@ class Machine(NamedTuple):
             )
         )
         chain = self.chain(length)
-        return solve_states(chain, platform, planner="hrevolve", repaired=True, insist=True)
+        return solve_states(chain, platform, planner="hrevolve", repaired=True)
 
     def chain(self, length: int) -> Chain:
         costs = {"advance": self.units()[3], "record": 0, "reverse": 0}
@@ -95,8 +93,7 @@ def took(action: Callable[[], object], repeats: int = 3) -> float:
 def measure(name: str, length: int) -> dict[str, Any]:
     """A plan, its seconds and those of its columns, and what the process held."""
     machine = MACHINES[name]
-    if compiled.available():
-        compiled.prepare()
+    compiled.prepare()
     found = machine.plan(length)
     measured: dict[str, Any] = {"plan": took(lambda: machine.plan(length))}
     if found.first:
@@ -107,7 +104,7 @@ def measure(name: str, length: int) -> dict[str, Any]:
 
         measured |= {
             "cost": round(found.seconds),
-            "table": len(found.stages[0].lower),
+            "table": found.stages[0].longest,
             "columns": took(columns),
             "actions": made[0],
         }
@@ -117,7 +114,7 @@ def measure(name: str, length: int) -> dict[str, Any]:
 
 def measure_general(name: str, length: int) -> dict[str, Any]:
     """The general algorithm's seconds, for tables up to the length of the chain."""
-    from ckio.planners.dp.pieces import in_order
+    from ckio.planners.dp.recurrence import in_order
 
     compiled.prepare()
     slots, write, read, unit = MACHINES[name].units()
@@ -125,15 +122,17 @@ def measure_general(name: str, length: int) -> dict[str, Any]:
         slots_of(str(k), k, min(slots[k], length), write=write[k], read=read[k])
         for k in range(len(slots))
     ]
-    lower, costs = np.array([0, *[FAR] * length]), list[int]()
-    seconds = took(lambda: costs.append(in_order(levels, lower, move=unit)[-1].finish[-1]), 1)
+    costs = list[int]()
+    seconds = took(
+        lambda: costs.append(in_order(levels, length + 1, move=unit, held=1)[-1].finish[-1]), 1
+    )
     return {"plan": seconds, "cost": int(costs[0])}
 
 
-def alone(function: str, name: str, length: int, *, numba: bool = True) -> dict[str, Any]:
+def alone(function: str, name: str, length: int) -> dict[str, Any]:
     """What one of the two finds in a process of its own."""
     task = json.dumps([function, name, length])
-    words = [sys.executable, __file__, "--task", task, *([] if numba else ["--without-numba"])]
+    words = [sys.executable, __file__, "--task", task]
     done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -141,14 +140,13 @@ def alone(function: str, name: str, length: int, *, numba: bool = True) -> dict[
 
 def row(name: str, length: int, *, general: bool) -> list[str]:
     """A machine and a length: all figures."""
-    ours, plain = alone("measure", name, length), alone("measure", name, length, numba=False)
+    ours = alone("measure", name, length)
     cells = [f"{name}, l = {length}", f"{ours['plan']:.3f}", f"{TARGETS.get((name, length), '')}"]
     if "cost" in ours:
         cells += [f"{ours['columns']:.3f}", f"{ours['mebibytes']:.0f}"]
         cells += [str(ours["actions"]), str(ours["table"])]
     else:
         cells += ["-"] * 4
-    cells.append(f"{plain['plan']:.3f}" if "cost" in plain else "-")
     if not general:
         return [*cells, "-"]
     theirs = alone("measure_general", name, length)
@@ -163,7 +161,7 @@ def table(longest_general: int) -> str:
         for length in (*LENGTHS, *([10**7] if name == NOW else []))
     ]
     header = ["steps", "plan s", "target", "columns s", "MiB", "actions"]
-    return record.columns([*header, "table", "numpy s", "general s"], rows)
+    return record.columns([*header, "table", "general s"], rows)
 
 
 @pytest.mark.parametrize("name", MACHINES)
@@ -179,13 +177,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--general", type=int, default=10**5, help="longest chain for it")
     parser.add_argument("--task", help=argparse.SUPPRESS)
-    parser.add_argument("--without-numba", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.task is None:
         record.save("million", table(given.general))
         return
-    if given.without_numba:
-        sys.modules["numba"] = None  # type: ignore[assignment]
     function, name, length = json.loads(given.task)
     print(
         json.dumps({"measure": measure, "measure_general": measure_general}[function](name, length))

@@ -90,8 +90,7 @@ def measure(planner: str, length: int, platform: str, *, repeats: int = 3) -> di
     """A planner's seconds, what its schedule takes to check and to cost, and the memory of all."""
     from ckio.planners import compiled
 
-    if compiled.available():
-        compiled.prepare()
+    compiled.prepare()
     chain, machine = example(length, platform, record=float(planner == "mixed"))
     call, made = find("planners", planner), list[Schedule]()
 
@@ -129,10 +128,10 @@ def _mebibytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def alone(function: str, *arguments: Any, numba: bool = True, **options: Any) -> dict[str, Any]:
+def alone(function: str, *arguments: Any, **options: Any) -> dict[str, Any]:
     """What `measure` or `measure_peer` finds in a process of its own."""
     task = json.dumps({"function": function, "arguments": arguments, "options": options})
-    words = [sys.executable, __file__, "--task", task, *([] if numba else ["--without-numba"])]
+    words = [sys.executable, __file__, "--task", task]
     done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -160,19 +159,6 @@ def targets(lengths: tuple[int, ...]) -> str:
             )
     header = ["hrevolve", "plan s", "target", "MiB", "actions", "check s", "cost s"]
     return record.columns(header, rows)
-
-
-def without_numba(lengths: tuple[int, ...]) -> str:
-    """The same in NumPy alone."""
-    rows = [
-        [
-            f"{name}, l = {length}",
-            f"{alone('measure', 'hrevolve', length, platform, numba=False)['seconds']:.3f}",
-        ]
-        for name, platform in PLATFORMS.items()
-        for length in lengths
-    ]
-    return record.columns(["hrevolve without numba", "plan s"], rows)
 
 
 def peers(lengths: tuple[int, ...]) -> str:
@@ -226,7 +212,6 @@ def table() -> str:
     return "\n\n".join(
         (
             targets((10**3, 10**4, 10**5, 10**6, 10**7)),
-            without_numba((10**3, 10**4)),
             peers((100, 1000)),
             everyone((100, 1000, 10_000)),
         )
@@ -245,13 +230,10 @@ def test_a_measurement() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", help=argparse.SUPPRESS)
-    parser.add_argument("--without-numba", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.task is None:
         record.save("planning", table())
         return
-    if given.without_numba:
-        sys.modules["numba"] = None  # type: ignore[assignment]
     task = json.loads(given.task)
     function = {"measure": measure, "measure_peer": measure_peer}[task["function"]]
     print(json.dumps(function(*task["arguments"], **task["options"])))

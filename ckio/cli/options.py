@@ -234,10 +234,6 @@ planner_options = together(
         help="Time steps between two checkpoints of a periodic planner.",
     ),
     option(
-        "--insist", is_flag=True, default=None, group=PLANNER_GROUP,
-        help="Plan many time steps even if numba is not installed; this is slow.",
-    ),
-    option(
         "--reread", is_flag=True, default=None, group=PAPERS_GROUP,
         help="two-level: Read the checkpoint of a block each time that it is needed.",
     ),

@@ -17,7 +17,7 @@ from ckio.planners.base import log
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_WITH_KERNELS = ("ckio.planners.dp.pieces",)
+_WITH_KERNELS = ("ckio.planners.dp.recurrence",)
 """The modules with kernels that most planners need; `warm_up()` calls each kernel once."""
 
 _taken: dict[tuple[str, ...], float] = {}

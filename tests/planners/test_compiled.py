@@ -1,4 +1,4 @@
-"""The use of numba: what happens with it, without it, and when."""
+"""The use of numba: what is compiled, and when."""
 
 import logging
 import subprocess
@@ -10,9 +10,7 @@ import numba
 import pytest
 
 from ckio.planners import compiled
-from ckio.planners import dp as planner
-from ckio.planners.dp import certificates, convolution, hrevolve, hulls, pieces, sweep
-from ckio.schedule import makespan
+from ckio.planners.dp import certificates, hrevolve, hulls, min_plus, recurrence, sweep
 
 from .cases import chain, platform
 
@@ -36,72 +34,46 @@ def in_a_fresh_interpreter(*lines: str) -> list[str]:
 
 PLAN = (
     "from ckio import Chain, Level, Platform, hrevolve",
-    "def plan(steps, **options):",
+    "def plan(steps):",
     "    chain = Chain(steps=steps, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)",
-    "    return len(hrevolve(chain, Platform((Level(name='ram', capacity=3),)), **options))",
+    "    return len(hrevolve(chain, Platform((Level(name='ram', capacity=3),))))",
 )
 """On one level that takes no time, with three slots."""
 
 ORDER = "hrevolve: levels in the order ram, of 1 tried"
 
 
-def test_a_short_chain_is_planned_without_loading_numba() -> None:
-    found = in_a_fresh_interpreter(*PLAN, "print(plan(2001) > 4000, 'numba' in sys.modules)")
-    assert found == [ORDER, "True False"]
-
-
-def test_a_long_chain_is_planned_by_compiled_code_which_is_said_once() -> None:
+def test_that_code_is_compiled_is_said_once() -> None:
     found = in_a_fresh_interpreter(*PLAN, "print(plan(2002) > 4000)", "print(plan(2002) > 4000)")
     expected = f"the planner uses compiled code (numba {numba.__version__})"
     assert found[0].startswith(expected)
     assert found[1:] == [ORDER, "True", ORDER, "True"]
 
 
-WITHOUT = ("sys.modules['numba'] = None", *PLAN)
-
-
-@pytest.mark.slow
-def test_without_numba_a_chain_of_twenty_thousand_steps_is_planned_by_numpy() -> None:
-    found = in_a_fresh_interpreter(*WITHOUT, "print(plan(2002) > 4000)", "print(plan(20001))")
-    assert found[:2] == [ORDER, "True"]
-    assert found[2] == ORDER
-    assert int(found[3]) > 40_000
-
-
-@pytest.mark.slow
-def test_without_numba_a_longer_chain_has_to_be_insisted_on() -> None:
-    refused = (
-        "from ckio.errors import BadInput",
-        "try:",
-        "    plan(20002)",
-        "except BadInput as error:",
-        "    print(error)",
-    )
-    found = in_a_fresh_interpreter(*WITHOUT, *refused, "print(plan(20002, insist=True))")
-    assert "20002 steps" in found[0]
-    assert "pip install ckio[fast]" in found[0]
-    assert found[1] == ORDER
-    assert int(found[2]) > 40_000
+def test_importing_ckio_does_not_load_numba() -> None:
+    assert in_a_fresh_interpreter(
+        "import ckio, ckio.planners.dp, sys", "print('numba' in sys.modules)"
+    ) == ["False"]
 
 
 def kernels() -> dict[str, list[Any]]:
     """The signatures that each kernel has been compiled for."""
-    modules = (hulls, certificates, convolution, pieces, sweep)
+    modules = (hulls, certificates, min_plus, recurrence, sweep)
     found = {
         f"{module.__name__}.{name}": function.signatures
         for module in modules
         for name, function in vars(module).items()
         if hasattr(function, "py_func") and function.__module__ == module.__name__
     }
-    assert len(found) > 25
+    assert len(found) > 15
     return found
 
 
 def test_prepared_code_is_not_compiled_again_for_a_plan() -> None:
     compiled.prepare()
     before = {name: list(signatures) for name, signatures in kernels().items()}
-    assert before["ckio.planners.dp.convolution.solve"]
-    assert before["ckio.planners.dp.pieces._fill"]
+    assert before["ckio.planners.dp.min_plus._solve"]
+    assert before["ckio.planners.dp.recurrence.plain"]
     hrevolve(chain(3000), MACHINE)
     assert kernels() == before
 
@@ -121,14 +93,6 @@ def test_a_kernel_is_not_compiled_again_for_each_constant_that_another_gives_it(
 
     assert outer(5) == 11 + 14 + 30
     assert len(inner.signatures) == 1  # type: ignore[attr-defined]
-
-
-def test_what_is_compiled_gives_the_makespan_that_numpy_gives(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    short = hrevolve(chain(700, advance=3), MACHINE)
-    monkeypatch.setattr(planner, "_SHORT", 0)
-    assert makespan(hrevolve(chain(700, advance=3), MACHINE), MACHINE) == makespan(short, MACHINE)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """H-Revolve: its published values, and the optimum by exhaustive search."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -13,10 +14,8 @@ from oracles.exhaustive import least_makespan
 from oracles.recurrences import theorem_2
 
 from ckio.errors import BadInput
-from ckio.planners import dp as module
 from ckio.planners.dp import hrevolve, hrevolve_2020, solve_states
 from ckio.planners.dp.spaces import Space, orders, restart_spaces, slots_of
-from ckio.planners.dp.tables import solve as solve_table
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import counts, makespan
@@ -161,17 +160,6 @@ def test_costs_beyond_what_can_be_added_up_are_refused() -> None:
             planner(chain(3), platform((5, 1e308, 1e308)))
 
 
-@pytest.mark.slow
-def test_what_is_compiled_gives_the_same_makespan(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed, name in product(range(100), PLANNERS):
-        random = Random(seed)
-        chain, platform = small_case(random, levels=random.randint(1, 3), most_steps=120)
-        by_numpy = planned(name, chain, platform)
-        with monkeypatch.context() as compiled:
-            compiled.setattr(module, "_SHORT", 0)
-            assert planned(name, chain, platform) == by_numpy, f"seed {seed}"
-
-
 def test_decimal_costs_are_not_rounded() -> None:
     machine = platform((5, 0.05, 0.05), (50, 1, 1), (1000, 5, 5))
     plan = solve_states(chain(3000), machine, planner="hrevolve", repaired=True)
@@ -185,21 +173,49 @@ def test_measured_costs_of_long_chains_are_rounded_and_the_note_says_so() -> Non
     measured = chain(3000, advance=1.0007)
     schedule = hrevolve(measured, machine)
     assert "costs rounded to 0.001 s: at most 0.2% more" in schedule.note
-    lower = np.where(np.arange(3001) <= 1, 0.0, np.inf)
-    for space in restart_spaces(measured, machine, planner="hrevolve"):
-        lower = solve_table((space,), lower, move=measured.advance).finish
-    exact = lower[-1]
+    slots = [
+        (space.slots, space.write, space.read)
+        for space in restart_spaces(measured, machine, planner="hrevolve")
+    ]
+    exact = theorem_2_rows(2999, slots, u_f=measured.advance)
+    exact += 3000 * (measured.record + measured.reverse)
     assert exact <= makespan(schedule, machine) * (1 + 1e-12) <= 1.002 * exact
 
 
-def test_costs_that_compiled_code_cannot_add_up_are_left_to_numpy_up_to_some_length(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def theorem_2_rows(length: int, levels: Sequence[tuple[int, float, float]], *, u_f: float) -> float:
+    """The repaired theorem with real numbers, a row at a time."""
+    below = np.append(0.0, np.full(length, np.inf))
+    for slots, write, read in levels:
+        outer, j = below, u_f * np.arange(1, length + 1)
+        for _ in range(slots):
+            stored = below.copy()
+            for n in range(1, length + 1):
+                splits = j[:n] + outer[n - 1 :: -1] + read + stored[:n]
+                stored[n] = min(below[n], splits.min())
+            after = np.minimum(below, write + stored)
+            if (after == outer).all():
+                break
+            outer = after
+        below = outer
+    return float(below[-1])
+
+
+def test_measured_costs_of_short_chains_are_as_good_as_with_real_numbers() -> None:
+    machine = platform((5, 0.0137129, 0.0119), (9, 1.0383171, 0.7431))
+    plan = solve_states(chain(300, advance=1.0007), machine, planner="hrevolve", repaired=True)
+    exact = theorem_2_rows(299, [(5, 0.0137129, 0.0119), (9, 1.0383171, 0.7431)], u_f=1.0007)
+    assert plan.seconds == pytest.approx(exact + 300 * (chain(1).record + chain(1).reverse), 1e-11)
+    assert "rounded" not in plan.note
+
+
+@pytest.mark.parametrize("steps", [100, 5000])
+def test_a_level_too_slow_to_be_of_use_takes_no_precision_from_the_others(steps: int) -> None:
     near, far = (2, 1, 1), (4, 1e17, 1e17)
-    monkeypatch.setattr(module, "_SHORT", 30)
-    alone = planned("hrevolve", chain(100), platform(near))
-    assert planned("hrevolve", chain(100), platform(near, far)) == alone
-    monkeypatch.setattr(module, "_LONG", 60)
-    with pytest.raises(BadInput, match="too large to be added up for 100 steps"):
-        hrevolve(chain(100), platform(near, far))
-    assert len(hrevolve(chain(100), platform(near, far), insist=True)) > 300
+    alone = planned("hrevolve", chain(steps), platform(near))
+    assert planned("hrevolve", chain(steps), platform(near, far)) == alone
+
+
+def test_a_level_that_is_needed_may_be_as_slow_as_it_likes() -> None:
+    slow = platform((4, 1e17, 1e17))
+    plan = solve_states(chain(5000), slow, planner="hrevolve", repaired=True)
+    assert makespan(hrevolve(chain(5000), slow), slow) == pytest.approx(plan.seconds, 1e-9)

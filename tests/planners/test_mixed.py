@@ -1,13 +1,11 @@
 """mixed: its published values, and the optimum by exhaustive search."""
 
 import logging
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
 from random import Random
+from time import process_time
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +15,11 @@ from oracles.recurrences import mixed_loaded as equation_2
 
 from ckio.actions import Advance, Record, Reverse
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners import dp
 from ckio.planners.base import Planner
 from ckio.planners.dp import hrevolve, mixed, solve
 from ckio.planners.dp import segments as dp_segments
+from ckio.planners.dp.joint import solve as table
 from ckio.planners.dp.spaces import spaces
-from ckio.planners.dp.tables import solve as table
 from ckio.planners.varying import varying
 from ckio.platform import FREE, Affine, Level, Platform
 from ckio.platform.chain import Chain
@@ -64,12 +61,11 @@ def test_without_costs_one_level_gives_equation_1() -> None:
 
 def test_from_a_stored_state_one_level_gives_equation_2() -> None:
     longest = 29
-    unaided = np.where(np.arange(longest + 1) <= 1, 0.0, np.inf)
     for s in range(7):
         given = spaces(alike(longest), units(s + 1), held=1)
-        solved = table(given, unaided, move=1)
+        solved = table(given, longest, move=1, held=1)
         # For n = s + 2 all tapes fit once x_0 is given up; beyond, it is advanced from.
-        assert solved.stored(s + 2, s + 1, 0) == 0
+        assert solved.advance(s + 2, s + 1, 0) == 0
         for n in range(s + 3, longest + 1):
             inner, again = solved.seconds[s], solved.again[0][s + 1]
             assert n + min(inner[1:n] + again[n - 1 : 0 : -1]) == equation_2(n, s)
@@ -208,30 +204,25 @@ def test_no_schedule_beats_mixed_in_a_long_campaign(
     check_against_search(levels=levels, most_steps=most_steps, cases=cases, seed=seed)
 
 
-def check_pieces(seed: int, cases: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_hierarchical(seed: int, cases: int) -> None:
     random = Random(seed)
     for _ in range(cases):
         chain, machine = small_case(random, levels=random.randint(1, 3), most_steps=40)
         try:
-            by_row = planned(chain, machine, jointly=False)
+            by_level = planned(chain, machine, jointly=False)
         except NoSchedule:
             continue
-        with monkeypatch.context() as in_pieces:
-            in_pieces.setattr(dp, "_SHORT", 0)
-            in_pieces.setattr(dp._Asked, "_swept", lambda *_: None)
-            assert planned(chain, machine, jointly=False) == by_row
-        assert planned(chain, machine, jointly=True) <= by_row
+        jointly = planned(chain, machine, jointly=True)
+        assert jointly == by_level if len(machine.levels) == 1 else jointly <= by_level
 
 
-def test_tables_and_straight_pieces_give_the_same_hierarchical_plans(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    check_pieces(0, 25, monkeypatch)
+def test_plans_on_all_levels_together_are_no_slower_than_hierarchical_ones() -> None:
+    check_hierarchical(0, 25)
 
 
 @pytest.mark.slow
-def test_tables_and_straight_pieces_in_a_long_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_pieces(1, 200, monkeypatch)
+def test_plans_on_all_levels_together_in_a_long_campaign() -> None:
+    check_hierarchical(1, 200)
 
 
 def slots_case(random: Random, *, steps: int) -> tuple[Chain, Platform]:
@@ -450,50 +441,25 @@ def test_the_log_says_in_which_order_levels_were_used(caplog: pytest.LogCaptureF
     assert "mixed: levels in the order level1, level0, of 1 tried" in caplog.messages
 
 
-PLAN = """
-import sys
-sys.modules["numba"] = None
-from ckio import Chain, Level, Platform
-from ckio.errors import BadInput
-from ckio.planners.dp import mixed
-from ckio.platform import Affine
-
-near = Level(name="ram", capacity=20)
-far = Level(name="nvme", capacity=200, write=Affine(1), read=Affine(1))
-for steps, insist in ((600, False), (2000, False), (100_000, False), (10**6, True)):
-    chain = Chain(steps=steps, advance=1, record=1, reverse=0, restart=1, tape=2, adjoint=1)
-    try:
-        print(len(mixed(chain, Platform((near, far), working_memory=2), insist=insist)))
-    except BadInput as error:
-        print(error)
-"""
-
-
-@pytest.mark.slow
-def test_without_numba_short_chains_are_planned_and_long_ones_refused() -> None:
-    done = subprocess.run([sys.executable, "-c", PLAN], capture_output=True, text=True, check=True)
-    *lengths, long, larger = done.stdout.splitlines()
-    assert int(lengths[0]) > 600 * 2
-    assert int(lengths[1]) > 2000 * 2
-    for message, words in ((long, ("100000 steps", "insist")), (larger, ("1000000 steps",))):
-        assert all(word in message for word in (*words, "pip install ckio[fast]"))
-
-
-def test_without_numba_a_long_chain_has_to_be_insisted_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Platform((RAM, level("nvme", 20, 1)), working_memory=1)
-    least = planned(alike(300), machine, jointly=False)
-    monkeypatch.setattr(dp, "available", lambda: False)
-    monkeypatch.setattr(dp, "_LONG", 298)
-    with pytest.raises(BadInput, match=r"mixed: 300 steps .* pip install ckio\[fast\]"):
-        solve(alike(300), machine, held=1, jointly=False)
-    assert solve(alike(299), machine, held=1, jointly=False).seconds < least
-    assert solve(alike(300), machine, held=1, jointly=False, insist=True).seconds == least
-    monkeypatch.setattr(dp, "_MOST_KEPT", 1000)
-    with pytest.raises(BadInput, match=r"numpy's tables would take .* pip install ckio\[fast\]"):
-        solve(alike(300), machine, held=1, jointly=False, insist=True)
-
-
-def test_costs_that_do_not_count_in_whole_numbers_are_refused_for_long_chains() -> None:
+def test_a_level_too_slow_to_be_of_use_does_not_stand_in_the_way() -> None:
     far = Platform((RAM, level("far", 20, 1e15)), working_memory=1)
+    near = Platform((RAM,), working_memory=1)
+    assert makespan(mixed(alike(100_000), far), far) == planned(alike(100_000), near)
+
+
+def test_costs_that_cannot_be_counted_are_refused_for_long_chains() -> None:
+    far = Platform((level("far", 20, 1e15),), working_memory=1)
     with pytest.raises(BadInput, match="too large to be added up for 100000 steps"):
-        mixed(alike(100_000), far)
+        mixed(alike(100_000), replace(far, levels=(replace(far.levels[0], read=Affine(1.3e15)),)))
+
+
+@pytest.mark.parametrize("levels", [(RAM,), (RAM, level("nvme", 20, 1))])
+def test_a_thousand_steps_with_tapes_of_half_a_state_are_planned_at_once(
+    levels: tuple[Level, ...],
+) -> None:
+    larger = [replace(it, capacity=2 * (it.capacity or 0)) for it in levels]
+    machine = Platform(tuple(larger), working_memory=1)
+    mixed(alike(1000, restart=2), machine)  # compiles
+    start = process_time()
+    mixed(alike(1000, restart=2), machine)
+    assert process_time() - start < 0.5

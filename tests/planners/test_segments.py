@@ -8,15 +8,11 @@ from random import Random
 import numpy as np
 import pytest
 
-from ckio.planners import compiled
 from ckio.planners.dp.group import Ints, Price, SlotKinds, longest_worthwhile, optimum, price
-from ckio.planners.dp.pieces import in_order
+from ckio.planners.dp.recurrence import in_order
 from ckio.planners.dp.segments import LongPlan, Solved, extend, plan
 from ckio.planners.dp.spaces import Space, slots_of
-from ckio.planners.dp.tables import FAR as NOWHERE
-from ckio.planners.dp.tables import Table
-from ckio.planners.dp.tables import solve as solve_table
-from ckio.planners.dp.walk import Walk
+from ckio.planners.dp.unroll import Unrolling
 from ckio.platform import Affine, Level, Platform
 
 from .cases import completed, unit_chain
@@ -42,15 +38,7 @@ class Machine:
         ]
 
     def tables(self, spaces: Sequence[Space], longest: int) -> Solved:
-        """In numpy where that is quicker, and else compiled, as `dp` does."""
-        if longest > 1000 and compiled.available():
-            lower = np.array([0, *[NOWHERE] * (longest - 1)])
-            return in_order(spaces, lower, move=self.advance)
-        lower, stages = np.array([0, 0, *[NOWHERE] * (longest - 1)]), list[Table]()
-        for space in spaces:
-            stages.append(solve_table((space,), lower, move=self.advance))
-            lower = stages[-1].finish
-        return stages
+        return in_order(spaces, longest, move=self.advance, held=1)
 
     def plan(self, length: int, shortest: int = 256) -> LongPlan | None:
         """The plan of a chain of `length` + 1 steps."""
@@ -62,9 +50,8 @@ class Machine:
         return extend(self.tables(spaces, longest), self.slots, length, self.advance)
 
     def general(self, length: int) -> int:
-        lower = np.array([0, *[NOWHERE] * length])
         spaces = [space.in_slots(length) for space in self.spaces()]
-        return int(in_order(spaces, lower, move=self.advance)[-1].finish[-1])
+        return int(self.tables(spaces, length + 1)[-1].finish[-1])
 
 
 REAL = Machine([50, 1000, 10_000], [1, 20, 100], [1, 20, 100], 20)
@@ -119,7 +106,7 @@ def recurrence(machine: Machine, longest: int) -> tuple[Ints, list[Ints]]:
 
 def longest(found: LongPlan) -> int:
     """The steps of the longest segment that the tables of a plan tell of."""
-    return len(found.stages[0].lower) - isinstance(found.stages[0], Table)
+    return found.stages[0].longest
 
 
 def check_schedule(machine: Machine, found: LongPlan) -> None:
@@ -134,7 +121,7 @@ def check_schedule(machine: Machine, found: LongPlan) -> None:
     chain = unit_chain(
         sum(part.steps * part.copies for part in found.first) + 1, advance=machine.advance
     )
-    draft = Walk(found.stages, held=1).draft(chain.length, found.first)
+    draft = Unrolling(found.stages, held=1).draft(chain.length, found.first)
     assert completed(draft.schedule(chain), platform) == found.cost
 
 
@@ -235,19 +222,6 @@ def test_a_million_steps_take_tables_of_a_few_hundred() -> None:
         (1, 1, 52, 1000),
     ]
     assert [part.steps for part in found.first[4:7]] == [51, 50, 49]
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("given", [REAL, CROSSING, ARCH_1, ROOM_FOR_ALL])
-def test_plans_without_numba_cost_the_same(given: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = given.plan(12_345)
-    assert expected is not None
-    monkeypatch.setattr(compiled, "available", lambda: False)
-    found = given.plan(12_345)
-    assert found is not None
-    assert isinstance(found.stages[0], Table)
-    assert found.cost == expected.cost
-    check_schedule(given, found)
 
 
 def test_the_segments_make_up_the_chain_and_use_no_more_slots_than_there_are() -> None:

@@ -46,9 +46,9 @@ short chains are planned on all levels together. In 872 cases of 100 to 300 step
 slots that cost nothing and 20 to 60 far ones, the hierarchical schedule was as fast as the best.
 
 In a long chain nearly all segments are alike, so that short tables solve the recurrence
-(`segments`). If these cannot prove the optimum, compiled code solves it as straight pieces
-(`pieces`), or numpy row by row (`tables`). All of them are exact for the costs that `whole`
-returns. `walk` turns the decisions into actions.
+(`segments`, and `sweep` for two different sizes). If these do not prove the optimum, tables of the
+whole chain do (`recurrence`). Both are exact for the costs that `costs` returns. `unroll` turns the
+decisions into actions. Tables on all levels together are in `joint`.
 """
 
 from collections.abc import Sequence
@@ -56,27 +56,31 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
 from math import inf, isfinite
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-import numpy as np
+from typing import TYPE_CHECKING, Final
 
 from ckio.actions import Kind
 from ckio.errors import BadInput
 from ckio.planners.base import alike, log, tapes, without_notes
-from ckio.planners.compiled import available, prepare
+from ckio.planners.compiled import prepare
 from ckio.planners.dp import segments
-from ckio.planners.dp import tables as dp_tables
-from ckio.planners.dp.spaces import Space, orders, restart_spaces, spaces
-from ckio.planners.dp.tables import FAR, Table, rows
-from ckio.planners.dp.walk import Segment, Walk
-from ckio.planners.dp.whole import Whole, whole
+from ckio.planners.dp.costs import INFEASIBLE, IntegerCosts
+from ckio.planners.dp.spaces import (
+    Space,
+    counted,
+    orders,
+    restart_spaces,
+    rows,
+    spaces,
+    with_integer_costs,
+)
+from ckio.planners.dp.unroll import Segment, Stage, Unrolling
 from ckio.planners.varying import varying
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 
 if TYPE_CHECKING:
-    from ckio.planners.dp.pieces import Layers
+    from ckio.planners.dp.recurrence import Table
 
 _MOST_ORDERS: Final = 24
 """The most orders of the levels that are tried; four levels have 24."""
@@ -84,20 +88,11 @@ _MOST_ORDERS: Final = 24
 _MOST_SOLVED: Final = 2e8
 """No further order is tried after tables of this total length: about ten seconds."""
 
-_FEW: Final = 500
-"""Chain length up to which whole tables take some milliseconds, so that short ones gain nothing."""
-
 _SHORT: Final = 2_000
-"""Chain length up to which numpy is faster than loading compiled code."""
-
-_QUICK: Final = 1_000
-"""Length of the tables of segments up to which numpy is faster than loading compiled code."""
-
-_LONG: Final = 20_000
-"""Chain length from which numpy takes a minute or more."""
+"""Chain length up to which tables of the whole chain take some hundredths of a second."""
 
 _MOST_COMPARED: Final = 5e8
-"""The most comparisons in a plan on all levels together: about two seconds."""
+"""The most comparisons in a plan on all levels together: about half a second."""
 
 _MOST_FINE: Final = 1 << 18
 """The most sums of sizes that are distinguished if the tables are only as long as segments."""
@@ -108,15 +103,15 @@ _MOST_JOINT: Final = 1 << 26
 _MOST_TABULATED: Final = 2e7
 """The most numbers in tables of the whole length that are tried if a first sweep has a gap."""
 
-_MOST_KEPT: Final = 1 << 27
-"""The most numbers in numpy's tables with tapes: a gigabyte."""
+_NOTICED: Final = 1e-9
+"""A relative loss by rounding that is no larger than that of sums of floats is not noted."""
 
 _SEARCHED: Final = "optimal: exhaustive search has found nothing better in small cases"
 _RECORDING: Final = "; steps are recorded instead of advanced, because recording costs less"
 _HIERARCHICAL: Final = "optimal among hierarchical schedules; another schedule may be faster"
 
 
-def hrevolve(chain: Chain, platform: Platform, /, *, insist: bool = False) -> Schedule:
+def hrevolve(chain: Chain, platform: Platform, /) -> Schedule:
     """Return the schedule of least makespan with restart checkpoints on all levels of a platform.
 
     The costs of two levels may cross: one is faster to write and slower to read than the other.
@@ -126,60 +121,45 @@ def hrevolve(chain: Chain, platform: Platform, /, *, insist: bool = False) -> Sc
 
     In chains of more than 2001 steps, costs are rounded unless they are multiples of a unit of at
     least `advance` / 10,000. `Schedule.note` then gives the unit, and by how much the makespan can
-    exceed the least one. Some chains of more than 20,001 steps need numba
-    (`pip install ckio[fast]`). Chains whose steps differ are planned by `varying`. Source: Herrmann
-    and Pallez (2020), Theorem 2, with the correction that the module describes.
-
-    Parameters
-    ----------
-    insist : bool
-        Plan without numba, even if that takes hours.
+    exceed the least one. Chains whose steps differ are planned by `varying`. Source: Herrmann and
+    Pallez (2020), Theorem 2, with the correction that the module describes.
 
     Raises
     ------
     NoSchedule
         If n > 1 and no level can store a checkpoint.
     BadInput
-        If numba is needed and missing, or if the costs are too large to be added up.
+        If the costs are too large to be added up.
     """
     if chain.varies:
         return varying(chain, platform, tapes=False, planner="hrevolve")
-    return _hrevolve(chain, platform, "hrevolve", repaired=True, insist=insist)
+    return _hrevolve(chain, platform, "hrevolve", repaired=True)
 
 
-def hrevolve_2020(chain: Chain, platform: Platform, /, *, insist: bool = False) -> Schedule:
+def hrevolve_2020(chain: Chain, platform: Platform, /) -> Schedule:
     """Return the schedule of Theorem 2 of Herrmann and Pallez (2020) as it is printed.
 
     For all levels but the first, j ends at n - 2. The function shows the difference from
-    `hrevolve`, whose schedules are never slower. `insist` and the errors are those of `hrevolve`;
-    it also raises BadInput for a chain whose steps differ.
+    `hrevolve`, whose schedules are never slower. The errors are those of `hrevolve`; it also raises
+    BadInput for a chain whose steps differ.
     """
     alike(chain, planner="hrevolve-2020")
-    return _hrevolve(chain, platform, "hrevolve-2020", repaired=False, insist=insist)
+    return _hrevolve(chain, platform, "hrevolve-2020", repaired=False)
 
 
-def _hrevolve(
-    chain: Chain, platform: Platform, planner: str, *, repaired: bool, insist: bool
-) -> Schedule:
+def _hrevolve(chain: Chain, platform: Platform, planner: str, *, repaired: bool) -> Schedule:
     tapes(chain, platform)
-    solution = solve_states(chain, platform, planner=planner, repaired=repaired, insist=insist)
+    solution = solve_states(chain, platform, planner=planner, repaired=repaired)
     return solution.schedule(chain, held=1, recording=False)
 
 
-def mixed(chain: Chain, platform: Platform, /, *, insist: bool = False) -> Schedule:
+def mixed(chain: Chain, platform: Platform, /) -> Schedule:
     """Return the schedule of least makespan with restart checkpoints and tapes on all levels.
 
     If a plan on all levels together would take more than seconds, the schedule is the best
     hierarchical one. `Schedule.note` tells which of the two it is. The schedule is never slower
-    than that of `hrevolve`. Chains of more than 20,001 steps, and shorter chains on levels with
-    space for very many checkpoints, need numba (`pip install ckio[fast]`). Chains whose steps
-    differ are planned by `varying`. Sources: Maddison (2023), equations (1) and (2); Herrmann and
-    Pallez (2020), Theorem 2.
-
-    Parameters
-    ----------
-    insist : bool
-        Plan without numba, even if that takes hours; tables may not exceed a gigabyte.
+    than that of `hrevolve`. Chains whose steps differ are planned by `varying`. Sources: Maddison
+    (2023), equations (1) and (2); Herrmann and Pallez (2020), Theorem 2.
 
     Raises
     ------
@@ -187,16 +167,16 @@ def mixed(chain: Chain, platform: Platform, /, *, insist: bool = False) -> Sched
         If no level can store a restart checkpoint, and all levels together cannot store the tapes
         that do not fit into the working memory.
     BadInput
-        If numba is needed and missing, or if the costs are too large to be added up.
+        If the costs are too large to be added up.
     """
     if chain.varies:
         return varying(chain, platform, tapes=True, planner="mixed")
     held = tapes(chain, platform)
-    solution = solve(chain, platform, held=held, insist=insist)
+    solution = solve(chain, platform, held=held)
     schedule = solution.schedule(chain, held=held, recording=chain.record < chain.advance)
     if solution.complete or not any(level.slots(chain.restart, 1) for level in platform.levels):
         return schedule
-    other = hrevolve(chain, platform, insist=insist)
+    other = hrevolve(chain, platform)
     if makespan(schedule, platform) <= makespan(other, platform):
         return schedule
     return Schedule(chain, other.actions, note="the schedule of hrevolve: no mixed one is faster")
@@ -208,7 +188,7 @@ class Solution:
 
     Attributes
     ----------
-    stages : tuple of Table or Layers
+    stages : tuple of Table, or a JointTable
         The solution for each level. The schedule starts with the last stage.
     seconds : float
         The makespan of the schedule. It is exact as long as sums of the costs are exact in 64-bit
@@ -217,13 +197,12 @@ class Solution:
     note : str
         In which sense the schedule is the best.
     complete : bool
-        Whether all schedules of restart checkpoints only were compared, and neither a cost nor a
-        size was rounded.
+        Whether hrevolve cannot be better: all its schedules were compared, and nothing was rounded.
     first : tuple of Segment
-        The first forward sweep, if it does not follow from the stages.
+        The first sweep, if it was solved separately.
     """
 
-    stages: tuple["Table | Layers", ...]
+    stages: tuple[Stage, ...]
     seconds: float
     note: str
     complete: bool
@@ -231,13 +210,11 @@ class Solution:
 
     def schedule(self, chain: Chain, /, *, held: int, recording: bool) -> Schedule:
         """Return the schedule; `chain` is the chain for which the recurrence was solved."""
-        walk = Walk(self.stages, held=held, recording=recording)
-        return walk.draft(chain.length, self.first).schedule(chain, note=self.note)
+        unrolling = Unrolling(self.stages, held=held, recording=recording)
+        return unrolling.draft(chain.length, self.first).schedule(chain, note=self.note)
 
 
-def solve_states(
-    chain: Chain, platform: Platform, /, *, planner: str, repaired: bool, insist: bool = False
-) -> Solution:
+def solve_states(chain: Chain, platform: Platform, /, *, planner: str, repaired: bool) -> Solution:
     """Return the best solution without tapes over all orders of the levels.
 
     If not `repaired`, j ends at n - 2 for all levels but the first. Raises the errors of
@@ -247,13 +224,15 @@ def solve_states(
     if chain.length == 1:
         return Solution((), fixed, "", complete=True)
     given = restart_spaces(chain, platform, planner=planner)
-    asked = _Asked(chain.length, 1, chain.advance, planner, repaired, insist)
-    best, prices = asked.best(given)
+    problem = _Problem(chain.length, 1, chain.advance, planner, repaired)
+    best, costs = problem.best(given)
     theorem = "H-Revolve's recurrence" if repaired else "H-Revolve's Theorem 2 as it is printed"
     note = f"the least makespan by {theorem}"
-    if prices is not None and prices.rounded:
-        unit, above = prices.seconds(1), prices.above
-        note += f" for costs rounded to {unit:.3g} s: at most {above:.1%} more than the least"
+    if costs.above > _NOTICED:
+        note += (
+            f" for costs rounded to {costs.seconds(1):.3g} s: at most {costs.above:.1%} more than"
+            " the least"
+        )
     return replace(best, seconds=best.seconds + fixed, note=note)
 
 
@@ -264,11 +243,10 @@ def solve(
     *,
     held: int,
     jointly: bool | None = None,
-    insist: bool = False,
 ) -> Solution:
     """Return the solution with tapes: on all levels `jointly`, or hierarchically.
 
-    With None for `jointly`, levels are planned together if that takes about two seconds at most.
+    With None for `jointly`, levels are planned together if that takes half a second at most.
     The working memory holds the tapes of `held` steps.
     """
     fixed = chain.length * (chain.record + chain.reverse)
@@ -276,17 +254,17 @@ def solve(
         note = "optimal: no step is recomputed, and nothing is stored"
         return Solution((), fixed, note, complete=True)
     given, fine = spaces(chain, platform, held=held), list[Space]()
-    if chain.length - 1 > _SHORT and available() and not all(it.slots for it in given):
+    if chain.length - 1 > _SHORT and not all(it.slots for it in given):
         with without_notes():
             fine = spaces(chain, platform, held=held, most=_MOST_FINE, units=_MOST_FINE // 4)
     move = min(chain.advance, chain.record)
-    asked = _Asked(chain.length, held, move, "mixed", True, insist, tuple(fine))
+    problem = _Problem(chain.length, held, move, "mixed", True, tuple(fine))
     if jointly is None:
         jointly = _few(given, chain.length)
     if jointly:
-        best, note = asked.jointly(given), _SEARCHED
+        best, note = problem.jointly(given), _SEARCHED
     else:
-        best, _ = asked.best(given)
+        best, _ = problem.best(given)
         note = best.note or (_SEARCHED if len(given) == 1 else _HIERARCHICAL)
     counted = [] if best.first and not best.note else fine if best.note else given
     if not all(space.exact for space in counted):  # slots are always exact
@@ -300,18 +278,11 @@ def _few(given: Sequence[Space], length: int) -> bool:
     """Whether there is time and memory for tables of all levels together."""
     numbers = length * rows(given)
     compared = numbers * length * len(given) / 2
-    return compared <= _MOST_COMPARED and numbers * (1 + 2 * len(given)) <= _MOST_JOINT
-
-
-class _Swept(NamedTuple):
-    """A solution with a first sweep, and its relative gap to a lower bound."""
-
-    solution: Solution
-    gap: float
+    return compared <= _MOST_COMPARED and numbers * (1 + len(given)) <= _MOST_JOINT
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Problem:
     """A chain of `length` steps; the working memory holds the tapes of `held` steps.
 
     The sizes on the levels `fine` are rounded to smaller units.
@@ -322,82 +293,87 @@ class _Asked:
     move: float
     planner: str
     repaired: bool
-    insist: bool
     fine: tuple[Space, ...] = ()
 
     def jointly(self, given: Sequence[Space]) -> Solution:
         """Return the solution on all levels together."""
-        with np.errstate(over="ignore"):
-            table = dp_tables.solve(given, _unaided(self.length, self.held, inf), move=self.move)
-        complete = all(space.exact for space in given)
-        return self._checked(Solution((table,), float(table.finish[-1]), "", complete))
+        prepare("ckio.planners.dp.joint")
+        from ckio.planners.dp import joint
 
-    def best(self, given: Sequence[Space]) -> tuple[Solution, Whole | None]:
+        table = joint.solve(given, self.length, move=self.move, held=self.held)
+        complete = all(space.exact for space in given)
+        return self._checked(Solution((table,), float(table.seconds[-2, -1]), "", complete))
+
+    def best(self, given: Sequence[Space]) -> tuple[Solution, IntegerCosts]:
         """Return the solution of the best order of the levels, and its costs in whole units."""
-        prices = whole(
-            self.move,
-            [cost for space in given for cost in space.costs if cost < inf],
-            length=self.length - 1,
-        )
-        if prices is not None and prices.rounded and self.length <= _SHORT + 1:
-            prices = None  # tables of floats take no longer, and need no rounding
-        every = islice(orders(given if prices is None else priced(given, prices)), _MOST_ORDERS)
+        whole = with_integer_costs(given, self.move, length=self.length - 1)
+        if whole is None:
+            raise self._too_large()
+        priced, costs = whole
+        every = islice(orders(priced), _MOST_ORDERS)
         solutions, solved = list[Solution](), 0
         for order in every:
-            solutions.append(self._solved(order, prices))
-            solved += 0 if solutions[-1].first else sum(it.last for it in solutions[-1].stages)
+            solutions.append(self._solved(order, costs))
+            if not solutions[-1].first:
+                solved += sum(stage.last for stage in solutions[-1].stages)
             if solved * self.length > _MOST_SOLVED:
                 break
         best = min(solutions, key=lambda solution: solution.seconds)
         names = ", ".join(stage.spaces[0].name for stage in best.stages)
         log.info("%s: levels in the order %s, of %d tried", self.planner, names, len(solutions))
         complete = all(it.complete for it in solutions) and next(every, None) is None
-        return self._checked(replace(best, complete=complete)), prices
+        return self._checked(replace(best, complete=complete)), costs
 
     def _checked(self, solution: Solution) -> Solution:
         if not isfinite(solution.seconds):
-            raise BadInput(
-                f"{self.planner}: the costs are too large to be added up in 64-bit floats; give all"
-                " costs in seconds"
-            )
+            raise self._too_large()
         return solution
 
-    def _solved(self, order: Sequence[Space], prices: Whole | None) -> Solution:
-        """Return the solution of one order of the levels, by the fastest method that applies."""
-        exact = all(space.exact for space in order)
-        if prices is None:
-            self._refuse_long(order, prices)
-            with np.errstate(over="ignore"):
-                tables = self._in_tables(order, self.length, self.move, inf)
-            return Solution(tables, float(tables[-1].finish[-1]), "", exact)
-        move, complete = prices.advance, not prices.rounded
-        if self.repaired and self.length - 1 > _FEW:
-            short = partial(self._short, move=move)
-            plan = segments.plan(order, self.length, short, move=move, held=self.held)
-            if plan is not None:
-                seconds = prices.seconds(plan.cost)
-                return Solution(tuple(plan.stages), seconds, "", complete, plan.first)
-        swept = self._swept(order, prices) if self.fine else None
-        tabulated = self.length * sum(rows([space]) for space in order)
-        if swept is not None and (not swept.gap or tabulated > _MOST_TABULATED):
-            return swept.solution
-        stages = self._whole(order, prices)
-        least = int(stages[-1].finish[-1])
-        seconds = prices.seconds(least) if least < FAR else inf
-        if swept is not None and swept.solution.seconds <= seconds:
-            return swept.solution
-        return Solution(stages, seconds, "", complete and exact)
+    def _too_large(self) -> BadInput:
+        return BadInput(
+            f"{self.planner}: the costs are too large to be added up for {self.length} steps; give"
+            " all costs in seconds, or remove levels that are much slower than a step"
+        )
 
-    def _swept(self, order: Sequence[Space], prices: Whole) -> "_Swept | None":
-        """Return the solution with the best first sweep of segments, for two different sizes."""
+    def _solved(self, order: Sequence[Space], costs: IntegerCosts) -> Solution:
+        """Return the solution of one order of the levels.
+
+        A long chain is planned from tables of its segments. If these do not prove the optimum, it
+        is planned from tables of the whole chain.
+        """
+        complete, swept, move = costs.above < _NOTICED, None, costs.advance
+        solve = partial(self._in_tables, move=move)
+        if self.repaired and self.length - 1 > _SHORT:
+            plan = segments.plan(order, self.length, solve, move=move, held=self.held)
+            if plan is not None:
+                seconds = costs.seconds(plan.cost)
+                return Solution(plan.stages, seconds, "", complete, plan.first)
+        if self.fine:
+            swept, gap = self._swept(order, costs, solve)
+            tabulated = self.length * sum(space.empty + 2 for space in order)
+            if swept is not None and (not gap or tabulated > _MOST_TABULATED):
+                return swept
+        stages = solve([it.in_slots(self.length) if it.slots else it for it in order], self.length)
+        least = int(stages[-1].finish[-1])
+        seconds = costs.seconds(least) if least < INFEASIBLE else inf
+        if swept is not None and swept.seconds <= seconds:
+            return swept
+        return Solution(stages, seconds, "", complete and all(space.exact for space in order))
+
+    def _swept(
+        self, order: Sequence[Space], costs: IntegerCosts, solve: segments.Solve
+    ) -> tuple[Solution | None, float]:
+        """Return the solution with the best first sweep of segments, and its gap to a lower bound.
+
+        This is for two different sizes.
+        """
         from ckio.planners.dp.sweep import sweep_of_segments
 
-        levels = {space.number: space for space in priced(self.fine, prices)}
+        levels = {space.number: space for space in counted(self.fine, costs)}
         order = [levels[space.number] for space in order]
-        short = partial(self._in_pieces, order, move=prices.advance)
-        found = sweep_of_segments(order, self.length, short, held=self.held)
+        found = sweep_of_segments(order, self.length, partial(solve, order), held=self.held)
         if found is None:
-            return None
+            return None, inf
         sweep, stages = found
         first = [
             Segment(Kind.RESTART if steps else Kind.TAPE, stage, free, max(1, steps), 1)
@@ -405,78 +381,14 @@ class _Asked:
         ]
         alike = (list(group) for _, group in groupby(first))
         first = [group[0]._replace(copies=len(group)) for group in alike]
-        seconds = prices.seconds(round(sweep.seconds))
+        seconds = costs.seconds(round(sweep.seconds))
         gap = max(0.0, sweep.seconds / sweep.bound - 1) if sweep.bound > 0 else 0.0
         note = f"hierarchical, in segments: at most {gap:.2%} above the best such schedule"
-        solution = Solution(stages, seconds, note, complete=False, first=tuple(first))
-        return _Swept(solution, gap)
+        return Solution(stages, seconds, note, complete=False, first=tuple(first)), gap
 
-    def _whole(self, order: Sequence[Space], prices: Whole) -> "tuple[Table | Layers, ...]":
-        """Return the stages for all lengths up to the whole chain, for whole costs."""
-        counted = [space.in_slots(self.length) if space.slots else space for space in order]
-        if self.length - 1 > _SHORT and available():
-            return self._in_pieces(counted, self.length, prices.advance)
-        self._refuse_long(order, prices)
-        return self._in_tables(order, self.length, prices.advance, FAR)
-
-    def _short(
-        self, order: Sequence[Space], length: int, *, move: int
-    ) -> "tuple[Table | Layers, ...]":
-        """Return the stages for all lengths up to that of segments, for whole costs."""
-        if length <= _QUICK or not available():
-            return self._in_tables(order, length, move, FAR)
-        return self._in_pieces(order, length, move)
-
-    def _in_pieces(self, order: Sequence[Space], length: int, move: int) -> "tuple[Layers, ...]":
+    def _in_tables(self, order: Sequence[Space], length: int, *, move: int) -> "tuple[Table, ...]":
+        """Return the tables of the levels for all numbers of steps up to `length`."""
         prepare()
-        from ckio.planners.dp import pieces
+        from ckio.planners.dp.recurrence import in_order
 
-        lower = _unaided(length, self.held, FAR)[1:]
-        return pieces.in_order(order, lower, move=move, repaired=self.repaired)
-
-    def _in_tables(
-        self, order: Sequence[Space], length: int, move: float, far: float
-    ) -> tuple[Table, ...]:
-        lower, stages = _unaided(length, self.held, far), list[Table]()
-        for number, space in enumerate(order):
-            sweeps = self.repaired or number == 0
-            stages.append(dp_tables.solve((space,), lower, move=move, sweeps=sweeps))
-            lower = stages[-1].finish
-        return tuple(stages)
-
-    def _refuse_long(self, order: Sequence[Space], prices: Whole | None) -> None:
-        """Raise BadInput if the chain is too long for numpy, or the levels have too much space."""
-        insist = "plan with numpy (insist=True, --insist), which may take hours"
-        kept = 2 * self.length * sum(rows([space]) for space in order if space.tapes)
-        if kept > _MOST_KEPT and prices is not None:
-            raise BadInput(
-                f"{self.planner}: {self.length} steps on levels of this capacity need compiled"
-                f" code, because numpy's tables would take {8 * kept / 1e9:.3g} GB: pip install"
-                " ckio[fast]"
-            )
-        if (self.length - 1 <= _LONG or self.insist) and kept <= _MOST_KEPT:
-            return
-        if prices is not None:
-            raise BadInput(
-                f"{self.planner}: {self.length} steps need compiled code: pip install ckio[fast];"
-                f" or {insist}"
-            )
-        raise BadInput(
-            f"{self.planner}: the costs are too large to be added up for {self.length} steps;"
-            f" remove levels that are much slower than a step, or {insist}"
-        )
-
-
-def _unaided(length: int, held: int, far: float) -> Any:
-    """Return P without any level for the lengths from 0 to `length`: 0 up to `held`, then `far`."""
-    return np.where(np.arange(length + 1) <= held, type(far)(0), far)
-
-
-def priced(given: Sequence[Space], prices: Whole) -> list[Space]:
-    """Return the levels with their costs in units; infinite costs stay infinite."""
-    others = iter(prices.others)
-    costs = [[next(others) if cost < inf else cost for cost in it.costs] for it in given]
-    return [
-        replace(space, write=write, read=read, tape=tape)
-        for space, (write, read, tape) in zip(given, costs, strict=True)
-    ]
+        return in_order(order, length, move=move, held=self.held, repaired=self.repaired)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.planners.compiled import kernel
-from ckio.planners.dp.hulls import Curve, Ints, run, straight
+from ckio.planners.dp.hulls import Curve, Ints, rise, run
 
 _MOST = 6
 """The most periods. With fewer, more sums must be tried; each period costs memory."""
@@ -80,12 +80,12 @@ def choose(periods: PeriodDifferences, inner: Curve) -> None:
     forget(periods)
     covered, longest = periods.covered, 0
     for p in range(inner.size[0] - 1):
-        if not straight(inner, p):
-            longest = max(longest, run(inner, p))
+        longest = max(longest, run(inner, p))
     covered[: longest + 1] = 0
     for p in range(inner.size[0] - 1):
-        if not straight(inner, p):
-            covered[run(inner, p)] += run(inner, p)
+        begin, length = inner.hull[p], run(inner, p)
+        if inner.y[begin + 1] - inner.y[begin] > rise(inner, p) // length:
+            covered[length] += length
     for number in range(len(periods.length)):
         period = int(covered[: longest + 1].argmax())
         if covered[period] == 0:

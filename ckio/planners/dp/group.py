@@ -247,7 +247,7 @@ class _Residues:
         """The steps of the plan in which every slot has its best length."""
         return _dot(self.counts, self.best)
 
-    def shortest(self, target: int, *, most_work: int) -> "_Way | None":
+    def shortest(self, target: int, *, most_work: int) -> "_Path | None":
         """Return the lengths of all slots on the cheapest way to this residue.
 
         A way that costs at most `limit` has no change that costs more. Therefore the first search
@@ -255,12 +255,12 @@ class _Residues:
         """
         known = self._direct(target)
         for limit in (known >> 4, known):
-            walk = _Walk.through(self, target, min(limit, known), most_work)
-            if walk is None:
+            paths = _ShortestPaths.through(self, target, min(limit, known), most_work)
+            if paths is None:
                 return None
-            known = min(known, walk.cost(target))
+            known = min(known, paths.cost(target))
             if known <= limit:
-                return _Way(walk.back(target), known)
+                return _Path(paths.back(target), known)
         return None
 
     def _direct(self, target: int) -> int:
@@ -272,14 +272,14 @@ class _Residues:
         )
 
 
-class _Way(NamedTuple):
+class _Path(NamedTuple):
     """A way through the residues, and its cost in addition to that of the best lengths."""
 
     taken: Taken
     extra: int
 
 
-class _Turns(NamedTuple):
+class _Multiples(NamedTuple):
     """The changes that one slot may have: residues, lengths of the segment, weighted costs."""
 
     kind: int
@@ -289,38 +289,40 @@ class _Turns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Walk:
+class _ShortestPaths:
     """The cheapest ways from residue 0, slot by slot, and the slots that made a difference."""
 
     residues: _Residues
     weight: int
-    stages: tuple[tuple[_Turns, Ints], ...]
+    stages: tuple[tuple[_Multiples, Ints], ...]
     ways: Ints
 
     @staticmethod
-    def through(residues: _Residues, target: int, limit: int, most_work: int) -> "_Walk | None":
+    def through(
+        residues: _Residues, target: int, limit: int, most_work: int
+    ) -> "_ShortestPaths | None":
         """Return the ways with changes that cost at most `limit`; None if that is too much work."""
         counts, g = residues.counts, residues.extra.shape[1]
-        most_turns = sum(min(count, g) for count in counts)
-        weight = 2 * most_turns * (int(residues.lengths.max()) + 1)
+        most_multiples = sum(min(count, g) for count in counts)
+        weight = 2 * most_multiples * (int(residues.lengths.max()) + 1)
         if limit * weight >= _FAR:
             return None
         ways = np.full(g, _FAR)
         ways[0] = 0
-        stages: list[tuple[_Turns, Ints]] = []
+        stages: list[tuple[_Multiples, Ints]] = []
         for kind in sorted(range(len(counts)), key=lambda kind: -counts[kind]):
-            turns = _turns(residues, kind, limit, weight)
+            multiples = _multiples(residues, kind, limit, weight)
             for _ in range(min(counts[kind], g)):
-                most_work -= g * len(turns.residues)
+                most_work -= g * len(multiples.residues)
                 if most_work < 0:
                     return None
-                after = _one_slot(ways, turns)
+                after = _one_slot(ways, multiples)
                 if np.array_equal(after, ways):
                     break
-                stages.append((turns, ways))
+                stages.append((multiples, ways))
                 ways = after
             limit = min(limit, _cost(int(ways[target]), weight))
-        return _Walk(residues, weight, tuple(stages), ways)
+        return _ShortestPaths(residues, weight, tuple(stages), ways)
 
     def cost(self, target: int) -> int:
         """Return the cost of the cheapest way to a residue."""
@@ -330,13 +332,13 @@ class _Walk:
         """Return the lengths of all slots on the cheapest way to a residue."""
         taken = [Counter[int]() for _ in self.residues.counts]
         at, cost = target, self.ways[target]
-        for turns, before in reversed(self.stages):
+        for multiples, before in reversed(self.stages):
             if before[at] == cost:
                 continue
-            come = before[at - turns.residues]
-            turn = int(np.argmax(come + turns.costs == cost))
-            taken[turns.kind][int(turns.lengths[turn])] += 1
-            at, cost = (at - int(turns.residues[turn])) % len(before), come[turn]
+            come = before[at - multiples.residues]
+            chosen = int(np.argmax(come + multiples.costs == cost))
+            taken[multiples.kind][int(multiples.lengths[chosen])] += 1
+            at, cost = (at - int(multiples.residues[chosen])) % len(before), come[chosen]
         for lengths, count, best in zip(
             taken, self.residues.counts, self.residues.best.tolist(), strict=True
         ):
@@ -344,17 +346,17 @@ class _Walk:
         return taken
 
 
-def _turns(residues: _Residues, kind: int, limit: int, weight: int) -> _Turns:
+def _multiples(residues: _Residues, kind: int, limit: int, weight: int) -> _Multiples:
     extra, lengths = residues.extra[kind], residues.lengths[kind]
     allowed = np.flatnonzero(extra <= limit)[1:]  # without residue 0, which is the best length
     more = lengths[allowed] - residues.best[kind]
-    return _Turns(kind, allowed, lengths[allowed], extra[allowed] * weight + more)
+    return _Multiples(kind, allowed, lengths[allowed], extra[allowed] * weight + more)
 
 
-def _one_slot(ways: Ints, turns: _Turns) -> Ints:
+def _one_slot(ways: Ints, multiples: _Multiples) -> Ints:
     """Return the cheapest ways if one more slot may have another length."""
     g, after, twice = len(ways), ways.copy(), np.concatenate((ways, ways))
-    for residue, cost in zip(turns.residues.tolist(), turns.costs.tolist(), strict=True):
+    for residue, cost in zip(multiples.residues.tolist(), multiples.costs.tolist(), strict=True):
         np.minimum(after, twice[g - residue : 2 * g - residue] + cost, out=after)
     return after
 

@@ -25,17 +25,15 @@ class Curve(NamedTuple):
     ----------
     y : int64 array
         The value at each length.
-    since : int64 array
-        For each length, the begin of the straight piece that ends there.
     hull : int64 array
         The lengths of the vertices of the hull, ascending; edge p is from vertex p to p + 1. No
-        vertex is inside a straight piece; each end of a straight piece on the hull is a vertex.
+        vertex is inside a straight piece; each end of a straight piece on the hull is a vertex,
+        so that the lengths of edges are the periods of the curve.
     size : int64 array of one element
         The number of vertices.
     """
 
     y: Ints
-    since: Ints
     hull: Ints
     size: Ints
 
@@ -51,9 +49,9 @@ class Sums(NamedTuple):
     total: int
 
 
-def curve(y: Ints, /) -> Curve:
-    """Return a curve with these values, and without a hull."""
-    return Curve(y, np.zeros(len(y), np.int64), np.zeros(len(y), np.int64), np.zeros(1, np.int64))
+def curve(size: int, /) -> Curve:
+    """Return a curve of this many unknown values, without a hull."""
+    return Curve(np.full(size, -1), np.zeros(size, np.int64), np.zeros(1, np.int64))
 
 
 @kernel
@@ -78,32 +76,13 @@ def run(curve: Curve, p: int) -> int:
 
 
 @kernel
-def straight(curve: Curve, p: int) -> bool:
-    """Return whether the curve is straight along edge p."""
-    return curve.since[curve.hull[p + 1]] <= curve.hull[p]
-
-
-@kernel
-def append(curve: Curve, begin: int, at: int, value: int) -> None:
-    """Set the value at `at` of a curve that is known from `begin` to `at` - 1.
-
-    The hull does not change; `push` changes it.
-    """
-    y, since = curve.y, curve.since
-    y[at] = value
-    if at > begin + 1 and y[at] - y[at - 1] == y[at - 1] - y[at - 2]:
-        since[at] = since[at - 1]
-    else:
-        since[at] = max(begin, at - 1)
-
-
-@kernel
 def push(curve: Curve, at: int) -> None:
     """Add a length to the right of all vertices to the hull."""
-    y, since, hull, size = curve
+    y, hull, size = curve
     count = size[0]
-    if count > 1 and hull[count - 1] > since[at]:
-        count -= 1
+    top = hull[count - 1] if count else 0
+    if count > 1 and top == at - 1 and y[at] - y[top] == y[top] - y[top - 1]:
+        count -= 1  # `top` is inside a straight piece
     while count > 1:
         left, top = hull[count - 2], hull[count - 1]
         if not steeper(y[top] - y[left], top - left, y[at] - y[top], at - top):
@@ -115,20 +94,12 @@ def push(curve: Curve, at: int) -> None:
 
 @kernel
 def enclose(curve: Curve, begin: int, end: int) -> None:
-    """Compute the hull of a known curve from `begin` to `end`, inclusive.
-
-    Only the ends of straight pieces are needed; they are stored at the far end of `hull` first.
-    """
-    since, hull, size = curve.since, curve.hull, curve.size
-    waiting, at = len(hull), end
-    while at > begin:
-        waiting -= 1
-        hull[waiting] = at
-        at = since[at]
-    size[0] = 0
-    push(curve, begin)
-    for place in range(waiting, len(hull)):
-        push(curve, hull[place])
+    """Compute the hull of a known curve from `begin` to `end`, inclusive."""
+    y = curve.y
+    curve.size[0] = 0
+    for at in range(begin, end + 1):
+        if not begin < at < end or y[at + 1] - y[at] != y[at] - y[at - 1]:
+            push(curve, at)
 
 
 @kernel
@@ -156,8 +127,8 @@ def to_the_left(curve: Curve, p: int, at: int) -> int:
 
 
 @kernel
-def least_sum(sums: Sums, place: Place) -> tuple[int, bool]:
-    """Return the sum of the hulls at a place, rounded up, and whether it is whole.
+def least_sum(sums: Sums, place: Place) -> int:
+    """Return the sum of the hulls at a place, rounded up.
 
     No sum of two values is between the hulls' sum and this number, because values are whole.
     """
@@ -165,7 +136,7 @@ def least_sum(sums: Sums, place: Place) -> tuple[int, bool]:
     whole, rest, of = _on_edge(sums.inner, p, sums.total - i)
     other_whole, other_rest, other_of = _on_edge(sums.again, q, i)
     rests, unit = rest * other_of + other_rest * of, of * other_of
-    return whole + other_whole + (rests > 0) + (rests > unit), rests % unit == 0
+    return whole + other_whole + (rests > 0) + (rests > unit)
 
 
 @kernel
@@ -229,11 +200,11 @@ def window(sums: Sums, least: Place, below: int, part: tuple[int, int]) -> tuple
     place = least
     while place[0] + 1 < end:
         place = more(sums, place)
-        if least_sum(sums, place)[0] >= below:
+        if least_sum(sums, place) >= below:
             end = min(end, place[0])
     place = least
     while place[0] > begin:
         place = less(sums, place)
-        if least_sum(sums, place)[0] >= below:
+        if least_sum(sums, place) >= below:
             begin = max(begin, place[0] + 1)
     return begin, end

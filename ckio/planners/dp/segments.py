@@ -14,7 +14,7 @@ because P does not decrease with n and the last h steps cost nothing.
 
 Therefore the tables of the recurrence need only the length of one or two segments, and not that of
 the chain. For example, "8733 segments of 101 steps and 1266 of 51" is a plan of nearly a million
-steps. `ckio.planners.dp.walk` repeats the actions of each kind of segment.
+steps. `ckio.planners.dp.unroll` repeats the actions of each kind of segment.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,14 +26,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.planners.compiled import available
 from ckio.planners.dp.group import Ints, SlotKinds, Taken, longest_worthwhile, optimum, price
 from ckio.planners.dp.spaces import Space
-from ckio.planners.dp.tables import Table
-from ckio.planners.dp.walk import Segment
+from ckio.planners.dp.unroll import Segment
 
 if TYPE_CHECKING:
-    from ckio.planners.dp.pieces import Layers
+    from ckio.planners.dp.recurrence import Table
 
 _SHORTEST: Final = 256
 """Length of the first tables, which take a few milliseconds."""
@@ -44,14 +42,11 @@ _PART_OF_CHAIN: Final = 2
 _MOST_CELLS: Final = 1 << 25
 """The most numbers in all tables together: a quarter of a gigabyte."""
 
-_MOST_WITHOUT_NUMBA: Final = 4096
-"""The greatest length of numpy tables, which take a few seconds."""
-
 _GROUPS: Final = (1, 2, 4, 8, 16, 32)
 """Factors of the group size: if the smallest group gives no plan, larger ones are tried."""
 
-Solved = Sequence["Table | Layers"]
-"""The stages of the levels, in their order."""
+Solved = tuple["Table", ...]
+"""The tables of the levels, in their order."""
 
 Solve = Callable[[Sequence[Space], int], Solved]
 """A function that solves the stages of these levels for all lengths up to the given one."""
@@ -68,7 +63,7 @@ class LongPlan:
         with more free slots come first, and with equal slots the longest.
     cost : int
         In units, without recording and reversing each step once.
-    stages : tuple of Table or Layers
+    stages : tuple of Table
         The solution that reverses each segment.
     """
 
@@ -119,7 +114,7 @@ def plan(
         return None
     left = (length - held) // _PART_OF_CHAIN
     longest = max(shortest, 2 * held, _first_guess(length - held, sum(counts)))
-    while longest <= left and (longest <= _MOST_WITHOUT_NUMBA or available()):
+    while longest <= left:
         stages = solve([space.in_slots(longest) for space in order], longest)
         extended = extend(stages, counts, length - held, move)
         if not isinstance(extended, int):
@@ -180,22 +175,21 @@ def _kinds(stages: Solved, counts: Sequence[int]) -> Iterator[_SlotKind]:
 
 def _costs(stages: Solved, move: int) -> tuple[Ints, Ints | None]:
     """Return phi for each kind of slot and length; with tapes also the same with P instead of Q."""
-    longest, count = len(stages[0].lower), sum(stage.last for stage in stages)
-    longest -= isinstance(stages[0], Table)  # a Table begins with length 0
+    longest, count = stages[0].longest, sum(stage.last for stage in stages)
     costs = np.zeros((count, longest + 1), np.int64)
     tapes = any(stage.spaces[0].tapes for stage in stages)
     left_over = np.zeros_like(costs) if tapes else None
     moved, row = move * np.arange(1, longest + 1), 0
     for stage in stages:
-        (space,) = stage.spaces
-        for free, (fresh, stored) in enumerate(stage.values()):
+        space = stage.space
+        for free, (unstored, stored) in enumerate(stage.values()):
             if free == 0:
                 continue
-            costs[row, 1:] = moved + int(space.write + space.read) + stored
+            costs[row, 1:] = moved + int(space.write + space.read) + stored[1:]
             if space.tapes:
                 costs[row, 1] = min(costs[row, 1], int(space.tape))
             if left_over is not None:
-                left_over[row, 1:] = moved + fresh
+                left_over[row, 1:] = moved + unstored[1:]
             row += 1
     return costs, left_over
 
@@ -206,7 +200,7 @@ def _first(
     """Yield the segments in the order of the chain: those that need more free slots come first."""
     segments = list[Segment]()
     for row, (kind, lengths) in enumerate(zip(kinds, taken, strict=True)):
-        (space,) = stages[kind.stage].spaces
+        space = stages[kind.stage].space
         for steps, copies in lengths.items():
             if steps and copies:
                 whole = move + int(space.write + space.read)

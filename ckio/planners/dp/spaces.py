@@ -2,11 +2,10 @@
 
 A restart checkpoint has a bytes and a tape b. The checkpoints that still fit on a level with f free
 bytes depend only on the largest sum i a + j b <= f. Therefore a planner numbers these sums from 0
-in ascending order, and plans with the number. To store a checkpoint leads from one sum to the
-largest sum that still fits. This is exact for any sizes, because a plan only goes from a sum to a
-smaller one, and back to it. If a level has more sums than a planner can go through, bytes are
-counted in units: sizes are rounded up and the capacity down, so that no plan needs more than the
-level has.
+in ascending order, and plans with the number. Storing moves to the largest sum that fits, and
+discarding moves back, so that this is exact for any sizes. If a level has more sums than a planner
+can go through, bytes are counted in units: sizes are rounded up and the capacity down, so that no
+plan needs more than the level has.
 
 For example, on a level of 7 bytes, restart checkpoints of 3 bytes and tapes of 2 have the sums 0,
 2, 3, 4, 5, 6 and 7. With 7 bytes free, number 6, a restart checkpoint leaves 4 bytes, number 3:
@@ -19,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from math import gcd, inf
+from math import gcd, inf, prod
 from typing import Final
 
 import numpy as np
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Kind
 from ckio.planners.base import no_schedule, note_ignored, rooms
+from ckio.planners.dp.costs import IntegerCosts, integer_costs
 from ckio.platform import Platform, copies
 from ckio.platform.chain import Chain
 
@@ -135,6 +135,43 @@ def restart_spaces(chain: Chain, platform: Platform, /, *, planner: str) -> list
         )
         for room in rooms(chain, platform, planner=planner)
     ]
+
+
+def with_integer_costs(
+    given: Sequence[Space], move: float, /, *, length: int
+) -> tuple[list[Space], IntegerCosts] | None:
+    """Return the levels with whole costs for `length` + 1 steps; None if sums are too large.
+
+    A schedule with one checkpoint at a time reads it for each step and advances from it. A cost
+    that is more than twice that of such a schedule is never paid, and is reduced to this, so that
+    it leaves enough bits for the others. Infinite costs stay infinite.
+    """
+    one = (
+        space.write + length * (space.read + move * (length + 1) / 2)
+        for space in given
+        if space.after_restart[-1] >= 0
+    )
+    most = 2 * min(one, default=inf) or inf
+    costs = [[min(cost, most) if cost < inf else cost for cost in space.costs] for space in given]
+    least = min(min(write + read, tape) for write, read, tape in costs)
+    finite = [cost for each in costs for cost in each if cost < inf]
+    units = integer_costs(move, finite, length=length, least=least)
+    return None if units is None else (counted(given, units), units)
+
+
+def counted(given: Sequence[Space], units: IntegerCosts, /) -> list[Space]:
+    """Return the levels with their costs in units; infinite costs stay infinite."""
+    others = iter(units.others)
+    costs = [[next(others) if cost < inf else cost for cost in it.costs] for it in given]
+    return [
+        replace(space, write=write, read=read, tape=tape)
+        for space, (write, read, tape) in zip(given, costs, strict=True)
+    ]
+
+
+def rows(given: Sequence[Space], /) -> int:
+    """Return the rows of a table of levels together: one more than the combinations of space."""
+    return 1 + prod(space.empty + 1 for space in given)
 
 
 def orders(given: Sequence[Space], /) -> Iterator[tuple[Space, ...]]:

@@ -1,4 +1,4 @@
-"""The first sweep of a long chain if sizes differ, from tables of its segments. Needs numba.
+"""The first sweep of a long chain if sizes differ, from tables of its segments.
 
 The first sweep divides a chain into segments. A segment of d steps begins with a restart
 checkpoint, or it is one step whose tape is stored. With Q from the tables of `mixed`, it costs
@@ -11,11 +11,11 @@ worth theta seconds. Then the best way to fill a level does not depend on the le
     W_k(f) = min(0,  w'_k + r'_k - theta + W_k(f - b),  min_d phi_k,f(d) - theta d + W_k(f - a)),
 
 and theta n + sum_k W_k(empty) is a lower bound of the seconds of all hierarchical plans of n steps,
-because theta is a Lagrange multiplier of the length (Everett, 1963). At the greatest bound, two
-ways to fill the levels are equally good: one is too short for the chain and one too long. Each of
-them is optimal from any f, so that a sweep may begin with one and end with the other. The point of
-change is chosen so that the length is right except for part of a segment. Then segments are made
-longer or shorter to fit. The sweep is at most `Sweep.seconds` - `Sweep.bound` above the optimum.
+because theta is a Lagrange multiplier of the length (Everett, 1963). At the optimal multiplier two
+fillings tie, one covering fewer than n steps and one more; the sweep starts with one and ends with
+the other. Each of them is optimal from any f. The point of change is chosen so that the length is
+right except for part of a segment. Then segments are made longer or shorter to fit. The sweep is at
+most `Sweep.seconds` - `Sweep.bound` above the optimum.
 
 For example, let a level store two states at no cost, let a step take 1 s, and h = 1. Segments cost
 phi_2(d) = 1, 3, 5, ... (the advance to their end and, for d = 2, one more step) and phi_1(d) = 1,
@@ -35,11 +35,11 @@ from numpy.typing import NDArray
 from ckio.actions import Kind
 from ckio.actions.columns import WRITE, Actions
 from ckio.planners.compiled import kernel
+from ckio.planners.dp.costs import INFEASIBLE
 from ckio.planners.dp.hulls import Ints
-from ckio.planners.dp.pieces import Layers
+from ckio.planners.dp.recurrence import Table
 from ckio.planners.dp.spaces import Numbers, Space
-from ckio.planners.dp.tables import FAR
-from ckio.planners.dp.walk import Segment, Walk
+from ckio.planners.dp.unroll import Segment, Unrolling
 from ckio.planners.draft import Draft
 
 # mypy: disable-error-code="no-any-return"
@@ -146,13 +146,13 @@ class SegmentTables:
 
     Attributes
     ----------
-    stages : tuple of Layers
+    stages : tuple of Table
         The solutions, in the order of the levels.
     stored : tuple of float arrays (layers, steps)
         Q in seconds; infinite if there is none.
     """
 
-    stages: tuple[Layers, ...]
+    stages: tuple[Table, ...]
     held: int
     recording: bool
     unit: float
@@ -160,13 +160,13 @@ class SegmentTables:
 
     def __post_init__(self) -> None:
         self.stored = tuple(_stored(stage, self.unit) for stage in self.stages)
-        self._walk = Walk(self.stages, held=self.held, recording=self.recording)
+        self._unrolling = Unrolling(self.stages, held=self.held, recording=self.recording)
         self._known: dict[Stretch, tuple[Rows, Rows]] = {}
 
     @property
     def longest(self) -> int:
         """The steps of the longest segment."""
-        return len(self.stages[0].lower)
+        return self.stages[0].longest
 
     @property
     def costs(self) -> tuple[tuple[float, float, float], ...]:
@@ -190,7 +190,7 @@ class SegmentTables:
         if segment not in self._known:
             kind = Kind.RESTART if segment.steps else Kind.TAPE
             stage, layer, steps = segment
-            ahead, back = self._walk.apart(Segment(kind, stage, layer, max(1, steps), 1))
+            ahead, back = self._unrolling.apart(Segment(kind, stage, layer, max(1, steps), 1))
             self._known[segment] = _rows(ahead.actions()), _rows(back)
         return self._known[segment]
 
@@ -199,16 +199,16 @@ def _rows(a: Actions) -> Rows:
     return np.array([a.op, a.kind, a.level, a.begin, a.end], np.int64)
 
 
-def _stored(stage: Layers, unit: float) -> Seconds:
-    q = np.full((len(stage.layers), len(stage.lower) + 1), inf)
+def _stored(stage: Table, unit: float) -> Seconds:
+    q = np.full((len(stage.rows), len(stage.lower)), inf)
     for row, (_, stored) in zip(q, stage.values(), strict=True):
-        row[1:] = np.where(stored < FAR >> 1, stored * unit, inf)
+        row[1:] = np.where(stored < INFEASIBLE >> 1, stored * unit, inf)[1:]
     return q
 
 
 def sweep_of_segments(
-    order: Sequence[Space], steps: int, solve: Callable[[int], tuple[Layers, ...]], /, *, held: int
-) -> tuple[Sweep, tuple[Layers, ...]] | None:
+    order: Sequence[Space], steps: int, solve: Callable[[int], tuple[Table, ...]], /, *, held: int
+) -> tuple[Sweep, tuple[Table, ...]] | None:
     """Return the best first sweep, and the stages that reverse its segments.
 
     Access costs the same in the first sweep and later. `solve` computes the tables of segments up
@@ -229,7 +229,7 @@ def sweep_of_segments(
         longest *= 2
         if sweep is not None and 2 * max(it.steps for it in sweep.segments) <= tables.longest:
             return sweep, stages
-        if longest > steps or sum(len(it.layers) for it in stages) * longest > _MOST_CELLS:
+        if longest > steps or sum(len(it.rows) for it in stages) * longest > _MOST_CELLS:
             return None
 
 

@@ -46,9 +46,18 @@ from ckio.actions import Key, Kind
 from ckio.actions.columns import KIND_CODE, RECORD, WRITE
 from ckio.planners.base import tapes as tapes_held
 from ckio.planners.base import without_notes
-from ckio.planners.dp import pieces, priced
-from ckio.planners.dp import tables as dp_tables
-from ckio.planners.dp.spaces import Space, few_sums, in_units, orders, spaces, sums
+from ckio.planners.dp import joint, recurrence
+from ckio.planners.dp.costs import IntegerCosts
+from ckio.planners.dp.spaces import (
+    Space,
+    counted,
+    few_sums,
+    in_units,
+    orders,
+    rows,
+    spaces,
+    sums,
+)
 from ckio.planners.dp.sweep import (
     Filling,
     Seconds,
@@ -59,7 +68,6 @@ from ckio.planners.dp.sweep import (
     filling,
     first_sweep,
 )
-from ckio.planners.dp.whole import Whole
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform import copies as copied_by
 from ckio.platform.chain import Chain
@@ -264,7 +272,7 @@ class Problem:
         """Whether the bound is for plans on all levels together."""
         back = _priced(self.least_costs, self.of_level, np.ones(1 + len(self.channels)))
         given = next(self._orders(back, 0, generous=True), ())
-        cells = dp_tables.rows(given) * (self.chain.length + 1) * (1 + 2 * len(given))
+        cells = rows(given) * (self.chain.length + 1) * (1 + 2 * len(given))
         return cells * self.chain.length <= _JOINT and all(space.exact for space in given)
 
     def _jointly(self, prices: Seconds) -> float:
@@ -276,15 +284,13 @@ class Problem:
         given = next(self._orders(back, 0, generous=True))
         swept = self._swept(self.least_costs, prices, given)
         lengths = np.arange(length + 1)
-        unaided = np.where(lengths <= self.held, 0.0, inf)
-        tables = dp_tables.solve(given, unaided, move=self.move)
-        rows = tables.rows()
-        found = np.full((len(rows) + 1, length + 1), inf)
+        tables = joint.solve(given, length, move=self.move, held=self.held)
+        found = np.full(tables.seconds.shape, inf)
         for n in range(1, length + 1):
             row = np.full(len(found) - 1, n * swept.held if n <= self.held else inf)
             for k, space in enumerate(given):
                 np.minimum(row, swept.tape[k] + found[tables.after_tape[k], n - 1], out=row)
-                later = tables.again[k][rows, 1:n] - space.read
+                later = tables.again[k][:-1, 1:n] - space.read
                 later = later + (swept.move - self.move) * lengths[1:n]
                 sweep = (found[tables.after_restart[k], n - 1 : 0 : -1] + later).min(
                     axis=1, initial=inf
@@ -361,7 +367,7 @@ class Problem:
     def _lengthen(self, tables: SegmentTables) -> bool:
         """Double the length of the tables if they stay small enough; return whether."""
         longest = min(self.chain.length, 2 * self._longest)
-        if sum(len(stage.layers) for stage in tables.stages) * longest > _LARGEST:
+        if sum(len(stage.rows) for stage in tables.stages) * longest > _LARGEST:
             return False
         self._longest = longest
         self._tables.clear()
@@ -391,9 +397,10 @@ class Problem:
             while len(self._tables) >= _KEPT:
                 del self._tables[next(iter(self._tables))]
             costs = [cost for it in order for cost in it.costs]
-            lower = np.where(np.arange(1, self._longest + 1) <= self.held, 0, dp_tables.FAR)
             prices = _rounded_down(self.move, costs, self.chain.length)
-            stages = pieces.in_order(priced(order, prices), lower, move=prices.advance)
+            stages = recurrence.in_order(
+                counted(order, prices), self._longest, move=prices.advance, held=self.held
+            )
             self._tables[key] = SegmentTables(stages, self.held, self.recording, float(prices.unit))
         return self._tables[key]
 
@@ -450,13 +457,13 @@ def _priced(costs: Accesses, of_level: NDArray[np.int64], prices: Seconds) -> Se
     return priced
 
 
-def _rounded_down(move: float, costs: list[float], length: int) -> Whole:
+def _rounded_down(move: float, costs: list[float], length: int) -> IntegerCosts:
     """Return the costs in whole units, rounded down."""
     most = max(move, *costs)
     unit = (move or min((it for it in costs if it), default=1.0)) / _PARTS
     unit = max(unit, most * (length + 2) * 4 / _LIMIT, move * (length + 2.0) ** 2 / _LIMIT)
     whole = [floor(it / unit * (1 + 1e-12)) for it in (move, *costs)]
-    return Whole(whole[0], tuple(whole[1:]), Fraction(unit), _PARTS)
+    return IntegerCosts(whole[0], tuple(whole[1:]), Fraction(unit))
 
 
 def _accesses(problem: Problem, *, least: bool) -> Accesses:

@@ -1,4 +1,4 @@
-"""Layers as straight pieces, and the schedules that are walked from them, against plain loops."""
+"""Tables, and the schedules that are unrolled from them, against plain loops."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,14 +8,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from ckio.planners.dp import convolution
+from ckio.planners.dp import joint
+from ckio.planners.dp.costs import INFEASIBLE as FAR
+from ckio.planners.dp.costs import LIMIT
 from ckio.planners.dp.hulls import Ints
-from ckio.planners.dp.pieces import Layers, in_order, pieces_of
+from ckio.planners.dp.min_plus import MinPlus
+from ckio.planners.dp.recurrence import Plain, Table, in_order
+from ckio.planners.dp.recurrence import plain as plain_row
 from ckio.planners.dp.spaces import Space, slots_of
-from ckio.planners.dp.tables import FAR, Table
-from ckio.planners.dp.tables import solve as solve_table
-from ckio.planners.dp.walk import Walk
-from ckio.planners.dp.whole import _LIMIT
+from ckio.planners.dp.unroll import Unrolling
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 
@@ -38,17 +39,10 @@ class Case:
             for number, (slots, write, read) in enumerate(self.levels)
         ]
 
-    def layers(self) -> tuple[Layers, ...]:
-        lower = np.array([0, *[FAR] * self.length])
-        return in_order(self.spaces(), lower, move=self.advance, repaired=self.repaired)
-
-    def tables(self) -> list[Table]:
-        lower, tables = np.array([0, 0, *[FAR] * self.length]), list[Table]()
-        for space in self.spaces():
-            sweeps = self.repaired or not tables
-            tables.append(solve_table((space,), lower, move=self.advance, sweeps=sweeps))
-            lower = tables[-1].finish
-        return tables
+    def tables(self) -> tuple[Table, ...]:
+        return in_order(
+            self.spaces(), self.length + 1, move=self.advance, held=1, repaired=self.repaired
+        )
 
     def platform(self) -> Platform:
         return Platform(
@@ -108,24 +102,21 @@ def plain(case: Case) -> tuple[list[Ints], list[list[Ints]]]:
     return fresh, stored
 
 
-def check_schedule(case: Case, stages: Sequence[Layers | Table]) -> None:
+def check_schedule(case: Case, stages: Sequence[Table]) -> None:
     """Complete, within the slots, and worth what the stages say."""
-    schedule = Walk(stages, held=1).draft(case.length + 1).schedule(case.chain())
+    schedule = Unrolling(stages, held=1).draft(case.length + 1).schedule(case.chain())
     assert completed(schedule, case.platform()) == stages[-1].finish[-1]
 
 
 def check(case: Case) -> None:
-    stages, tables = case.layers(), case.tables()
+    tables = case.tables()
     fresh, stored = plain(case)
-    for stage, table, least, layers in zip(stages, tables, fresh, stored, strict=True):
-        assert (stage.finish == least).all(), case
+    for table, least, layers in zip(tables, fresh, stored, strict=True):
         assert (table.finish[1:] == least).all(), case
-        for solved in (stage, table):
-            rows = [q.copy() for _, q in solved.values()][1:]
-            for free, expected in enumerate(layers, 1):
-                # From the last one that is kept on, all are equal.
-                assert (rows[min(free, len(rows)) - 1] == expected).all(), (case, free)
-    check_schedule(case, stages)
+        rows = [q[1:].copy() for _, q in table.values()][1:]
+        for free, expected in enumerate(layers, 1):
+            # From the last one that is kept on, all are equal.
+            assert (rows[min(free, len(rows)) - 1] == expected).all(), (case, free)
     check_schedule(case, tables)
 
 
@@ -152,23 +143,23 @@ MEASURED = ((10, 14, 12), (50, 1038, 743), (100, 4817, 6020))
     ("levels", "advance"),
     [(ARCH_1, 1), (ARCH_2, 2), (MEASURED, 1000), (((7, 90, 5),), 20), (((40, 50, 50),), 1)],
 )
-def test_long_chains_have_the_same_tables_as_row_by_row(
+def test_long_chains_have_the_same_tables_as_plain_loops(
     levels: tuple[Access, ...], advance: int, repaired: bool
 ) -> None:
     case = Case(2500, advance, levels, repaired)
-    stages, tables = case.layers(), case.tables()
-    for stage, table in zip(stages, tables, strict=True):
-        assert (stage.finish == table.finish[1:]).all()
-    check_schedule(case, stages)
+    tables, (fresh, _) = case.tables(), plain(case)
+    for table, least in zip(tables, fresh, strict=True):
+        assert (table.finish[1:] == least).all()
+    check_schedule(case, tables)
 
 
 def test_costs_near_the_limit_are_added_up_without_a_wrap() -> None:
     small = Case(300, 1, ((2, 3, 2), (5, 11, 7)), repaired=True)
-    scale = _LIMIT // (302 * (302 + 2 * 11)) - 1
+    scale = LIMIT // (302 * (302 + 2 * 11)) - 1
     large = Case(
         300, scale, tuple((c, w * scale, r * scale) for c, w, r in small.levels), repaired=True
     )
-    for mine, theirs in zip(large.layers(), small.layers(), strict=True):
+    for mine, theirs in zip(large.tables(), small.tables(), strict=True):
         assert (mine.finish == theirs.finish * scale).all()
 
 
@@ -193,29 +184,50 @@ def check_any_functions(random: Random) -> None:
     low, inner = some_function(random, lengths), some_function(random, lengths)
     advance, read, least_left = random.randint(0, 9), random.randint(0, 30), random.randint(0, 1)
     expected = plain_layer(low, inner, advance, read, least_left)
-    inner = np.where(np.arange(lengths) < least_left, FAR, inner)
+    solver = MinPlus(lengths, advance=advance, read=read, sweeps=not least_left)
+    other_low, other_inner = low.copy(), inner.copy()
     known = random.randint(0, lengths - 1)
-    for equal in (0, known):  # from what is known of it, too
-        work = convolution.work(
-            low.copy(), inner.copy(), advance=advance, read=read, sweeps=not least_left
-        )
-        work.least[: equal + 1] = expected[: equal + 1]
-        for length in range(equal + 1):
-            convolution.settle(work, length)
-        convolution.solve(work, equal + 1)
-        assert (work.least == expected).all()
+    other_low[known:] += 1
+    other_inner[known:] -= 3
+    solver.solve(other_low, other_inner)  # what stays equal is not solved again
+    first, least, split = solver.solve(low, inner)
+    assert first >= known
+    assert (least == expected).all()
+    for length, i in enumerate(split.tolist()):
+        if i >= 0:
+            again = (i + 1) * advance + read + least[i]
+            assert least[length] == inner[length - 1 - i] + again
+        else:
+            assert least[length] == low[length]
+
+
+def test_the_definition_in_two_loops_is_what_the_module_says() -> None:
+    for seed in range(50):
+        random = Random(seed)
+        lengths = random.randint(2, 80)
+        low, inner = some_function(random, lengths), some_function(random, lengths)
+        advance, read, write = (random.randint(0, 9) for _ in range(3))
+        arrays = [np.zeros(lengths + 1, np.int64) for _ in range(3)]
+        row = Plain(
+            *(np.append(0, each) for each in (low, np.full(lengths, FAR), inner)), *arrays,
+            np.zeros(lengths + 1, np.int32),
+        )  # fmt: skip
+        plain_row(row, advance, write, read, FAR)
+        expected = plain_layer(low, inner, advance, read, 0)
+        assert (row.stored[1:] == expected).all()
+        assert (row.unstored[1:] == np.minimum(low, write + expected)).all()
 
 
 def test_only_what_another_slot_changes_is_kept() -> None:
-    (stage,) = Case(200, 1, ((200, 20, 2),), repaired=True).layers()
-    layers = stage.layers[1:]
-    assert len(layers) < 60
-    assert layers[0].start == -1
-    assert all(one.start < other.start for one, other in pairwise(layers))
-    one, other = [q.copy() for _, q in stage.values()][3:5]
-    start = layers[3].start
-    assert (one[: start + 1] == other[: start + 1]).all()
-    assert one[200] > other[200]
+    (table,) = Case(200, 1, ((200, 20, 2),), repaired=True).tables()
+    rows = table.rows[1:]
+    assert len(rows) < 60
+    assert rows[0].first == 0
+    assert all(one.first < other.first for one, other in pairwise(rows))
+    one, other = [q.copy() for _, q in table.values()][3:5]
+    first = rows[3].first
+    assert (one[:first] == other[:first]).all()
+    assert one[201] > other[201]
 
 
 def test_a_level_that_never_fills_is_one_with_a_slot_for_every_step() -> None:
@@ -230,17 +242,7 @@ def test_a_level_that_never_fills_is_one_with_a_slot_for_every_step() -> None:
         )  # fmt: skip
         never = np.zeros(1, np.intp)
         endless = replace(many, after_restart=never, after_tape=never - (not tapes))
-        lower = np.array([0, *[FAR] * length])
-        one, other = (in_order([it], lower, move=2) for it in (many, endless))
+        one, other = (in_order([it], length + 1, move=2, held=1) for it in (many, endless))
         assert (one[0].finish == other[0].finish).all()
-        by_row = solve_table((endless,), np.array([0, *lower]), move=2)
-        assert (by_row.finish[1:] == other[0].finish).all()
-
-
-def test_functions_are_kept_as_their_straight_pieces() -> None:
-    pieces = pieces_of(np.array([0, 2, 4, 6, 5, 4, 9]))
-    assert pieces.x.tolist() == [0, 3, 5, 6]
-    assert pieces.values(0, 7).tolist() == [0, 2, 4, 6, 5, 4, 9]
-    assert pieces.values(2, 5).tolist() == [4, 6, 5]
-    assert [pieces.at(length) for length in range(7)] == [0, 2, 4, 6, 5, 4, 9]
-    assert pieces_of(np.array([1, 7]), 1).values(1, 2).tolist() == [7]
+        seconds = joint.solve([endless], length + 1, move=2, held=1).seconds[-2]
+        assert (seconds == other[0].finish).all()

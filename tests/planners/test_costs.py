@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckio.planners.dp.whole import whole
+from ckio.planners.dp.costs import integer_costs as whole
 
 costs = st.floats(0, 1e6, allow_subnormal=False)
 
@@ -38,7 +38,7 @@ def test_the_unit_is_a_part_of_a_step_whatever_a_step_takes(
 
 
 def test_what_is_no_multiple_is_rounded_to_a_1000th_of_a_step() -> None:
-    units = whole(1.0, [2**0.5, 0.0004, 0.0006], length=1000)
+    units = whole(1.0, [2**0.5, 0.0004, 0.0006], length=3000)
     assert units is not None
     assert (units.advance, units.others) == (1000, (1414, 0, 1))
     assert (units.rounded, units.above) == (1000, 0.002)
@@ -55,9 +55,24 @@ def test_where_sums_would_be_too_large_costs_are_rounded(
     assert (units.rounded, units.others[0]) == (rounded, units_of_a_tenth)
 
 
-@pytest.mark.parametrize(("access", "length"), [(1e10, 10**6), (1e308, 1), (0.0, 10**9)])
+@pytest.mark.parametrize(("access", "length"), [(1e10, 10**6), (0.0, 10**9)])
 def test_where_they_still_are_too_large_there_are_no_units(access: float, length: int) -> None:
     assert whole(0.99973, [access], length=length) is None
+
+
+def test_in_a_short_chain_costs_are_rounded_as_finely_as_64_bits_allow() -> None:
+    units = whole(1.0, [2**0.5, 0.0004], length=1000)
+    assert units is not None
+    assert float(units.others[0] * units.unit) == pytest.approx(2**0.5, rel=1e-11)
+    assert 0 < units.above < 1e-11
+
+
+@pytest.mark.parametrize("length", [1, 1000, 20_000])
+def test_units_may_be_longer_than_a_step_if_each_checkpoint_takes_far_longer(length: int) -> None:
+    units = whole(0.99973, [1e17, 1e17], length=length, least=2e17)
+    assert units is not None
+    assert units.unit > 0.5
+    assert units.above < 1e-8
 
 
 @given(costs, st.lists(costs, max_size=6), st.integers(-300, 300))

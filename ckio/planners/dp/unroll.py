@@ -1,8 +1,8 @@
 """From the decisions of a solved recurrence to the actions of a schedule.
 
-A stage is the solution of a recurrence on some levels, in addition to the levels of the stages
-before it. The work that remains is a stack of parts. A part is a number of steps, with some free
-space on the levels of a stage; its first state is in the register, or must be read from a level.
+Stage k is the solution of the recurrence on levels 1 to k. The work that remains is a stack of
+parts: (steps, free space on level k, where the first state x is). x is in the register, or must be
+read from a level.
 Parts of the same length with the same free space occur many times. Unless they are short or very
 long, their actions are computed once, as a tile, and the tile is copied to each place where it
 occurs. Therefore a schedule of a million steps takes about a second.
@@ -65,8 +65,8 @@ class Stage(Protocol):
     """The solution of a recurrence on some levels, in addition to those of the stages before it.
 
     `free` is a number for the free space on its levels; `empty` is this number if nothing is
-    stored. For each level, `after_restart` and `after_tape` map `free` to the number after one more
-    checkpoint is stored there.
+    stored, and `last` one from which on more space is of no use. For each level, `after_restart`
+    and `after_tape` map `free` to the number after one more checkpoint is stored there.
     """
 
     @property
@@ -74,15 +74,17 @@ class Stage(Protocol):
     @property
     def empty(self) -> int: ...
     @property
-    def after_restart(self) -> Sequence[Numbers]: ...
+    def last(self) -> int: ...
     @property
-    def after_tape(self) -> Sequence[Numbers]: ...
+    def after_restart(self) -> Sequence[Numbers] | Numbers: ...
+    @property
+    def after_tape(self) -> Sequence[Numbers] | Numbers: ...
 
-    def fresh(self, length: int, free: int, /) -> StoreDecision:
-        """Return the decision about x_0 if it is only in the register."""
+    def store(self, length: int, free: int, /) -> StoreDecision:
+        """Return what to store if x_0 is in the register only."""
         ...
 
-    def stored(self, length: int, free: int, place: int, /) -> int:
+    def advance(self, length: int, free: int, place: int, /) -> int:
         """Return how far to advance if x_0 is in the register and on a level; 0 discards it there.
 
         `free` includes the space of x_0 on the level.
@@ -114,7 +116,7 @@ class _Spend(NamedTuple):
     level: int
 
 
-class Walk:
+class Unrolling:
     """Turns the decisions of stages into actions.
 
     The working memory holds the tapes of `held` steps. To go forward, the schedule advances, or
@@ -123,8 +125,8 @@ class Walk:
 
     def __init__(self, stages: Sequence[Stage], *, held: int, recording: bool = False) -> None:
         self.stages, self.held, self.recording = stages, held, recording
-        self._fresh = [cache(stage.fresh) for stage in stages]
-        self._stored = [cache(stage.stored) for stage in stages]
+        self._to_store = [cache(stage.store) for stage in stages]
+        self._to_advance = [cache(stage.advance) for stage in stages]
         self._least = [cache(stage.least_free) for stage in stages]
         self._after_restart = [[a.tolist() for a in stage.after_restart] for stage in stages]
         self._after_tape = [[a.tolist() for a in stage.after_tape] for stage in stages]
@@ -230,7 +232,7 @@ class Walk:
     def _store(self, part: _StepsLeft) -> _StepsLeft:
         """Store a checkpoint when x is only in the register; return the part to do next."""
         at, length, stage, free, _ = part
-        match self._fresh[stage](length, free):
+        match self._to_store[stage](length, free):
             case StoreDecision(Kind.TAPE, place):
                 level = self._numbers[stage][place]
                 self._draft.record(at, at + 1)
@@ -247,7 +249,7 @@ class Walk:
     def _sweep(self, part: _StepsLeft, place: int) -> _StepsLeft:
         """Advance when x is in the register and on a level; return the part to do next."""
         at, length, stage, free, _ = part
-        j = self._stored[stage](length, free, place)
+        j = self._to_advance[stage](length, free, place)
         if j == 0:
             self._draft.discard(at, level=self._numbers[stage][place])
             return part._replace(place=None)

@@ -1,0 +1,273 @@
+"""The recurrence, solved on one level after the other, for all numbers of steps.
+
+Costs are whole numbers here (`ckio.planners.dp.costs`), so that every comparison is exact. n is the
+number of steps and f the number of the free space on the level (`spaces`), f' the number after a
+tape is stored, f" the number after a restart checkpoint is stored, and `lower` is P without the
+level. In the words of Herrmann and Pallez (2020), with l = n - 1, P is H: x_0 is in the register
+only; and Q is Hbar: x_0 is also stored on the level. For each f,
+
+    low_f(n) = min(lower(n), tape + P_f'(n - 1))
+    Q_f(n) = min(low_f(n), min_{1<=j<n} j u + P_f"(n - j) + r + Q_f(j))
+    P_f(n) = min(low_f(n), w + Q_f(n))
+
+and `ckio.planners.dp.min_plus` solves the second line.
+
+For example, with one slot that costs nothing and u = 1, the least cost of n steps is n (n - 1) / 2,
+because each step is reached from x_0:
+
+    >>> from ckio.planners.dp.spaces import slots_of
+    >>> (table,) = in_order([slots_of("RAM", 0, 1, write=0, read=0)], 5, move=1, held=1)
+    >>> table.finish.tolist()
+    [0, 0, 1, 3, 6, 10]
+
+With two slots, four steps take 4: advance two steps from x_0, store x_2, advance one step, and
+reverse the last two steps from x_3 and x_2; then advance one step from x_0, and reverse the first
+two. Revolve needs the same (Griewank and Walther, 2000):
+
+    >>> (table,) = in_order([slots_of("RAM", 0, 2, write=0, read=0)], 5, move=1, held=1)
+    >>> table.finish.tolist()
+    [0, 0, 1, 2, 4, 6]
+
+Each row, which is P_f and Q_f for all n, equals the row before up to some n, which grows with the
+free space, because the rest after a checkpoint is never longer than n - 1. Only the longer part is
+solved and stored. If rows no longer change, more free space is of no use.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckio.actions import Kind
+from ckio.planners.compiled import kernel
+from ckio.planners.dp.costs import INFEASIBLE
+from ckio.planners.dp.hulls import Ints
+from ckio.planners.dp.min_plus import MinPlus
+from ckio.planners.dp.spaces import Numbers, Space
+from ckio.planners.dp.unroll import LOWER, StoreDecision
+
+
+class Row(NamedTuple):
+    """P_f and Q_f for the numbers of steps at which they differ from the row before.
+
+    Attributes
+    ----------
+    first : int
+        The least number of steps in this row.
+    unstored, stored : int64 arrays
+        P_f and Q_f from `first`.
+    split : int32 array
+        The best j of Q_f; 0 if it is better to discard x_0.
+    """
+
+    first: int
+    unstored: Ints
+    stored: Ints
+    split: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The solution of the recurrence on a level; a stage of `unroll`.
+
+    Attributes
+    ----------
+    space : Space
+        The level, with costs in whole units.
+    lower : int64 array (n)
+        P without the level for each number of steps from 0; INFEASIBLE if there is no schedule.
+    move : int
+        The cost to go forward over one step.
+    rows : tuple of Row
+        The rows by number of the free space; the last one is for all greater numbers.
+    """
+
+    space: Space
+    lower: Ints
+    move: int
+    rows: tuple[Row, ...]
+
+    @property
+    def spaces(self) -> tuple[Space, ...]:
+        return (self.space,)
+
+    @property
+    def empty(self) -> int:
+        return self.space.empty
+
+    @property
+    def after_restart(self) -> tuple[Numbers, ...]:
+        return (self.space.after_restart,)
+
+    @property
+    def after_tape(self) -> tuple[Numbers, ...]:
+        return (self.space.after_tape,)
+
+    @property
+    def longest(self) -> int:
+        """The most steps."""
+        return len(self.lower) - 1
+
+    @property
+    def last(self) -> int:
+        """The number f of the last row."""
+        return len(self.rows) - 1
+
+    @cached_property
+    def finish(self) -> Ints:
+        """P if nothing is stored, for each number of steps."""
+        *_, (unstored, _) = self.values()
+        return unstored
+
+    def values(self) -> Iterator[tuple[Ints, Ints]]:
+        """Yield P and Q of each row for all numbers of steps.
+
+        The next values overwrite both arrays.
+        """
+        unstored, stored = np.empty((2, len(self.lower)), np.int64)
+        for row in self.rows:
+            unstored[row.first :], stored[row.first :] = row.unstored, row.stored
+            yield unstored, stored
+
+    def least_free(self, length: int, free: int, /) -> int:
+        """Return the least f with which `length` steps take no longer."""
+        begun = self._firsts[: free + 1] <= length
+        return len(begun) - 1 - int(begun[::-1].argmax())
+
+    @cached_property
+    def _firsts(self) -> Ints:
+        return np.array([row.first for row in self.rows])
+
+    def _row(self, length: int, free: int) -> tuple[Row, int]:
+        """Return the row that stores P_f and Q_f of `length` steps, and their index."""
+        row = self.rows[self.least_free(length, free)]
+        return row, length - row.first
+
+    def _unstored(self, length: int, free: int) -> int:
+        row, at = self._row(length, free)
+        return int(row.unstored[at])
+
+    def store(self, length: int, free: int, /) -> StoreDecision:
+        """Return what to store if x_0 is in the register only; of equal costs, a tape."""
+        cost = self._unstored(length, free)
+        if cost == self.lower[length]:
+            return LOWER
+        after = int(self.space.after_tape[free])
+        taped = after >= 0 and cost == self.space.tape + self._unstored(length - 1, after)
+        return StoreDecision(Kind.TAPE if taped else Kind.RESTART, 0)
+
+    def advance(self, length: int, free: int, _: int, /) -> int:
+        """Return how far to advance from x_0, which is stored; 0 to discard it."""
+        row, at = self._row(length, free)
+        return int(row.split[at])
+
+
+def in_order(
+    order: Sequence[Space], steps: int, /, *, move: int, held: int, repaired: bool = True
+) -> tuple[Table, ...]:
+    """Solve the levels one after the other, for up to `steps` steps.
+
+    The working memory holds the tapes of `held` steps. If not `repaired`, j ends at n - 2 for all
+    levels but the first, as the theorem was printed.
+    """
+    lower = np.where(np.arange(steps + 1) <= held, 0, INFEASIBLE)
+    tables = list[Table]()
+    for space in order:
+        if space.endless:
+            rows = _endless_rows(space, lower, move)
+        else:
+            rows = _rows(space, lower, move, sweeps=repaired or not tables)
+        tables.append(Table(space, lower, move, tuple(rows)))
+        lower = tables[-1].finish
+    return tuple(tables)
+
+
+def _rows(space: Space, lower: Ints, move: int, *, sweeps: bool) -> Iterator[Row]:
+    """Yield the rows in the order of free space, until more is of no use."""
+    write, tape_cost = int(space.write), int(min(space.tape, INFEASIBLE))
+    min_plus = MinPlus(len(lower) - 1, advance=move, read=int(space.read), sweeps=sweeps)
+    reach = max(1, space.reach)
+    before = deque[Ints](maxlen=reach)  # P_f of the last rows, latest first
+    useless = 0
+    for free in range(space.empty + 1):
+        restart, tape = int(space.after_restart[free]), int(space.after_tape[free])
+        low = lower
+        if tape >= 0:
+            low = lower.copy()
+            np.minimum(low[1:], tape_cost + before[free - 1 - tape][:-1], out=low[1:])
+        if restart < 0:
+            unstored = low
+            yield Row(0, low, low, np.zeros(len(low), np.int32))
+        else:
+            start, least, split = min_plus.solve(low[1:], before[free - 1 - restart][1:])
+            first = start + 1 if start and space.after_restart[free - 1] >= 0 else 0
+            begin = max(1, first)
+            unstored = before[0].copy()
+            np.minimum(low[begin:], write + least[begin - 1 :], out=unstored[begin:])
+            none = np.zeros(begin - first, np.int64)  # of no step, in the first row
+            stored = np.concatenate((none, least[begin - 1 :]))
+            best = np.concatenate((none, split[begin - 1 :] + 1), dtype=np.int32)
+            yield Row(first, unstored[first:], stored, best)
+        useless = useless + 1 if before and np.array_equal(before[0], unstored) else 0
+        if useless == reach:  # all next rows depend on equal ones, and are equal, too
+            return
+        before.appendleft(unstored)
+
+
+def _endless_rows(space: Space, lower: Ints, move: int) -> Iterator[Row]:
+    """Yield the rows of a level that some kind of checkpoint never fills.
+
+    Some of them depend on themselves, so that every j is tried.
+    """
+    nowhere, known = np.full(len(lower), INFEASIBLE), list[Ints]()
+    for tape, restart in zip(space.after_tape, space.after_restart, strict=True):
+        known.append(lower.copy())
+        taped, inner = ([*known, nowhere][after] for after in (tape, restart))  # -1: does not fit
+        stored, again = np.zeros((2, len(lower)), np.int64)
+        split = np.zeros(len(lower), np.int32)
+        costs = int(space.write), int(space.read), int(min(space.tape, INFEASIBLE))
+        plain(Plain(lower, taped, inner, known[-1], stored, again, split), move, *costs)
+        yield Row(0, known[-1], stored, split)
+
+
+class Plain(NamedTuple):
+    """One row, and the functions of n in its definition.
+
+    `taped` and `inner`, which are P_f' and P_f", may be `unstored`, which is P_f.
+    """
+
+    lower: Ints
+    taped: Ints
+    inner: Ints
+    unstored: Ints
+    stored: Ints
+    again: Ints
+    split: NDArray[np.int32]
+
+
+@kernel
+def plain(row: Plain, move: int, write: int, read: int, tape: int) -> None:
+    """Set P_f, Q_f and the best j by their definition, with a loop over all j."""
+    lower, taped, inner, unstored, stored, again, split = row
+    for n in range(1, len(lower)):
+        low = min(lower[n], tape + taped[n - 1])
+        least, best = low, 0
+        for j in range(1, n):
+            value = inner[n - j] + again[j]
+            if value < least:
+                least, best = value, j
+        stored[n], split[n] = least, best
+        again[n] = least + n * move + read
+        unstored[n] = min(low, write + least)
+
+
+def warm_up() -> None:
+    """Call each kernel once."""
+    from ckio.planners.dp.spaces import slots_of
+
+    in_order([slots_of("RAM", 0, 3, write=1, read=1)], 9, move=1, held=1)
+    in_order([slots_of("RAM", 0, 3, write=1, read=1, endless=True)], 9, move=1, held=1)
