@@ -30,7 +30,7 @@ class Planner(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class LevelSlots:
     """The slots of a level for restart checkpoints, and their costs.
 
     Attributes
@@ -52,7 +52,7 @@ class Room:
     read: float
 
 
-def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
+def level_slots(chain: Chain, platform: Platform, /, *, planner: str) -> list[LevelSlots]:
     """Return the slots of each level for restart checkpoints, nearest level first.
 
     A level that cannot store one checkpoint is left out, and a warning in the log says so. Raises
@@ -66,7 +66,7 @@ def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
         if level not in usable:
             note_ignored(level, planner)
     return [
-        Room(
+        LevelSlots(
             number=number,
             slots=level.slots(nbytes, chain.length - 1),
             write=level.write(moved) + level.discard(nbytes),

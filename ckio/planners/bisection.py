@@ -63,7 +63,15 @@ import numpy as np
 from ckio.actions import Key, Kind
 from ckio.actions.columns import READ, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners.base import Room, alike, candidates, no_schedule, rooms, tapes, without_notes
+from ckio.planners.base import (
+    LevelSlots,
+    alike,
+    candidates,
+    level_slots,
+    no_schedule,
+    tapes,
+    without_notes,
+)
 from ckio.planners.blocks import at_level
 from ckio.planners.draft import Draft
 from ckio.planners.resume import checked
@@ -132,14 +140,14 @@ def by_seconds(seconds: PerStep, /) -> Middle:
     return middle
 
 
-def offered(chain: Chain, platform: Platform, /) -> list[Room]:
+def offered(chain: Chain, platform: Platform, /) -> list[LevelSlots]:
     """Return the slots of each level for the largest checkpoint, the cheapest level first."""
     largest = replace(chain, restart=chain.largest("restart"))
-    found = rooms(largest, platform, planner="bisection")
+    found = level_slots(largest, platform, planner="bisection")
     return sorted(found, key=lambda room: room.write + room.read)
 
 
-def places(usable: Iterable[Room], /) -> list[int]:
+def places(usable: Iterable[LevelSlots], /) -> list[int]:
     """Return the level number of each slot, at most `MOST` slots for each level."""
     return [room.number for room in usable for _ in range(min(room.slots, MOST))]
 
@@ -175,14 +183,14 @@ _NOTHING: Final = Actions.of(())
 class Far:
     """A level that is not the cheapest."""
 
-    room: Room
+    room: LevelSlots
 
 
 @dataclass(frozen=True, slots=True)
 class BisectionLevels:
     """The level that is cheapest to write and read, then the others in order of cost."""
 
-    near: Room
+    near: LevelSlots
     far: tuple[Far, ...]
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners.base import Room, alike, rooms, tapes
+from ckio.planners.base import LevelSlots, alike, level_slots, tapes
 from ckio.planners.binomial import revolve
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
@@ -75,7 +75,7 @@ class NearAndFar:
     """
 
     slots: int
-    far: Room
+    far: LevelSlots
     advance: float
 
 
@@ -113,7 +113,7 @@ def in_periods(
     tapes(chain, platform)
     if chain.length == 1:
         return Schedule(chain, revolved(1, 1, level=0))
-    first, *beyond = rooms(chain, platform, planner=planner)
+    first, *beyond = level_slots(chain, platform, planner=planner)
     if not beyond:
         name = platform.levels[first.number].name
         if needs_far:

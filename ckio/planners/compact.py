@@ -26,7 +26,7 @@ import numpy as np
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import ADVANCE, DISCARD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners.base import Room, alike, rooms, without_notes
+from ckio.planners.base import LevelSlots, alike, level_slots, without_notes
 from ckio.planners.blocks import (
     FIRST,
     Builder,
@@ -119,13 +119,13 @@ def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
     return Schedule(chain, joined(list(_pieces(form, builder, place))))
 
 
-def _levels(chain: Chain, platform: Platform, writes: int) -> tuple[Room, Room]:
+def _levels(chain: Chain, platform: Platform, writes: int) -> tuple[LevelSlots, LevelSlots]:
     """Return the near level, and the first far level with slots for all writes.
 
     Without writes and without a far level, the near level takes its place.
     """
     with without_notes():  # a planner has reported the levels that are too small
-        near, *beyond = rooms(chain, platform, planner="the compact schedule")
+        near, *beyond = level_slots(chain, platform, planner="the compact schedule")
     for room in (*beyond, *([] if writes else [near])):
         if room.slots >= writes:
             return near, room

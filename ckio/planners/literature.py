@@ -34,7 +34,7 @@ from ckio.actions import Key, Kind
 from ckio.actions.checks import is_whole
 from ckio.actions.columns import DISCARD, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.planners.base import alike, candidates, nearest, rooms, space_for_one, tapes
+from ckio.planners.base import alike, candidates, level_slots, nearest, space_for_one, tapes
 from ckio.planners.blocks import (
     NearAndFar,
     PeriodPlan,
@@ -99,7 +99,7 @@ def multistage(chain: Chain, platform: Platform, /) -> Schedule:
     tapes(chain, platform)
     if chain.length == 1:
         return Schedule(chain, revolved(1, 1, level=0))
-    levels = rooms(chain, platform, planner="multistage")
+    levels = level_slots(chain, platform, planner="multistage")
     slots = np.repeat([room.number for room in levels], [room.slots for room in levels])
     slots = slots[: chain.length - 1]
     actions = revolved(chain.length, len(slots), level=0)

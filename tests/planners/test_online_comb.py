@@ -4,7 +4,7 @@ from itertools import count, islice, pairwise
 from math import comb
 from random import Random
 
-from ckio.planners.base import Room
+from ckio.planners.base import LevelSlots
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.planners.online.levels import ENDLESS, Comb, unit
 
@@ -80,8 +80,8 @@ def test_a_level_of_many_slots_holds_a_grid_as_fine_as_they_allow() -> None:
     assert len(kept) > 50
 
 
-def room(write: float, read: float) -> Room:
-    return Room(number=0, slots=1, write=write, read=read)
+def room(write: float, read: float) -> LevelSlots:
+    return LevelSlots(number=0, slots=1, write=write, read=read)
 
 
 def test_the_unit_weighs_transfers_against_steps() -> None:

@@ -62,7 +62,7 @@ from math import comb, sqrt
 
 import numpy as np
 
-from ckio.planners.base import Room, rooms, tapes
+from ckio.planners.base import LevelSlots, level_slots, tapes
 from ckio.planners.spacing import period_read_once, read_once
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -135,7 +135,7 @@ def _reach(slots: int, blocks: int) -> list[int]:
     return reach
 
 
-def unit(room: Room, advance: float, /) -> int:
+def unit(room: LevelSlots, advance: float, /) -> int:
     """Return the unit u for a level: a whole number of steps, at least 1."""
     trip = room.write + room.read
     if trip == 0:
@@ -156,7 +156,7 @@ _TRIPS = 1.5
 class Far:
     """A far level, the T from which it is used, and the period of its checkpoints, in steps."""
 
-    room: Room
+    room: LevelSlots
     since: int
     period: int
 
@@ -165,7 +165,7 @@ class Far:
 class OnlineLevels:
     """The near level, the unit of its comb, and the far levels that pay, the cheapest first."""
 
-    near: Room
+    near: LevelSlots
     unit: int
     far: tuple[Far, ...]
 
@@ -180,7 +180,7 @@ def levels(chain: Chain, platform: Platform, /) -> OnlineLevels:
     bytes_of_a_step = chain.restart + chain.tape + chain.adjoint + 1
     endless = chain.with_steps(ENDLESS // bytes_of_a_step)
     near, *others = sorted(
-        rooms(endless, platform, planner="online"), key=lambda room: room.write + room.read
+        level_slots(endless, platform, planner="online"), key=lambda room: room.write + room.read
     )
     nearer = accumulate((room.slots for room in others), initial=near.slots)
     # While checkpoints move to the first far level, the current state occupies a slot, too.
@@ -196,7 +196,7 @@ def levels(chain: Chain, platform: Platform, /) -> OnlineLevels:
     )
 
 
-def _far(room: Room, nearer: int, advance: float) -> Far:
+def _far(room: LevelSlots, nearer: int, advance: float) -> Far:
     """Return a far level with its T and period, from the number of slots on all nearer levels."""
     period = period_read_once(
         nearer, write=room.write, read=room.read, advance=advance, most=ENDLESS
