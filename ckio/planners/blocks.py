@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
-from ckio.actions.columns import WRITE, Actions
+from ckio.actions.columns import DISCARD, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import LevelSlots, alike, level_slots, tapes
 from ckio.planners.binomial import revolve
@@ -210,6 +210,35 @@ def at_level(actions: Actions, level: NDArray[np.int64], /) -> Actions:
         kind=actions.kind,
         level=np.where(actions.op >= WRITE, level, 0).astype(np.int16),
     )
+
+
+def share_out(actions: Actions, slots: Sequence[int], /, *stored: int) -> Actions:
+    """Return the actions with levels: the checkpoints used most often are in the first slots.
+
+    The checkpoints of the actions must form a stack, as those of Revolve and of bisection do: the
+    one written last is discarded first. Each position in the stack has one slot, and `slots` are
+    the level numbers of all slots, best first. `stored` are the levels of the checkpoints at the
+    bottom of the stack that are stored before the first action.
+    """
+    change = (actions.op == WRITE).astype(np.int64) - (actions.op == DISCARD)
+    in_use = np.cumsum(change) + (actions.op == DISCARD) + len(stored)
+    positions = np.maximum(in_use - 1, 0)
+    used = (actions.op >= WRITE) & (actions.op != DISCARD)
+    uses = np.bincount(positions[used])[len(stored) :]
+    return at_level(
+        actions, np.append(stored, levels_by_use(uses, slots)).astype(np.int64)[positions]
+    )
+
+
+def levels_by_use(uses: ArrayLike, slots: Sequence[int], /) -> NDArray[np.int64]:
+    """Return the level of each position in a stack: the one with the most uses has the first slot.
+
+    For equal numbers of uses, the last position in the stack comes first.
+    """
+    uses = np.asarray(uses)
+    levels = np.empty(len(uses), np.int64)
+    levels[np.lexsort((-np.arange(len(uses)), -uses))] = slots[: len(uses)]
+    return levels
 
 
 def joined(pieces: Sequence[Piece], /) -> Actions:

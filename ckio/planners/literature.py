@@ -32,9 +32,16 @@ from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
 from ckio.actions.checks import is_whole
-from ckio.actions.columns import DISCARD, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.planners.base import alike, candidates, level_slots, nearest, space_for_one, tapes
+from ckio.planners.base import (
+    alike,
+    candidates,
+    level_slots,
+    nearest,
+    slot_levels,
+    space_for_one,
+    tapes,
+)
 from ckio.planners.blocks import (
     NearAndFar,
     PeriodPlan,
@@ -44,6 +51,7 @@ from ckio.planners.blocks import (
     by_revolve,
     in_periods,
     revolved,
+    share_out,
 )
 from ckio.planners.draft import Draft
 from ckio.planners.resume import resume
@@ -100,31 +108,9 @@ def multistage(chain: Chain, platform: Platform, /) -> Schedule:
     if chain.length == 1:
         return Schedule(chain, revolved(1, 1, level=0))
     levels = level_slots(chain, platform, planner="multistage")
-    slots = np.repeat([room.number for room in levels], [room.slots for room in levels])
-    slots = slots[: chain.length - 1]
+    slots = slot_levels(levels, most=chain.length - 1)
     actions = revolved(chain.length, len(slots), level=0)
-    places = _places_of(actions)
-    return Schedule(chain, at_level(actions, _levels_of(actions, places, slots)[places]))
-
-
-def _places_of(actions: Actions) -> _Ints:
-    """Return the position in the stack of each access, from 0: the highest position in use."""
-    change = (actions.op == WRITE).astype(np.int64) - (actions.op == DISCARD)
-    in_use = np.cumsum(change) + (actions.op == DISCARD)
-    places: _Ints = np.maximum(in_use - 1, 0)
-    return places
-
-
-def _levels_of(actions: Actions, places: _Ints, slots: _Ints) -> _Ints:
-    """Return the level of each position; `slots` are those of all levels, nearest first."""
-    used = (actions.op >= WRITE) & (actions.op != DISCARD)
-    uses = np.bincount(places[used], minlength=len(slots))
-    order = np.lexsort(
-        (-np.arange(len(slots)), -uses)
-    )  # for equal numbers of uses, the last position in the stack comes first
-    levels = np.empty(len(slots), np.int64)
-    levels[order] = slots
-    return levels
+    return Schedule(chain, share_out(actions, slots))
 
 
 # Disk-Revolve and its relatives: few near slots that cost nothing, and a far level that costs time.
