@@ -237,10 +237,6 @@ planner_options = together(
         "--insist", is_flag=True, default=None, group=PLANNER_GROUP,
         help="Plan many time steps even if numba is not installed; this is slow.",
     ),
-    option(
-        "--reread", is_flag=True, default=None, group=PAPERS_GROUP,
-        help="two-level: Read the checkpoint of a block each time that it is needed.",
-    ),
 )  # fmt: skip
 """The options that choose a planner.
 
