@@ -124,16 +124,14 @@ def in_periods(
         alone = revolved(chain.length, first.slots, level=first.number)
         return Schedule(chain, alone, note=f"no level is beyond {name}: Revolve there")
     needs: list[str] = []
-    for room in beyond:
+    for far in beyond:
         with np.errstate(over="ignore", invalid="ignore"):  # infinite seconds are never the least
-            made = plan(NearAndFar(slots=first.slots, far=room, advance=chain.advance))
+            made = plan(NearAndFar(slots=first.slots, far=far, advance=chain.advance))
             cut = {steps: made.segments(steps) for steps in set(made.periods.lengths)}
-        if (count := len(made.periods.lengths)) <= room.slots:
-            builder = Builder(near=first.number, far=room.number, slots=first.slots)
+        if (count := len(made.periods.lengths)) <= far.slots:
+            builder = Builder(near=first.number, far=far.number, slots=first.slots)
             return Schedule(chain, builder.all(made.periods, cut.__getitem__), note=made.note)
-        needs.append(
-            f"{count} slots on {platform.levels[room.number].name}, which has {room.slots}"
-        )
+        needs.append(f"{count} slots on {platform.levels[far.number].name}, which has {far.slots}")
     raise NoSchedule(
         f"{planner} needs {', or '.join(needs)} (of {chain.restart} bytes each): give the level"
         " more capacity, or use two-level or hrevolve, which plan with any number of slots"
