@@ -17,9 +17,9 @@ from ckio.actions import Key, Kind
 from ckio.actions.columns import WRITE
 from ckio.planners.dp import hrevolve
 from ckio.planners.draft import Draft
-from ckio.planners.online import Online, online, wang_moin
+from ckio.planners.literature import wang_moin
+from ckio.planners.online import Online, online
 from ckio.planners.online.levels import Comb
-from ckio.planners.online.sweep import ForwardSweep
 from ckio.planners.resume import resume
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -176,10 +176,10 @@ def long_ones() -> str:
         for steps in (10**5, 10**6):
             chain, machine = example(steps, name)
             start = time.process_time()
-            sweep, step = ForwardSweep(Online(chain, machine).levels, Draft()), 0
+            run, draft, step = Online(chain, machine).follow(), Draft(), 0
             while step < steps:
-                sweep.at(step)
-                step = sweep.until(step)
+                run.append(step, draft)
+                step = run.until(step)
             rows.append(
                 [", ".join(name.split("\n ")[1:]), str(steps), f"{time.process_time() - start:.3f}"]
             )

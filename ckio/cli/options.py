@@ -233,10 +233,6 @@ planner_options = together(
         "--period", type=int, metavar="N", group=PLANNER_GROUP,
         help="Time steps between two checkpoints of a periodic planner.",
     ),
-    option(
-        "--reread", is_flag=True, default=None, group=PAPERS_GROUP,
-        help="two-level: Read the checkpoint of a block each time that it is needed.",
-    ),
 )  # fmt: skip
 """The options that choose a planner.
 

@@ -1,7 +1,7 @@
 """The interface of a planner, and the slots of each level, which all planners use."""
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Planner(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class LevelSlots:
     """The slots of a level for restart checkpoints, and their costs.
 
     Attributes
@@ -52,7 +52,7 @@ class Room:
     read: float
 
 
-def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
+def level_slots(chain: Chain, platform: Platform, /, *, planner: str) -> list[LevelSlots]:
     """Return the slots of each level for restart checkpoints, nearest level first.
 
     A level that cannot store one checkpoint is left out, and a warning in the log says so. Raises
@@ -66,7 +66,7 @@ def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
         if level not in usable:
             note_ignored(level, planner)
     return [
-        Room(
+        LevelSlots(
             number=number,
             slots=level.slots(nbytes, chain.length - 1),
             write=level.write(moved) + level.discard(nbytes),
@@ -76,6 +76,25 @@ def rooms(chain: Chain, platform: Platform, /, *, planner: str) -> list[Room]:
         for number in [platform.number(level.name)]
         for moved in [nbytes * copies(chain, platform, number, Kind.RESTART)]
     ]
+
+
+def cheapest_first(levels: Iterable[LevelSlots], /) -> list[LevelSlots]:
+    """Return the levels in the order of the seconds to write and read a checkpoint."""
+    return sorted(levels, key=lambda level: level.write + level.read)
+
+
+def slot_levels(levels: Iterable[LevelSlots], /, *, most: int) -> list[int]:
+    """Return the level number of each slot in the order of the levels, of `most` slots at most."""
+    return [level.number for level in levels for _ in range(min(level.slots, most))][:most]
+
+
+def check_ascending(step: int, earlier: int, /) -> None:
+    """Raise BadInput if the step of a call of `at` is smaller than that of an earlier call."""
+    if step < earlier:
+        raise BadInput(
+            f"step {step} comes before step {earlier} of an earlier call; call `at` with steps in"
+            " ascending order"
+        )
 
 
 def space_for_one(chain: Chain, /) -> str:

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
-from ckio.actions.columns import WRITE, Actions
+from ckio.actions.columns import DISCARD, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners.base import Room, alike, rooms, tapes
+from ckio.planners.base import LevelSlots, alike, level_slots, tapes
 from ckio.planners.binomial import revolve
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
@@ -75,7 +75,7 @@ class NearAndFar:
     """
 
     slots: int
-    far: Room
+    far: LevelSlots
     advance: float
 
 
@@ -113,7 +113,7 @@ def in_periods(
     tapes(chain, platform)
     if chain.length == 1:
         return Schedule(chain, revolved(1, 1, level=0))
-    first, *beyond = rooms(chain, platform, planner=planner)
+    first, *beyond = level_slots(chain, platform, planner=planner)
     if not beyond:
         name = platform.levels[first.number].name
         if needs_far:
@@ -124,16 +124,14 @@ def in_periods(
         alone = revolved(chain.length, first.slots, level=first.number)
         return Schedule(chain, alone, note=f"no level is beyond {name}: Revolve there")
     needs: list[str] = []
-    for room in beyond:
+    for far in beyond:
         with np.errstate(over="ignore", invalid="ignore"):  # infinite seconds are never the least
-            made = plan(NearAndFar(slots=first.slots, far=room, advance=chain.advance))
+            made = plan(NearAndFar(slots=first.slots, far=far, advance=chain.advance))
             cut = {steps: made.segments(steps) for steps in set(made.periods.lengths)}
-        if (count := len(made.periods.lengths)) <= room.slots:
-            builder = Builder(near=first.number, far=room.number, slots=first.slots)
+        if (count := len(made.periods.lengths)) <= far.slots:
+            builder = Builder(near=first.number, far=far.number, slots=first.slots)
             return Schedule(chain, builder.all(made.periods, cut.__getitem__), note=made.note)
-        needs.append(
-            f"{count} slots on {platform.levels[room.number].name}, which has {room.slots}"
-        )
+        needs.append(f"{count} slots on {platform.levels[far.number].name}, which has {far.slots}")
     raise NoSchedule(
         f"{planner} needs {', or '.join(needs)} (of {chain.restart} bytes each): give the level"
         " more capacity, or use two-level or hrevolve, which plan with any number of slots"
@@ -210,6 +208,35 @@ def at_level(actions: Actions, level: NDArray[np.int64], /) -> Actions:
         kind=actions.kind,
         level=np.where(actions.op >= WRITE, level, 0).astype(np.int16),
     )
+
+
+def share_out(actions: Actions, slots: Sequence[int], /, *stored: int) -> Actions:
+    """Return the actions with levels: the checkpoints used most often are in the first slots.
+
+    The checkpoints of the actions must form a stack, as those of Revolve and of bisection do: the
+    one written last is discarded first. Each position in the stack has one slot, and `slots` are
+    the level numbers of all slots, best first. `stored` are the levels of the checkpoints at the
+    bottom of the stack that are stored before the first action.
+    """
+    change = (actions.op == WRITE).astype(np.int64) - (actions.op == DISCARD)
+    in_use = np.cumsum(change) + (actions.op == DISCARD) + len(stored)
+    positions = np.maximum(in_use - 1, 0)
+    used = (actions.op >= WRITE) & (actions.op != DISCARD)
+    uses = np.bincount(positions[used])[len(stored) :]
+    return at_level(
+        actions, np.append(stored, levels_by_use(uses, slots)).astype(np.int64)[positions]
+    )
+
+
+def levels_by_use(uses: ArrayLike, slots: Sequence[int], /) -> NDArray[np.int64]:
+    """Return the level of each position in a stack: the one with the most uses has the first slot.
+
+    For equal numbers of uses, the last position in the stack comes first.
+    """
+    uses = np.asarray(uses)
+    levels = np.empty(len(uses), np.int64)
+    levels[np.lexsort((-np.arange(len(uses)), -uses))] = slots[: len(uses)]
+    return levels
 
 
 def joined(pieces: Sequence[Piece], /) -> Actions:

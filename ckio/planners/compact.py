@@ -26,7 +26,7 @@ import numpy as np
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import ADVANCE, DISCARD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners.base import Room, alike, rooms, without_notes
+from ckio.planners.base import LevelSlots, alike, level_slots, without_notes
 from ckio.planners.blocks import (
     FIRST,
     Builder,
@@ -42,7 +42,7 @@ from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
-FAR: Final = 1
+OUTER: Final = 1
 """The level of the writes and reads in an `Operation`; it means the far level of any platform."""
 
 
@@ -119,16 +119,16 @@ def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
     return Schedule(chain, joined(list(_pieces(form, builder, place))))
 
 
-def _levels(chain: Chain, platform: Platform, writes: int) -> tuple[Room, Room]:
+def _levels(chain: Chain, platform: Platform, writes: int) -> tuple[LevelSlots, LevelSlots]:
     """Return the near level, and the first far level with slots for all writes.
 
     Without writes and without a far level, the near level takes its place.
     """
     with without_notes():  # a planner has reported the levels that are too small
-        near, *beyond = rooms(chain, platform, planner="the compact schedule")
-    for room in (*beyond, *([] if writes else [near])):
-        if room.slots >= writes:
-            return near, room
+        near, *beyond = level_slots(chain, platform, planner="the compact schedule")
+    for far in (*beyond, *([] if writes else [near])):
+        if far.slots >= writes:
+            return near, far
     raise NoSchedule(
         f"the compact schedule needs {writes} slots of {chain.restart} bytes on a far level, and no"
         f" level after the near one, {platform.levels[near.number].name}, has them: give a far"
@@ -224,7 +224,7 @@ def _operations(actions: Actions, far: int | None, slots: int) -> Iterator[Opera
         yield Call("Revolve", int(back[-1]) - 1, slots)
     for number, end in pairwise([*accesses, len(op)]):
         access = Write if op[number] == WRITE else Read
-        yield access(Key(Kind.RESTART, int(actions.begin[number])), FAR)
+        yield access(Key(Kind.RESTART, int(actions.begin[number])), OUTER)
         after = number + 1
         if after < end and op[after] == DISCARD:
             after += 1

@@ -32,9 +32,16 @@ from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
 from ckio.actions.checks import is_whole
-from ckio.actions.columns import DISCARD, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.planners.base import alike, candidates, nearest, rooms, space_for_one, tapes
+from ckio.planners.base import (
+    alike,
+    candidates,
+    level_slots,
+    nearest,
+    slot_levels,
+    space_for_one,
+    tapes,
+)
 from ckio.planners.blocks import (
     NearAndFar,
     PeriodPlan,
@@ -44,6 +51,7 @@ from ckio.planners.blocks import (
     by_revolve,
     in_periods,
     revolved,
+    share_out,
 )
 from ckio.planners.draft import Draft
 from ckio.planners.resume import resume
@@ -57,9 +65,6 @@ from ckio.planners.spacing import (
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
-
-_Ints = NDArray[np.int64]
-
 
 # Multistage: Revolve in the slots of several levels, with the most used slots on the nearest level.
 #
@@ -99,32 +104,10 @@ def multistage(chain: Chain, platform: Platform, /) -> Schedule:
     tapes(chain, platform)
     if chain.length == 1:
         return Schedule(chain, revolved(1, 1, level=0))
-    levels = rooms(chain, platform, planner="multistage")
-    slots = np.repeat([room.number for room in levels], [room.slots for room in levels])
-    slots = slots[: chain.length - 1]
+    levels = level_slots(chain, platform, planner="multistage")
+    slots = slot_levels(levels, most=chain.length - 1)
     actions = revolved(chain.length, len(slots), level=0)
-    places = _places_of(actions)
-    return Schedule(chain, at_level(actions, _levels_of(actions, places, slots)[places]))
-
-
-def _places_of(actions: Actions) -> _Ints:
-    """Return the position in the stack of each access, from 0: the highest position in use."""
-    change = (actions.op == WRITE).astype(np.int64) - (actions.op == DISCARD)
-    in_use = np.cumsum(change) + (actions.op == DISCARD)
-    places: _Ints = np.maximum(in_use - 1, 0)
-    return places
-
-
-def _levels_of(actions: Actions, places: _Ints, slots: _Ints) -> _Ints:
-    """Return the level of each position; `slots` are those of all levels, nearest first."""
-    used = (actions.op >= WRITE) & (actions.op != DISCARD)
-    uses = np.bincount(places[used], minlength=len(slots))
-    order = np.lexsort(
-        (-np.arange(len(slots)), -uses)
-    )  # for equal numbers of uses, the last position in the stack comes first
-    levels = np.empty(len(slots), np.int64)
-    levels[order] = slots
-    return levels
+    return Schedule(chain, share_out(actions, slots))
 
 
 # Disk-Revolve and its relatives: few near slots that cost nothing, and a far level that costs time.
@@ -383,14 +366,10 @@ def _longest_that_pays(once: NDArray[np.int64], place: NearAndFar) -> int:
 # advances of Revolve for m steps in the near slots. In addition to the time to record and reverse
 # each step once, the schedule needs
 #
-#     seconds = q (w + p u_f + k(p) r + A(p) u_f) + A_0(n - q p) u_f
+#     seconds = q (w + p u_f + r + A_0(p) u_f) + A_0(n - q p) u_f
 #
-# In the scheme of Pringle et al., the first state of a block is read from the far level once and
-# then stored in a near slot, so that k = 1 and A = A_0. With `reread`, this state is read from
-# the far level again and again, until the rest of the block fits in the near slots. The slot is
-# then free for other states: A are the advances of Revolve with one more slot, and k is one more
-# than the least q with A_q = A in `spacing`. The last block needs no far checkpoint, because its
-# first state is in the register.
+# The first state of a block is read from the far level once and then stored in a near slot. The
+# last block needs no far checkpoint, because its first state is in the register.
 #
 # For example, for n = 12, p = 6, two near slots, u_f = 1 s and w = r = 2 s, q = 1 and A_0(6) = 8,
 # so that the schedule needs 2 + 6 + 2 + 8 + 8 = 26 s.
@@ -400,14 +379,12 @@ def _longest_that_pays(once: NDArray[np.int64], place: NearAndFar) -> int:
 # differentiation".
 
 
-def two_level(
-    chain: Chain, platform: Platform, /, *, period: int | None = None, reread: bool = False
-) -> Schedule:
+def two_level(chain: Chain, platform: Platform, /, *, period: int | None = None) -> Schedule:
     r"""Return the schedule with a far checkpoint every `period` steps, and Revolve in each block.
 
     This is the scheme of Pringle et al. (2016) and Maddison (2023). In the forward sweep, the first
     state of each block is written to the far level. In the reverse sweep, this state is read once
-    and stored in a near slot or, with `reread`, read again from the far level as often as useful.
+    and stored in a near slot.
 
     Assumptions: all steps are alike, the length of the chain is known, and only restart data is
     stored. Without `period`, the period is that of least makespan, if near accesses cost nothing,
@@ -427,18 +404,14 @@ def two_level(
     >>> platform = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
     >>> makespan(two_level(chain, platform), platform)
     26.0
-    >>> makespan(two_level(chain, platform, reread=True), platform)
-    27.0
     """
     check_period(period, chain)
 
     def plan(place: NearAndFar) -> PeriodPlan:
-        steps = period or _best_blocks(chain.length, place, again=reread)
+        steps = period or _best_blocks(chain.length, place)
         how = "as given" if period else "the best that fits"
         note = f"a far checkpoint every {steps} steps: {how}"
-        return PeriodPlan(
-            _in_blocks(chain.length, steps), _by_reads(place) if reread else by_revolve, note
-        )
+        return PeriodPlan(_in_blocks(chain.length, steps), by_revolve, note)
 
     return in_periods(
         chain,
@@ -455,31 +428,14 @@ def _in_blocks(steps: int, period: int) -> Periods:
     return Periods((period,) * count, steps - count * period)
 
 
-def _best_blocks(steps: int, place: NearAndFar, *, again: bool) -> int:
+def _best_blocks(steps: int, place: NearAndFar) -> int:
     """Return the period of least makespan, the longest if there are several."""
     period, far, advance = np.arange(1, steps + 1), place.far, place.advance
-    once = read_once(period, place.slots)
-    advances, rereads = _most_often(period, place.slots) if again else (once, np.zeros_like(once))
-    count = (steps - 1) // period
-    seconds = count * (far.write + (1 + rereads) * far.read + (period + advances) * advance)
+    once, count = read_once(period, place.slots), (steps - 1) // period
+    seconds = count * (far.write + far.read + (period + once) * advance)
     seconds += once[steps - count * period - 1] * advance
     seconds[count > far.slots] = np.inf
     return steps - int(seconds[::-1].argmin())
-
-
-def _by_reads(place: NearAndFar) -> Segments:
-    """Return the function that cuts a block so that it needs the fewest advances."""
-
-    def cut(steps: int) -> list[int]:
-        _, rereads = _most_often(np.array([steps]), place.slots)
-        return segments(steps, place.slots, int(rereads[0]))
-
-    return cut
-
-
-def _most_often(lengths: _Ints, slots: int) -> tuple[NDArray[np.float64], _Ints]:
-    """Return, for blocks of these lengths, the advances and more reads, if reads cost nothing."""
-    return reread(lengths, slots, advance=1, read=0)
 
 
 # Minimal repetition dynamic checkpointing: a rule for a chain of unknown length.

@@ -280,8 +280,8 @@ def _held_at_the_end(chain: Chain, platform: Platform) -> int:
     if platform.working_memory is None:
         return chain.length
     together = chain.each("tape")[::-1].cumsum()
-    room = min(platform.working_memory, int(together[-1]))
-    return int(np.searchsorted(together, room, side="right"))
+    capacity = min(platform.working_memory, int(together[-1]))
+    return int(np.searchsorted(together, capacity, side="right"))
 
 
 def _replay_from_the_start(draft: Draft, last: int, *, level: int) -> None:

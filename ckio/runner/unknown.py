@@ -42,22 +42,6 @@ class RuleLevel(Protocol):
     def slots(self) -> int: ...
 
 
-class FarRuleLevel(Protocol):
-    """A level that a rule uses after a certain step."""
-
-    @property
-    def room(self) -> RuleLevel: ...
-
-
-class RuleLevels(Protocol):
-    """All levels that a rule may use in the forward sweep."""
-
-    @property
-    def near(self) -> RuleLevel: ...
-    @property
-    def far(self) -> Sequence[FarRuleLevel]: ...
-
-
 class RuleFollower(Protocol):
     """The actions of a rule, requested for one step after the other."""
 
@@ -81,7 +65,8 @@ class Rule(Protocol):
     @property
     def platform(self) -> Platform: ...
     @property
-    def levels(self) -> RuleLevels: ...
+    def levels(self) -> Sequence[RuleLevel]:
+        """All levels that the rule may use in the forward sweep."""
 
     def follow(self, step: int, stored: Sequence[Iterable[Key]], /) -> RuleFollower:
         """Return the actions of a run that is at x_step, and that performs all of them."""
@@ -396,15 +381,15 @@ def check_fit(
 
 def reserve(rule: Rule, model: Model, backends: Sequence[Backend], /) -> None:
     """Reserve memory levels with a capacity for all checkpoints of the rule; raises BadInput."""
-    nbytes, levels = rule.chain.restart, rule.levels
-    for room in (levels.near, *(far.room for far in levels.far)):
-        level, backend = rule.platform.levels[room.number], backends[room.number]
+    nbytes = rule.chain.restart
+    for used in rule.levels:
+        level, backend = rule.platform.levels[used.number], backends[used.number]
         if level.capacity is None or backend.durable or nbytes == 0:
             continue
         try:
-            backend.reserve({nbytes: room.slots})
+            backend.reserve({nbytes: used.slots})
             if (prepare := getattr(backend, "prepare", None)) is not None:
-                prepare(_X0, model.layout(_X0), room.slots)
+                prepare(_X0, model.layout(_X0), used.slots)
         except LevelFull as error:
             raise BadInput(
                 f"level {level.name!r} has no space for the checkpoints of this rule: {error};"

@@ -9,8 +9,8 @@ from ckio.actions.variables import TOGETHER, Flow, Step, Variables
 from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve, mixed
-from ckio.planners.literature import disk_revolve, multistage, two_level
-from ckio.planners.online import online, wang_moin
+from ckio.planners.literature import disk_revolve, multistage, two_level, wang_moin
+from ckio.planners.online import online
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain

@@ -6,7 +6,7 @@ from typing import Final, Literal
 from ckio.actions import Advance, Key, Kind, Read, Write
 from ckio.errors import BadInput
 from ckio.planners.blocks import Periods
-from ckio.planners.compact import FAR, Call, Compact, Operation, expand
+from ckio.planners.compact import OUTER, Call, Compact, Operation, expand
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
@@ -81,7 +81,7 @@ def _operation(word: str) -> Operation:
     if match[1]:
         return Advance(int(match[1]), int(match[2] or match[1]) + 1)
     key = Key(Kind.RESTART, int(match[4]))
-    return Write(key, FAR) if match[3] == "W" else Read(key, FAR)
+    return Write(key, OUTER) if match[3] == "W" else Read(key, OUTER)
 
 
 def loads(text: str, chain: Chain, platform: Platform, /, *, source: str = "schedule") -> Schedule:

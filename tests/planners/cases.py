@@ -18,8 +18,9 @@ from ckio.planners.literature import (
     periodic_disk_revolve,
     revolve_1d,
     two_level,
+    wang_moin,
 )
-from ckio.planners.online import online, wang_moin
+from ckio.planners.online import online
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain

@@ -118,17 +118,6 @@ def test_a_schedule_that_has_no_such_form_is_refused(concat: int) -> None:
             compact.dumps(planner(chain(60), machine), machine, concat=concat)
 
 
-def test_blocks_that_are_read_more_often_than_1d_revolve_does_are_spelt_out() -> None:
-    machine = platform((2, 0, 0), (None, 30, 30))
-    schedule = two_level(chain(60), machine, period=20, reread=True)
-    assert (
-        text_form.loads(compact.dumps(schedule, machine, concat=1), chain(60), machine) == schedule
-    )
-    for concat in (2, 3):
-        with pytest.raises(BadInput, match="cannot express this schedule"):
-            compact.dumps(schedule, machine, concat=concat)
-
-
 def test_a_form_that_does_not_exist_is_refused() -> None:
     with pytest.raises(BadInput, match="concat = 4; it must be 1, 2 or 3"):
         compact.dumps(disk_revolve(chain(5), LISTING_4), LISTING_4, concat=4)

@@ -13,7 +13,8 @@ from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.planners.dp import hrevolve
-from ckio.planners.online import Online, online, wang_moin
+from ckio.planners.literature import wang_moin
+from ckio.planners.online import Online, online
 from ckio.planners.online.levels import levels
 from ckio.platform import Platform
 from ckio.schedule import Schedule, counts, makespan
@@ -82,7 +83,7 @@ def walk(rule: Online, steps: int) -> tuple[list[Action], tuple[frozenset[Key], 
     machine = Machine(rule.chain.with_steps(steps), rule.platform)
     actions: list[Action] = []
     for step in range(steps):
-        for action in (*rule.at(step, machine.stored), Advance(step, step + 1)):
+        for action in (*rule.follow(step, machine.stored).at(step), Advance(step, step + 1)):
             machine.apply(action)
             actions.append(action)
     return actions, tuple(map(frozenset, machine.stored))
@@ -106,11 +107,11 @@ def followed(rule: Online, state: Machine, end: int) -> list[Action]:
     follower, actions = rule.follow(begin, state.stored), list[Action]()
     for step in range(begin, end):
         said = follower.at(step)
-        assert list(said) == list(rule.at(step, state.stored))
+        assert list(said) == list(rule.follow(step, state.stored).at(step))
         for action in said:
             state.apply(action)
             actions.append(action)
-        assert follower.until(step) == rule.until(step, state.stored)
+        assert follower.until(step) == rule.follow(step, state.stored).until(step)
         state.apply(Advance(step, step + 1))
     return actions
 
@@ -167,12 +168,12 @@ def test_there_is_nothing_to_do_before_the_step_that_until_names(machine: Platfo
     rule = Online(chain(1), machine)
     state, quiet = Machine(chain(300), machine), 0
     for step in range(300):
-        asked = rule.at(step, state.stored)
+        asked = rule.follow(step, state.stored).at(step)
         assert step >= quiet or not asked
         for action in asked:
             state.apply(action)
         if step >= quiet:
-            quiet = rule.until(step, state.stored)
+            quiet = rule.follow(step, state.stored).until(step)
             assert quiet > step
         assert any(x(0) in keys for keys in state.stored)
         state.apply(Advance(step, step + 1))
@@ -194,7 +195,7 @@ def test_a_run_goes_on_with_whatever_survived() -> None:
             actions: list[Action] = [Read(x(start), place)]
             state.apply(actions[0])
             for step in range(start, end):
-                for action in (*rule.at(step, state.stored), Advance(step, step + 1)):
+                for action in (*rule.follow(step, state.stored).at(step), Advance(step, step + 1)):
                     state.apply(action)
                     actions.append(action)
             back = rule.finish(end, [*map(frozenset, state.stored)])
@@ -204,7 +205,7 @@ def test_a_run_goes_on_with_whatever_survived() -> None:
 def test_when_the_far_level_pays_the_near_checkpoints_move_there() -> None:
     machine = platform((2, 0, 0), (None, 1, 1))
     (far,) = levels(chain(1), machine).far
-    assert (far.room.number, far.since, far.period) == (1, 9, 3)
+    assert (far.level.number, far.first_step, far.period) == (1, 9, 3)
     done = [(step, action) for step, action in forward(online(chain(15), machine)) if step >= 6]
     assert done == [
         (6, Discard(x(3), 0)),
@@ -231,13 +232,13 @@ def test_the_farther_of_two_far_levels_is_planned_with_all_slots_that_are_nearer
     three = levels(chain(1), platform((2, 0, 0), (3, 1, 1), (None, 5, 5))).far
     assert three[0] == levels(chain(1), platform((2, 0, 0), (3, 1, 1))).far[0]
     (merged,) = levels(chain(1), platform((5, 0, 0), (None, 5, 5))).far
-    assert (three[1].since, three[1].period) == (merged.since, merged.period)
+    assert (three[1].first_step, three[1].period) == (merged.first_step, merged.period)
 
 
 def test_a_far_level_is_used_from_the_length_on_at_which_it_pays() -> None:
     for slots, cost in ((1, 2), (2, 1), (3, 0.5), (3, 10), (5, 4), (10, 2)):
         (far,) = levels(chain(1), platform((slots, 0, 0), (None, cost, cost))).far
-        assert far.since == next(it for it in range(2, 1000) if pays(it, slots, cost))
+        assert far.first_step == next(it for it in range(2, 1000) if pays(it, slots, cost))
 
 
 def pays(steps: int, slots: int, cost: float) -> bool:
@@ -259,7 +260,7 @@ def test_a_far_level_that_cannot_pay_or_be_reached_is_left_to_the_way_back() -> 
 def test_the_cheapest_level_is_the_near_one_and_those_beyond_are_filled_in_turn() -> None:
     machine = platform((6, 3, 3), (2, 0, 0), (4, 1, 1))
     used = levels(chain(1), machine)
-    assert [used.near.number, *(far.room.number for far in used.far)] == [1, 2, 0]
+    assert [used.near.number, *(far.level.number for far in used.far)] == [1, 2, 0]
     peaks = [counts(online(chain(steps), machine)).levels[0].peak for steps in (8, 200)]
     assert peaks[0] < peaks[1] == 6
 
@@ -350,9 +351,9 @@ def test_steps_that_differ_are_refused() -> None:
 def test_a_rule_needs_a_level_and_room_for_a_tape() -> None:
     endless = replace(chain(1), steps=None)
     with pytest.raises(NoSchedule, match="online needs a level"):
-        Online(endless, platform((0, 1, 1))).at(0, ())
+        Online(endless, platform((0, 1, 1))).follow()
     with pytest.raises(NoSchedule, match="the working memory has 0"):
-        Online(endless, platform((1, 1, 1), tapes=0)).at(0, ())
+        Online(endless, platform((1, 1, 1), tapes=0)).follow()
 
 
 def test_bytes_beyond_counting_are_no_hindrance() -> None:

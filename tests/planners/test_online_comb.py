@@ -4,7 +4,7 @@ from itertools import count, islice, pairwise
 from math import comb
 from random import Random
 
-from ckio.planners.base import Room
+from ckio.planners.base import LevelSlots
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.planners.online.levels import ENDLESS, Comb, unit
 
@@ -80,8 +80,8 @@ def test_a_level_of_many_slots_holds_a_grid_as_fine_as_they_allow() -> None:
     assert len(kept) > 50
 
 
-def room(write: float, read: float) -> Room:
-    return Room(number=0, slots=1, write=write, read=read)
+def costs(write: float, read: float) -> LevelSlots:
+    return LevelSlots(number=0, slots=1, write=write, read=read)
 
 
 def test_the_unit_weighs_transfers_against_steps() -> None:
@@ -89,9 +89,9 @@ def test_the_unit_weighs_transfers_against_steps() -> None:
         *((0, 0, 1, 1), (0, 0, 0, 1), (1, 1, 1, 2), (5, 5, 1, 4)),
         *((30, 10, 1, 9), (30, 10, 0.1, 28)),
     ):
-        assert unit(room(write, read), advance) == steps
+        assert unit(costs(write, read), advance) == steps
 
 
 def test_nothing_pays_where_steps_cost_nothing() -> None:
-    assert unit(room(1, 0), 0) == unit(room(1e300, 0), 1e-300) == ENDLESS
+    assert unit(costs(1, 0), 0) == unit(costs(1e300, 0), 1e-300) == ENDLESS
     assert list(islice(filter(Comb(9, ENDLESS).takes, range(1, 10**4)), 1)) == []

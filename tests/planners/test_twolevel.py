@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckio.actions import Read, Write
+from ckio.actions import Write
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.binomial import revolve, revolve_forward_steps
 from ckio.planners.dp import hrevolve
@@ -15,17 +15,14 @@ from ckio.schedule import counts, makespan
 
 from .cases import chain, completed, platform
 
-both = pytest.mark.parametrize("reread", [False, True])
-
 
 def planned(chain: Chain, platform: Platform, **options: object) -> float:
     return completed(two_level(chain, platform, **options), platform)  # type: ignore[arg-type]
 
 
-@both
-def test_a_far_checkpoint_is_written_every_period_before_the_last_block(reread: bool) -> None:
+def test_a_far_checkpoint_is_written_every_period_before_the_last_block() -> None:
     for steps, last in ((12, 8), (13, 12), (4, 0)):
-        schedule = two_level(chain(steps), platform((2, 0, 0), (9, 5, 5)), period=4, reread=reread)
+        schedule = two_level(chain(steps), platform((2, 0, 0), (9, 5, 5)), period=4)
         written = [a.key.step for a in schedule.actions if isinstance(a, Write) and a.level == 1]
         assert written == list(range(0, last, 4))
 
@@ -37,15 +34,6 @@ def test_a_block_is_reversed_by_revolve_in_the_near_slots() -> None:
     assert found.levels[0].peak == 3
 
 
-def test_a_block_that_reads_its_far_checkpoint_again_has_a_slot_more() -> None:
-    schedule = two_level(chain(100), platform((3, 0, 0), (9, 5, 5)), period=25, reread=True)
-    found = counts(schedule)
-    assert found.forward == 3 * 25 + 3 * revolve_forward_steps(25, 4) + revolve_forward_steps(25, 3)
-    assert found.levels[0].peak == 3
-    assert sum(isinstance(a, Read) and a.level == 1 for a in schedule.actions) > 3
-
-
-@both
 @settings(max_examples=15)
 @given(
     st.builds(chain, st.integers(1, 30), advance=st.integers(0, 3)),
@@ -54,15 +42,15 @@ def test_a_block_that_reads_its_far_checkpoint_again_has_a_slot_more() -> None:
     st.tuples(st.integers(0, 30), st.integers(0, 30)),
 )
 def test_the_period_is_the_best_of_those_that_fit(
-    reread: bool, chain: Chain, slots: int, far: int, costs: tuple[int, int]
+    chain: Chain, slots: int, far: int, costs: tuple[int, int]
 ) -> None:
     machine = platform((slots, 0, 0), (far, *costs))
     seconds = [
-        planned(chain, machine, period=period, reread=reread)
+        planned(chain, machine, period=period)
         for period in range(1, chain.length + 1)
         if (chain.length - 1) // period <= far
     ]
-    best = planned(chain, machine, reread=reread)
+    best = planned(chain, machine)
     assert best == min(seconds)
     assert best >= makespan(hrevolve(chain, machine), machine)
 
@@ -76,12 +64,11 @@ def test_without_a_far_level_that_pays_it_is_revolve_unless_a_period_is_given() 
         two_level(chain(40), machine, period=39)
 
 
-@both
-def test_a_period_that_is_given_has_to_fit(reread: bool) -> None:
+def test_a_period_that_is_given_has_to_fit() -> None:
     machine = platform((3, 0, 0), (3, 5, 5))
-    assert counts(two_level(chain(40), machine, period=10, reread=reread)).levels[1].peak == 3
+    assert counts(two_level(chain(40), machine, period=10)).levels[1].peak == 3
     with pytest.raises(NoSchedule, match="needs 4 slots on level1, which has 3"):
-        two_level(chain(40), machine, period=9, reread=reread)
+        two_level(chain(40), machine, period=9)
 
 
 def test_a_period_has_to_be_a_number_of_the_chains_steps() -> None:

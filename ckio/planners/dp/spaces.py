@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Kind
-from ckio.planners.base import no_schedule, note_ignored, rooms
+from ckio.planners.base import level_slots, no_schedule, note_ignored
 from ckio.planners.dp.costs import IntegerCosts, integer_costs
 from ckio.platform import Platform, copies
 from ckio.platform.chain import Chain
@@ -133,7 +133,7 @@ def restart_spaces(chain: Chain, platform: Platform, /, *, planner: str) -> list
             read=room.read,
             endless=room.slots >= chain.length - 1,
         )
-        for room in rooms(chain, platform, planner=planner)
+        for room in level_slots(chain, platform, planner=planner)
     ]
 
 

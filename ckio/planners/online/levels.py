@@ -62,7 +62,7 @@ from math import comb, sqrt
 
 import numpy as np
 
-from ckio.planners.base import Room, rooms, tapes
+from ckio.planners.base import LevelSlots, cheapest_first, level_slots, tapes
 from ckio.planners.spacing import period_read_once, read_once
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -135,9 +135,9 @@ def _reach(slots: int, blocks: int) -> list[int]:
     return reach
 
 
-def unit(room: Room, advance: float, /) -> int:
+def unit(level: LevelSlots, advance: float, /) -> int:
     """Return the unit u for a level: a whole number of steps, at least 1."""
-    trip = room.write + room.read
+    trip = level.write + level.read
     if trip == 0:
         return 1
     if advance == 0 or trip / advance > ENDLESS:
@@ -153,11 +153,11 @@ _TRIPS = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Far:
+class FarLevel:
     """A far level, the T from which it is used, and the period of its checkpoints, in steps."""
 
-    room: Room
-    since: int
+    level: LevelSlots
+    first_step: int
     period: int
 
 
@@ -165,9 +165,9 @@ class Far:
 class OnlineLevels:
     """The near level, the unit of its comb, and the far levels that pay, the cheapest first."""
 
-    near: Room
+    near: LevelSlots
     unit: int
-    far: tuple[Far, ...]
+    far: tuple[FarLevel, ...]
 
 
 def levels(chain: Chain, platform: Platform, /) -> OnlineLevels:
@@ -179,29 +179,18 @@ def levels(chain: Chain, platform: Platform, /) -> OnlineLevels:
     tapes(chain.with_steps(1), platform)
     bytes_of_a_step = chain.restart + chain.tape + chain.adjoint + 1
     endless = chain.with_steps(ENDLESS // bytes_of_a_step)
-    near, *others = sorted(
-        rooms(endless, platform, planner="online"), key=lambda room: room.write + room.read
-    )
-    nearer = accumulate((room.slots for room in others), initial=near.slots)
-    # While checkpoints move to the first far level, the current state occupies a slot, too.
-    found = [
-        _far(room, slots, chain.advance)
-        for room, slots in zip(others, nearer, strict=False)
-        if near.slots + room.slots > 2
-    ]
-    return OnlineLevels(
-        near,
-        unit(near, chain.advance),
-        tuple(far for far in found if far.since < _LONGEST),
-    )
-
-
-def _far(room: Room, nearer: int, advance: float) -> Far:
-    """Return a far level with its T and period, from the number of slots on all nearer levels."""
-    period = period_read_once(
-        nearer, write=room.write, read=room.read, advance=advance, most=ENDLESS
-    )
-    return Far(room, _pays_since(nearer, room.write + room.read, advance), period)
+    near, *others = cheapest_first(level_slots(endless, platform, planner="online"))
+    nearer, far = near.slots, []
+    for level in others:
+        since = _pays_since(nearer, level.write + level.read, chain.advance)
+        # While checkpoints move to the first far level, the current state occupies a slot, too.
+        if since < _LONGEST and near.slots + level.slots > 2:
+            period = period_read_once(
+                nearer, write=level.write, read=level.read, advance=chain.advance, most=ENDLESS
+            )
+            far.append(FarLevel(level, since, period))
+        nearer += level.slots
+    return OnlineLevels(near, unit(near, chain.advance), tuple(far))
 
 
 def _pays_since(slots: int, trip: float, advance: float) -> int:

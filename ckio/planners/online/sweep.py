@@ -5,37 +5,36 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ckio.actions import Key, Kind
+from ckio.actions.columns import Actions
+from ckio.planners.base import check_ascending
 from ckio.planners.draft import Draft
-from ckio.planners.online.levels import Comb, Far, OnlineLevels
+from ckio.planners.online.levels import Comb, FarLevel, OnlineLevels
 
 
-class ForwardSweep:
-    """The checkpoints up to a step. `at` changes them and adds its actions to a draft.
+class Follower:
+    """The decisions of `Online` for one run; it remembers the stored keys.
 
-    `stored` are the keys on each level at the start; only restart data are considered. There may be
-    keys of later steps, if a run has returned to an earlier step. They only occupy slots until
-    their step is reached.
+    The run must perform all actions that this object returns before the next call, and must not
+    change the stored checkpoints in another way. `stored` are the keys on each level at the start,
+    when the run is at x_step; only restart data are considered. There may be keys of later steps,
+    if a run has returned to an earlier step. They only occupy slots until their step is reached.
     """
 
     def __init__(
-        self,
-        levels: OnlineLevels,
-        draft: Draft,
-        stored: Sequence[Iterable[Key]] = (),
-        step: int = 0,
+        self, levels: OnlineLevels, step: int = 0, stored: Sequence[Iterable[Key]] = (), /
     ) -> None:
-        self._levels, self._draft = levels, draft
+        self._levels, self._draft, self._step = levels, Draft(), step
         self._near: list[int] = []
         self._far: list[int] = []
         self._level: dict[int, int] = {}  # by the step of each far checkpoint
-        places = [
+        found = [
             (key.step, number)
             for number, keys in enumerate(stored)
             for key in keys
             if key.kind is Kind.RESTART
         ]
-        self._used = Counter(number for _, number in places)
-        self._ahead = sorted(places, reverse=True)
+        self._used = Counter(number for _, number in found)
+        self._ahead = sorted(found, reverse=True)
         self._reach(step)
 
     def _reach(self, step: int) -> None:
@@ -51,39 +50,45 @@ class ForwardSweep:
 
     def stored(self) -> tuple[frozenset[Key], ...]:
         """Return the keys on each level, up to the last level that has any."""
-        places = [*((step, self._levels.near.number) for step in self._near), *self._level.items()]
-        count = 1 + max((level for _, level in places), default=-1)
+        found = [*((step, self._levels.near.number) for step in self._near), *self._level.items()]
+        count = 1 + max((level for _, level in found), default=-1)
         keys: list[list[Key]] = [[] for _ in range(count)]
-        for step, level in places:
+        for step, level in found:
             keys[level].append(Key(Kind.RESTART, step))
         return tuple(map(frozenset, keys))
 
-    def at(self, step: int, draft: Draft | None = None, /) -> None:
-        """Add all actions at x_step, which is in the register before and after them.
+    def at(self, step: int, /) -> Actions:
+        """Return the actions at x_step, which is in the register before and after them.
 
-        `step` must not be smaller than in an earlier call. The actions are added to `draft`, or to
-        the draft of the object if it is None.
+        Raises BadInput if `step` is smaller than in an earlier call.
         """
-        self._draft = self._draft if draft is None else draft
+        draft = Draft()
+        self.append(step, draft)
+        return draft.actions()
+
+    def append(self, step: int, draft: Draft, /) -> None:
+        """Add the actions of `at` to a draft."""
+        check_ascending(step, self._step)
+        self._step, self._draft = step, draft
         self._reach(step)
         if step in (*self._near[-1:], *self._far[-1:]):
             return
         if not self._near and not self._far:
             self._put_near(step)
-        elif not self._far and (places := self._open(step)):
-            self._demote(step, places[0])
+        elif not self._far and (far := self._open(step)):
+            self._demote(step, far[0])
         elif not self._to_far(step):
             self._to_near(step)
 
     def until(self, step: int, /) -> int:
-        """Return the next step at which there may be actions."""
+        """Return the next step at which `at` may return actions; before it there are none."""
         self._reach(step)
-        later = [far.since for far in self._levels.far if far.since > step]
+        later = [far.first_step for far in self._levels.far if far.first_step > step]
         if self._near or self._far:
             later.append(self._base + self._near_comb.next(step - self._base))
-        if self._far and (places := self._open(step)):
+        if self._far and (used := self._open(step)):
             first = self._far[0]
-            later.append(first + self._far_comb(places).next(step - first))
+            later.append(first + self._far_comb(used).next(step - first))
         return min(later, default=step + 1)
 
     # The near level
@@ -130,27 +135,27 @@ class ForwardSweep:
 
     # The far levels
 
-    def _open(self, step: int) -> list[Far]:
+    def _open(self, step: int) -> list[FarLevel]:
         """Return the far levels that are used at this step, in the order of filling."""
-        return [far for far in self._levels.far if far.since <= step]
+        return [far for far in self._levels.far if far.first_step <= step]
 
-    def _free(self, far: Far) -> int:
-        return far.room.slots - self._used[far.room.number]
+    def _free(self, far: FarLevel) -> int:
+        return far.level.slots - self._used[far.level.number]
 
-    def _far_comb(self, places: Sequence[Far]) -> Comb:
+    def _far_comb(self, used: Sequence[FarLevel]) -> Comb:
         """Return the comb of all these levels; its unit is the period of the level being filled."""
-        filled = next((far for far in places if self._free(far)), places[-1])
-        return Comb(sum(far.room.slots for far in places), filled.period)
+        filled = next((far for far in used if self._free(far)), used[-1])
+        return Comb(sum(far.level.slots for far in used), filled.period)
 
     def _to_far(self, step: int) -> bool:
         """Store x_step on a far level if the rule of the comb requires it; return whether it is."""
-        places = self._open(step)
-        if not places:
+        used = self._open(step)
+        if not used:
             return False
-        comb, done = self._far_comb(places), step - self._far[0]
+        comb, done = self._far_comb(used), step - self._far[0]
         if not comb.takes(done) or 2 * (step - self._far[-1]) < comb.grid(done):
             return False
-        level = next((far.room.number for far in places if self._free(far)), None)
+        level = next((far.level.number for far in used if self._free(far)), None)
         if level is None:
             spare = _superfluous([*self._far, step], comb.unit)
             if spare == step:
@@ -175,7 +180,7 @@ class ForwardSweep:
 
     # From the near level to the first far one
 
-    def _demote(self, step: int, far: Far) -> None:
+    def _demote(self, step: int, far: FarLevel) -> None:
         """Move the near checkpoints that are a period apart to a far level.
 
         If the far level has too few slots, the period is doubled until they fit. Reading them
@@ -183,7 +188,7 @@ class ForwardSweep:
         it. x_step is written to the near level; if that is full, a checkpoint that does not move is
         discarded first. If all of them move, x_step is written to the far level instead.
         """
-        near, number = self._levels.near.number, far.room.number
+        near, number = self._levels.near.number, far.level.number
         full = self._used[near] >= self._levels.near.slots
         period = far.period
         moving = _apart(self._near, period)

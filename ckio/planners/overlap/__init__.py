@@ -23,7 +23,7 @@ from ckio.actions import Kind
 from ckio.actions.columns import Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners import compiled
-from ckio.planners.base import Room, log, rooms, without_notes
+from ckio.planners.base import LevelSlots, level_slots, log, without_notes
 from ckio.planners.compared import (
     FOLLOWERS,
     STATES_ONLY,
@@ -246,12 +246,12 @@ def _segmented(chain: Chain, platform: Platform) -> Iterator[Schedule]:
     from ckio.planners.overlap.segments import Costs, OverlapMachine, segmented
 
     with without_notes():
-        offers = rooms(chain, platform, planner="overlap")
+        offers = level_slots(chain, platform, planner="overlap")
     memory = next((room for room in offers if room.number == near), None)
     for far in (room for room in offers if memory is not None and room.number != near):
         assert memory is not None
 
-        def seconds(room: Room) -> tuple[float, float, float]:
+        def seconds(room: LevelSlots) -> tuple[float, float, float]:
             level = platform.levels[room.number]
             moved = chain.restart * copies(chain, platform, room.number, Kind.RESTART)
             return level.write(moved), level.read(moved), level.discard(chain.restart)

@@ -21,7 +21,6 @@ from ckio.actions import Action, Advance, Key, Kind, Read, Reverse, Write
 from ckio.actions.columns import ADVANCE, DISCARD, RECORD, Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import without_notes
-from ckio.planners.binomial import revolve
 from ckio.planners.blocks import Piece, joined
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.dp.spaces import Space
@@ -57,17 +56,17 @@ class RemainderPlan(NamedTuple):
 
 def plans(rest: Remainder, /, *, most: float = MOST_COMPARED) -> Iterator[RemainderPlan]:
     """Yield several ways to finish, each the best of its kind; none if there is no way."""
-    for begun, left in _begun(rest):
+    for first, left in _begin(rest):
         if left.end == 0:
-            yield RemainderPlan(Actions.of(begun), "from stored tapes only", complete=True)
+            yield RemainderPlan(Actions.of(first), "from stored tapes only", complete=True)
             continue
         for tapes in dict.fromkeys([(), left.tapes]):
             some = replace(left, tapes=tapes)
             for plan in _Segments(some).plans(most):
-                yield plan._replace(actions=Actions.of(begun) + plan.actions)
+                yield plan._replace(actions=Actions.of(first) + plan.actions)
 
 
-def _begun(rest: Remainder) -> Iterator[tuple[list[Action], Remainder]]:
+def _begin(rest: Remainder) -> Iterator[tuple[list[Action], Remainder]]:
     """Yield actions that reverse the stored tapes directly below the adjoint, and the remainder.
 
     If the adjoint has not started, these tapes can be used only after x_n was reached; therefore
@@ -172,7 +171,7 @@ class _Segments:
     def _read(self, step: int, level: int) -> float:
         return self.rest.seconds_to_read(Kind.RESTART, step, level)
 
-    def _recorded(self, actions: Actions) -> Actions:
+    def _record(self, actions: Actions) -> Actions:
         """Replace Advances by Records if these are faster, of as many steps as fit in memory."""
         if not self.records.any():
             return actions
@@ -228,7 +227,7 @@ class _Segments:
         reached, or if the keys that are kept do not fit.
         """
         platforms = self._platforms(legs)
-        pieces, end = [(Actions.of(_written(legs)), 0)], self.rest.end
+        pieces, end = [(Actions.of(_write(legs)), 0)], self.rest.end
         for number, leg in enumerate(legs):
             if end > leg.begin:
                 pieces += self._leg(leg._replace(end=end), platforms[number])
@@ -240,7 +239,7 @@ class _Segments:
             pieces.append((Actions.of(spent), 0))
         if end:
             raise NoSchedule(f"the steps before {end} cannot be reached; store x_0, too")
-        return self._recorded(joined(pieces))
+        return self._record(joined(pieces))
 
     def _platforms(self, legs: Sequence[StackLeg]) -> list[Platform]:
         """Return for each leg the platform without the space of the keys and tapes of later legs.
@@ -301,8 +300,6 @@ class _Segments:
                 levels = (*platform.levels[:source], lone, *platform.levels[source + 1 :])
                 there = replace(platform, levels=levels)
                 actions = recompute_all(chain, there, on=lone.name).actions
-            except BadInput:  # compiled code is needed, but numba is missing
-                actions = revolve(chain, platform).actions
         return actions.take(actions.op != DISCARD)
 
 
@@ -313,7 +310,7 @@ def _at_most(level: Level, steps: int, sizes: tuple[int, int]) -> Level:
     return replace(level, capacity=None) if enough else level
 
 
-def _written(legs: Sequence[StackLeg]) -> Iterator[Action]:
+def _write(legs: Sequence[StackLeg]) -> Iterator[Action]:
     """Yield Writes of the state in the register to every level from which a leg reads it."""
     for key in {leg.key for leg in legs if leg.key is not None and leg.key.write is not None}:
         yield Write(Key(Kind.RESTART, key.step), key.level)

@@ -4,8 +4,8 @@ P(n, F) and n u + r_k + Q(n, F, k) of `mixed` are solved once, on all levels tog
 combination F of free space that kept checkpoints may leave. For a long chain they are solved for
 each length up to 256 steps, and then for lengths that increase by a 32nd each. Lengths in between
 are interpolated linearly, which is precise enough to choose the checkpoints to keep. When the next
-length is solved, the lengths just below it are not known. Therefore a part that is shorter than the
-gap between two lengths is split off several times in one step.
+length is solved, the lengths just below it are not known, so that no part shorter than the gap
+between two lengths is split off.
 """
 
 from collections.abc import Sequence
@@ -120,7 +120,6 @@ class ResumeTables:
         self._inner = [self._longer(self._left(solved, after)) for after in self.after_restart]
         self.again = [self._longer(each.T) for each in solved.again]
         self.empty = solved.empty
-        self._after = [[np.arange(solved.empty + 2)] for _ in given]
         for row in range(short + 1, len(self.lengths)):
             self._last = row - 1  # the last row that is known
             self._solve(row)
@@ -191,37 +190,11 @@ class ResumeTables:
         short = int(np.searchsorted(parts, n - self.lengths[self._last]))
         large, rest = rows[short:, None], n - parts[short:, None]
         ways = (
-            *self._several(place, n, rows[:short], columns),
             self.between(inner, rest, columns) + again[large, columns],
             inner[large, columns] + self.between(again, rest, columns),
         )
         least: Seconds = np.vstack(ways).min(axis=0, initial=FOREVER)
         return least
-
-    def _several(
-        self, place: int, n: int, rows: Numbers, columns: Numbers
-    ) -> tuple[Seconds, Seconds]:
-        """Return Q0 if several short parts are split off, until a known length remains.
-
-        First result: the parts are split off at the beginning, and each has a new checkpoint. All
-        of them are assumed to have only the free space of the last one. Second result: the parts
-        are split off at the end, each after an advance from x_0.
-        """
-        space, parts, inner = self.spaces[place], self.lengths[rows], self._inner[place]
-        many = -(-(n - self.lengths[self._last]) // np.maximum(parts, 1))
-        rest, times, after = (n - many * parts)[:, None], many[:, None], self._after[place]
-        while len(after) <= many.max(initial=0):
-            after.append(np.append(self.after_restart[place], -1)[after[-1]])
-        shape = len(many), len(columns)
-        left, last = np.empty(shape, np.intp), np.empty(shape, np.intp)
-        for row, number in enumerate(many.tolist()):
-            left[row], last[row] = after[number][columns], after[number - 1][columns]
-        first = times * self.again[place][rows[:, None], last]
-        first += (times - 1) * space.write + self.between(self.seconds, rest, left)
-        second = self.between(self.again[place], rest, columns)
-        second += times * inner[rows][:, columns] + (times - 1) * space.read
-        moves = (many - 1) * n - parts * (many * (many - 1) // 2)
-        return first, second + moves[:, None] * self.move
 
     def _taped(self, place: int, n: int, columns: Numbers) -> Seconds:
         """Return P if the tape of the first step is written, and of more up to a known length."""
