@@ -58,12 +58,15 @@ from itertools import groupby, islice
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from ckio.actions import Kind
 from ckio.errors import BadInput
 from ckio.planners.base import alike, log, tapes, without_notes
 from ckio.planners.compiled import prepare
-from ckio.planners.dp import segments
+from ckio.planners.dp import joint, segments
 from ckio.planners.dp.costs import INFEASIBLE, IntegerCosts
+from ckio.planners.dp.joint import JointTable
 from ckio.planners.dp.spaces import (
     Space,
     counted,
@@ -297,10 +300,8 @@ class _Problem:
 
     def jointly(self, given: Sequence[Space]) -> Solution:
         """Return the solution on all levels together."""
-        prepare("ckio.planners.dp.joint")
-        from ckio.planners.dp import joint
-
-        table = joint.solve(given, self.length, move=self.move, held=self.held)
+        lower = np.where(np.arange(self.length + 1) <= self.held, 0.0, inf)
+        table = joint.solve(given, lower, move=self.move)
         complete = all(space.exact for space in given)
         return self._checked(Solution((table,), float(table.seconds[-2, -1]), "", complete))
 
@@ -353,12 +354,18 @@ class _Problem:
             tabulated = self.length * sum(space.empty + 2 for space in order)
             if swept is not None and (not gap or tabulated > _MOST_TABULATED):
                 return swept
-        stages = solve([it.in_slots(self.length) if it.slots else it for it in order], self.length)
+        order = [it.in_slots(self.length) if it.slots else it for it in order]
+        stages: Sequence[Table | JointTable]
+        if all(joint.is_quick([space], self.length) for space in order):
+            stages = self._quickly(order, move=move)
+        else:
+            stages = solve(order, self.length)
         least = int(stages[-1].finish[-1])
         seconds = costs.seconds(least) if least < INFEASIBLE else inf
         if swept is not None and swept.seconds <= seconds:
             return swept
-        return Solution(stages, seconds, "", complete and all(space.exact for space in order))
+        complete = complete and all(space.exact for space in order)
+        return Solution(tuple(stages), seconds, "", complete)
 
     def _swept(
         self, order: Sequence[Space], costs: IntegerCosts, solve: segments.Solve
@@ -385,6 +392,16 @@ class _Problem:
         gap = max(0.0, sweep.seconds / sweep.bound - 1) if sweep.bound > 0 else 0.0
         note = f"hierarchical, in segments: at most {gap:.2%} above the best such schedule"
         return Solution(stages, seconds, note, complete=False, first=tuple(first)), gap
+
+    def _quickly(self, order: Sequence[Space], *, move: int) -> list[JointTable]:
+        """Return the tables of levels that NumPy solves in a tenth of a second."""
+        lower = np.where(np.arange(self.length + 1) <= self.held, 0, INFEASIBLE)
+        tables = list[JointTable]()
+        for space in order:
+            sweeps = self.repaired or not tables
+            tables.append(joint.solve([space], lower, move=move, sweeps=sweeps))
+            lower = tables[-1].finish
+        return tables
 
     def _in_tables(self, order: Sequence[Space], length: int, *, move: int) -> "tuple[Table, ...]":
         """Return the tables of the levels for all numbers of steps up to `length`."""

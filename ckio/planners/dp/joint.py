@@ -1,30 +1,46 @@
-"""The recurrence on all levels together, for short chains.
+"""The recurrence in tables of all numbers of steps and all free space, on one level or several.
 
 The free space F is a single number here, the number of a row; the columns are the numbers of steps
 n. There is a row for each combination of free space on the levels. The last row means that a
-checkpoint does not fit; all its values are infinite. The time is O(K n^2) for each row.
+checkpoint does not fit; all its values are infinite. With u_f = u, and `lower` for P without these
+levels, for each F,
+
+    Q0_k(n) = min_{1<=j<n} P(n - j, F - a e_k) + j u + r_k + Q_k(j)
+    P(n) = min(lower(n), min_k tape_k + P(n - 1, F - b e_k), min_k w_k + Q0_k(n))
+    Q_k(n) = min(Q0_k(n), P(n))
+
+Costs are seconds, or whole units. The time is O(K n^2) for each row.
 
 For example, one level of two slots that cost nothing, steps of 1 s, and memory for one tape:
 
     >>> from ckio.planners.dp.spaces import slots_of
-    >>> level = slots_of("RAM", 0, 2, write=0, read=0)
-    >>> solve((level,), 5, move=1, held=1).seconds[2, 1:].tolist()
+    >>> level, lower = slots_of("RAM", 0, 2, write=0, read=0), np.array([0, 0, inf, inf, inf, inf])
+    >>> solve((level,), lower, move=1).finish[1:].tolist()
     [0.0, 1.0, 2.0, 4.0, 6.0]
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, prod
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Kind
-from ckio.planners.compiled import kernel
+from ckio.planners.compiled import prepare
+from ckio.planners.dp.costs import INFEASIBLE
 from ckio.planners.dp.spaces import Numbers, Space, rows
 from ckio.planners.dp.unroll import LOWER, StoreDecision
 
-Seconds = NDArray[np.float64]
+Costs = NDArray[Any]
+"""Floats (seconds), or 64-bit integers (units)."""
+
+_INFINITE: Final[dict[str, Any]] = {"f": inf, "i": INFEASIBLE}
+
+_MOST_QUICK: Final = 1e8
+"""Up to so many comparisons NumPy is used, for a tenth of a second; compiled code takes a second to
+be loaded."""
 
 
 @dataclass(frozen=True)
@@ -35,22 +51,25 @@ class JointTable:
     ----------
     spaces : tuple of Space
         The levels, with costs in seconds.
-    held : int
-        The steps whose tapes the working memory holds; they cost nothing.
-    seconds : float array (F, n)
+    lower : array (n)
+        P without these levels.
+    seconds : array (F, n)
         P: x_0 is only in the register. The time to record and reverse each step once is left out.
-    again : float array (levels, F, n)
+    again : array (levels, F, n)
         n u + r_k + Q, a term of the inner minimum.
     after_restart, after_tape : arrays of int (levels, F)
         The rows of F - a e_k and F - b e_k; -1, the last row, if the checkpoint does not fit.
+    sweeps : bool
+        Whether j may be n - 1.
     """
 
     spaces: tuple[Space, ...]
-    held: int
-    seconds: Seconds
-    again: Seconds
+    lower: Costs
+    seconds: Costs
+    again: Costs
     after_restart: Numbers
     after_tape: Numbers
+    sweeps: bool = True
 
     @property
     def empty(self) -> int:
@@ -61,13 +80,19 @@ class JointTable:
     def last(self) -> int:
         return self.empty
 
+    @property
+    def finish(self) -> Costs:
+        """P if nothing is stored, for each number of steps."""
+        finish: Costs = self.seconds[-2]
+        return finish
+
     def least_free(self, length: int, free: int, /) -> int:
         """Return `free`, because no smaller number is known to be as good."""
         return free
 
     def store(self, length: int, free: int, /) -> StoreDecision:
         """Return what to store if x_0 is in the register only; of equal costs, a tape."""
-        costs = {LOWER: 0.0 if length <= self.held else inf}
+        costs: dict[StoreDecision, Any] = {LOWER: self.lower[length]}
         for place, space in enumerate(self.spaces):
             after = self.after_tape[place, free]
             costs[StoreDecision(Kind.TAPE, place)] = space.tape + self.seconds[after, length - 1]
@@ -82,53 +107,76 @@ class JointTable:
         seconds, j = self._sweep(length, free, place)
         return 0 if self.seconds[free, length] < seconds else j
 
-    def _sweep(self, length: int, free: int, place: int) -> tuple[float, int]:
+    def _sweep(self, length: int, free: int, place: int) -> tuple[Any, int]:
         """Return Q0, the cost if x_0 is stored and the next action is to advance, and its j."""
-        if length < 2:
+        end = length if self.sweeps else length - 1
+        if end < 2:
             return inf, 0
         inner = self.seconds[self.after_restart[place, free]]
-        costs = inner[length - 1 : 0 : -1] + self.again[place, free, 1:length]
+        costs = inner[length - 1 : length - end : -1] + self.again[place, free, 1:end]
         best = int(costs.argmin())  # of equal costs, the smallest j
-        return float(costs[best]), best + 1
+        return costs[best], best + 1
 
 
-def solve(spaces: Sequence[Space], steps: int, /, *, move: float, held: int) -> JointTable:
-    """Solve the recurrence for up to `steps` steps; going forward a step costs `move` seconds.
+def is_quick(spaces: Sequence[Space], steps: int, /) -> bool:
+    """Return whether NumPy solves these levels in about a tenth of a second."""
+    return rows(spaces) * len(spaces) * steps**2 / 2 <= _MOST_QUICK
 
-    The working memory holds the tapes of `held` steps.
+
+def solve(
+    spaces: Sequence[Space], lower: Costs, /, *, move: float, sweeps: bool = True
+) -> JointTable:
+    """Solve the recurrence for all numbers of steps in `lower`; a step forward costs `move`.
+
+    Costs are whole numbers if those of `lower` are. If not `sweeps`, j ends at n - 2; this is for
+    levels that are quick to solve (`is_quick`).
     """
     after_restart, after_tape = _after(spaces)
-    seconds = np.full((rows(spaces), steps + 1), inf)
-    seconds[:-1, : held + 1] = 0.0
-    again = np.full((len(spaces), *seconds.shape), inf)
-    costs = np.array([space.costs for space in spaces])
-    _fill(costs, float(move), (after_restart, after_tape), seconds, again)
-    return JointTable(tuple(spaces), held, seconds, again, after_restart, after_tape)
+    infinite = _INFINITE[lower.dtype.kind]
+    seconds = np.full((rows(spaces), len(lower)), infinite, lower.dtype)
+    seconds[:-1] = lower
+    again = np.full((len(spaces), *seconds.shape), infinite, lower.dtype)
+    costs = np.minimum([space.costs for space in spaces], infinite).astype(lower.dtype)
+    if is_quick(spaces, len(lower) - 1):
+        _fill(costs, move, (after_restart, after_tape), seconds, again, sweeps=sweeps)
+    else:
+        prepare("ckio.planners.dp.joint_loop")
+        from ckio.planners.dp import joint_loop
+
+        joint_loop.fill(costs, float(move), (after_restart, after_tape), seconds, again)
+    return JointTable(tuple(spaces), lower, seconds, again, after_restart, after_tape, sweeps)
 
 
-@kernel
 def _fill(
-    costs: Seconds, move: float, after: tuple[Numbers, Numbers], seconds: Seconds, again: Seconds
+    costs: Costs,
+    move: float,
+    after: tuple[Numbers, Numbers],
+    seconds: Costs,
+    again: Costs,
+    *,
+    sweeps: bool,
 ) -> None:
-    """Set P, and n u + r + Q, for more and more free space.
+    """Set P, and n u + r + Q, of all free space, for more and more steps.
 
-    `seconds` already has P without a level.
+    `seconds` already has P without the levels.
     """
-    after_restart, after_tape = after
-    levels, rows = after_restart.shape
-    for row in range(rows):
-        for n in range(1, seconds.shape[1]):
-            least = seconds[row, n]
-            for k in range(levels):
-                least = min(least, costs[k, 2] + seconds[after_tape[k, row], n - 1])
-                sweep, inner, later = np.inf, seconds[after_restart[k, row]], again[k, row]
-                for j in range(1, n):
-                    sweep = min(sweep, inner[n - j] + later[j])
-                later[n] = sweep
-                least = min(least, costs[k, 0] + sweep)
-            seconds[row, n] = least
-            for k in range(levels):
-                again[k, row, n] = n * move + costs[k, 1] + min(again[k, row, n], least)
+    longest, levels = seconds.shape[1] - 1, range(len(costs))
+    # P(n, F - a e_k) in descending order of n, so that both terms have the same order in memory.
+    inner = [seconds[restart, ::-1] for restart in after[0]]
+    for n in range(1, longest + 1):
+        row, most = seconds[:-1, n], n - 1 if sweeps else n - 2
+        stored = list[Any]()
+        for k, (write, _, tape) in enumerate(costs):
+            np.minimum(row, tape + seconds[after[1][k], n - 1], out=row)
+            stored.append(row)
+            if most > 0:
+                first = longest - n + 1
+                sums = inner[k][:, first : first + most] + again[k, :-1, 1 : most + 1]
+                stored[k] = sums.min(axis=1)
+                np.minimum(row, write + stored[k], out=row)
+        for k in levels:
+            again[k, :-1, n] = n * move + costs[k, 1] + np.minimum(stored[k], row)
+            inner[k][:, longest - n] = seconds[after[0][k], n]
 
 
 def _after(spaces: Sequence[Space]) -> tuple[Numbers, Numbers]:
@@ -145,10 +193,3 @@ def _after(spaces: Sequence[Space]) -> tuple[Numbers, Numbers]:
         np.array([moved(k, space.after_restart) for k, space in enumerate(spaces)]),
         np.array([moved(k, space.after_tape) for k, space in enumerate(spaces)]),
     )
-
-
-def warm_up() -> None:
-    """Call each kernel once."""
-    from ckio.planners.dp.spaces import slots_of
-
-    solve([slots_of("RAM", 0, 3, write=1, read=1)], 9, move=1, held=1)

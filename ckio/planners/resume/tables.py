@@ -12,20 +12,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckio.errors import NoSchedule
 from ckio.planners.base import without_notes
+from ckio.planners.dp import joint
 from ckio.planners.dp.spaces import Numbers, Space, slots_of
 from ckio.planners.dp.spaces import spaces as usable
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-
-if TYPE_CHECKING:
-    from ckio.planners.dp.joint import JointTable
 
 Seconds = NDArray[np.float64]
 
@@ -104,8 +101,6 @@ class ResumeTables:
         held: int,
         most: float = MOST_COMPARED,
     ) -> None:
-        from ckio.planners.dp import joint  # compiled, and imported only where it is used
-
         self.spaces, self.move, self.held = tuple(given), move, held
         columns = len(given) * max(8, prod(space.empty + 1 for space in given))
         every = steps**2 * columns / 2 <= most and steps * 3 * columns <= _MOST_NUMBERS
@@ -114,7 +109,8 @@ class ResumeTables:
         self.lengths = _growing(short, steps, part=32)
         tried = np.searchsorted(self.lengths, _growing(min(_TRIED, steps), steps, part=16))
         self._tried = np.unique(tried)[1:]
-        solved = joint.solve(given, short, move=move, held=held)
+        lower = np.where(np.arange(short + 1) <= held, 0.0, np.inf)
+        solved = joint.solve(given, lower, move=move)
         self.after_restart, self._after_tape = solved.after_restart, solved.after_tape
         self.seconds = self._longer(solved.seconds.T)
         self._inner = [self._longer(self._left(solved, after)) for after in self.after_restart]
@@ -126,7 +122,7 @@ class ResumeTables:
         self._last = len(self.lengths) - 1
 
     @staticmethod
-    def _left(solved: "JointTable", after: Numbers) -> Seconds:
+    def _left(solved: joint.JointTable, after: Numbers) -> Seconds:
         """Return P if one more checkpoint is stored."""
         rows = np.append(after, -1)
         left: Seconds = solved.seconds[rows].T
