@@ -47,7 +47,8 @@ class _Point(NamedTuple):
 
 
 def grid(problem: Problem, simulate: Callable[[Schedule], float], /) -> Iterator[float]:
-    """Simulate all plans, and yield several times the part of the work that is done, up to 1."""
+    """Simulate all plans, and yield the part of the work that is done several times, 0 first."""
+    yield 0.0
     points = dict[float, _Point]()
     quotas = dict.fromkeys(_quotas(problem, part) for part in _PARTS)
     for number, fraction in enumerate(_FRACTIONS, 1):
