@@ -153,6 +153,10 @@ class DualPlan:
         C, B_1, B_2, ... of both phases.
     held : int
         Bytes stored on the memory level at the end of phase f.
+    tables : SegmentTables
+        The actions of the segments.
+    rest : int
+        The steps after the segments.
     """
 
     schedule: Schedule
@@ -161,6 +165,12 @@ class DualPlan:
     value: float
     load: Seconds
     held: int
+    tables: SegmentTables
+    rest: int
+
+    def reordered(self, segments: Sequence[Stretch], /) -> Schedule:
+        """Return the schedule with its segments in another order."""
+        return Schedule(self.schedule.chain, actions(self.tables, tuple(segments), self.rest))
 
 
 def _held(chain: Chain, platform: Platform, tapes: bool) -> int:
@@ -237,7 +247,9 @@ class Problem:
         sizes = [near.stored(self.chain.restart), near.stored(self.chain.tape)]
         held = sum(sizes[it.steps == 0] for it in sweep.segments if tables.level(it) == self.near)
         value, load = self._value(multipliers, sweep.bound), self._load(schedule)
-        return DualPlan(schedule, sweep.segments, multipliers, value, load, held)
+        return DualPlan(
+            schedule, sweep.segments, multipliers, value, load, held, tables, sweep.rest
+        )
 
     def _zeta(self, multipliers: Seconds, /) -> float:
         """Return the most seconds that a byte of memory can save at the end of phase f."""

@@ -7,18 +7,22 @@ multipliers. Therefore plans are also made for platforms
   the rest;
 * on which the first sweep writes no more to a channel than it can within a part of its own time.
 
-The best of these are varied: with the space of a few checkpoints left free in memory, which staged
-writes and reads ahead use; and with the segments of the first sweep halved as long as the plan
-becomes better, because short segments keep the channels busy more evenly.
+Segments of a first sweep that need no memory are also distributed evenly among the others, so that
+channels are busy all the time. The best plans are varied: with the space of a few checkpoints left
+free in memory, which staged writes and reads ahead use; and with the segments of the first sweep
+halved as long as the plan becomes better, because short segments use the channels more evenly.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import product
 from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from ckio.actions.columns import DISCARD, REVERSE, WRITE
+from ckio.planners.dp.sweep import Seconds, Stretch
 from ckio.planners.overlap.dual import DualPlan, Limits, Problem
 from ckio.schedule import Schedule
 
@@ -55,7 +59,7 @@ def grid(problem: Problem, simulate: Callable[[Schedule], float], /) -> Iterator
         for quota in quotas:
             plan = _plan(problem, fraction, Limits(quotas=quota))
             if plan is not None:
-                seconds = simulate(plan.schedule)
+                seconds = _simulate(problem, plan, simulate)
                 points.setdefault(seconds, _Point(seconds, plan, fraction, quota))
         yield 0.5 * number / len(_FRACTIONS)
     best = [points[seconds] for seconds in sorted(points)[:_VARIED]]
@@ -68,13 +72,20 @@ def _plan(problem: Problem, fraction: float, limits: Limits) -> DualPlan | None:
     return problem.plan(np.array([[1.0] + [fraction] * len(problem.channels)] * 2), limits)
 
 
+def _simulate(problem: Problem, plan: DualPlan, simulate: Callable[[Schedule], float]) -> float:
+    """Return the least seconds of a plan, with its segments as they are or spread."""
+    segments = _spread(problem, plan)
+    seconds = simulate(plan.schedule)
+    return seconds if segments is None else min(seconds, simulate(plan.reordered(segments)))
+
+
 def _halve(
     problem: Problem, point: _Point, reserve: int, simulate: Callable[[Schedule], float]
 ) -> None:
     """Simulate a plan of the grid with a reserve, and with shorter and shorter segments."""
     limits, least = Limits(reserve, point.quotas), inf
     while (plan := _plan(problem, point.fraction, limits)) is not None:
-        seconds = simulate(plan.schedule)
+        seconds = _simulate(problem, plan, simulate)
         longest = max((it.steps for it in plan.segments), default=0) // 2
         if seconds >= least or not longest:
             return
@@ -110,3 +121,61 @@ def _quotas(problem: Problem, part: float) -> Quotas:
         quotas.append(int(most) if most >= min(problem.kinds) else None)
         left[channel] -= most * rate
     return tuple(quotas)
+
+
+@dataclass(frozen=True)
+class _Use:
+    """Bytes that a segment adds to each level in the first sweep, its peak, and its seconds."""
+
+    added: Seconds
+    peak: Seconds
+    seconds: float
+
+
+def _use(problem: Problem, plan: DualPlan, segment: Stretch) -> _Use:
+    chain, levels = problem.chain, problem.platform.levels
+    _, (op, kind, level, begin, end) = plan.tables.rows(segment)
+    sizes = np.array([[it.stored(chain.restart), it.stored(chain.tape)] for it in levels])
+    added, peak = np.zeros((2, len(levels)))
+    own = plan.tables.level(segment)
+    added[own] = sizes[own, int(segment.steps == 0)]
+    is_tape = (kind != kind[0]) if segment.steps else np.ones(len(kind), bool)
+    change = np.where(op == WRITE, 1, np.where(op == DISCARD, -1, 0))
+    for at in range(len(levels)):
+        here = (op >= WRITE) & (level == at)
+        held = np.cumsum(np.where(here, change * sizes[at][is_tape.astype(int)], 0))
+        peak[at] = added[at] + held.max(initial=0)
+    each = np.array([chain.advance, chain.record, chain.reverse])
+    spans = op <= REVERSE
+    seconds = float(((end - begin)[spans] * each[op[spans]]).sum())
+    first = max(1, segment.steps) * (chain.advance if segment.steps else chain.record)
+    return _Use(added, peak, seconds + first)
+
+
+def _spread(problem: Problem, plan: DualPlan) -> list[Stretch] | None:
+    """Return the segments with those that need no memory spread evenly; None if none can move.
+
+    The others keep their order, and their seconds are the clock. For example, of the segments f f a
+    b, where a and b use memory and take 10 s each, f and f come at 5 s and 15 s: a f b f.
+    """
+    segments, near = plan.segments, problem.near
+    uses = {it: _use(problem, plan, it) for it in dict.fromkeys(segments)}
+    free = np.array([near is None or uses[it].peak[near] == 0 for it in segments], bool)
+    moving, fixed = np.flatnonzero(free), np.flatnonzero(~free)
+    if not len(moving) or not len(fixed):
+        return None
+    clock = np.cumsum([uses[segments[at]].seconds for at in fixed])
+    times = np.empty(len(segments))
+    times[fixed] = np.append(0.0, clock[:-1])
+    level = np.array([plan.tables.level(it) for it in segments])
+    for number in np.unique(level[moving]):
+        mine = moving[level[moving] == number]
+        times[mine] = clock[-1] * (np.arange(len(mine)) + 0.5) / len(mine)
+    order = np.lexsort((np.arange(len(segments)), times))
+    if (order == np.arange(len(order))).all():
+        return None
+    spread = [segments[at] for at in order]
+    held = np.cumsum([uses[it].added for it in spread], axis=0)
+    peak = held - [uses[it].added for it in spread] + [uses[it].peak for it in spread]
+    limits = [inf if it.capacity is None else it.capacity for it in problem.platform.levels]
+    return spread if (peak <= limits).all() else None
