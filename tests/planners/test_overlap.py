@@ -447,6 +447,9 @@ def test_sizes_without_a_common_unit_on_an_endless_level_make_no_endless_tables(
     )
     sizes = {"restart": 532_520, "tape": 266_256, "adjoint": 532_520}
     costs = {"advance": 9e-4, "record": 9e-4, "reverse": 1.2e-3}
-    plan(Chain(steps=300, **costs, **sizes), Platform(levels, sizes["tape"]))
+    work, platform = Chain(steps=300, **costs, **sizes), Platform(levels, sizes["tape"])
+    plan(work, platform)
+    limits = Limits(quotas=(None, 8 * 10**9))
+    assert Problem(work, platform, tapes=True).plan(np.ones((2, 2)), limits) is not None
     assert lengths
     assert max(lengths) <= 10_000

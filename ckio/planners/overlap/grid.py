@@ -26,7 +26,7 @@ from ckio.planners.dp.sweep import Seconds, Stretch
 from ckio.planners.overlap.dual import DualPlan, Limits, Problem
 from ckio.schedule import Schedule
 
-_FRACTIONS: Final = (0.03, 0.1, 0.2, 0.4, 0.8)
+_FRACTIONS: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Program seconds for one second of a channel."""
 
 _PARTS: Final = (inf, 1.4, 1.0, 0.7, 0.5)
@@ -35,7 +35,7 @@ _PARTS: Final = (inf, 1.4, 1.0, 0.7, 0.5)
 _RESERVES: Final = (0, 1, 2)
 """Checkpoints that memory leaves free."""
 
-_VARIED: Final = 4
+_VARIED: Final = 6
 """The number of plans that are varied."""
 
 Quotas = tuple[int | None, ...]
