@@ -22,8 +22,8 @@ both phases.
 The bound is a concave function of the multipliers. Cutting planes (Kelley 1960) find its maximum,
 with one linear program for each plane. Each plan that is computed gives a plane (a cut).
 
-The bound is an estimate: `mixed` uses one level after the other, and each far access is taken to
-overlap, which may cost the program more than to wait for it, or to copy from a staged write.
+The bound is an estimate: `mixed` uses one level after the other, and a read may be cheaper if it
+copies from a staged write.
 
 For example, take 10 steps of 1 s to advance, record or reverse, a tape of 2 s to write to the only
 level and 1 s to read, and h = 1. The schedule that stores nine tapes has C_f = 10, B_f = 18,
@@ -398,7 +398,7 @@ def _rounded_down(move: float, costs: list[float], length: int) -> Whole:
 
 
 def _accesses(problem: Problem) -> Accesses:
-    """Return the costs of all accesses, if each far one overlaps with the computation."""
+    """Return the least costs of all accesses: with overlap, or without it if that costs less."""
     chain, levels, near = problem.chain, problem.platform.levels, problem.near
     own, moved = np.zeros((2, len(levels), 3, 2))
     for at, level in enumerate(levels):
@@ -425,8 +425,9 @@ def _accesses(problem: Problem) -> Accesses:
                 direct[_DISCARD],
             ]
             lost = [profile.write_hinders, profile.read_hinders, profile.discard_hinders]
-            own[at, :, kind] = np.add(copies, [it(nbytes) for it in lost])
-            moved[at, :, kind] = beside
+            # The program waits for the transfer itself where this costs it less.
+            own[at, :, kind] = np.minimum(np.add(copies, [it(nbytes) for it in lost]), direct)
+            moved[at, :, kind] = np.minimum(beside, direct)
     return Accesses(own, moved)
 
 
