@@ -37,18 +37,14 @@ class Plan(Schedule):
         Seconds without overlap: of the best synchronous schedule if all planners were compared,
         otherwise of this schedule.
     bound : float or None
-        A lower bound in seconds: no schedule with any policy is expected to be faster. None if no
-        bound was computed.
-    exact : bool
-        True if the bound is for plans that use all levels together. Otherwise it is for plans that
-        use one level after the other, and is an estimate: in tests, such plans were up to 0.1 %
-        above the least.
+        An estimated lower bound in seconds: no schedule with any policy is expected to be faster.
+        None if no bound was computed. It is for plans that use one level after the other, which in
+        tests were up to 0.1 % above the least.
     """
 
     makespan: float | None
     synchronous: float
     bound: float | None = None
-    exact: bool = False
 
     @classmethod
     def of(cls, schedule: Schedule, overlap: Overlap, /, **figures: Any) -> Self:

@@ -11,7 +11,7 @@ import pytest
 from cli.commands import answer, ckio, complaint
 
 from ckio.jobs.display import Display, share
-from ckio.planners import compiled, overlap
+from ckio.planners import compiled
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads
 
@@ -241,10 +241,7 @@ def test_a_sweep_asks_plans_what_overlaps(place: Path) -> None:
 # By default: where it was measured
 
 
-def test_where_overlap_was_measured_it_is_considered(
-    measured: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(overlap._TURNS, 2, 1)  # a short search: each command plans anew
+def test_where_overlap_was_measured_it_is_considered(measured: Path) -> None:
     asked = answer("plan", *PLAN, "--overlap", at=measured)
     for more in ((), ("--planner", "auto")):
         found = answer("plan", *PLAN, *more, at=measured)

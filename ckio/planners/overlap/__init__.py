@@ -2,9 +2,8 @@
 
     engine      compute makespans with overlap, equal to those of `ckio.sim`
     race        simulate schedules with several policies
-    dual        plan with prices for the time of the program and of each channel; a lower bound
-    search      change these plans a little, and simulate the results with several policies
-    segments    plan restart checkpoints in memory and on one far level, one segment at a time
+    dual        plan with multipliers of the seconds of the program and of each channel; a bound
+    grid        plan for a few platforms with cheaper far access and less memory
 
 The race also has the schedules that `auto` compares, with and without overlap. Therefore no other
 schedule and policy that were simulated take less time than the plan that is returned. For chains of
@@ -12,18 +11,16 @@ more than 20,000 steps whose tapes and states differ in size, a plan of the dual
 replaces that of `mixed`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
 import numpy as np
 
-from ckio.actions import Kind
-from ckio.actions.columns import Actions
-from ckio.errors import BadInput, NoSchedule
+from ckio.errors import NoSchedule
 from ckio.planners import compiled
-from ckio.planners.base import LevelSlots, level_slots, log, without_notes
+from ckio.planners.base import log
 from ckio.planners.compared import (
     FOLLOWERS,
     STATES_ONLY,
@@ -35,7 +32,7 @@ from ckio.planners.compared import (
 from ckio.planners.overlap import engine
 from ckio.planners.overlap.race import Candidate, Race, policies
 from ckio.planners.varying import sorted_bound
-from ckio.platform import Affine, Level, Platform, copies, memory_level
+from ckio.platform import Affine, Level, Platform, memory_level
 from ckio.platform.chain import SECONDS, SIZES, Chain
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
@@ -48,17 +45,11 @@ _LONG: Final = 20_000
 _ROUNDING: Final = 1e-9
 """If a plan is below the lower bound by more than this (relative), a weaker bound replaces it."""
 
-_TURNS: Final = {1: 10, 2: 30, 3: 240}
-"""Number of plans that the search tries for a chain of 1000 steps, by effort."""
+_CLOSE: Final = 1.002
+"""No more plans are made if one is within this factor of the bound: 0.2 % could be saved."""
 
 _SHORT: Final = 5_000
 """Steps up to which all named planners are simulated: less than a second."""
-
-_CUTS: Final = {1: 6, 2: 12, 3: 16}
-"""Number of plans with which the dual is maximised, by effort."""
-
-_SLOW: Final = 20_000
-"""Without numba, longer schedules (in actions) are not simulated with overlap."""
 
 
 def overlapped(chain: Chain, platform: Platform, /) -> Plan:
@@ -85,7 +76,7 @@ def plan(
     tapes : bool
         Whether tapes may be stored in addition to states.
     effort : int
-        1 for a quick answer, 3 for a thorough search, 2 between the two.
+        Has no effect.
     watch
         Called several times with the finished part of the work, from 0 to 1.
 
@@ -94,10 +85,8 @@ def plan(
     NoSchedule
         If no planner finds a schedule; the message is that of one of the planners.
     BadInput
-        If `effort` has another value, or a planner refuses the chain.
+        If a planner refuses the chain.
     """
-    if effort not in _TURNS:
-        raise BadInput(f"overlap: effort = {effort!r}; it must be 1, 2 or 3")
     note_useless(chain, platform)
     sizes = [chain.largest(size) for size in ("restart", "tape")[: 1 + tapes]]
     race = Race(chain, platform, policies(platform, sizes))
@@ -105,14 +94,12 @@ def plan(
     if watch is not None:
         watch(0.2)
     planned = _alike(chain) if chain.varies else chain
-    bound, exact, why_not = _searched(
-        race, planned, platform, tapes=tapes, effort=effort, watch=watch
-    )
+    bound, why_not = _made(race, planned, platform, tapes=tapes, watch=watch)
     best = race.best
     if best is None:
         raise NoSchedule(next(reversed(refused.values())))
     if chain.varies or not 0 < bound <= best.seconds * (1 + _ROUNDING):
-        bound, exact = _least(chain, platform, tapes=tapes), False
+        bound = _least(chain, platform, tapes=tapes)
     bound = min(bound, best.seconds)
     made = Plan(
         chain,
@@ -121,7 +108,6 @@ def plan(
         makespan=best.seconds,
         synchronous=race.synchronous,
         bound=bound,
-        exact=exact,
     )
     note = _note(made, race, best, why_not, list(refused))
     log.info("overlap: %s", note)
@@ -136,7 +122,7 @@ def best_policy(schedule: Schedule, platform: Platform, /) -> tuple[Overlap, flo
     chain = schedule.chain
     sizes = [chain.largest("restart"), chain.largest("tape")]
     tried = policies(platform, sizes)
-    if schedule.stored or chain.variables or not _quick(schedule):
+    if schedule.stored or chain.variables:
         tried = [Overlap()]
     race = Race(chain, platform, tried)
     race.enter(schedule, "the schedule", thoroughly=True)
@@ -158,11 +144,7 @@ def warm_up() -> None:
     near, far = Level(name="near", capacity=4), Level(name="far", write=slow, read=slow)
     for capacity, tapes in ((9, True), (9, False), (None, True)):
         levels = near, replace(far, capacity=capacity, backend="directory")
-        plan(chain, Platform(levels, working_memory=2), tapes=tapes, effort=1)
-
-
-def _quick(schedule: Schedule) -> bool:
-    return compiled.available() or len(schedule) < _SLOW
+        plan(chain, Platform(levels, working_memory=2), tapes=tapes)
 
 
 def _named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> dict[str, str]:
@@ -174,10 +156,7 @@ def _named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> dict
         planners.pop("mixed", None)
     found, refused = asked(planners, chain, platform)
     for name, schedule in found.items():
-        if _quick(schedule):
-            race.enter(schedule, name, thoroughly=True)
-        else:
-            race.enter_synchronous(schedule, name)
+        race.enter(schedule, name, thoroughly=True)
     return refused
 
 
@@ -187,86 +166,56 @@ def _replaces_mixed(chain: Chain, platform: Platform) -> bool:
     return uneven and chain.length > _LONG and not _why_not(chain, platform)
 
 
-def _searched(
+def _made(
     race: Race,
     chain: Chain,
     platform: Platform,
     *,
     tapes: bool,
-    effort: int,
     watch: Callable[[float], None] | None,
-) -> tuple[float, bool, str]:
-    """Enter the plans of the dual and of segments.
+) -> tuple[float, str]:
+    """Enter the plans of the dual and of the grid.
 
-    Return a lower bound in seconds, whether it is exact, and the reason if there is none.
+    Return the bound in seconds, and the reason if there is none.
     """
     why_not = _why_not(chain, platform)
     if why_not:
-        return 0.0, False, why_not
+        return 0.0, why_not
     from ckio.planners.overlap.dual import Problem, dual
-    from ckio.planners.overlap.search import OverlapSearch
+    from ckio.planners.overlap.grid import grid
 
     problem = Problem(chain, platform, tapes=tapes)
     if chain.length <= problem.held:
-        return 0.0, False, "no step needs a checkpoint"
-    turns = max(4, round(_TURNS[effort] * (1000 / chain.length) ** 0.8))
-    search = OverlapSearch(problem, race, turns, watch)
+        return 0.0, "no step needs a checkpoint"
+
+    def enter(schedule: Schedule) -> float:
+        return race.enter(schedule, "a plan made for overlap")
+
     try:
-        found = dual(problem, _CUTS[effort], search.look)
+        bound = dual(problem, enter)
     except NoSchedule as error:
-        return 0.0, False, str(error)
-    if not found.cuts:
-        return 0.0, False, "the chain is too long for the capacity of the levels"
+        return 0.0, str(error)
+    if bound is None:
+        return 0.0, "the chain is too long for the capacity of the levels"
     if _replaces_mixed(chain, platform):
         even = problem.plan(np.ones((2, 1 + len(problem.channels))))
         if even is not None:
             race.enter(even.schedule, "a plan made for synchronous I/O", thoroughly=True)
-    if not tapes:
-        for number, schedule in enumerate(_segmented(chain, platform)):
-            race.enter(schedule, "segments made for overlap", thoroughly=number < 2)
-    search.run(found)
-    return found.bound, problem.exact, ""
+    for done in grid(problem, enter):
+        if watch is not None:
+            watch(0.4 + 0.6 * done)
+        if race.seconds <= bound * _CLOSE:
+            break
+    return bound, ""
 
 
 def _why_not(chain: Chain, platform: Platform) -> str:
     """Return why only schedules of named planners are compared; empty if others are, too."""
     reasons = {
         "there is no far level": len(platform.levels) <= (memory_level(platform) is not None),
-        "numba is missing (pip install ckio[fast])": not compiled.available(),
         "a chain of one step needs no checkpoint": chain.length == 1,
     }
     return next((reason for reason, holds in reasons.items() if holds), "")
-
-
-def _segmented(chain: Chain, platform: Platform) -> Iterator[Schedule]:
-    """Yield plans that store states in memory and on one of the far levels."""
-    near = memory_level(platform)
-    if near is None or not chain.advance:
-        return
-    from ckio.planners.overlap.segments import Costs, OverlapMachine, segmented
-
-    with without_notes():
-        offers = level_slots(chain, platform, planner="overlap")
-    memory = next((room for room in offers if room.number == near), None)
-    for far in (room for room in offers if memory is not None and room.number != near):
-        assert memory is not None
-
-        def seconds(room: LevelSlots) -> tuple[float, float, float]:
-            level = platform.levels[room.number]
-            moved = chain.restart * copies(chain, platform, room.number, Kind.RESTART)
-            return level.write(moved), level.read(moved), level.discard(chain.restart)
-
-        steps = chain.advance, chain.record, chain.reverse
-        costs = Costs(*map(float, (*steps, *seconds(memory), *seconds(far))))
-        machine = OverlapMachine(chain.length - 1, memory.slots, far.slots, costs)
-        for rows in segmented(machine):
-            actions = Actions(
-                op=rows.op.astype(np.uint8),
-                level=np.where(rows.level, far.number, near).astype(np.int16),
-                begin=rows.begin,
-                end=rows.end,
-            )
-            yield Schedule(chain, actions)
 
 
 def _alike(chain: Chain) -> Chain:
@@ -285,7 +234,7 @@ def _least(chain: Chain, platform: Platform, *, tapes: bool) -> float:
 
 
 def _note(made: Plan, race: Race, best: Candidate, why_not: str, refused: Sequence[str]) -> str:
-    """Return two sentences: the choice and its gain, and the gap to the lower bound."""
+    """Return two sentences: the choice and its gain, and the gap to the bound."""
     policy = f"with {made.overlap}" if made.overlap else "without overlap"
     note = f"{best.how}, {policy}: {best.seconds:.6g} s"
     others = {name: seconds for name, seconds in race.seconds_by_name.items() if name != best.how}
@@ -295,8 +244,7 @@ def _note(made: Plan, race: Race, best: Candidate, why_not: str, refused: Sequen
     if made.overlap:
         less = _less(best.seconds, made.synchronous)
         note += f", and {less} less than the best without overlap"
-    kind = "lower bound" if made.exact else "estimated lower bound"
-    note += f". The gap to the {kind} of {made.bound:.6g} s is {made.gap or 0.0:.1%}"
+    note += f". The gap to the estimated lower bound of {made.bound:.6g} s is {made.gap or 0.0:.1%}"
     if why_not:
         note += f"; only named planners were compared, because {why_not}"
     if refused:

@@ -3,7 +3,7 @@
 Phase f of a run with overlap lasts until the last step is first reached; phase b is the rest. A
 phase takes at least C seconds, in which the program itself is busy (steps, accesses to memory,
 copies to and from staging), and at least B_k seconds, in which channel k is busy with transfers.
-Therefore the makespan T satisfies, for all prices a, b >= 0 with sum a = sum b = 1,
+Therefore the makespan T satisfies, for all multipliers a, b >= 0 with sum a = sum b = 1,
 
     T >= min over schedules of  a_0 C_f + sum_k a_k B_fk + b_0 C_b + sum_k b_k B_bk  -  zeta S.
 
@@ -16,12 +16,14 @@ stored there at the end of phase f, in bytes. zeta is the most that a byte can s
 
 where w_k and r_k are the seconds to write and read a byte on channel k. The minimum is a
 synchronous problem, which `mixed` solves: far access costs its copy and mu_k = a_k / a_0 (in phase
-b, b_k / b_0) times its transfer. The tables have the prices of phase b; `first_sweep` uses those of
+b, b_k / b_0) times its transfer. The tables have the costs of phase b; `first_sweep` uses those of
 both phases.
 
-The bound is a concave function of the prices. Cutting planes (Kelley 1960) find its maximum, with
-one linear program for each plane. Each plan that is computed gives a plane (a cut). The cuts with
-positive weight at the maximum form the mixture of plans that is optimal.
+The bound is a concave function of the multipliers. Cutting planes (Kelley 1960) find its maximum,
+with one linear program for each plane. Each plan that is computed gives a plane (a cut).
+
+The bound is an estimate: `mixed` uses one level after the other, and a read may be cheaper if it
+copies from a staged write.
 
 For example, take 10 steps of 1 s to advance, record or reverse, a tape of 2 s to write to the only
 level and 1 s to read, and h = 1. The schedule that stores nine tapes has C_f = 10, B_f = 18,
@@ -30,11 +32,10 @@ C_b = 10 and B_b = 9 s. With a = b = (1, 0) it costs 20 s. With a = (1/3, 2/3) i
 schedule takes less than 25.3 s.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import islice
 from math import floor, inf
 from typing import Final
 
@@ -46,23 +47,14 @@ from ckio.actions import Key, Kind
 from ckio.actions.columns import KIND_CODE, RECORD, WRITE
 from ckio.planners.base import tapes as tapes_held
 from ckio.planners.base import without_notes
-from ckio.planners.dp import joint, recurrence
+from ckio.planners.dp import recurrence
 from ckio.planners.dp.costs import IntegerCosts
-from ckio.planners.dp.spaces import (
-    Space,
-    counted,
-    few_sums,
-    in_units,
-    orders,
-    rows,
-    spaces,
-    sums,
-)
+from ckio.planners.dp.spaces import Space, counted, few_sums, in_units, orders, spaces, sums
 from ckio.planners.dp.sweep import (
     Filling,
     Seconds,
     SegmentTables,
-    Sweep,
+    Stretch,
     SweepCosts,
     actions,
     filling,
@@ -84,25 +76,22 @@ _LARGEST: Final = 1 << 21
 """The most numbers in all tables of one plan: 16 MB."""
 
 _KEPT: Final = 4
-"""The number of SegmentTables that are cached for plans with the same prices of phase b."""
+"""The number of SegmentTables that are cached for plans with the same costs of phase b."""
 
 _MOST_SUMS: Final = 4000
 """The most sums of sizes that are distinguished on a level; with more, sizes are rounded."""
 
+_MOST_PLANS: Final = 12
+"""The most cuts, so that the dual computes as many plans."""
+
 _FROM: Final = (0.01, 0.3)
-"""Prices in the first two plans: program seconds for one second of a channel."""
-
-_JOINT: Final = 2e7
-"""The most comparisons in a bound on all levels together."""
-
-_MOST_ORDERS: Final = 6
-"""The most orders of the levels for a bound; a plan uses the first order."""
+"""Multipliers of the first two plans: program seconds for one second of a channel."""
 
 _CLOSE: Final = 1.001
-"""The search for prices ends if the cuts limit the bound to this factor of the best one."""
+"""The search for multipliers ends if the cuts limit the bound to this factor of the best one."""
 
 _PROGRAM, _CHANNEL = 0.1, 1e-4
-"""The least price of the program and of a channel: with 0, transfers would be unlimited."""
+"""The least multiplier of the program and of a channel: with 0, transfers would be unlimited."""
 
 _LIMIT: Final = float(1 << 58)
 """Sums of whole units stay below this."""
@@ -128,8 +117,8 @@ class Accesses:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The limits of a plan, in addition to its prices.
+class Limits:
+    """The limits of a plan, in addition to its multipliers.
 
     Attributes
     ----------
@@ -147,41 +136,40 @@ class Choice:
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
-    """A plane that bounds the dual from above: the loads of one plan.
+class DualPlan:
+    """The schedule of least cost at some multipliers: a plane that bounds the dual from above.
 
     Attributes
     ----------
+    schedule : Schedule
+    segments : tuple of Stretch
+        The segments of its first sweep.
+    multipliers : float64 array (2, 1 + channels)
+        a and b.
+    value : float
+        Its cost at these multipliers: a bound of the makespan, in seconds.
     load : float64 array (2, 1 + channels)
         C, B_1, B_2, ... of both phases.
     held : int
         Bytes stored on the memory level at the end of phase f.
-    prices : float64 array (2, 1 + channels)
-        a and b, at which the plan is the best.
-    value : float
-        The least cost of any schedule at these prices.
+    tables : SegmentTables
+        The actions of the segments.
+    rest : int
+        The steps after the segments.
     """
 
+    schedule: Schedule
+    segments: tuple[Stretch, ...]
+    multipliers: Seconds
+    value: float
     load: Seconds
     held: int
-    prices: Seconds
-    value: float
-
-
-@dataclass(frozen=True, eq=False)
-class DualPlan:
-    """A schedule that is the best at some prices, with its cut, tables, first sweep and limits."""
-
-    schedule: Schedule
-    cut: Cut
     tables: SegmentTables
-    sweep: Sweep
-    choice: Choice
+    rest: int
 
-    @property
-    def least(self) -> float:
-        """A lower bound, in seconds, of its makespan with overlap."""
-        return float(self.cut.load.max(axis=1).sum())
+    def reordered(self, segments: Sequence[Stretch], /) -> Schedule:
+        """Return the schedule with its segments in another order."""
+        return Schedule(self.schedule.chain, actions(self.tables, tuple(segments), self.rest))
 
 
 def _held(chain: Chain, platform: Platform, tapes: bool) -> int:
@@ -194,7 +182,7 @@ def _held(chain: Chain, platform: Platform, tapes: bool) -> int:
 
 
 class Problem:
-    """The problem of the best schedule at given prices, for a chain and a platform.
+    """The problem of the best schedule at given multipliers, for a chain and a platform.
 
     Parameters
     ----------
@@ -219,9 +207,9 @@ class Problem:
         self.move = min(chain.advance, chain.record) if tapes else chain.advance
         self.recording = tapes and chain.record < chain.advance
         self.room = None if self.near is None else platform.levels[self.near].capacity
-        self.costs, self.least_costs = _accesses(self, least=False), _accesses(self, least=True)
+        self.costs = _accesses(self)
         self._longest = min(chain.length, _SHORTEST)
-        self._spaces: dict[tuple[int, bool], list[Space]] = {}
+        self._spaces: dict[int, list[Space]] = {}
         self._tables: dict[tuple[object, ...], SegmentTables] = {}
 
     @cached_property
@@ -236,78 +224,41 @@ class Problem:
                 found[:, channel] = np.maximum(found[:, channel], rates.max(axis=1))
         return found
 
-    def plan(self, prices: Seconds, choice: Choice = Choice(), /) -> DualPlan | None:
-        """Return the plan of least cost at these prices; None if none is within the limits."""
-        prices = prices / prices.sum(axis=1, keepdims=True)
-        found = next(self._sweeps(self.costs, prices, choice), None)
-        if found is None:
+    def plan(self, multipliers: Seconds, limits: Limits = Limits(), /) -> DualPlan | None:
+        """Return the plan of least cost at these multipliers; None if none is within the limits."""
+        multipliers = multipliers / multipliers.sum(axis=1, keepdims=True)
+        order = self._order(multipliers, limits.reserve)
+        while True:
+            tables = self._solved(order, limits.reserve)
+            swept = self._swept(multipliers, tables.spaces)
+            fillings = [self._filling(space, limits.quotas) for space in tables.spaces]
+            sweep = first_sweep(tables, swept, self.chain.length, fillings, limits.longest)
+            longest = limits.longest or self.chain.length
+            if sweep is not None:
+                longest = max((it.steps for it in sweep.segments), default=0)
+            enough = 2 * longest <= tables.longest or tables.longest >= self.chain.length
+            if enough or limits != Limits() or not self._lengthen(tables):
+                break
+        if sweep is None:
             return None
-        tables, sweep = found
-        schedule = self.schedule(tables, sweep)
+        schedule = Schedule(self.chain, actions(tables, sweep.segments, sweep.rest))
         near = Level(name="none") if self.near is None else self.platform.levels[self.near]
         sizes = [near.stored(self.chain.restart), near.stored(self.chain.tape)]
         held = sum(sizes[it.steps == 0] for it in sweep.segments if tables.level(it) == self.near)
-        value = self._value(prices, sweep.bound)
-        cut = Cut(self.load(schedule), held, prices, value)
-        return DualPlan(schedule, cut, tables, sweep, choice)
+        value, load = self._value(multipliers, sweep.bound), self._load(schedule)
+        return DualPlan(
+            schedule, sweep.segments, multipliers, value, load, held, tables, sweep.rest
+        )
 
-    def schedule(self, tables: SegmentTables, sweep: Sweep, /) -> Schedule:
-        """Return the schedule that begins with this first sweep."""
-        return Schedule(self.chain, actions(tables, sweep.segments, sweep.rest))
-
-    def bound(self, prices: Seconds, /) -> float:
-        """Return a lower bound in seconds: the least cost of any schedule at these prices.
-
-        The bound is for plans on all levels together if the problem is small enough (`exact`).
-        Otherwise it is for plans on one level after the other, and is an estimate.
-        """
-        prices = prices / prices.sum(axis=1, keepdims=True)
-        if self.exact:
-            return self._value(prices, self._jointly(prices))
-        found = self._sweeps(self.least_costs, prices, Choice())
-        return min((self._value(prices, sweep.bound) for _, sweep in found), default=0.0)
-
-    @cached_property
-    def exact(self) -> bool:
-        """Whether the bound is for plans on all levels together."""
-        back = _priced(self.least_costs, self.of_level, np.ones(1 + len(self.channels)))
-        given = next(self._orders(back, 0, generous=True), ())
-        cells = rows(given) * (self.chain.length + 1) * (1 + 2 * len(given))
-        return cells * self.chain.length <= _JOINT and all(space.exact for space in given)
-
-    def _jointly(self, prices: Seconds) -> float:
-        """Return the cost of the best first sweep on all levels together.
-
-        It solves the recurrence of `mixed` for P with the prices of phase f.
-        """
-        back, length = _priced(self.least_costs, self.of_level, prices[1]), self.chain.length
-        given = next(self._orders(back, 0, generous=True))
-        swept = self._swept(self.least_costs, prices, given)
-        lengths = np.arange(length + 1)
-        tables = joint.solve(given, length, move=self.move, held=self.held)
-        found = np.full(tables.seconds.shape, inf)
-        for n in range(1, length + 1):
-            row = np.full(len(found) - 1, n * swept.held if n <= self.held else inf)
-            for k, space in enumerate(given):
-                np.minimum(row, swept.tape[k] + found[tables.after_tape[k], n - 1], out=row)
-                later = tables.again[k][:-1, 1:n] - space.read
-                later = later + (swept.move - self.move) * lengths[1:n]
-                sweep = (found[tables.after_restart[k], n - 1 : 0 : -1] + later).min(
-                    axis=1, initial=inf
-                )
-                np.minimum(row, swept.restart[k] + sweep, out=row)
-            found[:-1, n] = row
-        return float(found[tables.empty, length])
-
-    def zeta(self, prices: Seconds, /) -> float:
+    def _zeta(self, multipliers: Seconds, /) -> float:
         """Return the most seconds that a byte of memory can save at the end of phase f."""
-        ahead, back = prices[:, 1:]
+        ahead, back = multipliers[:, 1:]
         worth = np.concatenate(
             ((ahead - back) * self.per_byte[0], (back - ahead) * self.per_byte[1])
         )
         return float(worth.max(initial=0.0))
 
-    def load(self, schedule: Schedule, /) -> Seconds:
+    def _load(self, schedule: Schedule, /) -> Seconds:
         """Return C and all B_k of both phases, in seconds."""
         a, length = schedule.actions, self.chain.length
         turn = int(np.argmax((a.op <= RECORD) & (a.end == length)))
@@ -323,37 +274,18 @@ class Problem:
         ]
         return np.array(columns, np.float64).T
 
-    def _value(self, prices: Seconds, least: float) -> float:
+    def _value(self, multipliers: Seconds, least: float) -> float:
         """Return the bound that follows from a first sweep that costs `least`."""
         each = self.chain.record + self.chain.reverse
-        zeta = self.zeta(prices)
+        zeta = self._zeta(multipliers)
         staged = zeta * self.room if self.room is not None else (inf if zeta else 0.0)
-        return float(prices[1, 0] * (least + self.chain.length * each) - staged)
+        return float(multipliers[1, 0] * (least + self.chain.length * each) - staged)
 
-    def _sweeps(
-        self, costs: Accesses, prices: Seconds, choice: Choice
-    ) -> Iterator[tuple[SegmentTables, Sweep]]:
-        """Yield the best first sweep for each order of levels, in program seconds of phase b."""
-        back, generous = _priced(costs, self.of_level, prices[1]), costs is self.least_costs
-        for order in self._orders(back, choice.reserve, generous=generous):
-            while True:
-                tables = self._solved(order, (choice.reserve, generous))
-                swept = self._swept(costs, prices, tables.spaces)
-                fillings = [self._filling(space, choice.quotas) for space in tables.spaces]
-                sweep = first_sweep(tables, swept, self.chain.length, fillings, choice.longest)
-                longest = choice.longest or self.chain.length
-                if sweep is not None:
-                    longest = max((it.steps for it in sweep.segments), default=0)
-                enough = 2 * longest <= tables.longest or tables.longest >= self.chain.length
-                if enough or choice != Choice() or not self._lengthen(tables):
-                    break
-            if sweep is not None:
-                yield tables, sweep
-
-    def _swept(self, costs: Accesses, prices: Seconds, order: Sequence[Space]) -> SweepCosts:
-        """Return the costs of the first sweep, because the tables have only prices of phase b."""
-        ahead, back = (_priced(costs, self.of_level, row) for row in prices)
-        ratio, zeta = prices[0, 0] / prices[1, 0], self.zeta(prices) / prices[1, 0]
+    def _swept(self, multipliers: Seconds, order: Sequence[Space]) -> SweepCosts:
+        """Return the costs of the first sweep, as the tables have only those of phase b."""
+        ahead, back = (_weighted(self.costs, self.of_level, row) for row in multipliers)
+        program_ahead, program_back = multipliers[:, 0]
+        ratio, zeta = program_ahead / program_back, self._zeta(multipliers) / program_back
         again = (ratio - 1) * self.chain.record
         restart, tape = [], []
         for at in (space.number for space in order):
@@ -373,38 +305,38 @@ class Problem:
         self._tables.clear()
         return True
 
-    def _orders(
-        self, back: Seconds, reserve: int, *, generous: bool
-    ) -> Iterator[tuple[Space, ...]]:
-        """Yield the levels with the prices of phase b, in every order that may be the best."""
-        if (reserve, generous) not in self._spaces:
-            self._spaces[reserve, generous] = self._with_reserve(reserve, generous)
-        priced = [
+    def _order(self, multipliers: Seconds, reserve: int) -> tuple[Space, ...]:
+        """Return the levels with their costs in phase b, the cheapest first."""
+        back = _weighted(self.costs, self.of_level, multipliers[1])
+        if reserve not in self._spaces:
+            self._spaces[reserve] = self._with_reserve(reserve)
+        weighted = [
             replace(
                 it,
                 write=float(back[it.number, _WRITE, 0] + back[it.number, _DISCARD, 0]),
                 read=float(back[it.number, _READ, 0]),
                 tape=float(back[it.number, :, 1].sum()),
             )
-            for it in self._spaces[reserve, generous]
+            for it in self._spaces[reserve]
         ]
-        return islice(orders(priced), _MOST_ORDERS)
+        return next(orders(weighted))
 
-    def _solved(self, order: Sequence[Space], of: tuple[object, ...]) -> SegmentTables:
+    def _solved(self, order: Sequence[Space], reserve: int) -> SegmentTables:
         """Return the tables of an order, from a cache if possible."""
-        key = (*of, *((it.number, it.costs) for it in order))
+        key = (reserve, *((it.number, it.costs) for it in order))
         if key not in self._tables:
             while len(self._tables) >= _KEPT:
                 del self._tables[next(iter(self._tables))]
             costs = [cost for it in order for cost in it.costs]
-            prices = _rounded_down(self.move, costs, self.chain.length)
+            rounded = _rounded_down(self.move, costs, self.chain.length)
             stages = recurrence.in_order(
-                counted(order, prices), self._longest, move=prices.advance, held=self.held
+                counted(order, rounded), self._longest, move=rounded.advance, held=self.held
             )
-            self._tables[key] = SegmentTables(stages, self.held, self.recording, float(prices.unit))
+            unit = float(rounded.unit)
+            self._tables[key] = SegmentTables(stages, self.held, self.recording, unit)
         return self._tables[key]
 
-    def _with_reserve(self, reserve: int, generous: bool) -> list[Space]:
+    def _with_reserve(self, reserve: int) -> list[Space]:
         near, *far = self.platform.levels
         if reserve and near.capacity is not None:
             near = replace(near, capacity=near.capacity - reserve)
@@ -414,7 +346,6 @@ class Problem:
                 replace(self.platform, levels=(near, *far)),
                 held=self.held,
                 most=_MOST_SUMS,
-                generous=generous,
             )
         if self.tapes:
             return given
@@ -450,9 +381,9 @@ class Problem:
         return Filling(after[0], after[1], layer)
 
 
-def _priced(costs: Accesses, of_level: NDArray[np.int64], prices: Seconds) -> Seconds:
-    """Return the price of each access in program seconds."""
-    mu = np.append(prices[1:] / prices[0], 0.0)[of_level]
+def _weighted(costs: Accesses, of_level: NDArray[np.int64], multipliers: Seconds) -> Seconds:
+    """Return the cost of each access in program seconds."""
+    mu = np.append(multipliers[1:] / multipliers[0], 0.0)[of_level]
     priced: Seconds = costs.own + costs.moved * mu[:, np.newaxis, np.newaxis]
     return priced
 
@@ -466,8 +397,8 @@ def _rounded_down(move: float, costs: list[float], length: int) -> IntegerCosts:
     return IntegerCosts(whole[0], tuple(whole[1:]), Fraction(unit))
 
 
-def _accesses(problem: Problem, *, least: bool) -> Accesses:
-    """Return the costs of all accesses with overlap: the expected ones, or the `least` possible."""
+def _accesses(problem: Problem) -> Accesses:
+    """Return the least costs of all accesses: with overlap, or without it if that costs less."""
     chain, levels, near = problem.chain, problem.platform.levels, problem.near
     own, moved = np.zeros((2, len(levels), 3, 2))
     for at, level in enumerate(levels):
@@ -476,9 +407,7 @@ def _accesses(problem: Problem, *, least: bool) -> Accesses:
             direct = [level.write(nbytes), level.read(nbytes), level.discard(nbytes)]
             if at == near:
                 moves = nbytes * copied_by(chain, problem.platform, at, named)
-                # A staged checkpoint can serve as one in memory, and needs no discard.
-                drop = 0.0 if least else direct[_DISCARD]
-                own[at, :, kind] = level.write(moves), level.read(moves), drop
+                own[at, :, kind] = level.write(moves), level.read(moves), direct[_DISCARD]
                 continue
             memory = Level(name="none") if near is None else levels[near]
             profile = level.profile or Profile()
@@ -496,74 +425,36 @@ def _accesses(problem: Problem, *, least: bool) -> Accesses:
                 direct[_DISCARD],
             ]
             lost = [profile.write_hinders, profile.read_hinders, profile.discard_hinders]
-            if least:
-                own[at, :, kind] = np.minimum(copies, direct)
-                moved[at, :, kind] = np.minimum(beside, direct)
-                if kind == 0:  # it may be read while staged, so that the copy counts as a near one
-                    own[at, _WRITE, kind] = 0.0
-            else:
-                own[at, :, kind] = np.add(copies, [it(nbytes) for it in lost])
-                moved[at, :, kind] = beside
+            # The program waits for the transfer itself where this costs it less.
+            own[at, :, kind] = np.minimum(np.add(copies, [it(nbytes) for it in lost]), direct)
+            moved[at, :, kind] = np.minimum(beside, direct)
     return Accesses(own, moved)
 
 
-@dataclass(frozen=True, eq=False)
-class Dual:
-    """The best prices that were found, their lower bound, and the cuts.
+def dual(problem: Problem, look: Callable[[Schedule], object], /) -> float | None:
+    """Return the greatest bound in seconds; None without any plan. `look` is called with each plan.
 
-    Attributes
-    ----------
-    cuts : tuple of Cut
-        All cuts, in the order of computation.
-    weights : float64 array
-        The weight of each cut in the best mixture.
-    prices : float64 array (2, 1 + channels)
-        The best prices.
-    bound : float
-        The lower bound at these prices, in seconds.
-    """
-
-    cuts: tuple[Cut, ...]
-    weights: Seconds
-    prices: Seconds
-    bound: float
-
-    @property
-    def load(self) -> Seconds:
-        """C, B_1, B_2, ... of both phases, for the mixture."""
-        loads = np.array([cut.load for cut in self.cuts])
-        return np.tensordot(self.weights / max(self.weights.sum(), 1e-12), loads, 1)
-
-
-def dual(problem: Problem, most: int, look: Callable[[DualPlan], object] | None = None, /) -> Dual:
-    """Search the prices of the greatest lower bound, with at most `most` plans.
-
-    `look` is called with each plan. Raises NoSchedule if the levels are too small.
+    Raises NoSchedule if the levels are too small.
     """
     count = len(problem.channels)
-    start = [np.array([[1.0] + [mu / count] * count] * 2) for mu in _FROM]
-    cuts, best = list[Cut](), -inf
-    prices, weights, upper = start[0], np.zeros(0), inf
-    for turn in range(most):
-        asked = start[turn] if turn < len(start) else prices
-        if turn >= len(start) and upper <= best * _CLOSE:
+    first = [np.array([[1.0] + [mu / count] * count] * 2) for mu in _FROM]
+    multipliers, upper, found = first[0], inf, list[DualPlan]()
+    bound = 0.0
+    for turn in range(_MOST_PLANS):
+        if turn >= len(first) and upper <= bound * _CLOSE:
             break
-        plan = problem.plan(asked)
+        plan = problem.plan(first[turn] if turn < len(first) else multipliers)
         if plan is None:
             break
-        if look is not None:
-            look(plan)
-        cuts.append(plan.cut)
-        best = max(best, plan.cut.value)
-        prices, weights, upper = _master(problem, cuts)
-    if not cuts:
-        return Dual((), weights, prices, 0.0)
-    tight = max(cuts, key=lambda cut: cut.value).prices
-    return Dual(tuple(cuts), weights, tight, problem.bound(tight))
+        look(plan.schedule)
+        found.append(plan)
+        bound = max(bound, plan.value)
+        multipliers, upper = _master(problem, found)
+    return bound if found else None
 
 
-def _master(problem: Problem, cuts: list[Cut]) -> tuple[Seconds, Seconds, float]:
-    """Return the prices at which the least of all cuts is greatest, the weights, and that value.
+def _master(problem: Problem, cuts: Sequence[DualPlan]) -> tuple[Seconds, float]:
+    """Return the multipliers at which the least of all cuts is greatest, and that value.
 
     This is a linear program in a, b, the value v and z, the seconds that the whole memory can save
     at the end of phase f. If memory has no capacity limit, any number of transfers can be staged.
@@ -583,13 +474,13 @@ def _master(problem: Problem, cuts: list[Cut]) -> tuple[Seconds, Seconds, float]
             turn.append(row)
     free = [1.0 - cut.held / room if room else 1.0 for cut in cuts]
     rows = np.c_[-loads / unit, np.ones(len(cuts)), free]
-    sums = np.zeros((2, width + 2))
-    sums[0, : width // 2] = sums[1, width // 2 : width] = 1.0
+    ones = np.zeros((2, width + 2))
+    ones[0, : width // 2] = ones[1, width // 2 : width] = 1.0
     found = linprog(
         np.r_[np.zeros(width), -1.0, 0.0],
         A_ub=np.r_[rows, turn],
         b_ub=np.zeros(len(cuts) + len(turn)),
-        A_eq=sums,
+        A_eq=ones,
         b_eq=[1.0, 1.0],
         bounds=[
             *((it, 1.0) for it in ([_PROGRAM] + [_CHANNEL] * count) * 2),
@@ -597,7 +488,7 @@ def _master(problem: Problem, cuts: list[Cut]) -> tuple[Seconds, Seconds, float]
             (0, None),
         ],
     )
-    weights, prices = -found.ineqlin.marginals[: len(cuts)], found.x[:width].reshape(2, -1)
+    multipliers = found.x[:width].reshape(2, -1)
     if room is None:
-        prices = np.array([prices.mean(axis=0)] * 2)  # equal to the last bit
-    return prices, weights, float(-found.fun) * unit
+        multipliers = np.array([multipliers.mean(axis=0)] * 2)  # equal to the last bit
+    return multipliers, float(-found.fun) * unit

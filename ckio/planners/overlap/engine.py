@@ -2,16 +2,15 @@
 
 A planner needs the makespans of thousands of schedules. Therefore the simulation uses a few arrays
 again and again. Its results equal those of `ckio.sim` to the last bit, also with measured profiles;
-tests compare them. Without numba the same functions run in Python, which is fast enough for short
-schedules.
+tests compare them.
 
 A program is a schedule in columns (`TransferProgram`). Its state (`State`) has the current row of
 the program, the transfer and the queue of each channel, and the content of the pool. `ckio.overlap`
 explains these words and the rules.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from ckio.actions import Advance
 from ckio.actions.columns import KINDS, WRITE
 from ckio.overlap.prices import transfer_seconds
-from ckio.planners import compiled
+from ckio.planners.compiled import kernel
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, bytes_moved, seconds_of
@@ -30,14 +29,6 @@ from ckio.schedule.policy import Overlap
 Ints = NDArray[np.int64]
 Seconds = NDArray[np.float64]
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def kernel(function: _Function, /) -> _Function:
-    """Return the function compiled if numba is installed, otherwise unchanged."""
-    return compiled.kernel(function) if compiled.available() else function
-
-
 COMPUTE, NEAR_READ, NEAR_WRITE, NEAR_DISCARD, FAR_WRITE, FAR_READ, FAR_DISCARD = range(7)
 """Codes of a row of the program; near is the memory level."""
 
@@ -47,7 +38,7 @@ NONE: Final = -1
 ALL: Final = 1 << 60
 """Means no limit, in bytes or in number."""
 
-WAYS: Final = np.array(
+OPCODES: Final = np.array(
     [
         [COMPUTE] * 6,
         [COMPUTE] * 3 + [NEAR_WRITE, NEAR_READ, NEAR_DISCARD],
@@ -60,20 +51,23 @@ _LATER, _COPIED, _QUEUED, _MOVING, _DROPPED, _DONE, _CANCELLED = range(7)
 """Status of a staged write: not reached, being copied, queued, in transfer, in transfer but already
 discarded, finished, cancelled."""
 
-_BEGUN, _THERE, _USED = range(1, 4)
+_BEGUN, _ARRIVED, _USED = range(1, 4)
 """Status of a read ahead: in transfer, in the pool, used."""
-
-_ROW, _PHASE, _ROOM, _STAGED, _AHEAD, _LYING, _COPYING, _DIRECT, _WRITING, _WAITED = range(10)
-"""Elements of `State.tally`: the current row of the program; its phase; the free bytes of the pool;
-the number of staged writes; the number of reads ahead, and their bytes; the staged write from which
-the program copies; the row whose transfer the program waits for; whether that is a write that has
-not started; whether the program has waited in the current row."""
 
 _READY, _BUSY, _STUCK, _WAITS, _OVER = range(5)
 """Phases of the program."""
 
-_NOW, _UNTIL, _LOST = range(3)
-"""Elements of `State.time`: now; the end of the current action; seconds by which it is delayed."""
+PROGRAM: Final = np.dtype(
+    [
+        *((name, np.int64) for name in ("row", "phase", "free", "staged", "ahead", "ahead_bytes")),
+        *((name, np.int64) for name in ("copying", "direct", "unstarted", "waited")),
+        *((name, np.float64) for name in ("now", "until", "lost")),
+    ]
+)
+"""The state of the program and the pool: the current row and its phase; free bytes of the pool;
+staged writes; reads ahead and their bytes; the staged write from which the program copies; the row
+whose transfer the program waits for, whether this is a write that has not started, and whether the
+program has waited in the current row; seconds: now, the end of the current action, its delay."""
 
 _NOT_YET: Final = -1.0
 """Replaces the seconds of an action that must wait."""
@@ -84,14 +78,14 @@ class TransferProgram(NamedTuple):
 
     Attributes
     ----------
-    way : int64 array
+    opcode : int64 array
         COMPUTE, NEAR_READ, ...
-    own, direct, beside : float64 arrays
+    own, direct, background : float64 arrays
         Seconds of the program for a step or near access, or for the copy of a far access; seconds
         of a transfer for which the program waits; seconds of a transfer in the background.
     hinders, handoff : float64 arrays
         Seconds that the program loses by a transfer in the background, and after a wait for one.
-    nbytes, channel, place : int64 arrays
+    nbytes, channel, key : int64 arrays
         Bytes of the pool; the channel of a far level; a number for the key and its level.
     late, moved : int64 arrays
         The number of a level whose writes may have to wait for the device, or NONE; stored bytes.
@@ -106,15 +100,15 @@ class TransferProgram(NamedTuple):
         channel.
     """
 
-    way: Ints
+    opcode: Ints
     own: Seconds
     direct: Seconds
-    beside: Seconds
+    background: Seconds
     hinders: Seconds
     handoff: Seconds
     nbytes: Ints
     channel: Ints
-    place: Ints
+    key: Ints
     late: Ints
     moved: Ints
     clock: Seconds
@@ -128,7 +122,7 @@ class TransferProgram(NamedTuple):
 class Policy(NamedTuple):
     """Bytes of the pool, the most staged writes and reads ahead, and the horizon in seconds."""
 
-    room: int
+    pool: int
     write_behind: int
     read_ahead: int
     horizon: float
@@ -144,10 +138,10 @@ class Device(NamedTuple):
 
 
 class State(NamedTuple):
-    """The state of a program: columns by row, by channel, by level, totals, and by place."""
+    """The state of a program: columns by row, by channel, by level, totals, and by key."""
 
     status: Ints
-    behind: Ints
+    following: Ints
     head: Ints
     tail: Ints
     now: Ints
@@ -155,32 +149,30 @@ class State(NamedTuple):
     reads: Ints
     until: Seconds
     device: Device
-    tally: Ints
-    time: Seconds
+    totals: NDArray[np.void]
     last: Ints
 
 
 def program(rows: int, channels: int, /) -> TransferProgram:
     """Return an empty program for at most `rows` rows."""
-    way, nbytes, channel, place, moved, source, peak, use, follows = (
+    opcode, nbytes, channel, key, moved, source, peak, use, follows = (
         np.zeros(rows + 1, np.int64) for _ in range(9)
     )
-    own, direct, beside, hinders, handoff, clock = (np.zeros(rows + 1) for _ in range(6))
+    own, direct, background, hinders, handoff, clock = (np.zeros(rows + 1) for _ in range(6))
     late, first = np.full(rows + 1, NONE), np.zeros(channels, np.int64)
     return TransferProgram(
-        way, own, direct, beside, hinders, handoff, nbytes, channel, place, late, moved, clock,
+        opcode, own, direct, background, hinders, handoff, nbytes, channel, key, late, moved, clock,
         source, peak, use, follows, first,
     )  # fmt: skip
 
 
-def state(rows: int, channels: int, places: int, /, levels: int = 1) -> State:
-    """Return a state for programs of at most this many rows, channels, places and levels."""
-    status, behind = (np.zeros(rows + 1, np.int64) for _ in range(2))
+def state(rows: int, channels: int, keys: int, /, levels: int = 1) -> State:
+    """Return a state for programs of at most this many rows, channels, keys and levels."""
+    status, following = (np.zeros(rows + 1, np.int64) for _ in range(2))
     head, tail, now, wanted, reads = (np.zeros(channels, np.int64) for _ in range(5))
     device = Device(*(np.zeros(levels) for _ in range(4)))
-    tally, last = np.zeros(10, np.int64), np.full(places, NONE)
-    until, time = np.zeros(channels), np.zeros(3)
-    return State(status, behind, head, tail, now, wanted, reads, until, device, tally, time, last)
+    totals, last, until = np.zeros(1, PROGRAM), np.full(keys, NONE), np.zeros(channels)
+    return State(status, following, head, tail, now, wanted, reads, until, device, totals, last)
 
 
 class Replayed:
@@ -192,13 +184,13 @@ class Replayed:
 
     def __init__(self, schedule: Schedule, platform: Platform, /) -> None:
         self._near = memory_level(platform)
-        self._room = ALL
+        self._pool = ALL
         if self._near is not None:
-            self._room = _limit(platform.levels[self._near].capacity)
-        self._program, places = _program_of(schedule, platform, self._near)
+            self._pool = _limit(platform.levels[self._near].capacity)
+        self._program, keys = _program_of(schedule, platform, self._near)
         rows, channels = len(schedule), len(self._program.first)
         self._rows, self._synchronous = rows, seconds_of(schedule, platform)
-        self._state = state(rows, channels, places, len(platform.levels))
+        self._state = state(rows, channels, keys, len(platform.levels))
         for number, level in enumerate(platform.levels):
             if level.profile and level.profile.dirty is not None and level.profile.drained:
                 self._state.device.dirty[number] = level.profile.dirty
@@ -209,7 +201,7 @@ class Replayed:
         if not overlap:
             return float(in_turn(self._synchronous, self._program, self._state.device))
         counts = _limit(overlap.write_behind), _limit(overlap.read_ahead)
-        policy = Policy(self._room, *counts, overlap.horizon)
+        policy = Policy(self._pool, *counts, overlap.horizon)
         return float(perform(self._program, self._rows, policy, self._state))
 
 
@@ -238,7 +230,7 @@ def _limit(count: int | None) -> int:
 def _program_of(
     schedule: Schedule, platform: Platform, near: int | None, /
 ) -> tuple[TransferProgram, int]:
-    """Return the program of a schedule and its number of places; nothing is stored at its start."""
+    """Return the program of a schedule and its number of keys; nothing is stored at its start."""
     actions, levels = schedule.actions, platform.levels
     channels = {
         name: number
@@ -248,12 +240,12 @@ def _program_of(
     }
     made = program(len(actions), len(channels))
     access, far = actions.op >= WRITE, actions.level != (NONE if near is None else near)
-    nbytes, beside = schedule.chain.nbytes_of(actions), transfer_seconds(schedule, platform)
-    made.way[:-1] = WAYS[np.where(access, 1 + far, 0), actions.op]
+    nbytes, background = schedule.chain.nbytes_of(actions), transfer_seconds(schedule, platform)
+    made.opcode[:-1] = OPCODES[np.where(access, 1 + far, 0), actions.op]
     made.direct[:-1] = seconds_of(schedule, platform)
-    made.own[:-1] = np.where(access & far, beside.own, platform.overhead + made.direct[:-1])
-    made.beside[:-1], made.hinders[:-1] = beside.seconds, beside.hinders
-    made.handoff[:-1] = beside.handoffs
+    made.own[:-1] = np.where(access & far, background.own, platform.overhead + made.direct[:-1])
+    made.background[:-1], made.hinders[:-1] = background.seconds, background.hinders
+    made.handoff[:-1] = background.handoffs
     made.nbytes[:-1] = (
         nbytes if near is None else np.where(far, nbytes, levels[near].stored_of(nbytes))
     )
@@ -265,44 +257,44 @@ def _program_of(
     ]
     made.late[:-1] = np.where(actions.op == WRITE, np.array([*late, NONE])[actions.level], NONE)
     states, kinds = schedule.chain.length + 1, len(KINDS)
-    made.place[:-1] = (actions.level.astype(np.int64) * kinds + actions.kind) * states + np.where(
+    made.key[:-1] = (actions.level.astype(np.int64) * kinds + actions.kind) * states + np.where(
         access, actions.begin, 0
     )
-    places = len(levels) * kinds * states
-    link(made, len(actions), made.direct, np.full(places, NONE))
-    return made, places
+    keys = len(levels) * kinds * states
+    link(made, len(actions), made.direct, np.full(keys, NONE))
+    return made, keys
 
 
 @kernel
 def link(program: TransferProgram, length: int, computing: Seconds, last: Ints) -> None:
-    """Fill the last six columns; `last` has an element NONE for each place."""
-    way, first = program.way, program.first
+    """Fill the last six columns; `last` has an element NONE for each key."""
+    opcode, first = program.opcode, program.first
     held, program.clock[0] = 0, 0.0
     for row in range(length):
-        doing, before = way[row], held
-        seconds = computing[row] if doing == COMPUTE else 0.0
+        code, before = opcode[row], held
+        seconds = computing[row] if code == COMPUTE else 0.0
         program.clock[row + 1] = program.clock[row] + seconds
-        if doing == NEAR_WRITE:
+        if code == NEAR_WRITE:
             held += program.nbytes[row]
-        elif doing == NEAR_DISCARD:
+        elif code == NEAR_DISCARD:
             held -= program.nbytes[row]
-        elif doing == FAR_WRITE:
-            last[program.place[row]] = row
-        elif doing >= FAR_READ:
-            program.source[row] = last[program.place[row]]
+        elif code == FAR_WRITE:
+            last[program.key[row]] = row
+        elif code >= FAR_READ:
+            program.source[row] = last[program.key[row]]
         program.peak[row] = max(before, held)
     for number in range(len(first)):
         first[number] = length
     use = length
     program.use[length] = length
     for row in range(length - 1, -1, -1):
-        if way[row] == FAR_READ:
+        if opcode[row] == FAR_READ:
             use, number = row, program.channel[row]
             program.follows[row], first[number] = first[number], row
         elif row + 1 < length:
             program.peak[row] = max(program.peak[row], program.peak[row + 1])
-        if way[row] == FAR_WRITE:
-            last[program.place[row]] = NONE
+        if opcode[row] == FAR_WRITE:
+            last[program.key[row]] = NONE
         program.use[row] = use
 
 
@@ -327,15 +319,15 @@ def perform(program: TransferProgram, length: int, policy: Policy, state: State)
     _start(program, length, policy, state)
     while True:
         for number in range(len(state.now)):
-            if state.now[number] != NONE and state.until[number] <= state.time[_NOW]:
+            if state.now[number] != NONE and state.until[number] <= state.totals[0].now:
                 _end(program, state, number)
-        _go_on(program, length, policy, state)
+        _continue(program, length, policy, state)
         for number in range(len(state.now)):
             if state.now[number] == NONE:
                 _begin(program, length, policy, state, number)
         if not _pass_time(state):
             break
-    return state.time[_NOW] if state.tally[_PHASE] == _OVER else np.inf
+    return state.totals[0].now if state.totals[0].phase == _OVER else np.inf
 
 
 @kernel
@@ -345,24 +337,24 @@ def _start(program: TransferProgram, length: int, policy: Policy, state: State) 
     for number in range(len(state.now)):
         state.head[number] = state.now[number] = state.wanted[number] = NONE
         state.reads[number] = program.first[number]
-    tally, time = state.tally, state.time
-    for item in range(len(tally)):
-        tally[item] = 0
-    tally[_ROOM], tally[_COPYING], tally[_DIRECT] = policy.room, NONE, NONE
-    time[_NOW], time[_LOST] = 0.0, 0.0
+    totals = state.totals[0]
+    totals.row = totals.phase = totals.staged = totals.ahead = totals.ahead_bytes = 0
+    totals.unstarted = totals.waited = 0
+    totals.free, totals.copying, totals.direct = policy.pool, NONE, NONE
+    totals.now, totals.lost = 0.0, 0.0
     _forget(state.device)
 
 
 @kernel
 def _pass_time(state: State) -> bool:
     """Advance the time to the next instant at which anything ends; return whether there is one."""
-    soonest = state.time[_UNTIL] if state.tally[_PHASE] == _BUSY else np.inf
+    soonest = state.totals[0].until if state.totals[0].phase == _BUSY else np.inf
     for number in range(len(state.now)):
         if state.now[number] != NONE:
             soonest = min(soonest, state.until[number])
     if soonest == np.inf:
         return False
-    state.time[_NOW] = soonest
+    state.totals[0].now = soonest
     return True
 
 
@@ -404,40 +396,40 @@ def _add(program: TransferProgram, device: Device, row: int, now: float) -> None
 
 
 @kernel
-def _go_on(program: TransferProgram, length: int, policy: Policy, state: State) -> None:
+def _continue(program: TransferProgram, length: int, policy: Policy, state: State) -> None:
     """Advance the program as far as possible at the current time."""
-    tally, time = state.tally, state.time
-    if tally[_PHASE] == _BUSY:
-        while time[_UNTIL] <= time[_NOW] and time[_LOST] > 0.0:
-            time[_UNTIL], time[_LOST] = time[_NOW] + time[_LOST], 0.0
-        if time[_UNTIL] > time[_NOW]:
+    totals = state.totals[0]
+    if totals.phase == _BUSY:
+        while totals.until <= totals.now and totals.lost > 0.0:
+            totals.until, totals.lost = totals.now + totals.lost, 0.0
+        if totals.until > totals.now:
             return
         _leave(program, state)
-        tally[_PHASE] = _READY
-    elif tally[_PHASE] == _WAITS:
-        if tally[_DIRECT] != NONE:
+        totals.phase = _READY
+    elif totals.phase == _WAITS:
+        if totals.direct != NONE:
             return
-        tally[_PHASE] = _READY
-        _work(program, state, program.handoff[tally[_ROW]])
-    elif tally[_PHASE] != _OVER:
-        tally[_PHASE] = _READY
-    while tally[_ROW] < length and tally[_PHASE] == _READY:
+        totals.phase = _READY
+        _work(program, state, program.handoff[totals.row])
+    elif totals.phase != _OVER:
+        totals.phase = _READY
+    while totals.row < length and totals.phase == _READY:
         seconds = _enter(program, policy, state)
         if seconds >= 0.0:
             _work(program, state, seconds)
         else:
-            tally[_PHASE] = _STUCK if tally[_DIRECT] == NONE else _WAITS
-            tally[_WAITED] = 1
-    if tally[_PHASE] == _READY:
-        tally[_PHASE] = _OVER
+            totals.phase = _STUCK if totals.direct == NONE else _WAITS
+            totals.waited = 1
+    if totals.phase == _READY:
+        totals.phase = _OVER
 
 
 @kernel
 def _work(program: TransferProgram, state: State, seconds: float) -> None:
     """Start the current action; finish it immediately if it takes no time."""
-    time = state.time
-    if time[_NOW] + seconds > time[_NOW]:
-        state.tally[_PHASE], time[_UNTIL] = _BUSY, time[_NOW] + seconds
+    totals = state.totals[0]
+    if totals.now + seconds > totals.now:
+        totals.phase, totals.until = _BUSY, totals.now + seconds
     else:
         _leave(program, state)
 
@@ -445,54 +437,54 @@ def _work(program: TransferProgram, state: State, seconds: float) -> None:
 @kernel
 def _enter(program: TransferProgram, policy: Policy, state: State) -> float:
     """Return the seconds that the program itself needs for its next action, or _NOT_YET."""
-    row = state.tally[_ROW]
-    way = program.way[row]
-    if way == NEAR_WRITE:
-        if program.nbytes[row] > state.tally[_ROOM]:
+    row = state.totals[0].row
+    opcode = program.opcode[row]
+    if opcode == NEAR_WRITE:
+        if program.nbytes[row] > state.totals[0].free:
             return _NOT_YET
-        state.tally[_ROOM] -= program.nbytes[row]
-    elif way == FAR_WRITE:
+        state.totals[0].free -= program.nbytes[row]
+    elif opcode == FAR_WRITE:
         return _enter_write(program, policy, state, row)
-    elif way == FAR_READ:
+    elif opcode == FAR_READ:
         return _enter_read(program, state, row)
-    elif way == FAR_DISCARD:
+    elif opcode == FAR_DISCARD:
         _discard(program, state, row)
         return 0.0
-    return program.own[row] + _longer(program, state.device, row, state.time[_NOW])
+    return program.own[row] + _longer(program, state.device, row, state.totals[0].now)
 
 
 @kernel
 def _copy(program: TransferProgram, state: State, row: int) -> float:
     """Return the seconds of a copy, including the cost of a wait before it."""
-    return program.own[row] + (program.handoff[row] if state.tally[_WAITED] else 0.0)
+    return program.own[row] + (program.handoff[row] if state.totals[0].waited else 0.0)
 
 
 @kernel
 def _enter_write(program: TransferProgram, policy: Policy, state: State, row: int) -> float:
-    tally = state.tally
-    if tally[_STAGED] < policy.write_behind and program.nbytes[row] <= tally[_ROOM]:
-        tally[_STAGED] += 1
-        tally[_ROOM] -= program.nbytes[row]
+    totals = state.totals[0]
+    if totals.staged < policy.write_behind and program.nbytes[row] <= totals.free:
+        totals.staged += 1
+        totals.free -= program.nbytes[row]
         state.status[row] = _COPIED
         return _copy(program, state, row)
-    if tally[_STAGED] == 0:
-        tally[_DIRECT], tally[_WRITING] = row, 1
+    if totals.staged == 0:
+        totals.direct, totals.unstarted = row, 1
         _queue(state, program.channel[row], row)
     return _NOT_YET
 
 
 @kernel
 def _enter_read(program: TransferProgram, state: State, row: int) -> float:
-    if state.status[row] == _THERE:
+    if state.status[row] == _ARRIVED:
         return _copy(program, state, row)
     if state.status[row] == _BEGUN:
         return _NOT_YET
     _pass_by(program, state, row)
     source = program.source[row]
     if source != NONE and _COPIED <= state.status[source] <= _MOVING:
-        state.tally[_COPYING] = source
+        state.totals[0].copying = source
         return _copy(program, state, row)
-    state.tally[_DIRECT] = state.wanted[program.channel[row]] = row
+    state.totals[0].direct = state.wanted[program.channel[row]] = row
     return _NOT_YET
 
 
@@ -512,27 +504,28 @@ def _discard(program: TransferProgram, state: State, row: int) -> None:
 @kernel
 def _leave(program: TransferProgram, state: State) -> None:
     """Finish the current action."""
-    tally, row = state.tally, state.tally[_ROW]
-    way = program.way[row]
-    if way == NEAR_WRITE:
-        _add(program, state.device, row, state.time[_NOW])
-    elif way == NEAR_DISCARD:
-        tally[_ROOM] += program.nbytes[row]
-    elif way == FAR_WRITE and state.status[row] == _COPIED:
+    totals = state.totals[0]
+    row = totals.row
+    opcode = program.opcode[row]
+    if opcode == NEAR_WRITE:
+        _add(program, state.device, row, totals.now)
+    elif opcode == NEAR_DISCARD:
+        totals.free += program.nbytes[row]
+    elif opcode == FAR_WRITE and state.status[row] == _COPIED:
         state.status[row] = _QUEUED
         _queue(state, program.channel[row], row)
-    elif way == FAR_READ:
-        copied = tally[_COPYING]
-        tally[_COPYING] = NONE
+    elif opcode == FAR_READ:
+        copied = totals.copying
+        totals.copying = NONE
         if copied != NONE and state.status[copied] == _DONE:  # it ended during the copy
-            tally[_ROOM] += program.nbytes[copied]
-        elif state.status[row] == _THERE:
-            tally[_AHEAD] -= 1
-            tally[_LYING] -= program.nbytes[row]
-            tally[_ROOM] += program.nbytes[row]
+            totals.free += program.nbytes[copied]
+        elif state.status[row] == _ARRIVED:
+            totals.ahead -= 1
+            totals.ahead_bytes -= program.nbytes[row]
+            totals.free += program.nbytes[row]
         state.status[row] = _USED
-    tally[_WAITED] = 0
-    tally[_ROW] += 1
+    totals.waited = 0
+    totals.row += 1
 
 
 # The channels
@@ -543,26 +536,26 @@ def _begin(
     program: TransferProgram, length: int, policy: Policy, state: State, number: int
 ) -> None:
     """Start the next transfer of an idle channel, if there is one."""
-    tally, row = state.tally, state.wanted[number]
+    totals, row = state.totals[0], state.wanted[number]
     if row != NONE:
         state.wanted[number] = NONE
     else:
         row = state.reads[number]
         if row < length and _may_begin(program, policy, state, number, row):
             state.status[row] = _BEGUN
-            tally[_AHEAD] += 1
-            tally[_LYING] += program.nbytes[row]
-            tally[_ROOM] -= program.nbytes[row]
+            totals.ahead += 1
+            totals.ahead_bytes += program.nbytes[row]
+            totals.free -= program.nbytes[row]
             _pass_by(program, state, row)
         else:
             row = _oldest(state, number)
             if row == NONE:
                 return
-    now, seconds = state.time[_NOW], program.direct[row]
-    if tally[_DIRECT] != row:
-        seconds = program.beside[row]
-        if tally[_PHASE] == _BUSY:
-            state.time[_LOST] += program.hinders[row]
+    now, seconds = totals.now, program.direct[row]
+    if totals.direct != row:
+        seconds = program.background[row]
+        if totals.phase == _BUSY:
+            totals.lost += program.hinders[row]
     state.now[number] = row
     state.until[number] = now + (seconds + _longer(program, state.device, row, now))
 
@@ -570,14 +563,14 @@ def _begin(
 @kernel
 def _end(program: TransferProgram, state: State, number: int) -> None:
     """Finish the transfer of a channel."""
-    tally, row = state.tally, state.now[number]
+    totals, row = state.totals[0], state.now[number]
     state.now[number] = NONE
-    _add(program, state.device, row, state.time[_NOW])
-    if tally[_DIRECT] == row:
-        tally[_DIRECT] = NONE
-    elif program.way[row] == FAR_READ:
-        state.status[row] = _THERE
-    elif program.way[row] == FAR_WRITE:
+    _add(program, state.device, row, totals.now)
+    if totals.direct == row:
+        totals.direct = NONE
+    elif program.opcode[row] == FAR_READ:
+        state.status[row] = _ARRIVED
+    elif program.opcode[row] == FAR_WRITE:
         state.status[row] = _DONE
         _give_back(program, state, row)
 
@@ -585,11 +578,11 @@ def _end(program: TransferProgram, state: State, number: int) -> None:
 @kernel
 def _queue(state: State, number: int, row: int) -> None:
     """Append a write or discard to the queue of a channel."""
-    state.behind[row] = NONE
+    state.following[row] = NONE
     if state.head[number] == NONE:
         state.head[number] = row
     else:
-        state.behind[state.tail[number]] = row
+        state.following[state.tail[number]] = row
     state.tail[number] = row
 
 
@@ -601,13 +594,13 @@ def _oldest(state: State, number: int) -> int:
     """
     row = state.head[number]
     while row != NONE and state.status[row] == _CANCELLED:
-        row = state.behind[row]
+        row = state.following[row]
     if row != NONE:
-        state.head[number] = state.behind[row]
+        state.head[number] = state.following[row]
         if state.status[row] == _QUEUED:
             state.status[row] = _MOVING
-        elif state.tally[_DIRECT] == row:
-            state.tally[_WRITING] = 0
+        elif state.totals[0].direct == row:
+            state.totals[0].unstarted = 0
     else:
         state.head[number] = NONE
     return row
@@ -624,9 +617,9 @@ def _pass_by(program: TransferProgram, state: State, row: int) -> None:
 @kernel
 def _give_back(program: TransferProgram, state: State, row: int) -> None:
     """Free the pool space of a staged write, unless the program copies from it now."""
-    state.tally[_STAGED] -= 1
-    if state.tally[_COPYING] != row:
-        state.tally[_ROOM] += program.nbytes[row]
+    state.totals[0].staged -= 1
+    if state.totals[0].copying != row:
+        state.totals[0].free += program.nbytes[row]
 
 
 @kernel
@@ -634,11 +627,11 @@ def _may_begin(
     program: TransferProgram, policy: Policy, state: State, number: int, row: int
 ) -> bool:
     """Return whether a read may start before the program needs it."""
-    tally = state.tally
-    here, source = tally[_ROW], program.source[row]
-    if tally[_AHEAD] >= policy.read_ahead or source >= here:
+    totals = state.totals[0]
+    here, source = totals.row, program.source[row]
+    if totals.ahead >= policy.read_ahead or source >= here:
         return False
-    if tally[_DIRECT] != NONE and tally[_WRITING] and program.channel[tally[_DIRECT]] == number:
+    if totals.direct != NONE and totals.unstarted and program.channel[totals.direct] == number:
         return False
     if source != NONE and _COPIED <= state.status[source] <= _MOVING:
         return False
@@ -650,15 +643,15 @@ def _may_begin(
 @kernel
 def _fits(program: TransferProgram, policy: Policy, state: State, row: int) -> bool:
     """Return whether the pool has space for a read, now and until the program uses it."""
-    at, nbytes = state.tally[_ROW], program.nbytes[row]
-    if nbytes > state.tally[_ROOM]:
+    at, nbytes = state.totals[0].row, program.nbytes[row]
+    if nbytes > state.totals[0].free:
         return False
-    lying, use = state.tally[_LYING], program.use[at]
+    ahead, use = state.totals[0].ahead_bytes, program.use[at]
     while use <= row:
-        if program.peak[at] + lying + nbytes > policy.room:
+        if program.peak[at] + ahead + nbytes > policy.pool:
             return False
-        if _BEGUN <= state.status[use] <= _THERE:
-            lying -= program.nbytes[use]
+        if _BEGUN <= state.status[use] <= _ARRIVED:
+            ahead -= program.nbytes[use]
         at = use + 1
         use = program.use[at]
     return True

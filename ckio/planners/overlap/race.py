@@ -8,7 +8,7 @@ from typing import Final
 from ckio.planners.overlap.engine import Replayed
 from ckio.platform import Platform, memory_level
 from ckio.platform.chain import Chain
-from ckio.schedule import Schedule, makespan
+from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 
 _HORIZONS: Final = (2.0, 5.0, 10.0, 20.0)
@@ -85,17 +85,7 @@ class Race:
             if taken < seconds:
                 seconds, chosen = taken, at
         self._wins[chosen] += 1
-        return self._keep(Candidate(schedule, self._tried[chosen], seconds, how))
-
-    def enter_synchronous(self, schedule: Schedule, how: str) -> float:
-        """Enter a schedule without overlap only; return its makespan in seconds."""
-        seconds = makespan(schedule, self._platform)
-        self.synchronous = min(self.synchronous, seconds)
-        return self._keep(Candidate(schedule, Overlap(), seconds, how))
-
-    def _keep(self, candidate: Candidate) -> float:
-        how, seconds = candidate.how, candidate.seconds
         self.seconds_by_name[how] = min(seconds, self.seconds_by_name.get(how, inf))
         if seconds < self.seconds:
-            self.best = candidate
+            self.best = Candidate(schedule, self._tried[chosen], seconds, how)
         return seconds
