@@ -43,8 +43,25 @@ PLAN = (
 ORDER = "hrevolve: levels in the order ram, of 1 tried"
 
 
+def test_a_short_chain_is_planned_without_loading_numba() -> None:
+    found = in_a_fresh_interpreter(*PLAN, "print(plan(2001) > 4000, 'numba' in sys.modules)")
+    assert found == [ORDER, "True False"]
+
+
+def test_two_levels_with_tapes_are_planned_without_loading_numba() -> None:
+    lines = (
+        "from ckio import Affine, Chain, Level, Platform, auto",
+        "disk = Level(name='disk', capacity=30, write=Affine(3), read=Affine(2))",
+        "node = Platform((Level(name='ram', capacity=12), disk), working_memory=2)",
+        "chain = Chain(steps=500, advance=1, record=1, reverse=2, restart=3, tape=2, adjoint=1)",
+        "print(len(auto(chain, node)) > 1000, 'numba' in sys.modules)",
+    )
+    assert in_a_fresh_interpreter(*lines)[-1] == "True False"
+
+
 def test_that_code_is_compiled_is_said_once() -> None:
-    found = in_a_fresh_interpreter(*PLAN, "print(plan(2002) > 4000)", "print(plan(2002) > 4000)")
+    long = "print(plan(20_000) > 40_000)"
+    found = in_a_fresh_interpreter(*PLAN, long, long)
     expected = f"the planner uses compiled code (numba {numba.__version__})"
     assert found[0].startswith(expected)
     assert found[1:] == [ORDER, "True", ORDER, "True"]

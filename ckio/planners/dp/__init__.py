@@ -394,7 +394,7 @@ class _Problem:
         return Solution(stages, seconds, note, complete=False, first=tuple(first)), gap
 
     def _quickly(self, order: Sequence[Space], *, move: int) -> list[JointTable]:
-        """Return the tables of levels that NumPy solves in a tenth of a second."""
+        """Return the tables of levels that are solved without compiled code."""
         lower = np.where(np.arange(self.length + 1) <= self.held, 0, INFEASIBLE)
         tables = list[JointTable]()
         for space in order:

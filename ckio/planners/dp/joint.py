@@ -39,8 +39,8 @@ Costs = NDArray[Any]
 _INFINITE: Final[dict[str, Any]] = {"f": inf, "i": INFEASIBLE}
 
 _MOST_QUICK: Final = 1e8
-"""Up to so many comparisons NumPy is used, for a tenth of a second; compiled code takes a second to
-be loaded."""
+"""The most comparisons with NumPy: a quarter of a second. Compiled code needs a tenth of that, but
+takes a second to be loaded."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class JointTable:
 
 
 def is_quick(spaces: Sequence[Space], steps: int, /) -> bool:
-    """Return whether NumPy solves these levels in about a tenth of a second."""
+    """Return whether NumPy solves these levels in a quarter of a second at most."""
     return rows(spaces) * len(spaces) * steps**2 / 2 <= _MOST_QUICK
 
 
@@ -138,7 +138,8 @@ def solve(
     again = np.full((len(spaces), *seconds.shape), infinite, lower.dtype)
     costs = np.minimum([space.costs for space in spaces], infinite).astype(lower.dtype)
     if is_quick(spaces, len(lower) - 1):
-        _fill(costs, move, (after_restart, after_tape), seconds, again, sweeps=sweeps)
+        with np.errstate(over="ignore"):  # infinite sums are refused later
+            _fill(costs, move, (after_restart, after_tape), seconds, again, sweeps=sweeps)
     else:
         prepare("ckio.planners.dp.joint_loop")
         from ckio.planners.dp import joint_loop
