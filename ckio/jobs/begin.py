@@ -27,7 +27,7 @@ from ckio.planners.compared import Planned
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.runner.finite import Finite
-from ckio.runner.reproducible import Replay, Reproducible
+from ckio.runner.reproducible import ReplayCheck, Reproducible
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO
 from ckio.schedule.text import dumps, header_lines
@@ -151,7 +151,7 @@ def _first(process: Process, model: Differentiable, /) -> tuple[Schedule, Kept, 
     return schedule, kept, plans[-1]  # first_plan uses the last plan that it asks for
 
 
-def wrapping(request: Request, replay: Replay, /) -> Callable[[Any], Any]:
+def wrapping(request: Request, replay: ReplayCheck, /) -> Callable[[Any], Any]:
     """Return a function that wraps a model of this run in its checks.
 
     The check of the declaration (`guarded`) is the inner one, because it changes values of the

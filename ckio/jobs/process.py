@@ -57,7 +57,7 @@ from ckio.platform.chain import Chain
 from ckio.platform.readable import json_line
 from ckio.report import Report
 from ckio.runner.failover import Stored, failover
-from ckio.runner.reproducible import Replay
+from ckio.runner.reproducible import ReplayCheck
 from ckio.runner.space import levels_for
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap
@@ -92,7 +92,7 @@ class Process:
         The ranks; the first one writes files and messages.
     plans : list
         The plans that the same job has made so far, which are used again.
-    replay : Replay
+    replay : ReplayCheck
         The states that are compared when they are computed again.
     make : object
         The function that makes the model, if it is known.
@@ -107,7 +107,7 @@ class Process:
     display: Display = QUIET
     ranks: RankGroup = ALONE
     plans: list[tuple[Planning, Planned]] = field(default_factory=list)
-    replay: Replay = field(default_factory=Replay)
+    replay: ReplayCheck = field(default_factory=ReplayCheck)
     make: object = None
 
     @property

@@ -65,7 +65,7 @@ from ckio.runner.failover import (
     ready_for_the_way_back,
     run_forward,
 )
-from ckio.runner.reproducible import Replay, checked
+from ckio.runner.reproducible import ReplayCheck, checked
 from ckio.runner.unknown import AT_ONCE, Rule
 from ckio.schedule import Schedule
 from ckio.schedule.timeline import Event, TimelineRecorder
@@ -246,7 +246,7 @@ class Task(Generic[S]):
         Ticks of the whole program if it ended within the first ones, otherwise None.
     live : Live
         Counts the stored states.
-    replay : Replay
+    replay : ReplayCheck
         The states that are compared when they are computed again, by all models of the task.
     """
 
@@ -258,7 +258,7 @@ class Task(Generic[S]):
     seconds: float
     ticks: int | None
     live: Live
-    replay: Replay
+    replay: ReplayCheck
 
     def model(self) -> ProgramModel[S]:
         """Return a new model of the program."""
@@ -319,7 +319,7 @@ def task_of(p: Program[S], x: Any, ybar: Any, options: Options, live: Live, /) -
             tried = min(2 * tried, ticks)
             nbytes = rate(p, start, tried)
         size = int(min(max(1.0, options.memory / nbytes if nbytes else inf), _MOST))
-    replay = Replay(allow_rounding=options.allow_rounding)
+    replay = ReplayCheck(allow_rounding=options.allow_rounding)
     return Task(p, x, ybar, options, size, seconds, ticks if finished else None, live, replay)
 
 

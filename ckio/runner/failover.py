@@ -46,7 +46,7 @@ from ckio.runner.perform import (
     within,
 )
 from ckio.runner.perform import reserve as reserve_plan
-from ckio.runner.reproducible import Replay, checked
+from ckio.runner.reproducible import ReplayCheck, checked
 from ckio.runner.space import levels_for, memory_for
 from ckio.runner.unknown import Rule, RuleRun, check_fit, reserve
 from ckio.schedule import Schedule
@@ -650,7 +650,7 @@ class RunParts:
         carried: int = -1,
     ) -> None:
         self.overlap, self.clock, self.stop = overlap, clock or WallClock(), stop
-        self._watch, self._carried, self.replay = watch, carried, Replay()
+        self._watch, self._carried, self.replay = watch, carried, ReplayCheck()
         self._recorder, self._actions = TimelineRecorder(), Actions.of(())
         self._transfers, self._concurrent = TransferRecorder(), list[Timeline]()
         self._origin: float | None = None

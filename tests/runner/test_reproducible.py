@@ -35,7 +35,7 @@ from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock
 from ckio.runner import Reproducible, run
-from ckio.runner.reproducible import Replay
+from ckio.runner.reproducible import ReplayCheck
 from ckio.runner.unknown import run_to_end
 
 STEPS = 30
@@ -280,14 +280,14 @@ def test_reproducible_steps_have_the_same_gradient_as_without_the_check(planner)
     plain = Growth()
     plain.record(0, STEPS)
     plain.reverse(0, STEPS)
-    model = Reproducible(Growth(), replay := Replay(share=np.inf))
+    model = Reproducible(Growth(), replay := ReplayCheck(share=np.inf))
     run(*plan(model, planner), model, [Ram()])
     assert all((model.gradient[name] == plain.gradient[name]).all() for name in plain.gradient)
     assert replay.marks
 
 
 def test_all_states_that_are_computed_twice_are_compared() -> None:
-    class Counting(Replay):
+    class Counting(ReplayCheck):
         same = 0
 
         def look(self, *given, **named):
@@ -308,7 +308,7 @@ def test_states_from_a_lossy_level_are_not_compared() -> None:
 def test_states_that_were_read_in_parts_are_not_compared() -> None:
     """A record that is only reversed may leave arrays that it does not need with any values."""
     flow = Step(*[Flow(use={"x", "J"}, out={"x", "J"})] * 3)
-    model = Reproducible(Rng(flow=flow), Replay(share=np.inf))
+    model = Reproducible(Rng(flow=flow), ReplayCheck(share=np.inf))
     for step in range(2):
         model.advance(step, step + 1)
     key = Key(Kind.RESTART, 0, "x")
@@ -350,7 +350,7 @@ def test_records_that_keep_later_rows_are_not_compared() -> None:
 
 
 def test_another_control_is_another_run() -> None:
-    replay = Replay(share=np.inf)
+    replay = ReplayCheck(share=np.inf)
     for rate in (0.3, 0.4):
         model = Reproducible(Growth(), replay)
         model.control["rate"][...] = rate
@@ -391,7 +391,7 @@ def test_the_check_takes_no_more_than_its_share_of_the_time() -> None:
         looks = 0
 
     model = Timed()
-    replay = Replay(share=0.02, clock=clock)
+    replay = ReplayCheck(share=0.02, clock=clock)
     checked = Reproducible(model, replay)
     schedule, platform = plan(model)
     run(schedule, platform, checked, [Ram()])
@@ -462,6 +462,6 @@ def in_jax() -> object:
 def test_no_model_of_the_repository_is_accused(make) -> None:
     """All states that are computed twice are compared, and are the same."""
     model = make()
-    replay = Replay(share=np.inf)
+    replay = ReplayCheck(share=np.inf)
     run(*plan(model), Reproducible(model, replay), [Ram()])
     assert replay.marks
