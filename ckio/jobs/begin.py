@@ -13,7 +13,7 @@ from ckio.backends.base import Backend
 from ckio.jobs import adjoints
 from ckio.jobs.adjoints import Kept, first_plan
 from ckio.jobs.directory import CONTROL, RunDirectory, checksum_of
-from ckio.jobs.gradients import packed_control, room_for, set_control
+from ckio.jobs.gradients import packed_control, set_control, space_for
 from ckio.jobs.levels import called, left_by, new_folders, opened
 from ckio.jobs.models import guarded, variables_of
 from ckio.jobs.planning import overlap_figures, policy
@@ -118,7 +118,7 @@ def start(
         made=ranks.once(lambda: new_folders(process.platform.levels, called(directory.id, ranks))),
         ranks=ranks.size,
     )
-    directory.reserve(room_for(model, ranks))
+    directory.reserve(space_for(model, ranks))
     directory.begin(manifest)
     return manifest
 

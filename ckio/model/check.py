@@ -186,7 +186,7 @@ class _Check:
 
     def run(self) -> None:
         """Run the tests, from the simple to the difficult, until one fails."""
-        tests = self._forward, self._again, self._adjoints, self._derivatives, self._gradient
+        tests = self._forward, self._rerun_steps, self._adjoints, self._derivatives, self._gradient
         for test in tests:
             try:
                 test()
@@ -197,7 +197,7 @@ class _Check:
             except Exception as error:  # the methods of the model may raise anything
                 if isinstance(error, BadInput) and not self.states:
                     raise
-                self._fault("", _described(error, *self.at))
+                self._fault("", _describe(error, *self.at))
             if self.faults:
                 return
 
@@ -275,7 +275,7 @@ class _Check:
         """Return whether any step changes an array of the state."""
         return any(not _same(self.states[0][name], state.get(name)) for state in self.states[1:])
 
-    def _again(self) -> None:
+    def _rerun_steps(self) -> None:
         """Run each step again in another model, the last step first, from its checkpoint."""
         model = self.make()
         for i in reversed(range(self.n)):
@@ -530,7 +530,7 @@ class _Check:
             self._judge((steps, of, by), (np.ones(()), d), tangent, bar)
 
 
-def _described(error: Exception, test: str, step: int) -> str:
+def _describe(error: Exception, test: str, step: int) -> str:
     """Return an error of the model as text, with the line of the user's file that raised it."""
     text = str(error) if isinstance(error, CkioError) else f"{type(error).__name__}: {error}"
     frames, ckio = traceback.extract_tb(error.__traceback__), str(Path(__file__).parents[1])

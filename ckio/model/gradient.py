@@ -328,23 +328,23 @@ def check_gradient(
     start, last, unchanged = runs.start(comm)
     if isinstance(start, np.floating):
         epsilon = max(epsilon, float(np.finfo(start.dtype).eps))
-    line = _Line(runs, float(start), last, halvings, epsilon, seed, alone)
+    test = _SlopeTest(runs, float(start), last, halvings, epsilon, seed, alone)
 
     moving = sorted((name for name, s in slopes.items() if s), key=lambda name: abs(slopes[name]))
     fixed = [name for name, slope in slopes.items() if not slope]
     if not moving:
-        check = line.check(direction, slopes)
+        check = test.check(direction, slopes)
         return replace(check, unchanged=unchanged)
-    check = line.check(direction, {name: slopes[name] for name in moving})
+    check = test.check(direction, {name: slopes[name] for name in moving})
     each: dict[str, GradientCheck] = {}
     if not check.verified and len(moving) > 1:
         for names in _groups(moving, apart):
-            found = line.check(direction, {name: slopes[name] for name in names})
+            found = test.check(direction, {name: slopes[name] for name in names})
             each |= dict.fromkeys(names, found)
         if check.along == "inconclusive" and all(found.verified for found in each.values()):
             check = max(each.values(), key=lambda found: found.error / found.limit)
     for names in _groups(fixed, apart):
-        found = line.check_independent({name: direction[name] for name in names})
+        found = test.check_independent({name: direction[name] for name in names})
         each |= dict.fromkeys(names, found)
     return replace(check, controls=each, unchanged=unchanged)
 
@@ -415,7 +415,7 @@ class _Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _SlopeTest:
     """J along straight lines through the controls, and what it says of a gradient.
 
     Attributes
@@ -461,13 +461,13 @@ class _Line:
             }
 
         known = {t: value for h in self.sizes for t, value in values(h).items()}
-        found = self._judged(known, parts)
+        found = self._judge(known, parts)
         while found.verdict == "inconclusive" and self.alone and 2 * (h := found.steps[0]) <= FAR:
             try:
                 known |= values(2 * h)
             except Exception:  # so far from its controls, a model can fail in any way
                 break
-            further = self._judged(known, parts)
+            further = self._judge(known, parts)
             if not further.error < found.error:
                 break
             found = further
@@ -493,7 +493,7 @@ class _Line:
                     raise
                 value = math.nan
             same = same and value == self.start
-        found = self._judged({t: self.start for h in self.sizes for t in (h, -h)}, [0.0])
+        found = self._judge({t: self.start for h in self.sizes for t in (h, -h)}, [0.0])
         return replace(found, along="verified") if same else found
 
     def _scales(self, slopes: Mapping[str, float]) -> dict[str, float]:
@@ -509,7 +509,7 @@ class _Line:
         unit = min(abs(slope) / parts[name] for name, slope in slopes.items())
         return {name: unit * parts[name] / slope for name, slope in slopes.items()}
 
-    def _judged(self, values: Mapping[float, float], slopes: Sequence[float]) -> GradientCheck:
+    def _judge(self, values: Mapping[float, float], slopes: Sequence[float]) -> GradientCheck:
         """Compare J(c + t d), by t, with the parts of the slope."""
         slope = sum(slopes)
         found, error, rounding, h = fit(values, self.start, self.epsilon)

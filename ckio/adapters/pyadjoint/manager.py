@@ -352,11 +352,11 @@ class Manager:
         match action:
             case Advance(begin, end):
                 for step in range(begin, end):
-                    self._again(steps, step, bar)
+                    self._evaluate_step(steps, step, bar)
             case Record(begin, end):
                 steps.replace_tapes()
                 for step in range(begin, end):
-                    self._again(steps, step, bar, keep=True)
+                    self._evaluate_step(steps, step, bar, keep=True)
             case Reverse(begin, end):
                 for step in reversed(range(begin, end)):
                     steps.back(step, markings=markings)
@@ -371,8 +371,8 @@ class Manager:
             case _:
                 assert_never(action)
 
-    def _again(self, steps: TapeSteps, step: int, bar: Any, *, keep: bool = False) -> None:
-        """Compute a step again; its result must be the same each time that it is computed."""
+    def _evaluate_step(self, steps: TapeSteps, step: int, bar: Any, *, keep: bool = False) -> None:
+        """Evaluate a step; its result must be the same each time that it is computed."""
         steps.forward(step, keep=keep)
         if self._replay.may(step + 1):
             self._replay.look(step + 1, lambda: steps.arrays(step + 1), since=step)
