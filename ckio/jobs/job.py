@@ -442,7 +442,7 @@ class Job:
 
 
 _ALIKE: Final = ("model", "steps", "planner", "overlap", "every", "mtbf", "keep", "check")
-"""What all ranks must request alike, because they do it together."""
+"""The options that must be the same on all ranks."""
 
 
 def _seconds(value: Seconds | None) -> float | None:

@@ -44,9 +44,18 @@ _CONTROL: Final = "control "
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong, at a step and in an array ("" if unknown).
+    """One failed test of a model.
 
-    `check` is the test: "steps", "checkpoints", "controls", "adjoint", "derivative" or "gradient".
+    Attributes
+    ----------
+    check : {"steps", "checkpoints", "controls", "adjoint", "derivative", "gradient"}
+        The test that failed.
+    step : int
+        The step at which it failed.
+    array : str
+        The name of the array that is wrong; "" if it is not known.
+    reason : str
+        What is wrong, as a sentence.
     """
 
     check: str

@@ -58,7 +58,10 @@ D and s then agree within 2e-5. An error of 1e-3 in one of 25 steps shows, also 
 """
 
 ROUNDINGS: Final = 128
-"""The same in units of the relative rounding error, for dtypes that are coarser than float32."""
+"""The tolerance as a multiple of the relative rounding error, if this is more than `TOLERANCE`.
+
+It is more only in dtypes that are coarser than float32: 0.125 in float16.
+"""
 
 ITERATIVE: Final = 3e-8
 """The relative error of the slope that the iterative solvers of a right gradient may cause."""

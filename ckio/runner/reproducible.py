@@ -67,7 +67,17 @@ M = TypeVar("M")
 
 
 class Mark(NamedTuple):
-    """What is remembered of an array: its hash, evenly spaced values, and the sum of squares."""
+    """The data kept of an array, to tell whether another one is the same, and how it differs.
+
+    Attributes
+    ----------
+    digest : int
+        The hash of all bytes.
+    values : array
+        At most `SAMPLE` values, evenly spaced.
+    squares : float
+        The sum of the squares of all values; NaN if it was not computed.
+    """
 
     digest: int
     values: NDArray[Any]
