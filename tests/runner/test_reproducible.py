@@ -10,8 +10,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from example_models.altimetry import Altimetry
 from example_models.ocean import Ocean
+from example_models.permafrost import Permafrost
 from example_models.shallow_water import ShallowWater
+from model import wrong_models
 from models.threaded import on_ranks
 
 from ckio.actions import Field, Key, Kind, Write
@@ -440,28 +443,45 @@ def test_a_sum_over_ranks_in_another_order_is_rounding_that_all_ranks_hear_of(
 # The repository's models
 
 
-def in_jax() -> object:
+def in_jax(_) -> object:
     pytest.importorskip("jax")
     from example_models.wave3d import wave
 
     return wave(grid=8, steps=STEPS)
 
 
+def altimetry(folder) -> object:
+    np.save(folder / "observed.npy", np.zeros((15, 15)))
+    return Altimetry(folder / "observed.npy")
+
+
+def in_c(folder) -> object:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler (cc)")
+    return wrong_models.in_c(folder)()  # without a mistake
+
+
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Burgers(grid=64, time=1e9),
-        lambda: Vorticity(grid=16),
-        lambda: Wave(grid=24),
-        lambda: ShallowWater(grid=16),
-        lambda: Ocean(grid=16),
+        lambda _: Burgers(grid=64, time=1e9),
+        lambda _: Vorticity(grid=16),
+        lambda _: Wave(grid=24),
+        lambda _: ShallowWater(grid=16),
+        lambda _: Ocean(grid=16),
+        lambda _: Permafrost(grid=12, steps=STEPS),
+        altimetry,
+        in_c,
         in_jax,
     ],
-    ids=["burgers", "vorticity", "wave", "shallow water", "ocean", "wave3d"],
-)
-def test_no_model_of_the_repository_is_accused(make) -> None:
+    ids=[
+        "burgers", "vorticity", "wave", "shallow water", "ocean", "permafrost", "altimetry",
+        "c_solver", "wave3d",
+    ],
+)  # fmt: skip
+def test_no_model_of_the_repository_is_accused(make, tmp_path) -> None:
     """All states that are computed twice are compared, and are the same."""
-    model = make()
+    model = make(tmp_path)
     replay = ReplayCheck(share=np.inf)
     run(*plan(model), Reproducible(model, replay), [Ram()])
     assert replay.marks
