@@ -47,7 +47,8 @@ from ckio.jobs.result import Result, result_of
 from ckio.jobs.stopping import Stopper, halted, seconds_to_stop, store_standing
 from ckio.model import Array, Differentiable, Model
 from ckio.model.comm import total
-from ckio.model.gradient import CERTAIN, check_gradient
+from ckio.model.directional import CERTAIN
+from ckio.model.gradient import check_gradient
 from ckio.parallel.agreed import in_background
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.compared import Planned

@@ -29,7 +29,8 @@ from ckio.actions import Key, Kind
 from ckio.errors import BadInput, CkioError, RunFailed, UnsupportedKind
 from ckio.model import as_bytes, functional_of, layout_of, reached
 from ckio.model.arrays import is_differentiable
-from ckio.model.gradient import UNCHANGED, fit, no_factory, real_product
+from ckio.model.directional import fit, real_product
+from ckio.model.gradient import UNCHANGED, no_factory
 from ckio.platform.readable import Printed, Sheet
 
 Array = NDArray[Any]
