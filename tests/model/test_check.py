@@ -55,7 +55,7 @@ class TestVorticity(ModelTests):
 
 class TestPermafrost(ModelTests):
     def make(self):
-        return module(ROOT / "examples/permafrost/permafrost.py").Permafrost(grid=6)
+        return module(ROOT / "examples/permafrost/permafrost.py").Permafrost(grid=6, steps=4)
 
 
 class TestShallowWater(ModelTests):
