@@ -27,7 +27,7 @@ from ckio.planners.binomial import revolve
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.runner import Reproducible, run
-from ckio.runner.reproducible import Replay
+from ckio.runner.reproducible import ReplayCheck
 
 ROUNDS, SLOTS = 5, 8
 MOST_PERCENT = 1.0
@@ -64,7 +64,7 @@ CASES = [
 ]
 
 
-class Counting(Replay):
+class Counting(ReplayCheck):
     """A replay check that counts the states that it has compared."""
 
     compared = 0
@@ -86,7 +86,7 @@ class Counting(Replay):
 
 def bare(model: Any) -> Any:
     """The model itself, which the runner takes for one that is checked."""
-    model.replay_check = Replay()
+    model.replay_check = ReplayCheck()
     return model
 
 
@@ -153,7 +153,7 @@ def microseconds_of_a_call() -> float:
             model.advance(step, step + 1)
         return time.thread_time() - start
 
-    return 100 * min(taken(Reproducible(Idle(), Replay())) - taken(Idle()) for _ in range(10))
+    return 100 * min(taken(Reproducible(Idle(), ReplayCheck())) - taken(Idle()) for _ in range(10))
 
 
 def main() -> None:

@@ -25,12 +25,12 @@ from ckio.errors import BadInput, RankFailed, RunFailed
 from ckio.model.arrays import as_bytes
 from ckio.model.comm import (
     SOLO,
-    Kind,
+    Signature,
     Solo,
     check_exchange,
     check_real,
-    kind_of,
     launched,
+    signature_of,
     text_of,
     unlike,
 )
@@ -121,8 +121,8 @@ class Mpi:
     ) -> None:
         check_exchange(self, send, into)
         sent = {rank: np.asarray(array) for rank, array in send.items()}
-        there = {rank: kind_of(array) for rank, array in sent.items()}
-        back = {rank: kind_of(array) for rank, array in into.items()}
+        there = {rank: signature_of(array) for rank, array in sent.items()}
+        back = {rank: signature_of(array) for rank, array in into.items()}
         requests, arrived = list[tuple[Any, list[int], Any]](), dict[int, NDArray[Any]]()
         for rank, (dtype, shape) in back.items():
             arrived[rank], state = np.empty(shape, dtype), self._status()
@@ -133,15 +133,15 @@ class Mpi:
             request = self.mpi.Isend(packed, rank, _tag(there[rank], back.get(rank)))
             requests.append((request, [rank], None))
         self._wait(*requests)
-        for (_, (rank,), state), kind in zip(requests, back.values(), strict=False):
-            if state.Get_tag() != _tag(kind, there.get(rank)):
+        for (_, (rank,), state), signature in zip(requests, back.values(), strict=False):
+            if state.Get_tag() != _tag(signature, there.get(rank)):
                 raise unlike(self, rank, sent, into)
         for rank, array in into.items():
             array[...] = arrived[rank]
 
     def largest(self, values: NDArray[Any], /) -> NDArray[Any]:
         check_real(values)
-        number = _tag(kind_of(values), None)
+        number = _tag(signature_of(values), None)
         highest, lowest = self._maxima(np.array([number, -number]))
         if highest != -lowest:
             raise BadInput(
@@ -150,7 +150,9 @@ class Mpi:
             )
         # To MPI, the larger one of a number and NaN is either of them, and not on all ranks alike.
         lacks = np.isnan(values)
-        mine = np.empty((2, *values.shape), _MPI_TYPES.get(values.dtype.char, kind_of(values)[0]))
+        mine = np.empty(
+            (2, *values.shape), _MPI_TYPES.get(values.dtype.char, signature_of(values)[0])
+        )
         mine[0], mine[1] = values, lacks
         if lacks.any():
             mine[0, lacks] = -np.inf
@@ -233,7 +235,7 @@ def _is_done(request: Any, state: Any) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _tag(there: Kind, back: Kind | None) -> int:
+def _tag(there: Signature, back: Signature | None) -> int:
     """Return the tag of a message: a checksum of what goes there, and of what is expected back."""
     from mpi4py import MPI
 

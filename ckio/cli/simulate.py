@@ -32,7 +32,7 @@ from ckio.cli.options import (
 )
 from ckio.errors import BadInput
 from ckio.jobs.display import Display
-from ckio.jobs.history import Range, earlier
+from ckio.jobs.history import EarlierRuns, earlier
 from ckio.jobs.planning import Planning, blamed_on, overlap_figures, plan_of, policy
 from ckio.planners.compared import Plan
 from ckio.platform import Platform
@@ -216,7 +216,7 @@ def command(
 
 
 def _print(
-    schedule: Schedule, figures: dict[str, Any], overlap: Overlap, past: Range | None
+    schedule: Schedule, figures: dict[str, Any], overlap: Overlap, past: EarlierRuns | None
 ) -> None:
     """Print the makespan of a timeline, its variation, and how long each resource is busy."""
     makespan = figures["makespan"]

@@ -13,7 +13,7 @@ from ckio.backends.base import Backend
 from ckio.jobs import adjoints
 from ckio.jobs.adjoints import Kept, first_plan
 from ckio.jobs.directory import CONTROL, RunDirectory, checksum_of
-from ckio.jobs.gradients import packed_control, room_for, set_control
+from ckio.jobs.gradients import packed_control, set_control, space_for
 from ckio.jobs.levels import called, left_by, new_folders, opened
 from ckio.jobs.models import guarded, variables_of
 from ckio.jobs.planning import overlap_figures, policy
@@ -27,7 +27,7 @@ from ckio.planners.compared import Plan
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.runner.finite import Finite
-from ckio.runner.reproducible import Replay, Reproducible
+from ckio.runner.reproducible import ReplayCheck, Reproducible
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO
 from ckio.schedule.text import dumps, header_lines
@@ -118,7 +118,7 @@ def start(
         made=ranks.once(lambda: new_folders(process.platform.levels, called(directory.id, ranks))),
         ranks=ranks.size,
     )
-    directory.reserve(room_for(model, ranks))
+    directory.reserve(space_for(model, ranks))
     directory.begin(manifest)
     return manifest
 
@@ -151,7 +151,7 @@ def _first(process: Process, model: Differentiable, /) -> tuple[Schedule, Kept, 
     return schedule, kept, plans[-1]  # first_plan uses the last plan that it asks for
 
 
-def wrapping(request: Request, replay: Replay, /) -> Callable[[Any], Any]:
+def wrapping(request: Request, replay: ReplayCheck, /) -> Callable[[Any], Any]:
     """Return a function that wraps a model of this run in its checks.
 
     The check of the declaration (`guarded`) is the inner one, because it changes values of the

@@ -174,7 +174,7 @@ def _can_hold(names: list[str]) -> bool:
     return held.keys() == arrays.keys()
 
 
-def room_for(model: Differentiable, ranks: RankGroup, /) -> dict[str, int]:
+def space_for(model: Differentiable, ranks: RankGroup, /) -> dict[str, int]:
     """Return an upper bound of the bytes of the files of the gradient and of the result."""
     control = controls_of(model)
     copies = 2 if getattr(model, "gathered", None) is None else 4  # the whole, and the parts

@@ -67,7 +67,7 @@ class PastRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class EarlierRuns:
     """The least and the largest of measured over predicted makespan, in some earlier runs."""
 
     low: float
@@ -75,17 +75,17 @@ class Range:
     runs: int
 
     def text(self) -> str:
-        """Return the range as a sentence.
+        """Return these as a sentence.
 
-        >>> Range(0.93, 1.11, 12).text()
+        >>> EarlierRuns(0.93, 1.11, 12).text()
         'the last 12 runs of this kind took between 0.93 and 1.11 of the prediction'
         """
         between = f"between {self.low:.2f} and {self.high:.2f} of the prediction"
         return f"the last {self.runs} runs of this kind took {between}"
 
 
-def earlier(model: str | None, platform: Platform, /, *, overlap: bool) -> Range | None:
-    """Return the range of the last runs of this model on this host; None if they are too few.
+def earlier(model: str | None, platform: Platform, /, *, overlap: bool) -> EarlierRuns | None:
+    """Return the last runs of this model on this host; None if they are too few.
 
     Without a name, the model is the first one of the platform.
     """
@@ -95,7 +95,7 @@ def earlier(model: str | None, platform: Platform, /, *, overlap: bool) -> Range
     if len(past) < _FEW:
         return None
     ratios = [run.measured / run.predicted for run in past]
-    return Range(min(ratios), max(ratios), len(past))
+    return EarlierRuns(min(ratios), max(ratios), len(past))
 
 
 def record_of(

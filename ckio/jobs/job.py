@@ -47,7 +47,7 @@ from ckio.planners.compared import Plan
 from ckio.platform import Level, Platform, platform_of, size
 from ckio.platform.chain import Chain
 from ckio.platform.readable import duration, path_of
-from ckio.runner.reproducible import Replay
+from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Policy
 
 Seconds = float | str
@@ -379,7 +379,7 @@ class Job:
         name = request.model or ""
         _check_decides(request)
         plain = maker(self._make, request.settings, ranks)
-        replay = Replay(allow_rounding=request.allow_rounding)
+        replay = ReplayCheck(allow_rounding=request.allow_rounding)
         fresh = maker(self._make, request.settings, ranks, wrap=wrapping(request, replay))
         own = controls_of(plain())
         check_names(f"model {name!r}", own)
@@ -442,7 +442,7 @@ class Job:
 
 
 _ALIKE: Final = ("model", "steps", "planner", "overlap", "every", "mtbf", "keep", "check")
-"""What all ranks must request alike, because they do it together."""
+"""The options that must be the same on all ranks."""
 
 
 def _seconds(value: Seconds | None) -> float | None:

@@ -7,7 +7,6 @@ result, which has the name of the gradient's file.
 
 import os
 import platform as host
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -42,13 +41,14 @@ from ckio.jobs.journal import Journal
 from ckio.jobs.levels import Keep
 from ckio.jobs.models import RESULTS, blamed, check_has, watched
 from ckio.jobs.planning import OVERLAPPED, Planning
-from ckio.jobs.remaining import Remaining
+from ckio.jobs.remaining import by_the_wall
 from ckio.jobs.request import Request
 from ckio.jobs.result import Result, result_of
 from ckio.jobs.stopping import Stopper, halted, seconds_to_stop, store_standing
 from ckio.model import Array, Differentiable, Model
 from ckio.model.comm import total
-from ckio.model.gradient import CERTAIN, GradientCheck, check_gradient
+from ckio.model.directional import CERTAIN
+from ckio.model.gradient import check_gradient
 from ckio.parallel.agreed import in_background
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.compared import Plan
@@ -57,7 +57,7 @@ from ckio.platform.chain import Chain
 from ckio.platform.readable import json_line
 from ckio.report import Report
 from ckio.runner.failover import Stored, failover
-from ckio.runner.reproducible import Replay
+from ckio.runner.reproducible import ReplayCheck
 from ckio.runner.space import levels_for
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap
@@ -92,7 +92,7 @@ class Process:
         The ranks; the first one writes files and messages.
     plans : list
         The plans that the same job has made so far, which are used again.
-    replay : Replay
+    replay : ReplayCheck
         The states that are compared when they are computed again.
     make : object
         The function that makes the model, if it is known.
@@ -107,7 +107,7 @@ class Process:
     display: Display = QUIET
     ranks: RankGroup = ALONE
     plans: list[tuple[Planning, Plan]] = field(default_factory=list)
-    replay: Replay = field(default_factory=Replay)
+    replay: ReplayCheck = field(default_factory=ReplayCheck)
     make: object = None
 
     @property
@@ -239,11 +239,11 @@ def conclude(
     ResultNotWritten
         If the result cannot be written.
     """
-    load = os.getloadavg()[0]
+    load, steps = os.getloadavg()[0], schedule.chain.length
     earlier = history.earlier(process.name, platform, overlap=bool(process.overlap))
-    taker = taker_of(model, schedule.chain.length, process.display.warn)
+    taker = taker_of(model, steps, process.display.warn)
     taker = taker if process.ranks.is_alone else None
-    measured, model = _performed(
+    measured, model = _perform(
         process,
         model,
         schedule,
@@ -255,57 +255,53 @@ def conclude(
     )
     done = replace(schedule, actions=measured.actions)
     with _stored_if_not_written(process, model, schedule, platform, backends):
-        control = _controls(process, directory, model)
-        shared = shared_controls(model, control, process.ranks)
-        gradient = _over_ranks(process, model, shared)
-        for name, array in control.items():
-            if name not in gradient or gradient[name].shape != array.shape:
-                process.display.warn(
-                    f"the model has no gradient of the control {name!r} in its shape {array.shape};"
-                    " its `gradient` must have such an array for each control"
-                )
-        ended = result_of(
-            process.planning.planner,
-            model,
-            done,
-            process.platform,
-            gradient=gradient,
-            control=control,
-            shared=shared,
-            predicted=predicted,
-            measured=measured,
-            overlap=process.overlap,
-            before=before,
-            ranks=process.ranks,
+        ended, file = _collect(
+            process, directory, model, done, predicted=predicted, measured=measured, before=before
         )
-        written = _gradient_of(process, directory, model, ended, shared)
         if process.request.check:
-            with blamed(f"model {process.name!r}, while its gradient is checked"):
-                # If the model decides its end, it may take other numbers of steps for others.
-                steps = None if len(before) else schedule.chain.length
-                check = _checked(process, steps, model.gradient)
-                _check_functional(ended.functional, check)
-            ended = replace(ended, check=check, verified=check.verified)
-        figures = {**decided, **ended.figures, "verified": ended.verified, **written}
-        if earlier is not None:
-            figures["earlier"] = asdict(earlier)
-        if ended.report is not None and not any(schedule.stored):  # this process did the whole run
-            figures["record"] = _recorded(process, ended.report, schedule.chain.length, load)
-        figures["origin"] = _origin()
-        try:
-            directory.write(RESULT, json_line(figures))
-        except BadInput as error:
-            raise ResultNotWritten(f"the run ended without an error, but {error}") from None
-    try:
-        text = dumps(done, process.platform, measured, overlap=process.overlap, origin="measured")
-        directory.write(MEASURED, text)
-    except BadInput as error:
-        process.display.warn(f"the measured timeline is not stored: {error}")
+            # If the model decides its end, it may take other numbers of steps for others.
+            ended = _verify(process, model, ended, None if len(before) else steps)
+        report = None if any(schedule.stored) else ended.report  # of a process that did all
+        figures = {**decided, **ended.figures, "verified": ended.verified, **file}
+        figures |= _circumstances(process, report, steps, load, earlier)
+        _write_result(directory, figures)
+    _write_measured(process, directory, done, measured)
     if taker is not None:
         taker.take_gradient(model)
         taker.write(directory)
         ended = replace(ended, images=tuple(taker.images), problems=tuple(taker.problems))
     return replace(ended, figures=figures)
+
+
+def _collect(
+    process: Process,
+    directory: RunDirectory,
+    model: Differentiable,
+    schedule: Schedule,
+    *,
+    predicted: Timeline,
+    measured: Timeline,
+    before: Timeline,
+) -> tuple[Result, dict[str, Any]]:
+    """Write the gradient; return the result, not checked yet, and the figures of its file."""
+    control = _controls(process, directory, model)
+    shared = shared_controls(model, control, process.ranks)
+    gradient = _sum_over_ranks(process, model, control, shared)
+    ended = result_of(
+        process.planning.planner,
+        model,
+        schedule,
+        process.platform,
+        gradient=gradient,
+        control=control,
+        shared=shared,
+        predicted=predicted,
+        measured=measured,
+        overlap=process.overlap,
+        before=before,
+        ranks=process.ranks,
+    )
+    return ended, _write_gradient(process, directory, model, ended, shared)
 
 
 def _controls(process: Process, directory: RunDirectory, model: Differentiable) -> dict[str, Array]:
@@ -320,8 +316,11 @@ def _controls(process: Process, directory: RunDirectory, model: Differentiable) 
     return {name: np.array(array) for name, array in controls_of(model).items()}
 
 
-def _over_ranks(
-    process: Process, model: Differentiable, shared: Collection[str]
+def _sum_over_ranks(
+    process: Process,
+    model: Differentiable,
+    control: Mapping[str, Array],
+    shared: Collection[str],
 ) -> dict[str, Array]:
     """Return the gradient: of shared controls over all ranks, of others the part of this rank."""
     gradient = {name: np.asarray(array) for name, array in model.gradient.items()}
@@ -335,36 +334,50 @@ def _over_ranks(
                 f"each rank had the same gradient of the control {name!r}, and they were added up;"
                 " if the adjoint steps add over the ranks already, let each add its own part only"
             )
+    for name, array in control.items():
+        if name not in gradient or gradient[name].shape != array.shape:
+            process.display.warn(
+                f"the model has no gradient of the control {name!r} in its shape {array.shape};"
+                " its `gradient` must have such an array for each control"
+            )
     return gradient
 
 
-def _recorded(process: Process, report: Report, steps: int, load: float) -> dict[str, Any]:
-    """Add a run to the history of the user, and return its record for the result."""
-    run = history.record_of(
-        report,
-        model=process.name,
-        planner=process.planning.planner,
-        steps=steps,
-        overlap=bool(process.overlap),
-        load=load,
-    )
-    if not process.ranks.rank:
-        history.append(run)
-    return asdict(run)
+def _circumstances(
+    process: Process,
+    report: Report | None,
+    steps: int,
+    load: float,
+    earlier: history.EarlierRuns | None,
+) -> dict[str, Any]:
+    """Return figures of earlier runs of this kind, and of this run's host and versions.
 
-
-def _origin() -> dict[str, str]:
-    """Return when and where the run ended, and by which versions."""
-    return {
+    If there is a report, the run is also added to the history of the user.
+    """
+    figures: dict[str, Any] = {} if earlier is None else {"earlier": asdict(earlier)}
+    if report is not None:
+        run = history.record_of(
+            report,
+            model=process.name,
+            planner=process.planning.planner,
+            steps=steps,
+            overlap=bool(process.overlap),
+            load=load,
+        )
+        if not process.ranks.rank:
+            history.append(run)
+        figures["record"] = asdict(run)
+    figures["origin"] = {
         "host": host.node(),
         "when": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "ckio": version("ckio"),
         "python": host.python_version(),
         "numpy": version("numpy"),
     }
+    return figures
 
 
-def _gradient_of(
+def _write_gradient(
     process: Process,
     directory: RunDirectory,
     model: Differentiable,
@@ -392,7 +405,26 @@ def _gradient_of(
     return {"gradient_file": str(path) if asked else GRADIENT, "gradient_checksum": checksum}
 
 
-def _performed(
+def _write_result(directory: RunDirectory, figures: Mapping[str, Any]) -> None:
+    """Write the figures of the result; their file marks the run as ended."""
+    try:
+        directory.write(RESULT, json_line(figures))
+    except BadInput as error:
+        raise ResultNotWritten(f"the run ended without an error, but {error}") from None
+
+
+def _write_measured(
+    process: Process, directory: RunDirectory, done: Schedule, measured: Timeline
+) -> None:
+    """Write the measured timeline, without which the result is complete: an error is a warning."""
+    try:
+        text = dumps(done, process.platform, measured, overlap=process.overlap, origin="measured")
+        directory.write(MEASURED, text)
+    except BadInput as error:
+        process.display.warn(f"the measured timeline is not stored: {error}")
+
+
+def _perform(
     process: Process,
     model: Differentiable,
     schedule: Schedule,
@@ -480,23 +512,26 @@ def _in_background(
     return list(map(in_background, backends))
 
 
-def _checked(process: Process, steps: int | None, gradient: Mapping[str, Any]) -> GradientCheck:
+def _verify(process: Process, model: Differentiable, ended: Result, steps: int | None) -> Result:
+    """Check the gradient by forward runs; return the result with the check.
+
+    Raises RunFailed if J of the run is not that of a forward run.
+    """
     total = None if steps is None else (2 * HALVINGS + 3) * steps
-    with process.display.progress("checking the gradient", total) as tick:
-        again: Callable[[], Differentiable] = watched(process.fresh, tick)
-        ranks = process.ranks.comm.apart()
-        return check_gradient(again, steps, gradient, halvings=HALVINGS, comm=ranks)
-
-
-def _check_functional(functional: float, check: GradientCheck) -> None:
-    """Raise RunFailed if the J of a run is not that of a forward run."""
-    own, off = check.functional, abs(functional - check.functional)
-    if off > max(_OFF * abs(own), CERTAIN * check.rounding):
-        raise RunFailed(
-            f"J is {functional:.6g} after the run, but {own:.6g} after a forward run: the model's"
-            " `functional` must stay the J of x_n in the reverse sweep, and adjoint checkpoints"
-            " must have it; mend the model, and begin a new run in another directory"
-        )
+    with blamed(f"model {process.name!r}, while its gradient is checked"):
+        with process.display.progress("checking the gradient", total) as tick:
+            make: Callable[[], Differentiable] = watched(process.fresh, tick)
+            ranks = process.ranks.comm.apart()
+            check = check_gradient(make, steps, model.gradient, halvings=HALVINGS, comm=ranks)
+        own, off = check.functional, abs(ended.functional - check.functional)
+        if off > max(_OFF * abs(own), CERTAIN * check.rounding):
+            raise RunFailed(
+                f"J is {ended.functional:.6g} after the run, but {own:.6g} after a forward run: the"
+                " model's `functional` must stay the J of x_n in the reverse sweep, and adjoint"
+                " checkpoints must have it; mend the model, and begin a new run in another"
+                " directory"
+            )
+    return replace(ended, check=check, verified=check.verified)
 
 
 @contextmanager
@@ -540,7 +575,7 @@ def _watching(
     total = int((actions.end - actions.begin)[actions.op <= REVERSE].sum())
     watchers, left = [] if look is None else [look], None
     if process.display.is_shown:
-        watch_remaining, left = _remaining_by_the_wall(predicted)
+        watch_remaining, left = by_the_wall(predicted)
         watchers.append(watch_remaining)
 
     def watch(event: Event) -> None:
@@ -552,17 +587,3 @@ def _watching(
             watchers.append(stack.enter_context(journal))
         tick = stack.enter_context(process.display.progress("running", total, left=left))
         yield tick, watch if watchers else None
-
-
-def _remaining_by_the_wall(
-    predicted: Timeline,
-) -> tuple[Callable[[Event], None], Callable[[], float]]:
-    """Return a function to call with each event, and the seconds that remain by the wall clock."""
-    remaining, origin = Remaining(predicted), time.monotonic()
-
-    def watch(event: Event) -> None:
-        nonlocal origin
-        origin = time.monotonic() - event.stop
-        remaining(event)
-
-    return watch, lambda: remaining.seconds(time.monotonic() - origin)

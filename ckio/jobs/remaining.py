@@ -1,5 +1,7 @@
 """The remaining time of a run: the predicted time of the rest, corrected by measured times."""
 
+import time
+from collections.abc import Callable
 from math import exp, log
 from typing import Final
 
@@ -73,6 +75,18 @@ class Remaining:
         whole = _factor(float(self._measured.sum()), float(self._predicted.sum()), trusted, 1.0)
         pairs = zip(self._measured.tolist(), self._predicted.tolist(), strict=True)
         return np.array([_factor(*pair, trusted, whole) for pair in pairs])
+
+
+def by_the_wall(predicted: Timeline, /) -> tuple[Callable[[Event], None], Callable[[], float]]:
+    """Return a function to call with each event, and the seconds that remain by the wall clock."""
+    remaining, origin = Remaining(predicted), time.monotonic()
+
+    def watch(event: Event) -> None:
+        nonlocal origin
+        origin = time.monotonic() - event.stop
+        remaining(event)
+
+    return watch, lambda: remaining.seconds(time.monotonic() - origin)
 
 
 def _factor(measured: float, predicted: float, trusted: float, otherwise: float) -> float:

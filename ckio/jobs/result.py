@@ -25,7 +25,7 @@ from ckio.jobs.directory import (
     unsealed,
 )
 from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
-from ckio.jobs.history import Range
+from ckio.jobs.history import EarlierRuns
 from ckio.jobs.images import read_images
 from ckio.model import Array, Differentiable, functional_of
 from ckio.model.gradient import GradientCheck
@@ -394,7 +394,7 @@ def _earlier(figures: Mapping[str, Any]) -> str:
     """Return how far earlier runs were from their predictions, if that was known."""
     match figures.get("earlier"):
         case {"low": float() as low, "high": float() as high, "runs": int() as runs}:
-            return Range(low, high, runs).text()
+            return EarlierRuns(low, high, runs).text()
         case _:
             return ""
 

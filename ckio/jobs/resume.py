@@ -39,7 +39,7 @@ from ckio.parallel.group import RankGroup
 from ckio.platform import Level, Platform
 from ckio.platform.readable import counted
 from ckio.runner.perform import reserve
-from ckio.runner.reproducible import Replay
+from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads
@@ -69,7 +69,7 @@ def resumed(
     begun = manifest.request
     whole = request.resumed(begun)
     _check_named(make, manifest, directory)
-    replay = Replay(allow_rounding=whole.allow_rounding)
+    replay = ReplayCheck(allow_rounding=whole.allow_rounding)
     try:
         model_named = make or begun.model or ""
         fresh = _same(request, model_named, directory, manifest, ranks=ranks, replay=replay)
@@ -112,7 +112,7 @@ def _same(
     /,
     *,
     ranks: RankGroup,
-    replay: Replay,
+    replay: ReplayCheck,
 ) -> Callable[[], Any]:
     """Return a function that makes fresh models of a run, after one of them has made a step.
 
@@ -166,7 +166,7 @@ def ended(
     """
     platform = _platform_of(request, directory, manifest, levels, ranks)
     if make is not None:
-        _same(request, make, directory, manifest, ranks=ranks, replay=Replay())
+        _same(request, make, directory, manifest, ranks=ranks, replay=ReplayCheck())
     result = read_back(directory, platform, ranks)
     if request.control is not None:
         control = given_control(request.control, result.control or None, ranks)

@@ -27,10 +27,10 @@ from ckio.model.arrays import (
 from ckio.model.checkpoints import Derived, check, checkpoints
 
 
-class _Unset:
+class _NotInitialised:
     """An attribute of a model whose `__init__` has not called that of ArrayModel."""
 
-    def __get__(self, model: object, kind: type) -> "_Unset":
+    def __get__(self, model: object, kind: type) -> "_NotInitialised":
         if model is None:
             return self
         raise BadInput(
@@ -141,7 +141,7 @@ class ArrayModel(ABC):
     """
 
     if not TYPE_CHECKING:  # the constructor sets them, if a subclass calls it
-        _state = _control = _adjoint = _checkpoints = _started = _turned = _Unset()
+        _state = _control = _adjoint = _checkpoints = _started = _turned = _NotInitialised()
 
     derived: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """For each state array that `derive` can compute: the state arrays that it is computed from."""

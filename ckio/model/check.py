@@ -29,7 +29,8 @@ from ckio.actions import Key, Kind
 from ckio.errors import BadInput, CkioError, RunFailed, UnsupportedKind
 from ckio.model import as_bytes, functional_of, layout_of, reached
 from ckio.model.arrays import is_differentiable
-from ckio.model.gradient import UNCHANGED, fit, no_factory, real_product
+from ckio.model.directional import fit, real_product
+from ckio.model.gradient import UNCHANGED, no_factory
 from ckio.platform.readable import sheet_text
 
 Array = NDArray[Any]
@@ -44,9 +45,18 @@ _CONTROL: Final = "control "
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong, at a step and in an array ("" if unknown).
+    """One failed test of a model.
 
-    `check` is the test: "steps", "checkpoints", "controls", "adjoint", "derivative" or "gradient".
+    Attributes
+    ----------
+    check : {"steps", "checkpoints", "controls", "adjoint", "derivative", "gradient"}
+        The test that failed.
+    step : int
+        The step at which it failed.
+    array : str
+        The name of the array that is wrong; "" if it is not known.
+    reason : str
+        What is wrong, as a sentence.
     """
 
     check: str
@@ -186,7 +196,7 @@ class _Check:
 
     def run(self) -> None:
         """Run the tests, from the simple to the difficult, until one fails."""
-        tests = self._forward, self._again, self._adjoints, self._derivatives, self._gradient
+        tests = self._forward, self._rerun_steps, self._adjoints, self._derivatives, self._gradient
         for test in tests:
             try:
                 test()
@@ -197,7 +207,7 @@ class _Check:
             except Exception as error:  # the methods of the model may raise anything
                 if isinstance(error, BadInput) and not self.states:
                     raise
-                self._fault("", _described(error, *self.at))
+                self._fault("", _describe(error, *self.at))
             if self.faults:
                 return
 
@@ -275,7 +285,7 @@ class _Check:
         """Return whether any step changes an array of the state."""
         return any(not _same(self.states[0][name], state.get(name)) for state in self.states[1:])
 
-    def _again(self) -> None:
+    def _rerun_steps(self) -> None:
         """Run each step again in another model, the last step first, from its checkpoint."""
         model = self.make()
         for i in reversed(range(self.n)):
@@ -530,7 +540,7 @@ class _Check:
             self._judge((steps, of, by), (np.ones(()), d), tangent, bar)
 
 
-def _described(error: Exception, test: str, step: int) -> str:
+def _describe(error: Exception, test: str, step: int) -> str:
     """Return an error of the model as text, with the line of the user's file that raised it."""
     text = str(error) if isinstance(error, CkioError) else f"{type(error).__name__}: {error}"
     frames, ckio = traceback.extract_tb(error.__traceback__), str(Path(__file__).parents[1])

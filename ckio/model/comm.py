@@ -85,7 +85,7 @@ class Solo:
         check_exchange(self, send, into)
         for number, array in into.items():
             sent = np.asarray(send[number])
-            if kind_of(array) != kind_of(sent):
+            if signature_of(array) != signature_of(sent):
                 raise unlike(self, number, {number: sent}, into)
             array[...] = sent
 
@@ -158,24 +158,24 @@ def check_real(values: NDArray[Any], /) -> None:
         raise BadInput(f"largest: {values.dtype} has no order; give real numbers")
 
 
-Kind = tuple[np.dtype[Any], tuple[int, ...]]
+Signature = tuple[np.dtype[Any], tuple[int, ...]]
 """The dtype of an array in this machine's byte order, and its shape."""
 
 
-def kind_of(array: NDArray[Any], /) -> Kind:
-    """Return the kind of an array. Only arrays of the same kind can be exchanged."""
+def signature_of(array: NDArray[Any], /) -> Signature:
+    """Return the signature of an array. Only arrays with the same one can be exchanged."""
     return array.dtype.newbyteorder("="), array.shape
 
 
 def text_of(array: NDArray[Any], /) -> str:
-    """Return the kind of an array as text."""
+    """Return dtype and shape of an array as text."""
     return f"{array.dtype} of shape {array.shape}"
 
 
 def unlike(
     comm: Comm, rank: int, send: Mapping[int, NDArray[Any]], into: Mapping[int, NDArray[Any]], /
 ) -> BadInput:
-    """Return the error for this rank and another, whose arrays are of different kinds."""
+    """Return the error for this rank and another, whose arrays differ in dtype or shape."""
     sends = f"sends {text_of(send[rank])} and " if rank in send else ""
     return BadInput(
         f"exchange: rank {comm.rank} {sends}expects {text_of(into[rank])}, and rank {rank} expects"

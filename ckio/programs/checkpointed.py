@@ -62,7 +62,7 @@ from ckio.runner.failover import (
     ready_for_the_way_back,
     run_forward,
 )
-from ckio.runner.reproducible import Replay, checked
+from ckio.runner.reproducible import ReplayCheck, checked
 from ckio.runner.unknown import Rule
 from ckio.schedule import Schedule
 from ckio.schedule.timeline import Event, TimelineRecorder
@@ -212,7 +212,7 @@ class Task(Generic[S]):
         Rough seconds of one tick.
     ticks : int or None
         Ticks of the whole program if it ended within the first ones, otherwise None.
-    replay : Replay
+    replay : ReplayCheck
         The states that are compared when they are computed again, by all models of the task.
     """
 
@@ -223,7 +223,7 @@ class Task(Generic[S]):
     base: int
     seconds: float
     ticks: int | None
-    replay: Replay
+    replay: ReplayCheck
 
     def model(self) -> ProgramModel[S]:
         """Return a new model of the program."""
@@ -259,7 +259,7 @@ def task_of(p: Program[S], x: Any, ybar: Any, options: Options, /) -> Task[S]:
             tried = min(2 * tried, ticks)
             nbytes = rate(p, start, tried)
         size = int(min(max(1.0, options.memory / nbytes if nbytes else inf), _MOST))
-    replay = Replay(allow_rounding=options.allow_rounding)
+    replay = ReplayCheck(allow_rounding=options.allow_rounding)
     return Task(p, x, ybar, options, size, seconds, ticks if finished else None, replay)
 
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from hashlib import blake2b
 from math import inf
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from ckio.actions.checks import is_whole
@@ -317,13 +317,9 @@ def digests(packed: Packed, /) -> Digests:
     values = meta.get("values", meta) if isinstance(meta, dict) else {"the state": meta}
     found = {name: json.dumps(each) for name, each in values.items()}
     for name, each in arrays.items():
-        about = f"{each.dtype.str} {each.shape} {_hash(each.tobytes())}"
+        about = f"{each.dtype.str} {each.shape} {xxhash.xxh3_128_hexdigest(each.tobytes())}"
         found[name] = found.get(name, "") + about
     return found
-
-
-def _hash(data: bytes) -> str:
-    return blake2b(data, digest_size=16).hexdigest()
 
 
 def passed(ticks: int, /) -> None:

@@ -39,7 +39,7 @@ from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock, WallClock
 from ckio.runner.perform import Stop, Times, is_estimated, performed, within
 from ckio.runner.perform import reserve as reserve_plan
-from ckio.runner.reproducible import Replay, checked
+from ckio.runner.reproducible import ReplayCheck, checked
 from ckio.runner.space import levels_for, memory_for
 from ckio.runner.unknown import Rule, RuleRun, check_fit, reserve
 from ckio.schedule import Schedule
@@ -644,7 +644,7 @@ class RunParts:
         carried: int = -1,
     ) -> None:
         self.overlap, self.clock, self.stop = overlap, clock or WallClock(), stop
-        self._watch, self._carried, self.replay = watch, carried, Replay()
+        self._watch, self._carried, self.replay = watch, carried, ReplayCheck()
         self._recorder, self._actions = TimelineRecorder(), Actions.of(())
         self._transfers, self._concurrent = TransferRecorder(), list[Timeline]()
         self._origin: float | None = None

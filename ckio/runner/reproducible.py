@@ -67,7 +67,17 @@ M = TypeVar("M")
 
 
 class Mark(NamedTuple):
-    """What is remembered of an array: its hash, evenly spaced values, and the sum of squares."""
+    """The data kept of an array, to tell whether another one is the same, and how it differs.
+
+    Attributes
+    ----------
+    digest : int
+        The hash of all bytes.
+    values : array
+        At most `SAMPLE` values, evenly spaced.
+    squares : float
+        The sum of the squares of all values; NaN if it was not computed.
+    """
 
     digest: int
     values: NDArray[Any]
@@ -126,7 +136,7 @@ def difference(before: Marks, now: Marks, /) -> Difference | None:
     return Difference(", ".join(parts), is_rounding) if parts else None
 
 
-class Replay:
+class ReplayCheck:
     """The states that a run has computed, as far as they were hashed, and the time of the check.
 
     All models of one run share it, also those that are made after a level has failed. A state is
@@ -305,7 +315,7 @@ class Reproducible(ForwardingModel):
     model : Differentiable
         If it has a true attribute `records_late`, the last state of a Record is not known yet and
         is not looked at.
-    replay : Replay, optional
+    replay : ReplayCheck, optional
         The states of the run, for models that share them.
     allow_rounding : bool
         Whether a state may differ by rounding, without `replay`.
@@ -314,13 +324,13 @@ class Reproducible(ForwardingModel):
     def __init__(
         self,
         model: Differentiable,
-        replay: Replay | None = None,
+        replay: ReplayCheck | None = None,
         /,
         *,
         allow_rounding: bool = False,
     ) -> None:
         super().__init__(model)
-        self.replay_check = self._seen = replay or Replay(allow_rounding=allow_rounding)
+        self.replay_check = self._seen = replay or ReplayCheck(allow_rounding=allow_rounding)
         self._is_on = True
         self._late = bool(getattr(model, "records_late", False))
         self._at: int | None = None  # the step of the state; None after it was read
@@ -444,7 +454,7 @@ def arrays_of(model: Any, step: int, /) -> list[tuple[str, str, memoryview]] | N
         return None
 
 
-def checked(model: M, replay: Replay | None = None, /) -> M:
+def checked(model: M, replay: ReplayCheck | None = None, /) -> M:
     """Return the model with the replay check, unless it has it already."""
     if getattr(model, "replay_check", None) is not None:
         return model
@@ -457,7 +467,7 @@ def checked(model: M, replay: Replay | None = None, /) -> M:
 
 def unchecked(model: M, /) -> M:
     """Return a model without the replay check, for measurements of its steps."""
-    replay = Replay()
+    replay = ReplayCheck()
     replay.stop()
     return cast("M", Reproducible(cast("Any", model), replay))
 

@@ -452,7 +452,8 @@ def test_a_step_reads_its_surroundings_in_each_call(name: str, of: str) -> None:
     for turn in range(2):
         shot.set(name, turn)
         found = jax.value_and_grad(lambda k: checkpointed_scan(one, u, 5, params=k).sum())(1.3)
-        assert close(found, jax.value_and_grad(plain)(1.3))
+        with jax.disable_jit():  # nothing is compiled
+            assert close(found, jax.value_and_grad(plain)(1.3))
     shot.set("slope", 0)
 
 

@@ -86,13 +86,14 @@ def test_a_fork_whose_copy_is_garbage_leaves_the_lock(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_left_by_an_error_holds_nothing(tmp_path: Path) -> None:
-    from jobs.test_gradients import Decay
+    from jobs.test_gradients import Decay, priced
 
     def job(hook: Any = None) -> Any:
         made = lambda: Decay(hook=hook)  # noqa: E731
         made.__qualname__ = "Decay"
-        place = tmp_path / "ck.h5"
-        return Job(tmp_path / "run", model=made, steps=9, archive=place, planner="hrevolve").run()
+        platform = priced(made, tmp_path / "ck.h5")
+        run = tmp_path / "run"
+        return Job(run, model=made, steps=9, platform=platform, planner="hrevolve").run()
 
     def fails() -> None:
         if (tmp_path / "run" / "manifest.json").exists():

@@ -11,7 +11,7 @@ import pytest
 import ckio
 from ckio import Level, Platform
 from ckio.jobs import history
-from ckio.jobs.history import PastRun, Range
+from ckio.jobs.history import EarlierRuns, PastRun
 from ckio.jobs.result import verdict
 
 PLATFORM = Platform((Level(name="ram"),), None)
@@ -41,7 +41,7 @@ def test_the_last_runs_of_the_kind_are_told_and_no_others(file):
             history.append(of_kind(9.0, **other))
         history.append(of_kind(ratio))
     found = history.earlier("m grid=8", PLATFORM, overlap=False)
-    assert found == Range(1.0, 1.11, 12)
+    assert found == EarlierRuns(1.0, 1.11, 12)
     assert found.text() == (
         "the last 12 runs of this kind took between 1.00 and 1.11 of the prediction"
     )
@@ -52,7 +52,7 @@ def test_of_fewer_than_three_runs_nothing_is_said(file):
     for count in (1, 2, 3):
         history.append(of_kind(1.25))
         found = history.earlier("m", PLATFORM, overlap=False)
-        assert found == (Range(1.25, 1.25, 3) if count == 3 else None)
+        assert found == (EarlierRuns(1.25, 1.25, 3) if count == 3 else None)
 
 
 def test_what_is_appended_is_read_and_only_its_owner_can_read_it(file):

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -293,11 +294,24 @@ OF_K = sum(i * 0.9 ** (2 * i - 1) * np.sum(U**2) for i in range(9))
 OF_U = U * sum(0.9 ** (2 * i) for i in range(9))
 
 
-def shared(at: Path, *cases: tuple[str, dict[str, object]]) -> list[dict[str, object]]:
-    """What each of two ranks gets from runs of these models, or the error."""
+NAMES = ("Decay", "Adds", "Keeps", "Declared", "Vector")
+CASES: list[tuple[str, dict[str, object]]] = [
+    *((name, {}) for name in NAMES),
+    ("Keeps", {"sums": True}),
+    ("Decay", {"sums": True}),
+    ("Decay", {"points": 3}),
+    ("Declared", {"points": 3}),
+    *((name, {}) for name in ("Unknown", "Unequal", "Named", "Single", "Later")),
+]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
+    """What each of two ranks gets from runs of these models, or the error; and where they ran."""
+    at = tmp_path_factory.mktemp("shared")
     (at / "job.py").write_text(SHARED)
     done = subprocess.run(
-        [MPIEXEC, "-n", "2", sys.executable, "job.py", json.dumps(cases)],
+        [MPIEXEC, "-n", "2", sys.executable, "job.py", json.dumps(CASES)],
         cwd=at,
         capture_output=True,
         text=True,
@@ -305,15 +319,14 @@ def shared(at: Path, *cases: tuple[str, dict[str, object]]) -> list[dict[str, ob
         timeout=200,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return at, json.loads(done.stdout)
 
 
 def test_the_gradient_of_a_control_that_ranks_share_is_the_sum_of_their_parts(
-    tmp_path: Path,
+    shared: tuple[Path, list[dict[str, Any]]],
 ) -> None:
-    names = ("Decay", "Adds", "Keeps", "Declared", "Vector")
-    on_ranks = shared(tmp_path, *((name, {}) for name in names), ("Keeps", {"sums": True}))
-    for name in (*names, "Keeps-sums"):
+    at, on_ranks = shared
+    for name in (*NAMES, "Keeps-sums"):
         for rank, u in enumerate((OF_U[:2], OF_U[2:])):
             verified, gradient = on_ranks[rank][name]
             of_w = [OF_W, 0.0] if name in ("Declared", "Vector") else [OF_W]
@@ -321,7 +334,7 @@ def test_the_gradient_of_a_control_that_ranks_share_is_the_sum_of_their_parts(
             assert gradient["w"] == pytest.approx(of_w, rel=1e-12)
             assert gradient["u"] == pytest.approx(u, rel=1e-12)
             assert verified
-        with h5py.File(tmp_path / name / "gradient.h5") as file:
+        with h5py.File(at / name / "gradient.h5") as file:
             assert file["control/k"][()] == 0.9
             assert file["control/w"][0] == 0.5
             assert file["gradient/k"][()] == pytest.approx(OF_K, rel=1e-12)
@@ -329,15 +342,17 @@ def test_the_gradient_of_a_control_that_ranks_share_is_the_sum_of_their_parts(
             assert file["gradient/u"][()] == pytest.approx(OF_U, rel=1e-12)
 
 
-def test_a_model_that_adds_over_the_ranks_itself_is_not_verified(tmp_path: Path) -> None:
-    for found in shared(tmp_path, ("Decay", {"sums": True})):
+def test_a_model_that_adds_over_the_ranks_itself_is_not_verified(
+    shared: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    for found in shared[1]:
         assert found["Decay-sums"][0] is False
 
 
-def test_it_is_not_guessed_whether_ranks_share_a_field(tmp_path: Path) -> None:
-    cases = [("Decay", {"points": 3}), ("Declared", {"points": 3})]
-    cases += [(name, {}) for name in ("Unknown", "Unequal", "Named", "Single", "Later")]
-    first, second = shared(tmp_path, *cases)
+def test_it_is_not_guessed_whether_ranks_share_a_field(
+    shared: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    at, (first, second) = shared
     assert first.keys() == second.keys()
     assert "control 'u' has the shape of an array of the state" in first["Decay-points"]
     assert "shared_controls = ('u',)" in first["Decay-points"]
@@ -346,12 +361,12 @@ def test_it_is_not_guessed_whether_ranks_share_a_field(tmp_path: Path) -> None:
     assert "different controls: k (float64), w (float64), u (float64) and w" in first["Named"]
     assert "w (float32), u (float64) and k (float64), w (float64)" in first["Single"]
     assert "steps is 10 on rank 1, and 9 on rank 0" in first["Later"]
-    for name in first.keys() - {"Declared-points"}:
+    for name in ("Decay-points", "Unknown", "Unequal", "Named", "Single", "Later"):
         assert first[name] == second[name]
     # With the declaration, equal parts are parts, and each rank has its own gradient.
     assert isinstance(first["Declared-points"], list), first["Declared-points"]
     verified, gradient = first["Declared-points"]
     assert verified
     assert np.shape(gradient["u"]) == (3,)
-    with h5py.File(tmp_path / "Declared-points" / "gradient.h5") as file:
+    with h5py.File(at / "Declared-points" / "gradient.h5") as file:
         assert file["gradient/u"].shape == (6,)

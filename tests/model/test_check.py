@@ -4,13 +4,13 @@ import importlib.util
 import json
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from cli.commands import ckio
 
 from ckio.errors import BadInput
 from ckio.model.check import check_model
@@ -47,21 +47,27 @@ class TestWave(ModelTests):
 
 
 class TestVorticity(ModelTests):
+    steps = 3
+
     def make(self):
         return Vorticity(grid=16)
 
 
 class TestPermafrost(ModelTests):
     def make(self):
-        return module(ROOT / "examples/permafrost/permafrost.py").Permafrost(grid=6)
+        return module(ROOT / "examples/permafrost/permafrost.py").Permafrost(grid=6, steps=4)
 
 
 class TestShallowWater(ModelTests):
+    steps = 3
+
     def make(self):
         return module(ROOT / "examples/shallow_water/shallow_water.py").ShallowWater(grid=6)
 
 
 class TestOcean(ModelTests):
+    steps = 3
+
     def make(self):
         return module(ROOT / "examples/ocean/ocean.py").Ocean(grid=16)
 
@@ -298,13 +304,8 @@ def test_steps_must_be_positive():
 @pytest.mark.parametrize(("name", "status"), [("Right", 0), ("Own", 0), ("Sign", 1), ("Random", 1)])
 def test_the_command_prints_the_verdict(tmp_path, name, status):
     model = f"{Path(__file__).with_name('wrong_models.py')}:{name}"
-    line = [sys.executable, "-m", "ckio", "check", model]
-    text = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
-    data = subprocess.run(
-        [*line, "--json"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert (text.returncode, data.returncode) == (status, status), text.stderr
-    found = json.loads(data.stdout)
+    text = ckio("check", model, at=tmp_path, status=status)
+    found = json.loads(ckio("check", model, "--json", at=tmp_path, status=status).stdout)
     assert found["verified"] is (name == "Right")
     assert [bool(found["faults"]), "WRONG" in text.stdout] == [bool(status)] * 2
     assert ("is wrong: " in text.stderr) == bool(status)
@@ -316,11 +317,8 @@ def test_the_page_shows_what_the_command_prints(tmp_path):
         for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL):
             (tmp_path / name).write_text(code)
     ((words, shown),) = re.findall(r"```console\n\$ ckio (.*?)\n(.*?)```", page, re.DOTALL)
-    line = [sys.executable, "-m", "ckio", *words.split()]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = ckio(*words.split(), at=tmp_path, status=1)
     number = re.compile(r"-?\d+\.\d+(e[-+]\d+)?")  # the last digits depend on the processor
     assert number.sub("#", done.stdout) == number.sub("#", shown)
-    assert done.returncode == 1
-    right = [sys.executable, "-m", "ckio", "check", "heat.py", "--set", "grid=50", "--steps", "10"]
-    done = subprocess.run(right, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("verified in 10 steps"), done.stderr
+    right = ckio("check", "heat.py", "--set", "grid=50", "--steps", "10", at=tmp_path)
+    assert right.stdout.startswith("verified in 10 steps")

@@ -6,20 +6,18 @@ The initial u is a control, and v_0 = u_0² / 2. `WRONG` lists the models with w
 to say: the kind of fault, the array, and the steps where it may be seen.
 """
 
-import ctypes
-import subprocess
+import runpy
+import shutil
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from ckio.actions import Field, Kind
-from ckio.adapters.native import Memory, NativeModel
 from ckio.model import ArrayModel, as_bytes
 
 N, H = 12, 0.05
-SOLVER = Path(__file__).parents[2] / "examples" / "c_solver" / "heat.c"
+SOLVER = Path(__file__).parents[2] / "examples" / "c_solver"
 
 
 def lap(u):
@@ -436,44 +434,18 @@ IN_C = {
 
 
 def in_c(folder: Path, *changes: tuple[str, str]):
-    """Compile a solver with these changes, and return a function that makes it."""
-    text = SOLVER.read_text()
+    """Copy the example in C with these changes, and return a function that makes its model."""
+    text = (SOLVER / "heat.c").read_text()
     for old, new in changes:
         assert old in text
         text = text.replace(old, new, 1)
     (folder / "heat.c").write_text(text)
-    build = ["cc", "-O2", "-shared", "-fPIC", "-o", "lib.so", "heat.c"]
-    subprocess.run(build, check=True, cwd=folder)
-    lib, long, pointer, number = (
-        ctypes.CDLL(str(folder / "lib.so")), ctypes.c_long, ctypes.c_void_p, ctypes.c_double,
-    )  # fmt: skip
-    for name, result, *arguments in (
-        ("new", pointer, ctypes.c_int, ctypes.c_int, number, number),
-        ("free", None, pointer),
-        ("memory", pointer, pointer, ctypes.c_int),
-        ("step", ctypes.c_int, pointer, long, pointer),
-        ("reverse", ctypes.c_int, pointer, long, pointer),
-        ("seed", number, pointer, long),
-    ):
-        function = getattr(lib, f"solver_{name}")
-        function.restype, function.argtypes = result, arguments
+    example = shutil.copy(SOLVER / "solver.py", folder)  # it compiles the source beside it
+    solver = runpy.run_path(example)["solver"]
 
     def make():
-        s, grid = lib.solver_new(4, 5, 0.2, 0.02), (4, 5)
-        u, j, k, of_u, of_j, of_k = (lib.solver_memory(s, which) for which in range(6))
-        model = NativeModel(
-            state={"u": Memory(u, grid), "J": Memory(j)},
-            adjoint={"u": Memory(of_u, grid), "J": Memory(of_j)},
-            control={"u": Memory(u, grid), "k": Memory(k)},
-            gradient={"k": Memory(of_k)},
-            tape=(Field("u", "<f8", grid),),
-            step=lambda i: lib.solver_step(s, i, None),
-            record=partial(lib.solver_step, s),
-            reverse=partial(lib.solver_reverse, s),
-            seed=partial(lib.solver_seed, s),
-            free=partial(lib.solver_free, s),
-        )
-        model.control["u"][...] = np.linspace(0.5, 1.5, 20).reshape(grid)
+        model = solver(ny=4, nx=5)
+        model.control["u"][...] = np.linspace(0.5, 1.5, 20).reshape(4, 5)
         return model
 
     return make

@@ -262,7 +262,7 @@ def test_what_cannot_be_recovered_is_said() -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("seeds", [range(20), range(20, 80)], ids=len)
+@pytest.mark.parametrize("seeds", [range(1, 9), range(80)], ids=len)
 def test_most_kills_cost_no_more_than_is_estimated(seeds: range) -> None:
     """With a few checkpoints written once more, some cost more: the estimate is no bound."""
     kills, more = 0, 0

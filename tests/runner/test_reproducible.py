@@ -10,8 +10,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from example_models.altimetry import Altimetry
 from example_models.ocean import Ocean
+from example_models.permafrost import Permafrost
 from example_models.shallow_water import ShallowWater
+from model import wrong_models
 from models.threaded import on_ranks
 
 from ckio.actions import Field, Key, Kind, Write
@@ -35,7 +38,7 @@ from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock
 from ckio.runner import Reproducible, run
-from ckio.runner.reproducible import Replay
+from ckio.runner.reproducible import ReplayCheck
 from ckio.runner.unknown import run_to_end
 
 STEPS = 30
@@ -280,14 +283,14 @@ def test_reproducible_steps_have_the_same_gradient_as_without_the_check(planner)
     plain = Growth()
     plain.record(0, STEPS)
     plain.reverse(0, STEPS)
-    model = Reproducible(Growth(), replay := Replay(share=np.inf))
+    model = Reproducible(Growth(), replay := ReplayCheck(share=np.inf))
     run(*plan(model, planner), model, [Ram()])
     assert all((model.gradient[name] == plain.gradient[name]).all() for name in plain.gradient)
     assert replay.marks
 
 
 def test_all_states_that_are_computed_twice_are_compared() -> None:
-    class Counting(Replay):
+    class Counting(ReplayCheck):
         same = 0
 
         def look(self, *given, **named):
@@ -308,7 +311,7 @@ def test_states_from_a_lossy_level_are_not_compared() -> None:
 def test_states_that_were_read_in_parts_are_not_compared() -> None:
     """A record that is only reversed may leave arrays that it does not need with any values."""
     flow = Step(*[Flow(use={"x", "J"}, out={"x", "J"})] * 3)
-    model = Reproducible(Rng(flow=flow), Replay(share=np.inf))
+    model = Reproducible(Rng(flow=flow), ReplayCheck(share=np.inf))
     for step in range(2):
         model.advance(step, step + 1)
     key = Key(Kind.RESTART, 0, "x")
@@ -319,7 +322,7 @@ def test_states_that_were_read_in_parts_are_not_compared() -> None:
 
 def test_states_after_steps_that_need_nothing_to_be_read_are_not_compared() -> None:
     """If steps need only arrays that stay as they are, nothing is read before they run again."""
-    model = Reproducible(Rng(flow=Step(Flow(out={"x", "J"}))), Replay(share=np.inf))
+    model = Reproducible(Rng(flow=Step(Flow(out={"x", "J"}))), ReplayCheck(share=np.inf))
     for step in range(3):
         model.advance(step, step + 1)
     model.advance(1, 2)
@@ -358,7 +361,7 @@ def test_records_that_keep_later_rows_are_not_compared() -> None:
 
 
 def test_another_control_is_another_run() -> None:
-    replay = Replay(share=np.inf)
+    replay = ReplayCheck(share=np.inf)
     for rate in (0.3, 0.4):
         model = Reproducible(Growth(), replay)
         model.control["rate"][...] = rate
@@ -399,7 +402,7 @@ def test_the_check_takes_no_more_than_its_share_of_the_time() -> None:
         looks = 0
 
     model = Timed()
-    replay = Replay(share=0.02, clock=clock)
+    replay = ReplayCheck(share=0.02, clock=clock)
     checked = Reproducible(model, replay)
     schedule, platform = plan(model)
     run(schedule, platform, checked, [Ram()])
@@ -448,28 +451,45 @@ def test_a_sum_over_ranks_in_another_order_is_rounding_that_all_ranks_hear_of(
 # The repository's models
 
 
-def in_jax() -> object:
+def in_jax(_) -> object:
     pytest.importorskip("jax")
     from example_models.wave3d import wave
 
     return wave(grid=8, steps=STEPS)
 
 
+def altimetry(folder) -> object:
+    np.save(folder / "observed.npy", np.zeros((15, 15)))
+    return Altimetry(folder / "observed.npy")
+
+
+def in_c(folder) -> object:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler (cc)")
+    return wrong_models.in_c(folder)()  # without a mistake
+
+
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Burgers(grid=64, time=1e9),
-        lambda: Vorticity(grid=16),
-        lambda: Wave(grid=24),
-        lambda: ShallowWater(grid=16),
-        lambda: Ocean(grid=16),
+        lambda _: Burgers(grid=64, time=1e9),
+        lambda _: Vorticity(grid=16),
+        lambda _: Wave(grid=24),
+        lambda _: ShallowWater(grid=16),
+        lambda _: Ocean(grid=16),
+        lambda _: Permafrost(grid=12, steps=STEPS),
+        altimetry,
+        in_c,
         in_jax,
     ],
-    ids=["burgers", "vorticity", "wave", "shallow water", "ocean", "wave3d"],
-)
-def test_no_model_of_the_repository_is_accused(make) -> None:
+    ids=[
+        "burgers", "vorticity", "wave", "shallow water", "ocean", "permafrost", "altimetry",
+        "c_solver", "wave3d",
+    ],
+)  # fmt: skip
+def test_no_model_of_the_repository_is_accused(make, tmp_path) -> None:
     """All states that are computed twice are compared, and are the same."""
-    model = make()
-    replay = Replay(share=np.inf)
+    model = make(tmp_path)
+    replay = ReplayCheck(share=np.inf)
     run(*plan(model), Reproducible(model, replay), [Ram()])
     assert replay.marks

@@ -19,7 +19,7 @@ from jax import lax
 from numpy.typing import NDArray
 
 from ckio.actions.checks import is_whole
-from ckio.adapters.jax.traced import Traced, is_smooth
+from ckio.adapters.jax.traced import TracedFunction, is_smooth
 from ckio.errors import BadInput
 from ckio.model.arrays import check_unmasked
 
@@ -72,7 +72,7 @@ MAX_STEPS: Final = 2**31 - 1
 
 
 class Given(NamedTuple):
-    """Leaves that steps read: parameters of all steps, a row for each step, and `Traced.consts`."""
+    """Leaves that steps read: parameters, rows of single steps, and `TracedFunction.consts`."""
 
     params: Leaves
     rows: Leaves
@@ -134,7 +134,7 @@ class LoopBlocks:
 
     Attributes
     ----------
-    step : Traced
+    step : TracedFunction
         `step(consts, x, params, i)`, or with rows `step(consts, x, params, i, row)`, returns
         x_{i+1}.
     shapes : Shapes
@@ -142,7 +142,7 @@ class LoopBlocks:
         Number of steps, and of those in a block.
     """
 
-    step: Traced
+    step: TracedFunction
     shapes: Shapes
     n: int
     size: int
@@ -290,7 +290,7 @@ def blocks_of(
 
 
 @lru_cache(maxsize=64)
-def _automatic(step: Traced, shapes: Shapes) -> int:
+def _automatic(step: TracedFunction, shapes: Shapes) -> int:
     """Return the number of steps whose states fit into `BLOCK_BYTES`."""
     lengths = STRAIGHT + 1, STRAIGHT + 2
     less, more = (_tape(LoopBlocks(step, shapes, length, length)) for length in lengths)
@@ -306,11 +306,11 @@ def _tape(blocks: LoopBlocks) -> int:
     return sum(map(nbytes_of, jax.tree.leaves(pull)))
 
 
-def _traced(step: Callable[..., Any], shapes: Shapes) -> Traced:
+def _traced(step: Callable[..., Any], shapes: Shapes) -> TracedFunction:
     """Trace a step; raises BadInput if it returns a state of another structure, shape or dtype."""
     x, params, _ = shapes.leaves
     args = shapes.arguments(list(x), list(params), like((), jnp.int32), list(shapes.row()))
-    traced = Traced(step, *args)
+    traced = TracedFunction(step, *args)
     if any(isinstance(const, jax.core.Tracer) for const in traced.consts):
         raise BadInput(
             "checkpointed_scan: step uses a traced array that is not an argument, so its gradient"

@@ -32,7 +32,7 @@ from ckio.adapters.jax.blocks import (
     zeros,
 )
 from ckio.adapters.jax.device import array_at, space_of, uninitialized, views_of, wait
-from ckio.adapters.jax.traced import Traced, is_smooth
+from ckio.adapters.jax.traced import TracedFunction, is_smooth
 from ckio.analysis.partitioned import Partition, Values
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model.arrays import Array, Arrays, as_bytes, empty
@@ -112,7 +112,7 @@ class JaxModel:
             raise BadInput("JaxModel: n = 0; it must be a number of iterations >= 1")
         self._blocks = blocks_of(step, Shapes.of(x, params, xs), int(n), segment)
         self.steps, self.on_step = self._blocks.count, on_step
-        self._functional = Traced(functional, self._blocks.shapes.x)
+        self._functional = TracedFunction(functional, self._blocks.shapes.x)
         j = self._functional.after
         if j.shape or not jnp.issubdtype(j.dtype, jnp.floating):
             raise BadInput(
@@ -345,7 +345,7 @@ class _Compiled(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def _compiled(blocks: LoopBlocks, functional: Traced) -> _Compiled:
+def _compiled(blocks: LoopBlocks, functional: TracedFunction) -> _Compiled:
     """Compile the functions of a model, each when it is first called."""
 
     def j(moving: Leaves, state: Leaves, consts: Leaves) -> Any:
@@ -438,7 +438,7 @@ class PartitionedModel:
 
         after, tape = halves.forward(self._first)
         cotangent = {name: after[name] for name in smooth}
-        self._functional = Traced(functional, after)
+        self._functional = TracedFunction(functional, after)
         j = self._functional.after
         if j.shape or not jnp.issubdtype(j.dtype, jnp.floating):
             raise BadInput(
@@ -566,7 +566,7 @@ class PartitionedModel:
 
 
 @lru_cache(maxsize=8)
-def _differentiated(functional: Traced) -> Callable[..., Any]:
+def _differentiated(functional: TracedFunction) -> Callable[..., Any]:
     """Compile J and its derivatives with respect to the first argument, once for each J."""
 
     def of(moving: Values, state: Values, consts: Leaves) -> Any:

@@ -47,7 +47,7 @@ from ckio.model.arrays import as_bytes
 from ckio.model.comm import check_measures
 from ckio.planners.base import Planner
 from ckio.platform import Level, Platform, platform_of
-from ckio.runner.reproducible import Replay
+from ckio.runner.reproducible import ReplayCheck
 
 MEMORY: Final = Platform((Level(name="memory"),))
 """The levels if none are given."""
@@ -327,7 +327,7 @@ class _OutsideXla:
     def __init__(self, blocks: LoopBlocks, allow_rounding: bool, /) -> None:
         self._advance, self._reverse = _compiled(blocks)
         self._length, self._size, self._tree = blocks.length, blocks.size, blocks.shapes.trees[0]
-        self._replay = Replay(allow_rounding=allow_rounding)
+        self._replay = ReplayCheck(allow_rounding=allow_rounding)
         self._late: list[Callable[[], None]] = []  # a write that waits until JAX computes again
 
     def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Turn, /) -> Turn:

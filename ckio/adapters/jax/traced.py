@@ -19,7 +19,7 @@ _CUSTOM: Final = ("custom_jvp_call", "custom_vjp_call")
 """Operations with a derivative of their own, which a Python function computes."""
 
 
-class Traced:
+class TracedFunction:
     """A program of JAX, traced from a function when this is created.
 
     Two of them are equal if they have the same operations and derivatives. They may differ in
@@ -50,7 +50,7 @@ class Traced:
             self.consts = list(arrays)
         self.has_effects = bool(closed.effects)
         self._jaxpr: Any = closed.jaxpr
-        self._operations = _described(closed.jaxpr)
+        self._operations = _describe(closed.jaxpr)
         if _has_own_derivative(closed.jaxpr):
             self._operations += (self._derivative(),)
         self._hash = hash(self._operations)
@@ -78,7 +78,7 @@ class Traced:
         like: Any = jax.ShapeDtypeStruct
         leaves = [like(var.aval.shape, var.aval.dtype) for var in self._jaxpr.invars]
         try:
-            return _described(jax.make_jaxpr(pulled)(leaves).jaxpr)
+            return _describe(jax.make_jaxpr(pulled)(leaves).jaxpr)
         except Exception:  # the function may be called without its derivative
             return object()
 
@@ -86,7 +86,7 @@ class Traced:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Traced) and self._operations == other._operations
+        return isinstance(other, TracedFunction) and self._operations == other._operations
 
 
 def is_smooth(leaf: Any, /) -> bool:
@@ -94,7 +94,7 @@ def is_smooth(leaf: Any, /) -> bool:
     return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
 
 
-def _described(value: Any) -> Any:
+def _describe(value: Any) -> Any:
     """Return a value that is equal for all traces of the same operations.
 
     An object without a value of its own is described by its identity. It belongs to the program,
@@ -104,11 +104,11 @@ def _described(value: Any) -> Any:
         case Jaxpr():
             return _operations(value)
         case ClosedJaxpr():
-            return _operations(value.jaxpr), _described(value.consts)
+            return _operations(value.jaxpr), _describe(value.consts)
         case dict():
-            return tuple((key, _described(it)) for key, it in value.items())
+            return tuple((key, _describe(it)) for key, it in value.items())
         case tuple() | list():
-            return tuple(map(_described, value))
+            return tuple(map(_describe, value))
         case np.ndarray():
             return value.dtype, value.shape, value.tobytes()
         case _:
@@ -120,7 +120,7 @@ def _operations(jaxpr: Any) -> Any:
 
     def known(atom: Any) -> Any:
         if isinstance(atom, Literal):
-            return _described(np.asarray(atom.val)), atom.aval
+            return _describe(np.asarray(atom.val)), atom.aval
         return numbers[atom], atom.aval
 
     def named(atoms: Any) -> Any:
@@ -128,7 +128,7 @@ def _operations(jaxpr: Any) -> Any:
 
     inputs = named([*jaxpr.constvars, *jaxpr.invars])
     lines = (
-        (line.primitive, named(line.invars), named(line.outvars), _described(_options(line)))
+        (line.primitive, named(line.invars), named(line.outvars), _describe(_options(line)))
         for line in jaxpr.eqns
     )
     return inputs, tuple(lines), named(jaxpr.outvars)

@@ -26,7 +26,7 @@ from ckio.planners.dp import hrevolve
 from ckio.planners.online import Online
 from ckio.platform import Platform, platform_of
 from ckio.platform.chain import COSTS, Chain, PerStep
-from ckio.runner.reproducible import Replay
+from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule import Schedule
 from ckio.schedule.replay import validate
 
@@ -160,7 +160,7 @@ class Manager:
         self._forward: Sequence[Action] = ()
         self._back: Sequence[Action] = ()
         self._evaluated, self._allow_rounding = False, allow_rounding
-        self._replay = Replay(allow_rounding=allow_rounding)
+        self._replay = ReplayCheck(allow_rounding=allow_rounding)
         self._blocks.append_step()
         tape.latest_checkpoint = float("inf")  # pyadjoint saves the inputs of each step
         tape._eagerly_checkpoint_outputs = True  # noqa: SLF001  and its outputs
@@ -337,7 +337,7 @@ class Manager:
 
     def _evaluate(self, steps: TapeSteps) -> None:
         """Evaluate all steps, from x_0 to the end."""
-        self._evaluated, self._replay = False, Replay(allow_rounding=self._allow_rounding)
+        self._evaluated, self._replay = False, ReplayCheck(allow_rounding=self._allow_rounding)
         self.storage.empty()
         steps.forget()
         if self.schedule is None and self._chain is not None:
@@ -352,11 +352,11 @@ class Manager:
         match action:
             case Advance(begin, end):
                 for step in range(begin, end):
-                    self._again(steps, step, bar)
+                    self._evaluate_step(steps, step, bar)
             case Record(begin, end):
                 steps.replace_tapes()
                 for step in range(begin, end):
-                    self._again(steps, step, bar, keep=True)
+                    self._evaluate_step(steps, step, bar, keep=True)
             case Reverse(begin, end):
                 for step in reversed(range(begin, end)):
                     steps.back(step, markings=markings)
@@ -371,8 +371,8 @@ class Manager:
             case _:
                 assert_never(action)
 
-    def _again(self, steps: TapeSteps, step: int, bar: Any, *, keep: bool = False) -> None:
-        """Compute a step again; its result must be the same each time that it is computed."""
+    def _evaluate_step(self, steps: TapeSteps, step: int, bar: Any, *, keep: bool = False) -> None:
+        """Evaluate a step; its result must be the same each time that it is computed."""
         steps.forward(step, keep=keep)
         if self._replay.may(step + 1):
             self._replay.look(step + 1, lambda: steps.arrays(step + 1), since=step)
