@@ -200,11 +200,6 @@ overlap_option = option(
     " number of checkpoints or all.  [default: the policy of the schedule; for a new plan auto, if"
     " `ckio calibrate --model` measured overlap, else none]",
 )  # fmt: skip
-effort_option = option(
-    "--effort", type=click.IntRange(1, 3), metavar="1|2|3", group=OVERLAP_GROUP,
-    help="How long --overlap auto searches for a better plan: 1 is the fastest search, 3 finds the"
-    " best plan.  [default: 2]",
-)  # fmt: skip
 
 by_variable_option = option(
     "--by-variable",

@@ -14,7 +14,6 @@ from ckio.cli.options import (
     PAPERS_GROUP,
     by_variable_option,
     cost_options,
-    effort_option,
     json_option,
     option,
     overlap_option,
@@ -41,7 +40,6 @@ def _planners() -> dict[str, list[tuple[str, str]]]:
 @planner_options
 @cost_options
 @overlap_option
-@effort_option
 @by_variable_option
 @out("-o", "--output", help="Write the schedule to this file; - is stdout.")
 @option(

@@ -15,7 +15,6 @@ from ckio.cli.options import (
     argument,
     by_variable_option,
     duration_option,
-    effort_option,
     json_option,
     option,
     overlap_option,
@@ -100,7 +99,6 @@ RECOVERY_GROUP: Final = "Stopping, resuming, and failures"
     help="Mean time between failures of the machine, e.g. 6h.  [default: 1d]",
 )
 @overlap_option
-@effort_option
 @by_variable_option
 @option("--check-gradient", "check", is_flag=True, help="Verify the gradient by a Taylor test.")
 @option(

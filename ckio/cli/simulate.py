@@ -21,7 +21,6 @@ from ckio.cli.options import (
     argument,
     by_variable_option,
     cost_options,
-    effort_option,
     json_option,
     option,
     overlap_option,
@@ -125,7 +124,6 @@ def ranks_of(options: dict[str, Any], /) -> Ranks | None:
 @planner_options
 @cost_options
 @overlap_option
-@effort_option
 @by_variable_option
 @ranks_options
 @option(

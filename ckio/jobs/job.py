@@ -93,8 +93,6 @@ class Job:
     overlap : Overlap, "auto", "all", "none" or str, optional
         The policy that decides which transfers overlap with computation. By default the plan
         decides.
-    effort : int, optional
-        How long to search for plans with overlap: 1, 2 or 3.
     control : mapping of str to array, or path, optional
         The controls, instead of the model's own. With many ranks, the part of this rank.
     gradient : path, optional
@@ -148,7 +146,6 @@ class Job:
         archive: str | os.PathLike[str] | None = None,
         planner: str | None = None,
         overlap: Policy | str | None = None,
-        effort: int | None = None,
         control: Mapping[str, Array] | str | os.PathLike[str] | None = None,
         gradient: str | os.PathLike[str] | None = None,
         every: Seconds | None = None,
@@ -188,7 +185,6 @@ class Job:
             options={name: value for name, value in options.items() if value is not None},
             by_variable=by_variable,
             overlap=overlap,  # type: ignore[arg-type]
-            effort=effort,
             every=_seconds(every),
             mtbf=_seconds(mtbf),
             gradient=None if gradient is None else str(path_of(gradient).absolute()),
@@ -406,7 +402,6 @@ class Job:
             platform,
             call,
             overlap,
-            request.effort,
             has_tapes(chain, fresh),
             levels,
         )

@@ -52,8 +52,6 @@ class Planning:
         The planner with its own options.
     overlap : Overlap or "auto"
         The policy for overlap; "auto" if the plan decides.
-    effort : int or None
-        How long to search for plans with overlap: 1, 2 or 3; None for 2.
     tapes : bool
         Whether the model can store tapes.
     unmeasured : tuple of str
@@ -65,7 +63,6 @@ class Planning:
     platform: Platform
     call: Planner
     overlap: Policy = SYNCHRONOUS
-    effort: int | None = None
     tapes: bool = True
     unmeasured: tuple[str, ...] = ()
 
@@ -102,10 +99,6 @@ class Planning:
         if self.chain.length > MOST_STEPS:
             raise too_large
         searches = self.decides and self.call is auto
-        if self.effort is not None and not searches:
-            raise BadInput(
-                "--effort is an option of the search for plans with overlap; give --overlap auto"
-            )
         self.load(display)
         with display.progress(what, unit="%", after=PATIENCE) as tick:
             try:
@@ -115,7 +108,6 @@ class Planning:
                     planner=auto if searches else self._made,
                     overlap=AUTO if self.decides else self.overlap,
                     tapes=self.tapes,
-                    effort=self.effort or 2,
                     watch=share(tick),
                 )
             except (MemoryError, OverflowError):
@@ -267,7 +259,6 @@ def plan_of(
     settings: Settings = MappingProxyType({}),
     costs: Path | None = None,
     overlap: Policy | None = SYNCHRONOUS,
-    effort: int | None = None,
     by_variable: bool = False,
     display: Display = QUIET,
     **given: Any,
@@ -288,8 +279,6 @@ def plan_of(
         A table of the costs of each step.
     overlap : Overlap, "auto" or None
         With None the plan decides the overlap, as in `chosen`; by variable, nothing overlaps.
-    effort : int, optional
-        How long to search for plans with overlap: 1, 2 or 3.
     by_variable : bool
         Whether each variable of the model's state is stored separately, and only if it is needed.
     **given
@@ -322,7 +311,7 @@ def plan_of(
     if is_paper_text(text):
         machine = replace(machine, working_memory=chain.largest("tape"))
     levels = () if is_paper_text(text) else levels  # a machine of the paper is not measured
-    plan = Planning(name, chain, machine, call, decided, effort, unmeasured=levels)
+    plan = Planning(name, chain, machine, call, decided, unmeasured=levels)
     return _by_variable(plan, model, settings) if by_variable else plan
 
 

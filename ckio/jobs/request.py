@@ -70,8 +70,6 @@ class Request:
         The name of the planner, and its options.
     overlap : Overlap, "auto" or None
         The policy for overlap; None if the plan decides.
-    effort : int or None
-        How long to search for plans with overlap: 1, 2 or 3.
     every : float or None
         Seconds of predicted work between two adjoint checkpoints; None for Daly's interval.
     mtbf : float or None
@@ -111,7 +109,6 @@ class Request:
     options: Mapping[str, Any] = _option(dict, dict, said="--", resume="same")
     by_variable: bool = _option(False, bool, said="--by-variable", resume="same")
     overlap: Policy | None = _option(None, str, said="--overlap", resume="replace")  # noqa: RUF009
-    effort: int | None = _option(None, int, said="--effort", resume="replace")
     every: float | None = _option(None, float, said="--every", resume="replace")
     mtbf: float | None = _option(None, float, said="--mtbf", resume="replace")
     keep: bool = _option(False, bool, said="--keep", resume="either")
@@ -148,8 +145,6 @@ class Request:
             value = getattr(self, name)
             if value is not None and not least <= value <= inf:
                 raise BadInput(f"{name} = {value!r}; it must be seconds, and at least 0")
-        if self.effort not in (None, 1, 2, 3):
-            raise BadInput(f"effort = {self.effort}; it must be 1, 2 or 3")
         if isinstance(self.overlap, str):
             object.__setattr__(self, "overlap", policy_of(self.overlap))
 

@@ -10,7 +10,6 @@ from functools import partial
 from ckio.errors import NoSchedule
 from ckio.planners.base import Planner, log
 from ckio.planners.compared import (
-    FOLLOWERS,
     STATES_ONLY,
     WITH_TAPES,
     Plan,
@@ -27,10 +26,9 @@ def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule
     """Return the schedule of least makespan among all planners that apply.
 
     The planners are store-all, periodic, mixed and hrevolve, because no other one is better than
-    the best of these. If hrevolve does not apply (it may need numba), `auto` asks all other
-    planners that are quick. The note of the schedule names the planner and compares it with the
-    next one. If several planners are equally good, `auto` takes the simplest schedule: the planner
-    that comes first in `ckio.planners.table`.
+    the best of these. The note of the schedule names the planner and compares it with the next one.
+    If several planners are equally good, `auto` takes the simplest schedule: the planner that comes
+    first in `ckio.planners.table`. The log names the planners that do not apply, and why.
 
     Set `tapes` to False if the model cannot store tapes. Then only planners that store restart data
     alone are compared.
@@ -50,17 +48,12 @@ def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule
     """
     note_useless(chain, platform)
     schedules, refused = asked({**(WITH_TAPES if tapes else {}), **STATES_ONLY}, chain, platform)
-    if "hrevolve" not in schedules:
-        more, others = asked(FOLLOWERS, chain, platform)
-        schedules, refused = schedules | more, refused | others
     if not schedules:
         raise NoSchedule(next(reversed(refused.values())))
     found = {name: (makespan(it, platform), it) for name, it in schedules.items()}
     best = min(found, key=lambda name: found[name][0])
     _, schedule = found[best]
     note = _reason(best, {name: seconds for name, (seconds, _) in found.items()})
-    if not tapes:
-        note += "; planners that store tapes were left out, because the model stores none"
     log.info("auto: %s", note)
     if schedule.note:
         note += f"; {schedule.note}"
@@ -89,7 +82,6 @@ def plan(
     planner: Planner = auto,
     overlap: Policy = AUTO,
     tapes: bool = True,
-    effort: int = 2,
     watch: Callable[[float], None] | None = None,
 ) -> Plan:
     """Return a schedule with its policy of overlap, as the command `ckio plan` does.
@@ -104,17 +96,15 @@ def plan(
         planner, the result is the schedule of that planner, with the policy of least makespan.
     tapes
         Whether `auto` may store tapes in addition to restart data.
-    effort, watch
-        Options of the search that "auto" and `auto` start together. `effort` is 1, 2 or 3 (quick,
-        usual, thorough). `watch` is called with the fraction of the search that is done, from 0
-        to 1.
+    watch
+        Called with the fraction of the work that is done, from 0 to 1, if overlap is planned.
 
     Raises the errors of the planner.
     """
     if overlap == AUTO and planner is auto:
         from ckio.planners.overlap import plan as search
 
-        return search(chain, platform, tapes=tapes, effort=effort, watch=watch)
+        return search(chain, platform, tapes=tapes, watch=watch)
     make = partial(auto, tapes=tapes) if planner is auto else planner
     schedule = make(chain, platform)
     synchronous = makespan(schedule, platform)

@@ -19,8 +19,7 @@ STATES_ONLY: Final[Mapping[str, Planner]] = compared("states")
 FOLLOWERS: Final[Mapping[str, Planner]] = compared("follower")
 """These planners are quick for any chain, store states only, and ignore some costs.
 
-With overlap, one of their schedules may be the best: they write at regular distances. Without, they
-are asked if hrevolve does not apply.
+With overlap, one of their schedules may be the best, because they write at regular distances.
 """
 
 

@@ -1,7 +1,7 @@
 """Compiled code: with numba, plans of a million steps take seconds.
 
-Modules with kernels need numba (`pip install ckio[fast]`). Therefore a planner calls `available`
-first, and imports such a module only if it returns True. `import ckio` loads none of them.
+numba takes a second to be loaded. Therefore a planner imports a module with kernels only when it
+needs one; `import ckio` loads none of them.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,16 +25,6 @@ _taken: dict[tuple[str, ...], float] = {}
 
 
 @cache
-def available() -> bool:
-    """Return whether numba can be imported."""
-    try:
-        import numba  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
-@cache
 def announce() -> None:
     """Write to the log, once in a process, that compiled code is used."""
     import numba
@@ -51,10 +41,10 @@ def prepare(*modules: str) -> None:
 
     The time of the next plan then does not include this. Each module has a function `warm_up()`. If
     no module is named, the kernels that most planners need are prepared. A second call does
-    nothing; nor does a call without numba.
+    nothing.
     """
     modules = modules or _WITH_KERNELS
-    if modules in _taken or not available():
+    if modules in _taken:
         return
     start = perf_counter()
     announce()

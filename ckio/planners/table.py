@@ -12,8 +12,8 @@ Compared = Literal["tapes", "states", "follower", ""]
 """How `auto` compares a planner.
 
 "tapes" and "states" are the two groups that contain the best synchronous schedule, with tapes or
-with states only. A "follower" is compared if transfers overlap with the computation, or if hrevolve
-does not apply. A planner with "" is not compared.
+with states only. A "follower" is compared if transfers overlap with the computation. A planner with
+"" is not compared.
 """
 
 

@@ -204,21 +204,6 @@ def test_a_policy_is_kept_whatever_the_planner(place: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_effort_is_of_the_search(measured: Path) -> None:
-    found = answer("plan", *PLAN, "--overlap", "--effort", 1, at=measured)
-    assert found["makespan"] <= found["synchronous"]
-    assert answer("plan", *PLAN, "--effort", 3, at=measured)["makespan"] <= found["makespan"]
-    assert answer("simulate", *PLAN, "--effort", 2, at=measured)["bound"] == found["bound"]
-    for more in (("--planner", "mixed", "--overlap"), ("--overlap", "none"), ("--overlap", POLICY)):
-        said = complaint("plan", *PLAN, *more, "--effort", 1, at=measured)
-        assert "--effort is an option of the search" in said
-    assert "--effort" in complaint("plan", *PLAN, "--effort", 4, at=measured)
-    ckio("plan", *PLAN, "-o", "plan.txt", at=measured)
-    said = complaint("simulate", "plan.txt", "--effort", 1, at=measured)
-    assert "planned already; leave out --effort" in said
-
-
-@pytest.mark.slow
 def test_a_sweep_asks_plans_what_overlaps(place: Path) -> None:
     axes = ("--vary", "overlap=none,auto,all", "--vary", "planner=mixed,auto,overlapped")
     rows = answer("sweep", *PLAN, *axes, "--processes", 1, at=place)["points"]

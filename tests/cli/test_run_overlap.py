@@ -237,7 +237,7 @@ def test_a_run_that_was_decided_for_goes_on_with_its_policy(
         (at / "node.toml").write_text(toml.replace("tape = 4096", "tape = 0"))
     line: tuple[Any, ...] = BY_DEFAULT
     if tapes:
-        line = words("--overlap", "auto", "--effort", 1)
+        line = words("--overlap", "auto")
     killed(monkeypatch, at, "adjoint:17", *line, "--resume")
     begun = loads((at / "run" / "schedule.txt").read_text()).schedule.overlap
     assert begun

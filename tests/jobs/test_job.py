@@ -170,7 +170,6 @@ def test_arguments_of_a_job_are_checked_where_they_enter(heat: Any) -> None:
         ({"steps": 0}, "a chain has at least 1"),
         ({"steps": "many"}, "steps = 'many'"),
         ({"every": -1.0}, "at least 0"),
-        ({"effort": 9}, "1, 2 or 3"),
         ({"overlap": "some"}, "overlap 'some'"),
         ({"platform": "node.toml", "ram": "1MB"}, "archive cannot be given with a platform"),
         ({"platform": "no.toml", "ram": None}, "no.toml: No such file or directory"),

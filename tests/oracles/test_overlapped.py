@@ -60,7 +60,7 @@ def check(chain: Chain, platform: Platform) -> bool:
     for schedule in (free.schedule, *others):
         for policy in policies(chain, platform)[::4]:
             assert simulate(schedule, platform, overlap=policy).makespan >= prompt.makespan
-    made = plan(chain, platform, effort=1)
+    made = plan(chain, platform)
     assert made.makespan is not None
     assert made.bound is not None
     assert made.bound - 1e-9 <= free.makespan <= prompt.makespan <= made.makespan

@@ -11,7 +11,7 @@ more than 20,000 steps whose tapes and states differ in size, a plan of the dual
 replaces that of `mixed`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from typing import Any, Final
@@ -66,7 +66,6 @@ def plan(
     /,
     *,
     tapes: bool = True,
-    effort: int = 2,
     watch: Callable[[float], None] | None = None,
 ) -> Plan:
     """Return the best schedule and policy that are found, with or without overlap.
@@ -75,8 +74,6 @@ def plan(
     ----------
     tapes : bool
         Whether tapes may be stored in addition to states.
-    effort : int
-        Has no effect.
     watch
         Called several times with the finished part of the work, from 0 to 1.
 
@@ -109,7 +106,7 @@ def plan(
         synchronous=race.synchronous,
         bound=bound,
     )
-    note = _note(made, race, best, why_not, list(refused))
+    note = _note(made, race, best, why_not)
     log.info("overlap: %s", note)
     return replace(made, note=note)
 
@@ -233,7 +230,7 @@ def _least(chain: Chain, platform: Platform, *, tapes: bool) -> float:
     return bound if bound < inf else 0.0
 
 
-def _note(made: Plan, race: Race, best: Candidate, why_not: str, refused: Sequence[str]) -> str:
+def _note(made: Plan, race: Race, best: Candidate, why_not: str) -> str:
     """Return two sentences: the choice and its gain, and the gap to the bound."""
     policy = f"with {made.overlap}" if made.overlap else "without overlap"
     note = f"{best.how}, {policy}: {best.seconds:.6g} s"
@@ -247,8 +244,6 @@ def _note(made: Plan, race: Race, best: Candidate, why_not: str, refused: Sequen
     note += f". The gap to the estimated lower bound of {made.bound:.6g} s is {made.gap or 0.0:.1%}"
     if why_not:
         note += f"; only named planners were compared, because {why_not}"
-    if refused:
-        note += f"; planners that do not apply here: {', '.join(refused)}"
     return note
 
 
