@@ -37,7 +37,7 @@ from ckio.adapters.registry import find
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners import compiled
 from ckio.planners.base import without_notes
-from ckio.planners.compared import Planned
+from ckio.planners.compared import Plan
 from ckio.planners.overlap import plan
 from ckio.planners.overlap.engine import simulated
 from ckio.platform import Affine, Level, Platform
@@ -66,7 +66,7 @@ class Case:
     platform: Platform
 
 
-def planned(case: Case, *, tapes: bool) -> tuple[Planned, float]:
+def planned(case: Case, *, tapes: bool) -> tuple[Plan, float]:
     """The plan that is measured, and seconds of the processor for it."""
     start = time.process_time()
     with without_notes():
@@ -100,15 +100,15 @@ def named(case: Case) -> dict[str, float]:
     return found
 
 
-def broken(case: Case, made: Planned, least: float = math.inf) -> str:
+def broken(case: Case, made: Plan, least: float = math.inf) -> str:
     """The first promise that a plan breaks; nothing if it keeps them all.
 
     It is never above `least`, which others reach.
     """
-    end = validate(made.schedule, case.platform)
+    end = validate(made, case.platform)
     if end.adjoint or any(end.stored):
         return "does not come to the end"
-    seconds = simulate(made.schedule, case.platform, overlap=made.overlap).makespan
+    seconds = simulate(made, case.platform).makespan
     if seconds != made.makespan:
         return f"takes {seconds!r}, not {made.makespan!r}"
     if made.bound > made.makespan:
@@ -123,7 +123,7 @@ class Measured:
     """A case, its plan, and what other planners reach."""
 
     case: Case
-    made: Planned
+    made: Plan
     named: dict[str, float]
     seconds: float
 
@@ -354,7 +354,7 @@ def random_table(seeds: Sequence[int], count: int = DRAWN) -> str:
 def _in_words(found: Measured) -> str:
     """A machine, for whoever looks into why its gap is wide."""
     chain, restart = found.case.chain, Key(Kind.RESTART, 0)
-    lines = [f"{found.case.name}: {found.made.gap:.2%} above the bound; {found.made.schedule.note}"]
+    lines = [f"{found.case.name}: {found.made.gap:.2%} above the bound; {found.made.note}"]
     for level in found.case.platform.levels:
         nbytes = chain.nbytes(restart)
         room = "unlimited" if level.capacity is None else f"{level.capacity / nbytes:.1f} states"
@@ -471,7 +471,7 @@ class Searched:
     """A tiny case: its plan, the least of any policy, and the least found by ckio's rules."""
 
     number: int
-    made: Planned
+    made: Plan
     free: float
     rules: float
     proven: bool
@@ -501,7 +501,7 @@ def searched(seed: int, count: int) -> Iterator[Searched]:
         others = named(case)
         try:
             free = least_free(chain, platform)
-            reached = least_by_rules(chain, platform, made.schedule)
+            reached = least_by_rules(chain, platform, made)
         except TooLarge:
             continue
         assert free is not None

@@ -120,6 +120,17 @@ class Schedule:
         object.__setattr__(self, "note", note)
         object.__setattr__(self, "overlap", overlap)
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether a schedule, or a plan, has the same chain, actions, keys and policy."""
+        if not isinstance(other, Schedule):
+            return NotImplemented
+        return (self.chain, self.stored, self.overlap, self.actions) == (
+            other.chain, other.stored, other.overlap, other.actions
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return hash((self.chain, self.stored, self.overlap, self.actions))
+
     def __len__(self) -> int:
         return len(self.actions)
 

@@ -112,7 +112,7 @@ def test_what_a_run_did_not_write_stays_where_its_directory_is_cleared(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "chain", [CHAIN, Chain(**{**vars(CHAIN), "advance": [0.1, 0.2, 0.4], "restart": [1, 2, 3, 4]})]
+    "chain", [CHAIN, replace(CHAIN, advance=[0.1, 0.2, 0.4], restart=[1, 2, 3, 4])]
 )
 def test_a_manifest_comes_back_to_the_last_bit(tmp_path: Path, chain: Chain) -> None:
     directory = RunDirectory(tmp_path)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracles.overlapped_states import Case, least_makespan
 
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners.compared import Planned
+from ckio.planners.compared import Plan
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.dp.spaces import sums
 from ckio.planners.overlap import overlapped, plan
@@ -50,12 +50,12 @@ def machine(near: int, *far: tuple[int, float, float], **costs: float) -> Platfo
     return Platform((memory, *levels), working_memory=TAPE)
 
 
-def checked(chain: Chain, platform: Platform, **options: object) -> Planned:
+def checked(chain: Chain, platform: Platform, **options: object) -> Plan:
     """A plan that keeps what all of them promise."""
     made = plan(chain, platform, **options)  # type: ignore[arg-type]
-    completed(made.schedule, platform)
-    assert counts(made.schedule).reversed == chain.steps
-    assert simulate(made.schedule, platform, overlap=made.overlap).makespan == made.makespan
+    completed(made, platform)
+    assert counts(made).reversed == chain.steps
+    assert simulate(made, platform).makespan == made.makespan
     assert made.makespan <= made.synchronous
     assert made.bound <= made.makespan
     for planner in (
@@ -203,8 +203,8 @@ def test_where_all_tapes_fit_no_step_needs_a_checkpoint() -> None:
     near, far = machine(2, (4, 1.0, 1.0)).levels
     platform = Platform((near, far), working_memory=5 * TAPE)
     made = plan(chain(5), platform)
-    assert counts(made.schedule).recorded == counts(made.schedule).forward == 5
-    assert "because no step needs a checkpoint" in made.schedule.note
+    assert counts(made).recorded == counts(made).forward == 5
+    assert "because no step needs a checkpoint" in made.note
 
 
 GB = 10**9
@@ -252,7 +252,7 @@ def test_steps_that_cost_nothing_are_planned() -> None:
     platform = Platform((Level(name="near", capacity=2), far), working_memory=1)
     made = plan(free, platform, tapes=False)
     assert made.makespan == 12.0  # to compute all again costs nothing
-    validate(made.schedule, platform)
+    validate(made, platform)
 
 
 def test_what_overlap_makes_steps_lose_may_leave_nothing_to_overlap() -> None:
@@ -366,16 +366,16 @@ def test_without_memory_there_is_no_end_of_room_for_what_is_staged() -> None:
 def test_one_level_leaves_nothing_to_overlap() -> None:
     made = checked(chain(60, reverse=1), machine(4))
     assert made.makespan == made.synchronous
-    assert "there is no far level" in made.schedule.note
+    assert "there is no far level" in made.note
 
 
 def test_the_note_says_what_was_taken_what_it_gains_and_the_gap() -> None:
     made = plan(chain(301, reverse=1), machine(20, (200, 2.0, 2.0)))
-    taken, gap = made.schedule.note.split(". The gap to the ")
+    taken, gap = made.note.split(". The gap to the ")
     assert f", with {made.overlap}: {made.makespan:.6g} s, " in taken
     assert "less than the best without overlap" in taken
     assert f"{made.gap:.1%}" in gap
-    assert overlapped(chain(301, reverse=1), machine(20, (200, 2.0, 2.0))) == made.schedule
+    assert overlapped(chain(301, reverse=1), machine(20, (200, 2.0, 2.0))) == made
 
 
 def test_scaling_all_costs_does_not_change_the_plan() -> None:
@@ -394,7 +394,7 @@ def test_any_unit_of_time_gives_the_same_plan_and_bound(unit: float) -> None:
     other = replace(work, advance=unit, record=unit * work.record, reverse=unit)
     far = (20, 3 * unit, 1.5 * unit), (60, 8 * unit, 6.5 * unit)
     scaled = plan(other, machine(5, *far))
-    assert scaled.schedule.actions == made.schedule.actions
+    assert scaled.actions == made.actions
     assert (scaled.makespan, scaled.overlap) == (unit * made.makespan, made.overlap)
     assert scaled.bound == pytest.approx(unit * made.bound)
 

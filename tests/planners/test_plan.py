@@ -37,6 +37,8 @@ def test_it_has_the_makespan_timeline_and_picture_of_a_schedule(policy: Overlap)
     assert ckio.render(made) == ckio.render(alone) == ckio.render(alone.actions)
     assert ckio.counts(made) == ckio.counts(alone)
     assert str(made) == str(alone)
+    assert (made == alone) == (alone == made) == (not policy)
+    assert hash(replace(made, overlap=SYNCHRONOUS)) == hash(alone)
 
 
 def test_another_policy_may_replace_its_own() -> None:

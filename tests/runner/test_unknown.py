@@ -269,7 +269,7 @@ class Odd(Online):
             def until(self, step: int, /) -> int:
                 return 0
 
-        return Oddly(self.levels, step, stored)
+        return Oddly(self._levels, step, stored)
 
 
 @pytest.mark.parametrize(
