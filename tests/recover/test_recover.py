@@ -71,6 +71,17 @@ def killed_again_and_again(case: Case, random: Random) -> None:
         check(schedule, case.platform, case.level)
 
 
+def test_a_state_that_a_stored_tape_makes_useless_is_not_stored() -> None:
+    """A leg begins with x_0 in the register, but its first step is reversed from its tape."""
+    record = [1.0] + 10 * [0.0] + [1.0]
+    chain = Chain(steps=12, advance=1, record=record, reverse=0, restart=1, tape=1, adjoint=1)
+    near = Level(name="near", discard=Affine(1))
+    machine = Platform((near, Level(name="far", read=Affine(1))), working_memory=1)
+    made = recover(chain, machine, [{x(1), t(0)}], level=0, every=0)
+    check(made, machine, 0)
+    assert not any(action == Write(x(0), 0) for action in made.actions)
+
+
 @given(RANDOMS)
 def test_however_often_it_is_killed_it_comes_to_the_end(random: Random) -> None:
     case = drawn_case(random, RESTART_ONLY | WITH_TAPES, most_steps=8)

@@ -124,11 +124,15 @@ def with_discards(schedule: Schedule, /) -> Schedule:
     """Return the schedule with a Discard directly after the last Read of each key.
 
     Keys that are stored at the start, and are never read or are written before their first Read,
-    are discarded first of all. The given schedule must have no Discards, and must read each key
-    that it writes.
+    are discarded first of all. Keys that are written and not read afterwards are not written. The
+    given schedule must have no Discards.
     """
     actions = schedule.actions
     order, begins = _by_key(actions)
+    unused = order[(actions.op[order] == WRITE) & np.append(begins[1:], True)[: len(order)]]
+    if len(unused):
+        actions = actions.take(np.delete(np.arange(len(actions)), unused))
+        order, begins = _by_key(actions)
     reads = actions.op[order] == READ
     last = np.sort(order[reads & ~np.append(reads[1:] & ~begins[1:], False)[: len(order)]])
     read = actions.take(last)
