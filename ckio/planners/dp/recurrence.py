@@ -230,11 +230,11 @@ def _endless_rows(space: Space, lower: Ints, move: int) -> Iterator[Row]:
         stored, again = np.zeros((2, len(lower)), np.int64)
         split = np.zeros(len(lower), np.int32)
         costs = int(space.write), int(space.read), int(min(space.tape, INFEASIBLE))
-        plain(Plain(lower, taped, inner, known[-1], stored, again, split), move, *costs)
+        plain(RowFunctions(lower, taped, inner, known[-1], stored, again, split), move, *costs)
         yield Row(0, known[-1], stored, split)
 
 
-class Plain(NamedTuple):
+class RowFunctions(NamedTuple):
     """One row, and the functions of n in its definition.
 
     `taped` and `inner`, which are P_f' and P_f", may be `unstored`, which is P_f.
@@ -250,7 +250,7 @@ class Plain(NamedTuple):
 
 
 @kernel
-def plain(row: Plain, move: int, write: int, read: int, tape: int) -> None:
+def plain(row: RowFunctions, move: int, write: int, read: int, tape: int) -> None:
     """Set P_f, Q_f and the best j by their definition, with a loop over all j."""
     lower, taped, inner, unstored, stored, again, split = row
     for n in range(1, len(lower)):

@@ -9,7 +9,7 @@ from ckio.errors import BadInput
 from ckio.programs.jaxed.nodes import (
     OPENED,
     Constant,
-    Equations,
+    EquationGroup,
     Node,
     Operand,
     RegisterCode,
@@ -54,7 +54,7 @@ class _Label:
 class _Open:
     """A node that is being written."""
 
-    equations: list[Equations] = field(default_factory=list)
+    equations: list[EquationGroup] = field(default_factory=list)
     reads: list[StackRow] = field(default_factory=list)
     writes: list[StackRow] = field(default_factory=list)
     choice: Operand | None = None
@@ -106,7 +106,7 @@ class _Draft:
     def move(self, sources: Sequence[Operand], targets: Sequence[str]) -> None:
         """Copy registers, all at the same time, so that they may also be exchanged."""
         self.nodes[-1].equations.append(
-            Equations(lambda *arrays: arrays, tuple(sources), tuple(targets))
+            EquationGroup(lambda *arrays: arrays, tuple(sources), tuple(targets))
         )
 
     def add(self, jaxpr: Any, constants: Sequence[Any], inputs: Sequence[Operand]) -> list[Operand]:
@@ -148,7 +148,7 @@ class _Draft:
         operands = tuple(known[atom] for atom in taken)
         known.update((variable, self.fresh(variable.aval)) for variable in results)
         names = tuple(str(known[variable]) for variable in results)
-        self.nodes[-1].equations.append(Equations(call, operands, names))
+        self.nodes[-1].equations.append(EquationGroup(call, operands, names))
 
     def _split(self, equation: Any, given: list[Operand]) -> list[Operand]:
         params, name = equation.params, equation.primitive.name
@@ -176,7 +176,7 @@ class _Draft:
             if not going:
                 return choice
             some = self.fresh(jax().ShapeDtypeStruct((), lanes.dtype))
-            lanes_go = Equations(lambda it: (it, it.any()), (choice,), (*going, some))
+            lanes_go = EquationGroup(lambda it: (it, it.any()), (choice,), (*going, some))
             self.nodes[-1].equations.append(lanes_go)
             return some
 
@@ -184,11 +184,11 @@ class _Draft:
             taken = [self.fresh(aval) for aval in avals] if going else carry
             if going:
                 self.nodes[-1].equations.append(
-                    Equations(_stop_ended, (*going, *carry), tuple(taken))
+                    EquationGroup(_stop_ended, (*going, *carry), tuple(taken))
                 )
             results = self.add(*body, [*given[first:second], *taken])
             if going:
-                selected = Equations(_select, (*going, *carry, *results), tuple(carry))
+                selected = EquationGroup(_select, (*going, *carry, *results), tuple(carry))
                 self.nodes[-1].equations.append(selected)
             else:
                 self.move(results, carry)
@@ -224,7 +224,7 @@ class _Draft:
         counter = self.fresh(jax().ShapeDtypeStruct((), numpy.int32))
         zero = Constant(numpy.zeros((), numpy.int32))
         likes = [self.avals[name] for name in stacks]  # zeros are computed, not stored as constants
-        zeros = Equations(
+        zeros = EquationGroup(
             lambda: [numpy.zeros(it.shape, it.dtype) for it in likes], (), tuple(stacks)
         )
         self.nodes[-1].equations.append(zeros)
@@ -245,7 +245,7 @@ class _Draft:
         ]
         self.move(results, [*carry, *ys])
         choice = self.fresh(jax().ShapeDtypeStruct((), numpy.bool_))
-        count = Equations(lambda i: (i + 1, i + 1 < length), (counter,), (counter, choice))
+        count = EquationGroup(lambda i: (i + 1, i + 1 < length), (counter,), (counter, choice))
         self.nodes[-1].equations.append(count)
         self.close(after, loop, choice=choice)
         self.begin(after)

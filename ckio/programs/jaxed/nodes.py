@@ -201,7 +201,7 @@ class Constant(NamedTuple):
 Operand: TypeAlias = str | Constant
 
 
-class Equations(NamedTuple):
+class EquationGroup(NamedTuple):
     """Some equations as a function of the operands, which returns an array for each result."""
 
     compute: Callable[..., Sequence[Any]]
@@ -239,7 +239,7 @@ class Node:
         first target.
     """
 
-    equations: tuple[Equations, ...]
+    equations: tuple[EquationGroup, ...]
     reads: tuple[StackRow, ...]
     writes: tuple[StackRow, ...]
     choice: Operand | None
