@@ -59,7 +59,7 @@ PLANNERS: Mapping[str, Mapping[str, str]] = {
     "hrevolve": {},
     "mixed": {},
     "multistage": {},
-    "two-level": {"near": "ram", "far": "archive"},
+    "two-level": {},
     "revolve": {"on": "nvme"},
 }
 POLICIES = {"synchronous": Overlap(), "overlapped": Overlap(None, None)}
