@@ -228,7 +228,8 @@ FIGURES: Sequence[Figure] = (
         "The table shows makespans in seconds for 200 steps on ten machines. The columns with the"
         " name of a planner are its schedule with the best overlap policy. The column `plan` is"
         " the plan that `ckio.plan` makes for overlap, and `bound` is a lower bound for every"
-        " plan. The column `before` is an earlier planner, for states only.",
+        " plan. The column `before` is an earlier planner, for states only. The table was taken"
+        " with a longer search than that of today, whose bound is an estimate.",
         "For example, on the machine with 64 GB of RAM and a parallel file system at 1 GB/s, the"
         " schedule of `mixed` takes {0} s with overlap, and the plan for overlap takes {1} s. No"
         " plan can take less than {2} s there.",

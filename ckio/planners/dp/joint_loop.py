@@ -1,4 +1,8 @@
-"""The recurrence of `joint` in compiled code, for tables with many comparisons."""
+"""The recurrence of `joint` in compiled code, for tables with many comparisons.
+
+A module with kernels loads numba, which takes a second, so that `joint` imports this one only for
+such tables; and it is compiled alone, in a fifth of the time of all kernels.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
