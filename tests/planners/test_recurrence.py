@@ -13,7 +13,7 @@ from ckio.planners.dp.costs import INFEASIBLE as FAR
 from ckio.planners.dp.costs import LIMIT
 from ckio.planners.dp.hulls import Ints
 from ckio.planners.dp.min_plus import MinPlus
-from ckio.planners.dp.recurrence import Plain, Table, in_order
+from ckio.planners.dp.recurrence import RowFunctions, Table, in_order
 from ckio.planners.dp.recurrence import plain as plain_row
 from ckio.planners.dp.spaces import Space, slots_of
 from ckio.planners.dp.unroll import Unrolling
@@ -208,7 +208,7 @@ def test_the_definition_in_two_loops_is_what_the_module_says() -> None:
         low, inner = some_function(random, lengths), some_function(random, lengths)
         advance, read, write = (random.randint(0, 9) for _ in range(3))
         arrays = [np.zeros(lengths + 1, np.int64) for _ in range(3)]
-        row = Plain(
+        row = RowFunctions(
             *(np.append(0, each) for each in (low, np.full(lengths, FAR), inner)), *arrays,
             np.zeros(lengths + 1, np.int32),
         )  # fmt: skip
