@@ -413,6 +413,16 @@ def test_sizes_with_no_common_unit_lose_nothing_while_checkpoints_are_few() -> N
     assert planned(odd, Platform((ram,), working_memory=odd.tape)) == planned(alike(300), same)
 
 
+def test_sizes_that_differ_too_little_to_change_how_many_fit_are_slots() -> None:
+    odd = alike(20_000, restart=4104, tape=4096)
+    near, far = level("near", 200_000, 1), level("far", 400_000, 1)  # 48 and 97 of either kind
+    same = Platform((level("near", 48, 1), level("far", 97, 1)), working_memory=1)
+    assert planned(odd, Platform((near, far), odd.tape)) == planned(alike(20_000), same)
+    one_more = replace(near, capacity=4096 * 49)  # 49 tapes, but 47 states
+    plan = solve(replace(odd, steps=200), Platform((one_more, far), odd.tape), held=1)
+    assert plan.seconds <= planned(alike(200), same)
+
+
 @pytest.mark.slow
 def test_many_checkpoints_of_odd_sizes_are_counted_in_units() -> None:
     odd = alike(700, restart=10**9 + 7, tape=7 * 10**8 + 1)

@@ -265,22 +265,34 @@ def _space(platform: Platform, number: int, chain: Chain, counted: _Counted) -> 
 def _counted(
     restart: int, tape: int, capacity: int, *, most: int, units: int, generous: bool
 ) -> tuple[Numbers, Numbers, bool]:
+    if count := _same_count(restart, tape, capacity):
+        return *_after(1, 1, count), True
     if few_sums(restart, tape, capacity, most):
         return *_after(restart, tape, capacity), True
     return *_after(*in_units(restart, tape, capacity, units, generous)), False
 
 
 def _slots(restart: int, tape: int, capacity: int | None, most: int) -> int:
-    """Return how many checkpoints of either kind fit, at most `most`; 0 if their sizes differ.
+    """Return how many checkpoints of either kind fit, at most `most`; 0 if the kind matters.
 
     Tapes are ignored if the level cannot store even one.
     """
     largest = max(restart, tape)
     if capacity is None or largest * most <= capacity:
         return most
-    if restart == tape or restart <= capacity < tape:
+    if restart <= capacity < tape:
         return min(most, capacity // restart) if restart else most
-    return 0
+    return _same_count(restart, tape, capacity)
+
+
+def _same_count(restart: int, tape: int, capacity: int) -> int:
+    """Return how many checkpoints of any mixture of both kinds fit; 0 if it depends on the mixture.
+
+    It does not depend on it if as many of the larger kind fit as of the smaller one. For example,
+    in 200,000 bytes there is space for 48 states of 4104 bytes, and for 48 tapes of 4096 bytes.
+    """
+    count = capacity // restart if restart and tape else 0
+    return count if count and count == capacity // tape else 0
 
 
 def _unfilled(restart: int, tape: int, capacity: int) -> tuple[Numbers, Numbers]:
