@@ -1,13 +1,14 @@
 """Which small mistakes in the core of ckio does the test suite not find?
 
-    python bench/mutants.py trace               once: which tests run which lines, under coverage
-    python bench/mutants.py run [--count 200] [--seed 1] [--into FOLDER]
+    python bench/mutants.py trace [PATH ...]    once: which tests run which lines, under coverage
+    python bench/mutants.py run [--of PACKAGE ...] [--count 200] [--seed 1] [--into FOLDER]
     python bench/mutants.py record FOLDER       bench/results/mutants.txt
 
 A mutant is ckio with one operator, number or branch changed, as cosmic-ray changes it, at a place
 drawn at random from the functions of the core. It is found if a test fails, or does not end. First
 those tests of the quick tier run that pass through the changed line, the shortest first; then, of
-mutants that they do not find, those of the slow tier. `run` adds a line of JSON for each mutant to
+mutants that they do not find, those of the slow tier, if `trace --tier slow` has been run. With
+PATHs, only tests in them are traced and run. `run` adds a line of JSON for each mutant to
 a file in the folder, and continues where it was stopped; several may run at once with other seeds.
 Needs `coverage` and `cosmic-ray`, which are no dependencies of ckio.
 """
@@ -25,14 +26,14 @@ import tempfile
 import time
 import xml.etree.ElementTree as Xml
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import record
 
 ROOT = Path(__file__).parent.parent
-CORE = ("planners", "schedule", "runner", "backends", "jobs")
+CORE = ("planners", "schedule", "analysis", "programs", "runner", "backends", "jobs")
 FOLDER = ROOT / ".mutants"
 TIERS = {"quick": "not slow", "slow": "slow"}
 PATIENCE = 120, 5
@@ -61,15 +62,15 @@ class Mutant(NamedTuple):
     occurrence: int
 
 
-def trace(tier: str) -> None:
-    """Run a tier under coverage; keep how long each test took, and which lines it ran."""
+def trace(tier: str, paths: Sequence[str]) -> None:
+    """Run the tests of a tier under coverage; keep their seconds, and which lines each one ran."""
     FOLDER.mkdir(exist_ok=True)
     data, config = FOLDER / f"{tier}.coverage", FOLDER / f"{tier}.rc"
     config.write_text(CONFIG.format(data=data))
     words = ["-m", "coverage", "run", f"--rcfile={config}", "-m", "pytest", "-q", "-n", "2"]
     report = f"--junit-xml={FOLDER / tier}.xml"
     own = os.environ | {"COVERAGE_RCFILE": str(config)}
-    command = [sys.executable, *words, report, "-m", TIERS[tier]]
+    command = [sys.executable, *words, report, "-m", TIERS[tier], *paths]
     subprocess.run(command, cwd=ROOT, env=own, check=False)  # a test that fails runs lines, too
     combine = [sys.executable, "-m", "coverage", "combine", "-q", f"--rcfile={config}"]
     subprocess.run(combine, cwd=ROOT, check=True)
@@ -128,10 +129,12 @@ def mutants_of(path: str) -> Iterator[Mutant]:
                     yield Mutant(path, start[0], name, occurrence)
 
 
-def drawn(count: int, seed: int) -> list[Mutant]:
+def drawn(packages: Sequence[str], count: int, seed: int) -> list[Mutant]:
     """Draw places at random, each as often as any other, and one mutant of each."""
     paths = [
-        str(it.relative_to(ROOT)) for name in CORE for it in (ROOT / "ckio" / name).rglob("*.py")
+        str(it.relative_to(ROOT))
+        for name in packages
+        for it in (ROOT / "ckio" / name).rglob("*.py")
     ]
     places = defaultdict[tuple[str, int], list[Mutant]](list)
     for path in sorted(paths):
@@ -190,10 +193,11 @@ def finds(copy: Path, tier: str, nodes: list[str], usual: float) -> str:
     return "survives" if ended.returncode in (0, 5) else "found"
 
 
-def run(count: int, seed: int, into: Path) -> None:
-    """Try mutants that this seed draws, and add a line for each to the file of the seed."""
+def run(packages: Sequence[str], count: int, seed: int, into: Path) -> None:
+    """Try mutants of packages that this seed draws, and add a line for each to the seed's file."""
     into.mkdir(exist_ok=True)
-    kept = into / f"{seed}.jsonl"
+    name = "all" if len(packages) == len(CORE) else "-".join(packages)
+    kept = into / f"{name}-{seed}.jsonl"
     done = {tuple(json.loads(line)["mutant"]) for line in kept.open()} if kept.exists() else set()
     taken = {tier: seconds_of(tier) for tier in TIERS if (FOLDER / f"{tier}.xml").exists()}
     tests = {tier: tests_by_line(tier) for tier in taken}
@@ -203,7 +207,7 @@ def run(count: int, seed: int, into: Path) -> None:
         for name in files:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
-        for mutant in drawn(count, seed):
+        for mutant in drawn(packages, count, seed):
             if tuple(mutant) in done:
                 continue
             begun, result = time.monotonic(), dict[str, Any](mutant=mutant)
@@ -246,8 +250,11 @@ def table(into: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("trace").add_argument("tiers", nargs="*", default=list(TIERS))
+    traces = commands.add_parser("trace")
+    traces.add_argument("paths", nargs="*")
+    traces.add_argument("--tier", choices=TIERS, default="quick")
     runs = commands.add_parser("run")
+    runs.add_argument("--of", nargs="+", choices=CORE, default=list(CORE))
     runs.add_argument("--count", type=int, default=200)
     runs.add_argument("--seed", type=int, default=1)
     runs.add_argument("--into", type=Path, default=FOLDER / "results")
@@ -255,10 +262,9 @@ def main() -> None:
     given = parser.parse_args()
     match given.command:
         case "trace":
-            for tier in given.tiers:
-                trace(tier)
+            trace(given.tier, given.paths)
         case "run":
-            run(given.count, given.seed, given.into)
+            run(given.of, given.count, given.seed, given.into)
         case _:
             record.save("mutants", table(given.folder))
 
