@@ -163,17 +163,34 @@ def _diff(result: Any, a: Any, *, n: int = 1, axis: int = -1) -> Parts:
     return {"a": (pull,)}
 
 
-def _nan_to_num(
-    result: Any, x: Any, *, copy: Any = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+def _norm(
+    result: Any,
+    x: Any,
+    *,
+    ord: Any = None,  # noqa: A002
+    axis: Any = None,
+    keepdims: Any = False,
 ) -> Parts:
-    return {"x": (lambda g, finite: np.where(finite, g, 0), np.isfinite(x))}
+    """Return the rule of the norm of all entries along the axes. Its derivative at 0 is 0."""
+    if ord is not None:
+        raise refusal(
+            f"np.linalg.norm with ord={ord!r}",
+            "leave out a 2 and 'fro', which are the default; otherwise write np.max(np.abs(u)), or"
+            " np.sum(np.abs(u) ** p) ** (1 / p)",
+        )
+    shape = np.shape(x)
+
+    def pull(g: Any, x: Any, r: Any) -> Any:
+        return _spread(g / np.where(np.equal(r, 0), 1, r), shape, axis, keepdims) * np.conj(x)
+
+    return {"x": (pull, x, result)}
 
 
 add({
     np.sum: _sum, np.mean: _mean, np.prod: _prod, np.cumsum: _cumsum, np.cumprod: _cumprod,
     np.max: _extreme, np.amax: _extreme, np.min: _extreme, np.amin: _extreme,
     np.var: _varying(root=False), np.std: _varying(root=True), np.clip: _clip, np.diff: _diff,
-    np.nan_to_num: _nan_to_num,
+    np.linalg.norm: _norm,
 })  # fmt: skip
 
 
@@ -205,6 +222,13 @@ def _right(g: Any, a: Any, ndim: int) -> Any:
 def _matmul(result: Any, a: Any, b: Any) -> Parts:
     a, b = np.asarray(a), np.asarray(b)
     return {"a": (_left, b, a.ndim), "b": (_right, a, b.ndim)}
+
+
+def _dot(result: Any, a: Any, b: Any) -> Parts:
+    """Return the rule of np.matmul, where np.dot is the same."""
+    if 0 in (np.ndim(a), np.ndim(b)) or (np.ndim(a) > 1 and np.ndim(b) > 2):
+        raise refusal("np.dot of a number, or of two stacks,", "write u * v, or use np.einsum")
+    return _matmul(result, a, b)
 
 
 def _letters(subscripts: str, shapes: list[tuple[int, ...]]) -> tuple[list[str], str]:
@@ -297,16 +321,6 @@ def _det(result: Any, a: Any) -> Parts:
     return {"a": (pull, np.asarray(a))}
 
 
-def _logdet(result: Any, a: Any) -> Parts:
-    if np.iscomplexobj(a):
-        raise refusal("np.linalg.slogdet of a complex matrix")
-
-    def pull(g: Any, a: Any) -> Any:
-        return np.asarray(g)[..., None, None] * _turned(np.linalg.inv(a))
-
-    return {"a": (pull, np.asarray(a))}
-
-
 def _cholesky(result: Any, a: Any, *, upper: bool = False) -> Parts:
     """Return the rule of the lower triangle, because NumPy reads no other entries."""
     if upper or np.iscomplexobj(a):
@@ -393,7 +407,7 @@ _la, _fft = np.linalg, np.fft
 _one, _two = (-1,), (-2, -1)
 
 add({
-    _la.solve: _solve, _la.inv: _inv, _la.det: _det, _la.cholesky: _cholesky,
+    np.dot: _dot, _la.solve: _solve, _la.inv: _inv, _la.det: _det, _la.cholesky: _cholesky,
     _fft.fft: _transforms(_fft.fftn, _one), _fft.ifft: _transforms(_fft.ifftn, _one),
     _fft.fft2: _transforms(_fft.fftn, _two), _fft.ifft2: _transforms(_fft.ifftn, _two),
     _fft.fftn: _transforms(_fft.fftn, None), _fft.ifftn: _transforms(_fft.ifftn, None),
@@ -401,4 +415,3 @@ add({
 })  # fmt: skip
 RULES[np.einsum] = _einsum
 RULES[np.matmul] = by_name(_matmul, "np.matmul", ("a", "b"))
-RULES[np.linalg.slogdet] = by_name(_logdet, "np.linalg.slogdet", ("a",))
