@@ -188,8 +188,8 @@ def restore(
     """Return the values of a structure, as views of these memories.
 
     `objects` has the functions, classes and modules that it may name; see `known`. Each array and
-    number that has a derivative is replaced by the result of `wrap`. Raises BadInput if a memory is
-    missing, or if the structure names another object.
+    number that has a derivative is replaced by the result of `wrap`. Raises KeyError if a memory is
+    missing, and BadInput if the structure names another object.
     """
     decoder = _Decoder(memories, objects, wrap or (lambda _, value: value))
     return {name: decoder.decode(name, code) for name, code in structure.items()}
@@ -336,10 +336,6 @@ class _Decoder:
                 return range(*ends)
             case {"slice": ends}:
                 return slice(*self._items(path, enumerate(ends)))
-            case dict():
-                raise BadInput(
-                    f"{path}: {code!r} is not the code of a value; use another checkpoint"
-                )
             case _:
                 return code
 
@@ -387,10 +383,6 @@ class _Decoder:
     def _array(self, code: Mapping[str, Json]) -> Any:
         name, key = code["array"], str(code)
         if key not in self._arrays:
-            if name not in self._memories:
-                raise BadInput(
-                    f"the array {name} is missing in this checkpoint; use another checkpoint"
-                )
             array = self._memories[name]
             if "offset" in code:
                 shape, strides = tuple(code["shape"]), tuple(code["strides"])
