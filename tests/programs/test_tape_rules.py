@@ -33,7 +33,7 @@ conjugate
 POSITIVE = "sqrt log log2 log10 log1p arccosh"
 BINARY = """
 add subtract multiply divide remainder fmod arctan2 hypot maximum minimum fmax fmin logaddexp
-logaddexp2 copysign floor_divide
+floor_divide
 """
 COMPLEX = "negative absolute square reciprocal exp sin cos tan sinh cosh tanh sqrt log conjugate"
 
@@ -368,6 +368,10 @@ AROUND = {
     "np.tensordot": (lambda u, v: np.tensordot(u, v, 1), lambda u, v: np.einsum("i,i", u, v)),
     "np.dot of a number": (lambda u, v: np.dot(u, v[0]), lambda u, v: u * v[0]),
     "np.nan_to_num": (lambda u, v: np.nan_to_num(u), lambda u, v: np.where(np.isfinite(u), u, 0.0)),
+    "np.copysign": (lambda u, v: np.copysign(u, v),
+                    lambda u, v: np.where(v < 0, -np.abs(u), np.abs(u))),
+    "np.float_power": (lambda u, v: np.float_power(np.abs(u), v), lambda u, v: np.abs(u) ** v),
+    "np.ldexp": (lambda u, v: np.ldexp(u, 3), lambda u, v: u * 2.0**3),
     "np.add.reduce": (lambda u, v: np.add.reduce(u), lambda u, v: np.sum(u)),
     "np.add.accumulate": (lambda u, v: np.add.accumulate(u), lambda u, v: np.cumsum(u)),
 }  # fmt: skip

@@ -76,6 +76,11 @@ _INSTEAD: Final = {
     "np.multiply.accumulate": "use np.cumprod",
     "np.maximum.accumulate": "write a loop with np.maximum",
     "np.minimum.accumulate": "write a loop with np.minimum",
+    "np.copysign": "write np.where(v < 0, -np.abs(u), np.abs(u))",
+    "np.float_power": "write u ** v",
+    "np.heaviside": "write np.where(u < 0, 0.0, 1.0)",
+    "np.ldexp": "write u * 2.0 ** k",
+    "np.logaddexp2": "use np.logaddexp",
     "np.divmod": "write u // v and u % v",
 }
 """How to do without functions that have no rule. Others must be wrapped by `primitive`."""
