@@ -8,7 +8,6 @@ from typing import Any, Final, Literal, Self, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions.checks import is_whole
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.errors import BadInput
 from ckio.programs.heap import Json, leaves, rebuild, same
@@ -23,7 +22,10 @@ SMALL: Final = 64 << 10
 """The most bytes of all registers with which `auto` chooses a switch, which may copy them all."""
 
 BASE: Final = {"blocks": 1024, "switch": 4096}
-"""The default number of ticks whose inputs are stored at a time."""
+"""The most ticks whose inputs are stored at a time.
+
+In blocks, the iterations of one innermost loop are counted.
+"""
 
 Number = bool | int | float | complex
 
@@ -117,13 +119,9 @@ class JaxProgram:
     mode: Literal["blocks", "switch"]
     fingerprint: str
 
-    def __init__(
-        self, function: Callable[..., Any], example: tuple[Any, ...], mode: Mode, base: int | None
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], example: tuple[Any, ...], mode: Mode) -> None:
         if mode not in get_args(Mode):
             raise BadInput(f"mode = {mode!r}; it must be one of {', '.join(get_args(Mode))}")
-        if base is not None and not (is_whole(base) and 1 <= base < 2**31):
-            raise BadInput(f"base = {base!r}; it must be a whole number of ticks >= 1, or None")
         # A program runs in the precision in which it was traced, whatever is set later.
         self._double = bool(jax().config.jax_enable_x64)
         self._inputs = Structure.of(example, "x")
@@ -136,7 +134,7 @@ class JaxProgram:
             nbytes = code.nbytes({name for live in code.live for name in live})
             mode = "switch" if nbytes <= SMALL else "blocks"
         self.mode = mode
-        self._machine = RegisterMachine(code, base or BASE[mode], whole=mode == "switch")
+        self._machine = RegisterMachine(code, BASE[mode], whole=mode == "switch")
 
     def __repr__(self) -> str:
         nodes = len(self._code.nodes)
@@ -226,9 +224,7 @@ class JaxProgram:
         return as_leaf(name, array, like)
 
 
-def jax_program(
-    function: Callable[..., Any], /, *example: Any, mode: Mode = "auto", base: int | None = None
-) -> JaxProgram:
+def jax_program(function: Callable[..., Any], /, *example: Any, mode: Mode = "auto") -> JaxProgram:
     """Return a program made from a function of JAX.
 
     It can be interrupted, stored, resumed and reversed. The function is traced once. Loops
@@ -254,10 +250,6 @@ def jax_program(
         states are the same, so that each mode can resume states of the other; results may differ by
         rounding. 'auto' is 'switch' if all registers together have at most 64 KiB, and 'blocks'
         otherwise, because the tape of 'blocks' is then smaller.
-    base : int, optional
-        The most ticks whose inputs are stored at a time during `pullback`. The tape consists of
-        these inputs, and of one state for every `base` ticks. The default is 1024 in blocks, where
-        it counts iterations of one innermost loop, and 4096 in a switch.
 
     Raises
     ------
@@ -276,4 +268,4 @@ def jax_program(
     >>> program.pullback(program.start(5.0), ticks, {"y": 1.0})
     {'x.0': array(0.125, dtype=float32)}
     """
-    return JaxProgram(function, example, mode, base)
+    return JaxProgram(function, example, mode)
