@@ -1,6 +1,6 @@
 """Python values and their parts: the leaves of structures, plain data for checkpoints, and copies.
 
-    leaves, rebuild, same    structures of tuples, lists and dicts, and the names of their leaves
+    leaves, rebuild          structures of tuples, lists and dicts, and the names of their leaves
     flatten, restore         values as pieces of memory and a structure of JSON
     copy, QuickCopy          copies of values
     span                     the addresses of an array
@@ -96,7 +96,7 @@ def rebuild(tree: object, name: str, leaf: Callable[[str, Any], Any], /) -> Any:
             return leaf(name, tree)
 
 
-def same(tree: object, other: object, /) -> bool:
+def same_structure(tree: object, other: object, /) -> bool:
     """Return whether two structures are equal except for the values of their leaves."""
     return _shape(tree) == _shape(other)
 

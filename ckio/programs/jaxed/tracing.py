@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.errors import BadInput
-from ckio.programs.heap import Json, leaves, rebuild, same
+from ckio.programs.heap import Json, leaves, rebuild, same_structure
 from ckio.programs.interface import Cotangent, taped
 from ckio.programs.jaxed.flatten import flatten
 from ckio.programs.jaxed.nodes import check, fingerprint, is_smooth
@@ -141,7 +141,7 @@ class JaxProgram:
         return f"JaxProgram({nodes} nodes, mode={self.mode!r}, fingerprint={self.fingerprint!r})"
 
     def start(self, *x: Any) -> RegisterState:
-        if len(x) != len(self._inputs.template) or not same(x, self._inputs.template):
+        if len(x) != len(self._inputs.template) or not same_structure(x, self._inputs.template):
             raise BadInput(
                 f"start: x must have the structure of the example, {self._inputs.template}"
             )
