@@ -363,6 +363,10 @@ AROUND = {
                           lambda u, v: np.log(np.abs(np.linalg.det(u[:, None] * v + np.eye(3))))),
     "einsum of ...": (lambda u, v: np.einsum("...i,i->...", u[None], v),
                       lambda u, v: np.einsum("ai,i->a", u[None], v)),
+    "np.logaddexp2": (lambda u, v: np.logaddexp2(u, v), lambda u, v: np.log2(2.0**u + 2.0**v)),
+    "slogdet of a positive definite matrix": (
+        lambda u, v: np.linalg.slogdet(u[:, None] * u + np.eye(3))[1],
+        lambda u, v: 2 * np.sum(np.log(np.diagonal(np.linalg.cholesky(u[:, None] * u + np.eye(3)))))),
     "np.inner": (lambda u, v: np.inner(u, v), lambda u, v: u @ v),
     "np.tensordot": (lambda u, v: np.tensordot(u, v, 1), lambda u, v: np.einsum("i,i", u, v)),
     "np.dot of a number": (lambda u, v: np.dot(u, v[0]), lambda u, v: u * v[0]),
