@@ -102,7 +102,6 @@ _BACK: Final = 4.0
 _RULES: Final[dict[Any, Callable[[Chain, Platform], Rule]]] = {
     "bisection": Bisection,
     "revolve": Online,
-    "hrevolve": Online,
 }
 
 
@@ -117,8 +116,8 @@ class Options:
         `memory`, estimated from the first ticks.
     schedule
         "bisection" (Siskind & Pearlmutter, 2016) halves the program. "revolve" runs the fewest
-        forward ticks that are possible with `slots` states. "hrevolve" does the same on the levels
-        of `platform`. For any other planner, use `as_chain`.
+        forward ticks that are possible with `slots` states, or on the levels of `platform`. For any
+        other planner, use `as_chain`.
     slots
         The most states that are stored at a time. The default is 32, or with "bisection" the number
         that it needs.
@@ -141,7 +140,7 @@ class Options:
     """
 
     base: int | Literal["auto"] = "auto"
-    schedule: Literal["bisection", "revolve", "hrevolve"] = "bisection"
+    schedule: Literal["bisection", "revolve"] = "bisection"
     slots: int | None = None
     memory: float = 256 << 20
     platform: Platform | str | PathLike[str] | None = None

@@ -1,6 +1,6 @@
 """Python values and their parts: the leaves of structures, plain data for checkpoints, and copies.
 
-    leaves, rebuild, same    structures of tuples, lists and dicts, and the names of their leaves
+    leaves, rebuild          structures of tuples, lists and dicts, and the names of their leaves
     flatten, restore         values as pieces of memory and a structure of JSON
     copy, QuickCopy          copies of values
     span                     the addresses of an array
@@ -96,7 +96,7 @@ def rebuild(tree: object, name: str, leaf: Callable[[str, Any], Any], /) -> Any:
             return leaf(name, tree)
 
 
-def same(tree: object, other: object, /) -> bool:
+def same_structure(tree: object, other: object, /) -> bool:
     """Return whether two structures are equal except for the values of their leaves."""
     return _shape(tree) == _shape(other)
 
@@ -188,8 +188,8 @@ def restore(
     """Return the values of a structure, as views of these memories.
 
     `objects` has the functions, classes and modules that it may name; see `known`. Each array and
-    number that has a derivative is replaced by the result of `wrap`. Raises BadInput if a memory is
-    missing, or if the structure names another object.
+    number that has a derivative is replaced by the result of `wrap`. Raises KeyError if a memory is
+    missing, and BadInput if the structure names another object.
     """
     decoder = _Decoder(memories, objects, wrap or (lambda _, value: value))
     return {name: decoder.decode(name, code) for name, code in structure.items()}
@@ -336,10 +336,6 @@ class _Decoder:
                 return range(*ends)
             case {"slice": ends}:
                 return slice(*self._items(path, enumerate(ends)))
-            case dict():
-                raise BadInput(
-                    f"{path}: {code!r} is not the code of a value; use another checkpoint"
-                )
             case _:
                 return code
 
@@ -387,10 +383,6 @@ class _Decoder:
     def _array(self, code: Mapping[str, Json]) -> Any:
         name, key = code["array"], str(code)
         if key not in self._arrays:
-            if name not in self._memories:
-                raise BadInput(
-                    f"the array {name} is missing in this checkpoint; use another checkpoint"
-                )
             array = self._memories[name]
             if "offset" in code:
                 shape, strides = tuple(code["shape"]), tuple(code["strides"])

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from ckio.actions.checks import is_whole
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arrays import check_unmasked
-from ckio.programs.heap import Json, leaves, rebuild, same, span
+from ckio.programs.heap import Json, leaves, rebuild, same_structure, span
 
 S = TypeVar("S")
 
@@ -206,7 +206,7 @@ def seed(y: Any, ybar: Any, /) -> dict[str, NDArray[Any]]:
             f"y = {y!r} has no derivative; let the program return float or complex numbers, or"
             " arrays of them"
         )
-    if not same(y, ybar):
+    if not same_structure(y, ybar):
         raise BadInput(f"ybar = {ybar!r} does not fit y = {y!r}; give it the structure of y")
     given = leaves(ybar, "y")
     cotangent = {}

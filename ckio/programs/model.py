@@ -54,12 +54,6 @@ The true value is about half of this for numbers, and twice this for arrays that
 place.
 """
 
-_FIRST: Final = 4
-"""Number of steps whose taped end is compared with the state that the forward run reached."""
-
-_SHARE: Final = 0.01
-"""The share of the time of the reverse run in which the ends of further steps are compared."""
-
 _NEAR: Final = 16
 """A tape that is estimated below this fraction (1/n) of the budget is not measured beforehand."""
 
@@ -199,7 +193,6 @@ class ProgramModel(Generic[S]):
         self._cotangent: Arrays | None = None
         self._seen = {Kind.RESTART: 0, Kind.ADJOINT: 0}
         self._next: Digests | None = None  # of the state whose cotangent is known
-        self._compared, self._comparing, self._seconds = 0, 0.0, 0.0
 
     # Results
 
@@ -251,7 +244,6 @@ class ProgramModel(Generic[S]):
         if self._tape is None or self._tape[1] != end or begin < self._tape[0]:
             raise RunFailed(f"no tape of steps [{begin}, {end}) is in memory; record them first")
         first, _, state = self._tape
-        before = time.perf_counter()
         if self._cotangent is None:
             self._cotangent = seed(self.result, self._ybar)
             self._next = digests(self._program.pack(self._finished()))
@@ -263,12 +255,7 @@ class ProgramModel(Generic[S]):
         last = end * self.base if self.ticks is None else min(end * self.base, self.ticks)
         ticks = last - begin * self.base
         self._cotangent = self._pulling.back(low, ticks, self._cotangent, self._next)
-        self._next, now = None, time.perf_counter()
-        self._seconds += now - before
-        self._compared += 1
-        if begin <= 1 or self._compared < _FIRST or self._comparing < _SHARE * self._seconds:
-            self._next = digests(self._program.pack(low))
-            self._comparing += 2 * (time.perf_counter() - now)
+        self._next = digests(self._program.pack(low))
 
     def begin_again(self) -> None:
         """Return to x_0, as a new model. The result y stays known if the end was reached."""

@@ -46,7 +46,6 @@ WAYS: list[dict[str, Any]] = [
     {"base": 10, "slots": 12},
     {"base": 10, "schedule": "revolve"},
     {"base": 10, "schedule": "revolve", "slots": 3},
-    {"base": 10, "schedule": "hrevolve"},
 ]
 
 
@@ -59,7 +58,7 @@ def test_every_way_gives_what_vjp_gives() -> None:
 
 def test_on_levels_of_all_kinds(tmp_path: Any) -> None:
     platform = Platform(levels=(level("memory", 2), level("files", 9)))
-    for schedule in ("hrevolve", "bisection", "revolve"):
+    for schedule in ("bisection", "revolve"):
         backends = [Ram(), Directory(tmp_path / "files")]
         found = checkpoint_vjp(
             Logistic(),
@@ -80,7 +79,7 @@ def test_checkpoints_that_are_damaged_on_the_way_back_are_computed_again(tmp_pat
             return super().read(key, into)
 
     platform = Platform(levels=(level("memory", 3), level("files", 9)))
-    for schedule in ("hrevolve", "bisection"):
+    for schedule in ("revolve", "bisection"):
         backends = [Ram(), Failing(tmp_path / schedule)]
         options = Options(base=10, schedule=schedule, platform=platform, backends=backends)
         same(checkpoint_vjp(Logistic(), X, BAR, options), vjp(Logistic(), X, BAR))
@@ -189,7 +188,7 @@ def test_a_cotangent_that_is_none_of_y() -> None:
 
 
 def test_each_event_is_shown() -> None:
-    ways: list[dict[str, Any]] = [{}, {"schedule": "revolve", "slots": 3}, {"schedule": "hrevolve"}]
+    ways: list[dict[str, Any]] = [{}, {"schedule": "revolve", "slots": 3}, {"schedule": "revolve"}]
     for way in ways:
         events: list[Event] = []
         checkpoint_vjp(Logistic(), X, BAR, Options(base=100, **way), watch=events.append)

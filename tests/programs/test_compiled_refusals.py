@@ -41,8 +41,21 @@ REFUSED = {
     "locals": "return locals()",
     "comprehension": "return [f(y) for y in x]",
     "generator of calls": "return sum(f(y) for y in x)",
+    "target": "y = [0, 0]\ny[f(0)] = 1",
+    "target of a change": "y = [0, 0]\ny[f(0)] += 1",
+    "target of a loop": "y = [0, 0]\nfor y[f(0)] in x:\n    pass",
+    "chain": "return 0 < f(x) < 1",
+    "text": "return f'{f(x)}'",
 }
-LINES = {"with": 2, "del": 3, "while else": 4, "for else": 4}
+LINES = {
+    "target": 2,
+    "target of a change": 2,
+    "target of a loop": 2,
+    "with": 2,
+    "del": 3,
+    "while else": 4,
+    "for else": 4,
+}
 
 
 def load(path: Path, text: str) -> dict[str, Any]:

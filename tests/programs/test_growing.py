@@ -29,7 +29,7 @@ def same(one: Any, other: Any) -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("schedule", ["bisection", "revolve", "hrevolve"])
+@pytest.mark.parametrize("schedule", ["bisection", "revolve"])
 @pytest.mark.parametrize("name", GROWING)
 def test_on_levels_that_states_outgrow(
     name: str, schedule: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -7,6 +7,7 @@ import pytest
 
 from ckio.programs.interface import metered
 from ckio.programs.jaxed import jax_program
+from ckio.programs.jaxed.tracing import BASE
 
 from .examples import listing1_in_jax
 from .jaxed import (
@@ -195,15 +196,16 @@ def test_compiled_with_all_optimizations_it_is_the_same_by_pieces(mode: Any) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_a_tape_is_made_of_pieces_of_base_ticks(mode: Any) -> None:
+def test_a_tape_is_made_of_pieces_of_base_ticks(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def grown(x: Any) -> Any:
         return lax.fori_loop(0, 1000, lambda i, y: y + 0.001 * jnp.sin(y) * x, x)
 
     x = (np.linspace(0.5, 1.0, 50),)
     seeds = {"y": np.ones(50)}
     nodes, nbytes, found = [], [], []
-    for base in (None, 16):
-        program = jax_program(grown, *x, mode=mode, base=base)
+    for base in (BASE[mode], 16):
+        monkeypatch.setitem(BASE, mode, base)
+        program = jax_program(grown, *x, mode=mode)
         with metered() as meter:
             found.append(program.pullback(program.start(*x), 2000, seeds))
         nodes.append(meter.nodes)

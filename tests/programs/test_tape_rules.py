@@ -33,7 +33,7 @@ conjugate
 POSITIVE = "sqrt log log2 log10 log1p arccosh"
 BINARY = """
 add subtract multiply divide remainder fmod arctan2 hypot maximum minimum fmax fmin logaddexp
-logaddexp2 copysign floor_divide
+floor_divide
 """
 COMPLEX = "negative absolute square reciprocal exp sin cos tan sinh cosh tanh sqrt log conjugate"
 
@@ -109,8 +109,6 @@ REDUCED = {
     "min": lambda x: (np.min(x), x.min(0), np.amin(x, axis=(0, 1))),
     "cumsum": lambda x: (np.cumsum(x), x.cumsum(0), np.cumsum(x, axis=-1)),
     "cumprod": lambda x: (np.cumprod(x), x.cumprod(0), np.cumprod(x, axis=-1)),
-    "methods": lambda x: (np.add.reduce(x), np.multiply.reduce(x, axis=1), np.maximum.reduce(x)),
-    "accumulate": lambda x: (np.add.accumulate(x), np.multiply.accumulate(x, axis=1)),
     "clip": lambda x: (
         np.clip(x, -0.4, 0.5),
         x.clip(0.1),
@@ -120,11 +118,8 @@ REDUCED = {
     "norm": lambda x: (
         np.linalg.norm(x),
         np.linalg.norm(x, axis=0),
-        np.linalg.norm(x[0], 1),
-        np.linalg.norm(x[0], np.inf),
-        np.linalg.norm(x, "fro"),
+        np.linalg.norm(x, axis=(1, 0), keepdims=True),
     ),
-    "nan": lambda x: np.nan_to_num(x) * 2,
 }
 MOVED = {
     "reshape": lambda x: (x.reshape(4, 3), np.reshape(x, -1), x.T.reshape(-1), x.reshape((2, 6))),
@@ -183,10 +178,7 @@ def test_products(make):
         check(np.matmul, make(*a), make(*b))
         if len(a) < 3:
             check(np.dot, make(*a), make(*b))
-    check(lambda x, y: (np.dot(x, 2.0), np.inner(x, y), np.vdot(x, y), np.outer(x, y), x.dot(y)),
-          make(3), make(3))  # fmt: skip
-    check(lambda x, y: (np.tensordot(x, y, 1), np.tensordot(x, y, ((0, 1), (2, 0)))),
-          make(2, 3), make(3, 4, 2))  # fmt: skip
+    check(lambda x, y: (np.vdot(x, y), np.outer(x, y), x.dot(y)), make(3), make(3))
     check(lambda x, y: np.cross(x, y), make(2, 3), make(2, 3))
 
 
@@ -198,10 +190,7 @@ def test_einsum():
 
 def test_einsum_of_one():
     check(lambda x: (np.einsum("ii->i", x), np.einsum("ii", x), np.einsum("ij->j", x)), real(3, 3))
-    check(
-        lambda x: (np.einsum("...i->...", x), np.einsum("...ij,...j->...i", x, x[:, 0])),
-        real(2, 3, 3),
-    )
+    check(lambda x: np.einsum("aij,aj->ai", x, x[:, 0]), real(2, 3, 3))
     check(lambda x: np.einsum("ij,ij,j->i", x, x, x[0]), cplx(3, 3))
 
 
@@ -216,22 +205,16 @@ def test_linear_algebra(make):
     check(lambda a, b: np.linalg.solve(a + eye, b), make(2, 3, 3), make(3, 2))
     check(lambda a: (np.linalg.inv(a + eye), np.linalg.det(a), np.linalg.norm(a)), make(2, 3, 3))
     if make is real:
-        check(lambda a: (np.linalg.slogdet(a + eye), np.linalg.cholesky(spd(a))), make(3, 3))
+        check(lambda a: np.linalg.cholesky(spd(a)), make(3, 3))
         check(lambda a: np.linalg.cholesky(a + 9 * eye), make(3, 3))
-
-
-def test_norms():
-    check(lambda x: (np.linalg.norm(x, "fro"), np.linalg.norm(x, "fro", (1, 0))), real(3, 4))
-    for order in (1, 2, np.inf):
-        check(lambda x: (np.linalg.norm(x[0], order), np.linalg.norm(x, order, 1)), real(3, 4))  # noqa: B023
 
 
 def test_grids():
     check(lambda x: np.broadcast_to(x, (2, 3)) * np.ones((2, 3)), 0.3)
     check(
         lambda x: (
-            np.gradient(x),
-            np.gradient(x, 0.1, 0.2, edge_order=2),
+            np.gradient(x[0]),
+            np.gradient(x, 0.1, axis=0, edge_order=2),
             np.gradient(x, axis=(1,)),
         ),
         real(3, 4),
@@ -241,13 +224,6 @@ def test_grids():
         real(2, 4),
         np.array([0.0, 0.1, 0.4, 0.5]),
     )
-
-
-def test_polynomials_and_sinc():
-    check(np.polyval, real(4), real(3))
-    check(lambda x: np.polyval([1.0, 2.0, 3.0], x), 0.3)
-    check(np.sinc, np.array([0.3, -1.7, 0.0, 1e-5, 2e-3]))
-    check(np.sinc, 0.4)
 
 
 def test_interpolation_on_nodes_that_move():
@@ -291,8 +267,8 @@ def test_fourier():
 
 def test_complex_parts():
     check(lambda z: (z.real, z.imag, np.real(z), np.imag(z), np.conj(z), z.conj(), abs(z)), cplx(3))
-    check(lambda z: (z.real, z.imag, z.conjugate(), abs(z), np.angle(z)), 0.3 + 0.4j)
-    check(lambda z: (z.real * z.imag, np.angle(z), z.T.imag[1:] ** 2), cplx(2, 3))
+    check(lambda z: (z.real, z.imag, z.conjugate(), abs(z)), 0.3 + 0.4j)
+    check(lambda z: (z.real * z.imag, z.T.imag[1:] ** 2), cplx(2, 3))
     check(
         lambda z: (np.clip(z.real, -0.4, 0.4), np.trapezoid(z.imag), np.std(z.T.real)), cplx(2, 3)
     )
@@ -302,7 +278,6 @@ def test_interpolation():
     xp = np.array([-1.0, -0.35, 0.1, 0.95])
     check(lambda x, fp: np.interp(x, xp, fp), real(5) * 1.5, real(4))
     check(lambda x, fp: np.interp(x, xp, fp, left=0.5), 0.3, real(4))
-    check(lambda a, b: (np.linspace(a, b, 5), np.linspace(a, 2.0, 4, endpoint=False)), 0.2, 0.7)
     check(lambda x, y: np.trapezoid(y, x), np.sort(positive(4)), real(4))
 
 
@@ -373,11 +348,35 @@ AROUND = {
     "np.divmod": (lambda u, v: np.divmod(u, v)[1], lambda u, v: u % v),
     "divmod": (lambda u, v: divmod(u[0], v[0])[1], lambda u, v: u[0] % v[0]),
     "prepend=": (lambda u, v: np.diff(u, prepend=0.0), lambda u, v: np.diff(np.concatenate([[0.0], u]))),
-    "ord=": (lambda u, v: np.linalg.norm(u, 3), lambda u, v: np.sum(np.abs(u) ** 3) ** (1 / 3)),
-    "ord= of a matrix": (lambda u, v: np.linalg.norm(u[None] * v[:, None], 1),
-                         lambda u, v: np.max(np.sum(np.abs(u[None] * v[:, None]), axis=0))),
-    "retstep=": (lambda u, v: np.linspace(u[0], v[0], 4, retstep=True)[0],
-                 lambda u, v: np.linspace(u[0], v[0], 4)),
+    "ord=2": (lambda u, v: np.linalg.norm(u, 2), lambda u, v: np.linalg.norm(u)),
+    "ord=3": (lambda u, v: np.linalg.norm(u, 3), lambda u, v: np.sum(np.abs(u) ** 3) ** (1 / 3)),
+    "ord=inf": (lambda u, v: np.linalg.norm(u, np.inf), lambda u, v: np.max(np.abs(u))),
+    "np.linspace": (lambda u, v: np.linspace(u, v, 4),
+                    lambda u, v: u + (v - u) * np.linspace(0, 1, 4)[:, None]),
+    "np.polyval": (lambda u, v: np.polyval(u, v), lambda u, v: (u[0] * v + u[1]) * v + u[2]),
+    "np.sinc": (lambda u, v: np.sinc(u), lambda u, v: np.sin(np.pi * u) / (np.pi * u)),
+    "np.angle": (lambda u, v: np.angle(u + 1j * v),
+                 lambda u, v: np.arctan2((u + 1j * v).imag, (u + 1j * v).real)),
+    "np.gradient": (lambda u, v: np.gradient(u[:, None] * v, 0.1)[1],
+                    lambda u, v: np.gradient(u[:, None] * v, 0.1, axis=1)),
+    "np.linalg.slogdet": (lambda u, v: np.linalg.slogdet(u[:, None] * v + np.eye(3))[1],
+                          lambda u, v: np.log(np.abs(np.linalg.det(u[:, None] * v + np.eye(3))))),
+    "einsum of ...": (lambda u, v: np.einsum("...i,i->...", u[None], v),
+                      lambda u, v: np.einsum("ai,i->a", u[None], v)),
+    "np.logaddexp2": (lambda u, v: np.logaddexp2(u, v), lambda u, v: np.log2(2.0**u + 2.0**v)),
+    "slogdet of a positive definite matrix": (
+        lambda u, v: np.linalg.slogdet(u[:, None] * u + np.eye(3))[1],
+        lambda u, v: 2 * np.sum(np.log(np.diagonal(np.linalg.cholesky(u[:, None] * u + np.eye(3)))))),
+    "np.inner": (lambda u, v: np.inner(u, v), lambda u, v: u @ v),
+    "np.tensordot": (lambda u, v: np.tensordot(u, v, 1), lambda u, v: np.einsum("i,i", u, v)),
+    "np.dot of a number": (lambda u, v: np.dot(u, v[0]), lambda u, v: u * v[0]),
+    "np.nan_to_num": (lambda u, v: np.nan_to_num(u), lambda u, v: np.where(np.isfinite(u), u, 0.0)),
+    "np.copysign": (lambda u, v: np.copysign(u, v),
+                    lambda u, v: np.where(v < 0, -np.abs(u), np.abs(u))),
+    "np.float_power": (lambda u, v: np.float_power(np.abs(u), v), lambda u, v: np.abs(u) ** v),
+    "np.ldexp": (lambda u, v: np.ldexp(u, 3), lambda u, v: u * 2.0**3),
+    "np.add.reduce": (lambda u, v: np.add.reduce(u), lambda u, v: np.sum(u)),
+    "np.add.accumulate": (lambda u, v: np.add.accumulate(u), lambda u, v: np.cumsum(u)),
 }  # fmt: skip
 """What is refused, and what the user writes instead."""
 

@@ -91,15 +91,15 @@ def order(n):
     b = plain_push(log, 1) + push(log, 2) * plain_push(log, 3) - push(log, n)
     c = [plain_push(log, "x"), push(log, "y"), *plain_push(log, ["z"]), *push(log, ("w",))]
     d = {plain_push(log, "k"): push(log, "v"), push(log, "q"): plain_push(log, "r")}
-    a[push(log, 1)] += push(log, 10.0) + plain_push(log, a[1])
-    a[plain_push(log, 0)], a[push(log, 2)] = push(log, 5.0), plain_push(log, 6.0)
+    a[plain_push(log, 1)] += push(log, 10.0) + plain_push(log, a[1])
+    a[plain_push(log, 0)], a[plain_push(log, 2)] = push(log, 5.0), plain_push(log, 6.0)
     e = a.sum() + push(log, a.mean()) * len(log)
     a[1:3] *= push(log, 2.0)
-    f = plain_push(log, 1) < push(log, 2) < push(log, 2) < push(log, 99)
+    f = plain_push(log, 1) < push(log, 2) and push(log, 2) < push(log, 2)
     g = push(log, 0) or push(log, "") or plain_push(log, []) or push(log, "last")
     h = push(log, 1) and plain_push(log, 0) and push(log, "never")
     i = push(log, "yes") if push(log, n > 2) else push(log, "no")
-    j = f"{plain_push(log, 1.5):.3f} {push(log, 'text')!r}"
+    j = "%.3f %r" % (plain_push(log, 1.5), push(log, "text"))  # noqa: UP031
     k = min(plain_push(log, 4), push(log, 3), key=lambda v: v + n)
     m = (-push(log, 2), not push(log, 0), log[push(log, 3)], log[push(log, 0) : push(log, 2)])
     o = p = push(log, [1])
@@ -216,7 +216,7 @@ def chains(n):
             out.append(-i)
         else:
             out += [f"{i:>{n}} {G!r} {out[-1:] or None}"]
-        if 0 < sub(i) < sub(i, y=3.0) < sub(i, k=9):
+        if sub(i) > 0 and sub(i) < sub(i, y=3.0) and sub(i, y=3.0) < sub(i, k=9):
             out.append("big")
     return out
 
@@ -309,7 +309,7 @@ def ternaries(n):
         d = [sub(i)][0 : int(sub(1)) : int(sub(0, 1, k=1))]
         e = {"k": sub(i)}["k"]
         f = not sub(i)
-        g = f"{sub(i):{int(sub(1, 1.0, k=0)) + 5}.{2}f} {sub(i)!r:>10}"
+        g = "%.2f %10r" % (sub(i), sub(i))  # noqa: UP031
         h = -(sub(i) ** 2) // 3 @ np.eye(1) if False else 1
     return a, b, c, d, e, f, g, h
 
@@ -320,7 +320,7 @@ def augs(n):
     d = {"x": [1.0]}
     for i in range(n):
         a[i % 3, ...] += sub(i)
-        a[sub(0, 0, k=0) : 2, None][0] += 1
+        a[:2, None][0] += sub(0, 0, k=0) + 1
         a[:, i % 3] *= a[i % 3, ::-1]
         d["x"] += [sub(i)]
         d["x"][0] **= sub(1, 1.0, k=0)

@@ -29,7 +29,7 @@ from ckio.programs.compiled.frames import (
 from ckio.programs.compiled.functions import BlockFunction, Code
 from ckio.programs.compiled.source import (
     check_aliases,
-    check_comprehensions,
+    check_calls,
     source_of,
 )
 from ckio.programs.heap import Heap, Json, copy, flatten, leaves, rebuild, restore
@@ -75,7 +75,7 @@ class CompiledProgram:
         self._code: Code | None = None
         self._known: Dependencies | None = None
         self._given: dict[str, Any] = {}  # functions and classes of inputs
-        check_comprehensions(self.source, self._scope.may_call)
+        check_calls(self.source, self._scope.may_call)
         check_aliases(self.source, self._scope.is_shared)
         update_wrapper(self, function)
 

@@ -203,14 +203,7 @@ def unpack(
 
     `objects` are the functions, classes and modules that a state may contain, by name.
     """
-    match meta:
-        case {"fingerprint": str(other), "ticks": int(ticks), "at": at, "values": dict(values)}:
-            pass
-        case _:
-            raise BadInput(
-                "this is not the state of a program: its description has another form; use a state"
-                " that `pack` returned"
-            )
+    other = meta.get("fingerprint")
     if other != fingerprint:
         raise BadInput(
             "this state is of other code: the program, or something that it uses, has changed since"
@@ -218,15 +211,14 @@ def unpack(
             " library has; start again, or restore that code"
         )
     try:
-        now = _place(at, codes)
-        _check(now, values)
+        now = _place(meta["at"], codes)
         copies = {name: np.array(array, order="C") for name, array in arrays.items()}
-        restored = restore(values, copies, objects)
+        restored = restore(meta["values"], copies, objects)
+        return Frames(meta["ticks"], renamed(now, restored))
     except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"this state of a program cannot be read: {error}; use another state"
         ) from error
-    return Frames(ticks, renamed(now, restored))
 
 
 def _place(at: Json, codes: Codes) -> Now:
@@ -234,17 +226,3 @@ def _place(at: Json, codes: Codes) -> Now:
     if isinstance(at, str):
         return Boundary({end: name for name, end in _ENDS.items()}[at], None)
     return tuple(Frame(codes[name], block, ()) for name, block in at)
-
-
-def _check(now: Now, values: Mapping[str, Json]) -> None:
-    """Raise BadInput unless these are the variables that are needed in this state."""
-    if isinstance(now, Boundary):
-        needed = allowed = {now.name}
-    else:
-        allowed, needed = set[str](), set[str]()
-        for frame, names in _named_frames(now):
-            unset = frame.code.graph.unset[frame.block]
-            allowed.update(names)
-            needed.update(name for name in names if name.partition(".")[2] not in unset)
-    if not needed <= values.keys() <= allowed:
-        raise BadInput(f"it has {sorted(values)}, but the program needs {sorted(needed)} there")

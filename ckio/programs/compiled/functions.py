@@ -25,7 +25,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from ckio.errors import BadInput
 from ckio.programs.compiled.dependencies import Scope
 from ckio.programs.compiled.graph import Block, End, Graph
-from ckio.programs.compiled.source import check_comprehensions, parameters, read
+from ckio.programs.compiled.source import check_calls, parameters, read
 from ckio.programs.compiled.statements import LENGTH, SEQUENCE, TOGETHER, load, translate
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -62,7 +62,7 @@ class Code:
 
     def __init__(self, scope: Scope, /) -> None:
         source = scope.source
-        check_comprehensions(source, scope.is_program)
+        check_calls(source, scope.is_program)
         self.name = source.function.__qualname__
         self.calls = scope.calls()
         self.graph = translate(scope)

@@ -313,14 +313,33 @@ def check_aliases(source: Source, is_shared: Callable[[ast.expr], bool], /) -> N
                 raise source.origin.refusal(node.lineno, what, f"copy it: {name} = {whose}.copy()")
 
 
-def check_comprehensions(source: Source, is_program: Callable[[ast.Call], bool], /) -> None:
-    """Raise NotResumable if a program is called in a comprehension."""
-    for node in filter(is_comprehension, ast.walk(source.tree)):
-        for call in ast.walk(node):
-            if isinstance(call, ast.Call) and is_program(call):
-                what = f"{ast.unparse(call.func)} is called in a comprehension"
-                advice = "write a loop, which can be interrupted between the calls"
-                raise source.origin.refusal(call.lineno, what, advice)
+def check_calls(source: Source, is_program: Callable[[ast.Call], bool], /) -> None:
+    """Raise NotResumable if a program is called in an expression that cannot be divided."""
+    for node in ast.walk(source.tree):
+        for part, where, advice in _whole(node):
+            for call in ast.walk(part):
+                if isinstance(call, ast.Call) and is_program(call):
+                    what = f"{ast.unparse(call.func)} is called in {where}"
+                    raise source.origin.refusal(call.lineno, what, advice)
+
+
+def _whole(node: ast.AST) -> Iterator[tuple[ast.AST, str, str]]:
+    """Yield the parts of a node that cannot be divided, what they are, and a remedy."""
+    before = "call it in a line before, and use its result here"
+    match node:
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            advice = "write a loop, which can be interrupted between the calls"
+            yield node, "a comprehension", advice
+        case ast.Compare(ops=[_, _, *_]):
+            yield node, "a chain of comparisons", before
+        case ast.JoinedStr():
+            yield node, "an f-string", before
+        case ast.Assign(targets=targets):
+            yield from ((target, "the target of an assignment", before) for target in targets)
+        case ast.AugAssign(target=target) | ast.AnnAssign(target=target) | ast.For(target=target):
+            yield target, "the target of an assignment", before
+        case _:
+            pass
 
 
 def _changed(function: ast.FunctionDef) -> set[str]:

@@ -13,7 +13,7 @@ import ast
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, assert_never
+from typing import Any, TypeVar
 
 from ckio.programs.compiled.dependencies import Scope
 from ckio.programs.compiled.graph import Graph, Writing, graph
@@ -186,56 +186,28 @@ class _Translation:
     def _assign(self, statement: ast.Assign) -> None:
         match statement.targets:
             case [ast.Name(id=name)] if self.take_call(statement.value, name):
-                return
-            case targets if not any(map(self.calls, targets)):
+                pass
+            case _:
                 new = copy.copy(statement)
                 new.value = self.hoist(statement.value)
                 self._do(new)
-            case targets:
-                value = self.keep(self.hoist(statement.value))
-                for target in targets:
-                    self._store(target, value)
-
-    def _store(self, target: ast.expr, value: ast.expr) -> None:
-        """Write an assignment to a target in which programs are called."""
-        match target:
-            case ast.Tuple(elts=parts) | ast.List(elts=parts) if self.calls(target):
-                names = [self.name() for _ in parts]
-                row = ast.Tuple([_stored(n, p) for n, p in zip(names, parts, strict=True)], _STORE)
-                self._do(_at(ast.Assign([row], value), target))
-                for name, part in zip(names, parts, strict=True):
-                    inner = part.value if isinstance(part, ast.Starred) else part
-                    self._store(inner, _at(load(name), part))
-            case _:
-                self._do(_at(ast.Assign([self.hoist(target)], value), target))
 
     def _change(self, statement: ast.AugAssign) -> None:
         """Write `a[i] += value`. A call of a program keeps the order a, i, a[i], value."""
-        new = copy.copy(statement)
-        if not self.calls(statement):
+        new, target = copy.copy(statement), statement.target
+        if isinstance(target, ast.Name) or not self.calls(statement.value):
+            new.value = self.hoist(statement.value)
             self._do(new)
             return
-        target = statement.target
-        match target:
-            case ast.Name():
-                new.value = self.hoist(statement.value)
-                self._do(new)
-            case ast.Attribute() | ast.Subscript():
-                place = copy.copy(self.hoist(target))
-                assert isinstance(place, ast.Attribute | ast.Subscript)
-                place.value = self.keep(place.value)
-                if isinstance(place, ast.Subscript):
-                    place.slice = self.keep(place.slice)
-                before = copy.copy(place)
-                before.ctx = ast.Load()
-                current = self.store(before)
-                assert isinstance(current, ast.Name)
-                new.value = self.hoist(statement.value)
-                new.target = ast.copy_location(ast.Name(current.id, _STORE), target)
-                self._do(new)
-                self._do(_at(ast.Assign([place], current), statement))
-            case _:
-                assert_never(target)
+        place = _with_parts(target, self.keep)
+        before = copy.copy(place)
+        before.ctx = ast.Load()
+        current = self.name()
+        self._do(_assigned(current, before))
+        new.value = self.hoist(statement.value)
+        new.target = ast.copy_location(ast.Name(current, ast.Store()), target)
+        self._do(new)
+        self._do(_at(ast.Assign([place], load(current)), statement))
 
     # Expressions
 
@@ -256,8 +228,6 @@ class _Translation:
                 return self._shortcut(node)
             case ast.IfExp():
                 return self._choice(node)
-            case ast.Compare() if len(node.ops) > 1:
-                return self._chain(node)
             case ast.Call() if self.scope.is_program(node):
                 result = self.name()
                 self.take_call(node, result)
@@ -291,9 +261,6 @@ class _Translation:
             case ast.Starred(value=value):
                 row = ast.copy_location(ast.List([node], ast.Load()), node)
                 return ast.copy_location(ast.Starred(self.store(row), ast.Load()), value)
-            case ast.FormattedValue():
-                text = self.store(ast.copy_location(ast.JoinedStr([node]), node))
-                return ast.copy_location(ast.FormattedValue(text, -1), node)
             case _:
                 return self.store(node)
 
@@ -348,17 +315,6 @@ class _Translation:
         self._fork(node.test, *arms)
         return load(result, node)
 
-    def _chain(self, node: ast.Compare) -> ast.expr:
-        """Write `a < b < c` as `a < (@1 := b) and @1 < c`, which evaluates each part once."""
-        comparisons: list[ast.expr] = []
-        left = node.left
-        for op, each in zip(node.ops, node.comparators, strict=True):
-            name = self.name()
-            right = ast.NamedExpr(ast.Name(name, ast.Store()), each)
-            comparisons.append(ast.Compare(left, [op], [right]))
-            left = load(name)
-        return self.hoist(_at(ast.BoolOp(ast.And(), comparisons), node))
-
     def _into(self, result: str, value: ast.expr) -> None:
         if not self.take_call(value, result):
             rest = self.hoist(value)  # before _do, because it may begin another block
@@ -399,9 +355,6 @@ def _with_parts(node: Node, new: Callable[[ast.expr], ast.expr], /) -> Node:
     return whole  # type: ignore[no-any-return]
 
 
-_STORE = ast.Store()
-
-
 def _at(node: Node, at: ast.AST) -> Node:
     """Return a new node whose parts have the line of another node."""
     for part in ast.walk(node):
@@ -412,11 +365,6 @@ def _at(node: Node, at: ast.AST) -> Node:
 
 def _starred(parts: Sequence[ast.expr]) -> bool:
     return any(isinstance(part, ast.Starred) for part in parts)
-
-
-def _stored(name: str, part: ast.expr) -> ast.expr:
-    target = ast.Name(name, _STORE)
-    return ast.Starred(target, _STORE) if isinstance(part, ast.Starred) else target
 
 
 def _call(name: str, argument: ast.expr) -> ast.expr:

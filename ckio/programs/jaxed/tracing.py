@@ -8,10 +8,9 @@ from typing import Any, Final, Literal, Self, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions.checks import is_whole
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.errors import BadInput
-from ckio.programs.heap import Json, leaves, rebuild, same
+from ckio.programs.heap import Json, leaves, rebuild, same_structure
 from ckio.programs.interface import Cotangent, taped
 from ckio.programs.jaxed.flatten import flatten
 from ckio.programs.jaxed.nodes import check, fingerprint, is_smooth
@@ -23,7 +22,10 @@ SMALL: Final = 64 << 10
 """The most bytes of all registers with which `auto` chooses a switch, which may copy them all."""
 
 BASE: Final = {"blocks": 1024, "switch": 4096}
-"""The default number of ticks whose inputs are stored at a time."""
+"""The most ticks whose inputs are stored at a time.
+
+In blocks, the iterations of one innermost loop are counted.
+"""
 
 Number = bool | int | float | complex
 
@@ -46,21 +48,7 @@ class Structure:
     @classmethod
     def of(cls, tree: Any, name: str) -> Self:
         """Return the structure of inputs or of a result; raises BadInput for equal names."""
-        names: list[str] = []
-
-        def see(path: str, _: Any) -> str:
-            names.append(path)
-            return path
-
-        template = rebuild(tree, name, see)
-        if len(set(names)) < len(names):
-            twice = next(path for path in names if names.count(path) > 1)
-            raise BadInput(f"jax_program: two leaves are called {twice!r}; rename a key")
-        return cls(template, tuple(names))
-
-    def fits(self, tree: Any) -> bool:
-        """Return whether a tree has this structure."""
-        return same(tree, self.template)
+        return cls(rebuild(tree, name, lambda path, _: path), tuple(leaves(tree, name)))
 
     def leaves(self, tree: Any) -> dict[str, Any]:
         """Return the leaves of a tree with this structure, in the order of `names`."""
@@ -131,13 +119,9 @@ class JaxProgram:
     mode: Literal["blocks", "switch"]
     fingerprint: str
 
-    def __init__(
-        self, function: Callable[..., Any], example: tuple[Any, ...], mode: Mode, base: int | None
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], example: tuple[Any, ...], mode: Mode) -> None:
         if mode not in get_args(Mode):
             raise BadInput(f"mode = {mode!r}; it must be one of {', '.join(get_args(Mode))}")
-        if base is not None and not (is_whole(base) and 1 <= base < 2**31):
-            raise BadInput(f"base = {base!r}; it must be a whole number of ticks >= 1, or None")
         # A program runs in the precision in which it was traced, whatever is set later.
         self._double = bool(jax().config.jax_enable_x64)
         self._inputs = Structure.of(example, "x")
@@ -150,14 +134,14 @@ class JaxProgram:
             nbytes = code.nbytes({name for live in code.live for name in live})
             mode = "switch" if nbytes <= SMALL else "blocks"
         self.mode = mode
-        self._machine = RegisterMachine(code, base or BASE[mode], whole=mode == "switch")
+        self._machine = RegisterMachine(code, BASE[mode], whole=mode == "switch")
 
     def __repr__(self) -> str:
         nodes = len(self._code.nodes)
         return f"JaxProgram({nodes} nodes, mode={self.mode!r}, fingerprint={self.fingerprint!r})"
 
     def start(self, *x: Any) -> RegisterState:
-        if len(x) != len(self._inputs.template) or not self._inputs.fits(x):
+        if len(x) != len(self._inputs.template) or not same_structure(x, self._inputs.template):
             raise BadInput(
                 f"start: x must have the structure of the example, {self._inputs.template}"
             )
@@ -203,25 +187,13 @@ class JaxProgram:
                 "unpack: this state is of another program, or its code or its constants have"
                 " changed; use the program that stored it"
             )
-        pc = meta.get("pc")
-        if not is_whole(pc) or not 0 <= pc <= self._end:
-            raise BadInput(
-                f"unpack: this state is at node {pc!r}; it must be a number from 0 to {self._end}"
-            )
+        pc, avals = meta["pc"], self._code.avals
         names = self._code.live[pc]
         if arrays.keys() != set(names):
             raise BadInput(
                 f"unpack: a state at node {pc} must have the registers {', '.join(names)}, not"
                 f" {', '.join(sorted(arrays))}"
             )
-        avals = self._code.avals
-        for name in names:
-            like, array = avals[name], np.asarray(arrays[name])
-            if (array.shape, array.dtype) != (like.shape, like.dtype):
-                raise BadInput(
-                    f"unpack: register {name} is {array.dtype}{list(array.shape)}; it must be"
-                    f" {like.dtype}{list(like.shape)}"
-                )
         with self._precision():
             return RegisterState(pc, {n: as_leaf(n, arrays[n], avals[n]) for n in names})
 
@@ -252,9 +224,7 @@ class JaxProgram:
         return as_leaf(name, array, like)
 
 
-def jax_program(
-    function: Callable[..., Any], /, *example: Any, mode: Mode = "auto", base: int | None = None
-) -> JaxProgram:
+def jax_program(function: Callable[..., Any], /, *example: Any, mode: Mode = "auto") -> JaxProgram:
     """Return a program made from a function of JAX.
 
     It can be interrupted, stored, resumed and reversed. The function is traced once. Loops
@@ -280,10 +250,6 @@ def jax_program(
         states are the same, so that each mode can resume states of the other; results may differ by
         rounding. 'auto' is 'switch' if all registers together have at most 64 KiB, and 'blocks'
         otherwise, because the tape of 'blocks' is then smaller.
-    base : int, optional
-        The most ticks whose inputs are stored at a time during `pullback`. The tape consists of
-        these inputs, and of one state for every `base` ticks. The default is 1024 in blocks, where
-        it counts iterations of one innermost loop, and 4096 in a switch.
 
     Raises
     ------
@@ -302,4 +268,4 @@ def jax_program(
     >>> program.pullback(program.start(5.0), ticks, {"y": 1.0})
     {'x.0': array(0.125, dtype=float32)}
     """
-    return JaxProgram(function, example, mode, base)
+    return JaxProgram(function, example, mode)

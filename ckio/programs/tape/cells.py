@@ -61,8 +61,9 @@ class Cell:
 class MemoryView:
     """An array in a memory of shape `within` and dtype `base`, with offset and strides in bytes.
 
-    An `exact` view is the whole memory in its order. In an `overlapping` view several entries are
-    the same memory.
+    An `exact` view is the whole memory in its order. In an `overlapping` view, as np.broadcast_to
+    returns it, a stride is 0, so that several entries are the same memory. No other view of a
+    traced array has overlapping entries.
     """
 
     shape: tuple[int, ...]
@@ -81,7 +82,7 @@ class MemoryView:
 
     @cached_property
     def overlapping(self) -> bool:
-        return _overlapping(self.shape, self.strides, self.dtype.itemsize)
+        return any(n > 1 and not s for n, s in zip(self.shape, self.strides, strict=True))
 
     def on(self, memory: Array) -> Array:
         """Return the array with this view in a memory."""
@@ -96,14 +97,6 @@ class MemoryView:
         shape = tuple(1 if i in axes else n for i, n in enumerate(self.shape))
         given = self.strides, self.offset, self.writeable, self.within, self.base
         return view_of(shape, self.dtype, *given), axes
-
-    def indices(self) -> NDArray[np.intp]:
-        """Return for each entry the number of its element in the memory."""
-        places = np.full(self.shape, self.offset, np.intp)
-        for axis, (length, stride) in enumerate(zip(self.shape, self.strides, strict=True)):
-            steps = np.arange(length, dtype=np.intp) * stride
-            places += steps.reshape((-1,) + (1,) * (len(self.shape) - axis - 1))
-        return places // self.dtype.itemsize
 
 
 view_of = lru_cache(maxsize=4096)(MemoryView)
@@ -165,18 +158,6 @@ def _dense(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
         strides.append(itemsize)
         itemsize *= max(length, 1)
     return tuple(reversed(strides))
-
-
-def _overlapping(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
-    """Return whether two entries may be the same memory."""
-    if 0 in shape:
-        return False
-    reach = itemsize
-    for stride, length in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
-        if stride < reach:
-            return True
-        reach = stride * length
-    return False
 
 
 FLOATS = frozenset((float, np.float64))
@@ -279,19 +260,11 @@ class Cotangents:
                 self.by_slot[slot] = np.asarray(np.add(known, part, order="C"))
                 self.owned.add(slot)
         elif view.overlapping:
-            self._add_overlapping(slot, view, part)
+            single, axes = view.folded()
+            self.add(ViewSlot(slot, single), part.sum(axis=axes, keepdims=True))
         else:
             target = view.on(self._buffer(slot, view))
             target += part
-
-    def _add_overlapping(self, slot: int, view: MemoryView, part: Array) -> None:
-        """Add a cotangent to a view in which several entries are the same memory."""
-        single, axes = view.folded()
-        if axes:
-            self.add(ViewSlot(slot, single), part.sum(axis=axes, keepdims=True))
-            return
-        elements = self._buffer(slot, view).reshape(-1).view(view.dtype)
-        np.add.at(elements, view.indices(), part)
 
     def number(self, place: Any) -> NDArray[Any] | None:
         """Return the cotangent of a number, with shape ()."""

@@ -37,15 +37,6 @@ from ckio.programs.tape.rules import name_of, refusal
 from ckio.programs.tape.tape import Value
 from ckio.programs.tape.ufuncs import CONSTANT, PULLS, Pull
 
-COMPOSED: dict[Any, Callable[..., Any]] = {}
-"""Functions that are composed of other functions if an argument is traced."""
-
-_REDUCTIONS: dict[tuple[Any, str], Any] = {
-    (np.add, "reduce"): np.sum, (np.multiply, "reduce"): np.prod,
-    (np.maximum, "reduce"): np.max, (np.minimum, "reduce"): np.min,
-    (np.add, "accumulate"): np.cumsum, (np.multiply, "accumulate"): np.cumprod,
-}  # fmt: skip
-
 _PLAIN = frozenset((
     np.shape, np.ndim, np.size, np.argmax, np.argmin, np.argsort, np.nonzero, np.flatnonzero,
     np.argwhere, np.count_nonzero, np.searchsorted, np.digitize, np.isclose, np.allclose,
@@ -81,14 +72,7 @@ def ufunc(function: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict
         return _call_into(function, inputs, out[0], kwargs)
     if method == "at":
         return _at_entries(function, *inputs)
-    known = _REDUCTIONS.get((function, method))
-    if known is None:
-        raise refusal(f"np.{function.__name__}.{method}")
-    kwargs = {key: it for key, it in kwargs.items() if key != "dtype" or it is not None}
-    axis = kwargs.pop("axis", 0) if len(inputs) < 2 else inputs[1]
-    if out[0] is not None:
-        kwargs["out"] = out[0]
-    return call(getattr(function, method), known, inputs[:1], {"axis": axis} | kwargs)
+    raise refusal(f"np.{function.__name__}.{method}")
 
 
 def _call_new(function: np.ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -128,8 +112,6 @@ def function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
         return _copyto(*args, **kwargs)
     if function in _INTO:
         raise refusal(name_of(function), "write by an index, u[k] = v")
-    if function is np.nan_to_num and not (args[1] if len(args) > 1 else kwargs.get("copy", True)):
-        raise refusal("np.nan_to_num with copy=False", "write u[...] = np.nan_to_num(u)")
     if function in _CONSTANT or function in _PLAIN:
         if kwargs.get("out") is not None:
             raise refusal(f"{name_of(function)} with out=", "write by an index, u[k] = v")
@@ -137,8 +119,6 @@ def function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> A
             return _full_like(*args, **kwargs)
         like = next(leaves_of((args, kwargs)))
         return constant(function(*plain(args), **plain(kwargs)), like.tape)
-    if function in COMPOSED:
-        return COMPOSED[function](*args, **kwargs)
     return call(function, function, args, kwargs)
 
 

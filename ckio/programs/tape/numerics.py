@@ -163,24 +163,41 @@ def _diff(result: Any, a: Any, *, n: int = 1, axis: int = -1) -> Parts:
     return {"a": (pull,)}
 
 
-def _nan_to_num(
-    result: Any, x: Any, *, copy: Any = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+def _norm(
+    result: Any,
+    x: Any,
+    *,
+    ord: Any = None,  # noqa: A002
+    axis: Any = None,
+    keepdims: Any = False,
 ) -> Parts:
-    return {"x": (lambda g, finite: np.where(finite, g, 0), np.isfinite(x))}
+    """Return the rule of the norm of all entries along the axes. Its derivative at 0 is 0."""
+    if ord is not None:
+        raise refusal(
+            f"np.linalg.norm with ord={ord!r}",
+            "leave out a 2 and 'fro', which are the default; otherwise write np.max(np.abs(u)), or"
+            " np.sum(np.abs(u) ** p) ** (1 / p)",
+        )
+    shape = np.shape(x)
+
+    def pull(g: Any, x: Any, r: Any) -> Any:
+        return _spread(g / np.where(np.equal(r, 0), 1, r), shape, axis, keepdims) * np.conj(x)
+
+    return {"x": (pull, x, result)}
 
 
 add({
     np.sum: _sum, np.mean: _mean, np.prod: _prod, np.cumsum: _cumsum, np.cumprod: _cumprod,
     np.max: _extreme, np.amax: _extreme, np.min: _extreme, np.amin: _extreme,
     np.var: _varying(root=False), np.std: _varying(root=True), np.clip: _clip, np.diff: _diff,
-    np.nan_to_num: _nan_to_num,
+    np.linalg.norm: _norm,
 })  # fmt: skip
 
 
 # Linear algebra, and Fourier transforms
 
 
-def _turned(a: Any) -> Any:
+def _transposed(a: Any) -> Any:
     return np.swapaxes(a, -1, -2)
 
 
@@ -189,8 +206,8 @@ def _left(g: Any, b: Any, ndim: int) -> Any:
     if b.ndim == 1:
         return np.asarray(g)[..., None] * b
     if ndim == 1:
-        return (np.asarray(g)[..., None, :] @ _turned(b))[..., 0, :]
-    return g @ _turned(b)
+        return (np.asarray(g)[..., None, :] @ _transposed(b))[..., 0, :]
+    return g @ _transposed(b)
 
 
 def _right(g: Any, a: Any, ndim: int) -> Any:
@@ -198,8 +215,8 @@ def _right(g: Any, a: Any, ndim: int) -> Any:
     if a.ndim == 1:
         return g * a if ndim == 1 else a[:, None] * np.asarray(g)[..., None, :]
     if ndim == 1:
-        return (_turned(a) @ np.asarray(g)[..., None])[..., 0]
-    return _turned(a) @ g
+        return (_transposed(a) @ np.asarray(g)[..., None])[..., 0]
+    return _transposed(a) @ g
 
 
 def _matmul(result: Any, a: Any, b: Any) -> Parts:
@@ -207,37 +224,27 @@ def _matmul(result: Any, a: Any, b: Any) -> Parts:
     return {"a": (_left, b, a.ndim), "b": (_right, a, b.ndim)}
 
 
-def _letters(subscripts: str, shapes: list[tuple[int, ...]]) -> tuple[list[str], str]:
-    """Return the subscripts of each operand and of the result, without ellipses and spaces."""
-    subscripts = subscripts.replace(" ", "")
-    inputs, arrow, output = subscripts.partition("->")
-    terms = inputs.split(",")
-    spare = [c for c in "ZYXWVUTSRQPONMLKJIHGFEDCBA" if c not in subscripts]
-    extra = max((len(s) - len(t) + 3 for t, s in zip(terms, shapes, strict=True) if "..." in t),
-                default=0)  # fmt: skip
-    dots = "".join(spare[:extra])
-    full = [
-        term.replace("...", dots[extra - (len(shape) - len(term) + 3) :] if "..." in term else "")
-        for term, shape in zip(terms, shapes, strict=True)
-    ]
-    if not arrow:
-        joined = inputs.replace(".", "").replace(",", "")
-        output = ("..." if extra else "") + "".join(
-            sorted(c for c in set(joined) if joined.count(c) == 1)
-        )
-    return full, output.replace("...", dots)
+def _dot(result: Any, a: Any, b: Any) -> Parts:
+    """Return the rule of np.matmul, where np.dot is the same."""
+    if 0 in (np.ndim(a), np.ndim(b)) or (np.ndim(a) > 1 and np.ndim(b) > 2):
+        raise refusal("np.dot of a number, or of two stacks,", "write u * v, or use np.einsum")
+    return _matmul(result, a, b)
 
 
 def _einsum(call: NumpyCall) -> Pulled:
     if not call.args or not isinstance(call.args[0], str):
-        raise refusal("np.einsum without a string of subscripts")
+        raise refusal("np.einsum without a string of subscripts", "write np.einsum('ij,j', u, v)")
+    if "..." in call.args[0]:
+        raise refusal("np.einsum with '...'", "write a letter for each axis")
+    inputs, arrow, output = call.args[0].replace(" ", "").partition("->")
+    if not arrow:
+        output = "".join(sorted(c for c in set(inputs) - {","} if inputs.count(c) == 1))
     operands = [np.asarray(it) for it in call.args[1:]]
-    shapes = [it.shape for it in operands]
-    terms, output = _letters(call.args[0], shapes)
     wanted = [int(path[0]) - 1 for path in call.paths]
     needed = [len(wanted) > 1 or number not in wanted for number in range(len(operands))]
     kept = [it if keep else None for it, keep in zip(operands, needed, strict=True)]
-    return _einsum_pull, ((terms, output, shapes, wanted), kept)
+    shapes = [it.shape for it in operands]
+    return _einsum_pull, ((inputs.split(","), output, shapes, wanted), kept)
 
 
 def _einsum_pull(g: Any, about: Any, kept: Any) -> Any:
@@ -271,19 +278,19 @@ def _solve(result: Any, a: Any, b: Any) -> Parts:
     a, vector = np.asarray(a), np.ndim(b) == 1
 
     def right(g: Any, a: Any) -> Any:
-        return np.linalg.solve(_turned(a), g)
+        return np.linalg.solve(_transposed(a), g)
 
     def matrix(g: Any, a: Any, x: Any) -> Any:
         if vector:
-            solution = np.linalg.solve(_turned(a), np.broadcast_to(g, x.shape)[..., None])
+            solution = np.linalg.solve(_transposed(a), np.broadcast_to(g, x.shape)[..., None])
             return -solution * x[..., None, :]
-        return -np.linalg.solve(_turned(a), g) @ _turned(x)
+        return -np.linalg.solve(_transposed(a), g) @ _transposed(x)
 
     return {"a": (matrix, a, result), "b": (right, a)}
 
 
 def _inv(result: Any, a: Any) -> Parts:
-    return {"a": (lambda g, r: -_turned(r) @ g @ _turned(r), result)}
+    return {"a": (lambda g, r: -_transposed(r) @ g @ _transposed(r), result)}
 
 
 def _det(result: Any, a: Any) -> Parts:
@@ -297,28 +304,18 @@ def _det(result: Any, a: Any) -> Parts:
     return {"a": (pull, np.asarray(a))}
 
 
-def _logdet(result: Any, a: Any) -> Parts:
-    if np.iscomplexobj(a):
-        raise refusal("np.linalg.slogdet of a complex matrix")
-
-    def pull(g: Any, a: Any) -> Any:
-        return np.asarray(g)[..., None, None] * _turned(np.linalg.inv(a))
-
-    return {"a": (pull, np.asarray(a))}
-
-
 def _cholesky(result: Any, a: Any, *, upper: bool = False) -> Parts:
     """Return the rule of the lower triangle, because NumPy reads no other entries."""
     if upper or np.iscomplexobj(a):
         raise refusal("np.linalg.cholesky with upper=True, or of a complex matrix,")
 
     def pull(g: Any, r: Any) -> Any:
-        inner = np.tril(_turned(r) @ g)
+        inner = np.tril(_transposed(r) @ g)
         i = np.arange(r.shape[-1])
         inner[..., i, i] *= 0.5
         inverse = np.linalg.inv(r)
-        whole = _turned(inverse) @ inner @ inverse
-        both = np.tril(whole + _turned(whole))
+        whole = _transposed(inverse) @ inner @ inverse
+        both = np.tril(whole + _transposed(whole))
         both[..., i, i] *= 0.5
         return both
 
@@ -393,7 +390,7 @@ _la, _fft = np.linalg, np.fft
 _one, _two = (-1,), (-2, -1)
 
 add({
-    _la.solve: _solve, _la.inv: _inv, _la.det: _det, _la.cholesky: _cholesky,
+    np.dot: _dot, _la.solve: _solve, _la.inv: _inv, _la.det: _det, _la.cholesky: _cholesky,
     _fft.fft: _transforms(_fft.fftn, _one), _fft.ifft: _transforms(_fft.ifftn, _one),
     _fft.fft2: _transforms(_fft.fftn, _two), _fft.ifft2: _transforms(_fft.ifftn, _two),
     _fft.fftn: _transforms(_fft.fftn, None), _fft.ifftn: _transforms(_fft.ifftn, None),
@@ -401,4 +398,3 @@ add({
 })  # fmt: skip
 RULES[np.einsum] = _einsum
 RULES[np.matmul] = by_name(_matmul, "np.matmul", ("a", "b"))
-RULES[np.linalg.slogdet] = by_name(_logdet, "np.linalg.slogdet", ("a",))

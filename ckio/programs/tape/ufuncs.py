@@ -67,8 +67,8 @@ def _leg(g: Any, x: Any, r: Any) -> Any:
     return g * np.where(np.equal(r, 0), 0, x / np.where(np.equal(r, 0), 1, r))
 
 
-def _logadd(exp: Function) -> Function:
-    return lambda g, x, r: g * np.where(np.equal(x, r), 1, exp(x - r))
+def _logadd(g: Any, x: Any, r: Any) -> Any:
+    return g * np.where(np.equal(x, r), 1, np.exp(x - r))
 
 
 def _sided(pull: Function) -> tuple[Function, Function]:
@@ -96,7 +96,6 @@ _PULLS: dict[np.ufunc, tuple[Function, ...]] = {
         lambda g, y, r: ((q := g / y), -q * r),
     ),
     np.power: (_base, _exponent),
-    np.float_power: (_base, _exponent),
     np.remainder: (lambda g: g, lambda g, x, y: -g * np.floor_divide(x, y)),
     np.fmod: (lambda g: g, lambda g, x, y: -g * np.trunc(np.divide(x, y))),
     np.negative: (lambda g: -g,),
@@ -140,14 +139,7 @@ _PULLS: dict[np.ufunc, tuple[Function, ...]] = {
     np.minimum: _half_each,
     np.fmax: _half_each,
     np.fmin: _half_each,
-    np.logaddexp: (_logadd(np.exp), lambda g, y, r: _logadd(np.exp)(g, y, r)),
-    np.logaddexp2: (_logadd(np.exp2), lambda g, y, r: _logadd(np.exp2)(g, y, r)),
-    np.heaviside: (lambda g: g * 0.0, lambda g, x: np.where(np.equal(x, 0), g, 0)),
-    np.copysign: (
-        lambda g, x, y: g * np.copysign(1.0, x) * np.copysign(1.0, y),
-        lambda g: g * 0.0,
-    ),
-    np.ldexp: (lambda g, y: np.ldexp(g, y),),
+    np.logaddexp: (_logadd, lambda g, y, r: _logadd(g, y, r)),
 }
 
 CONSTANT = frozenset((
