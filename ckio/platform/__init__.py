@@ -200,11 +200,6 @@ def _checked_options(options: object, where: str) -> dict[str, Option]:
                 f"{where}: option {name!r} = {value!r}; options are text, numbers, true or false"
             )
         check_line(f"{where}: the name of an option", name)
-        if isinstance(value, str) and any("\ud800" <= it <= "\udfff" for it in value):
-            raise BadInput(
-                f"{where}: option {name!r} = {value!r} is no text in UTF-8, as platform files are;"
-                " name a link to it"
-            )
     return dict(options)
 
 

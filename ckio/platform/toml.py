@@ -3,7 +3,8 @@
 import hashlib
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from typing import Any, Final, NoReturn
 
@@ -130,6 +131,14 @@ class _PlatformReader:
     def fail(self, text: str) -> NoReturn:
         raise BadInput(f"{self.source}: {text}") from None
 
+    @contextmanager
+    def within(self, where: str = "", but: str = "") -> Iterator[None]:
+        """Add the file and the entry to an error; `but` is what its text begins with instead."""
+        try:
+            yield
+        except BadInput as error:
+            self.fail(f"{where and f'{where}: '}{str(error).removeprefix(but)}")
+
     def platform(self, data: Mapping[str, Any]) -> Platform:
         self.only(data, _ENTRIES, "the file")
         version = data.get("format", FORMAT)
@@ -148,11 +157,9 @@ class _PlatformReader:
         chains = {name: self.model(name, costs) for name, costs in models.items()}
         drift = self.factors(data["drift"], "drift") if "drift" in data else None
         spreads = {name: self.spreads(name, costs) for name, costs in models.items()}
-        try:
-            varying = {name: each for name, each in spreads.items() if each}
+        varying = {name: each for name, each in spreads.items() if each}
+        with self.within():
             return Platform(levels, room, chains, varying, drift, data.get("overhead", 0.0))
-        except BadInput as error:
-            self.fail(str(error))
 
     def level(self, place: int, entry: Mapping[str, Any]) -> Level:
         where = f"level {entry.get('name', place)!r}"
@@ -165,10 +172,8 @@ class _PlatformReader:
                 known[access] = self.affine(entry[access], f"{where}, {access}")
         if "profile" in entry:
             known["profile"] = self.profile(entry["profile"], f"{where}, profile")
-        try:
+        with self.within():
             return Level(**known)
-        except BadInput as error:
-            self.fail(str(error))
 
     def profile(self, entry: object, where: str) -> Profile:
         known = dict(self.table(entry, where))
@@ -179,20 +184,16 @@ class _PlatformReader:
             if name in known:
                 known[name] = self.affine(known[name], f"{where}, {name}")
         known["spread"] = self.spread(known.get("spread", {}), f"{where}, spread")
-        try:
+        with self.within(where, but="profile: "):
             return Profile(**known)
-        except BadInput as error:
-            self.fail(f"{where}: {str(error).removeprefix('profile: ')}")
 
     def spread(self, entry: object, where: str) -> dict[str, Spread]:
         table = self.table(entry, where)
         return {name: self.factors(each, f"{where}.{name}") for name, each in table.items()}
 
     def factors(self, entry: object, where: str) -> Spread:
-        try:
+        with self.within(where):
             return parse_spread(str(entry))
-        except BadInput as error:
-            self.fail(f"{where}: {error}")
 
     def table(self, entry: object, where: str) -> Mapping[str, Any]:
         if not isinstance(entry, dict):
@@ -208,10 +209,8 @@ class _PlatformReader:
                 " { latency = …, per_byte = … }"
             )
         self.only(entry, [field.name for field in fields(Affine)], where)
-        try:
+        with self.within(where, but="Affine: "):
             return Affine(**entry)
-        except BadInput as error:
-            self.fail(f"{where}: {str(error).removeprefix('Affine: ')}")
 
     def model(self, name: str, costs: Mapping[str, Any]) -> Chain:
         where = f"models.{name}"
@@ -220,11 +219,10 @@ class _PlatformReader:
         if missing:
             self.fail(f"{where}: {', '.join(missing)} missing")
         sizes = {each: self.bytes_of(costs, each, where) for each in SIZES}
-        try:
-            seconds: dict[str, Any] = {name: costs[name] for name in SECONDS}
-            return Chain(steps=None, handed=self.handed(costs, where), **seconds | sizes)
-        except BadInput as error:
-            self.fail(f"{where}: {str(error).removeprefix('Chain: ')}")
+        seconds: dict[str, Any] = {name: costs[name] for name in SECONDS}
+        handed = self.handed(costs, where)
+        with self.within(where, but="Chain: "):
+            return Chain(steps=None, handed=handed, **seconds | sizes)
 
     def handed(self, costs: Mapping[str, Any], where: str) -> frozenset[Kind]:
         names = costs.get("handed", [])
@@ -243,10 +241,8 @@ class _PlatformReader:
     def bytes_of(self, entry: Mapping[str, Any], name: str, where: str) -> int | None:
         value = entry.get(name)
         if isinstance(value, str):
-            try:
+            with self.within(f"{where}: {name}"):
                 return size(value)
-            except BadInput as error:
-                self.fail(f"{where}: {name}: {error}")
         if value is not None and type(value) is not int:
             self.fail(
                 f'{where}: {name} = {value!r} is not a number of bytes, nor text like "64MiB"'
