@@ -252,12 +252,8 @@ def _places(actions: Actions) -> tuple[_Ints, _Ints]:
     place, source = np.full((2, len(actions)), -1, np.int64)
     rows = np.flatnonzero(actions.op >= WRITE)
     accesses = actions.take(rows)
-    names = (accesses.begin, accesses.name, accesses.kind, accesses.level)
-    order = np.lexsort(names)
-    opens = np.zeros(len(order), np.int64)
-    for column in names:
-        opens[1:] |= column[order][1:] != column[order][:-1]
-    group = np.cumsum(opens)
+    order, opens = accesses.by_key()
+    group = np.cumsum(opens) - 1
     place[rows[order]] = group
     # A running maximum of the rows of writes, which restarts at each place.
     lift = group * (len(actions) + 1)
