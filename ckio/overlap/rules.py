@@ -58,7 +58,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Discard, Key, Read, Write
+from ckio.actions import Discard, Read, Write
 from ckio.actions.columns import DISCARD, READ, REVERSE, WRITE, Actions
 from ckio.platform import Platform, memory_level
 from ckio.schedule import Schedule, seconds_of
@@ -176,7 +176,8 @@ class TransferColumns:
         if memory is not None:
             level = levels[memory]
             nbytes = np.where(near, level.stored_of(nbytes), nbytes)
-            self.start = sum(level.stored(schedule.chain.nbytes(key)) for key in _there(schedule))
+            start = map(schedule.chain.nbytes, schedule.stored_on(memory))
+            self.start = sum(map(level.stored, start))
             self.room = inf if level.capacity is None else level.capacity
 
         names = [level.channel for number, level in enumerate(levels) if number != memory]
@@ -227,11 +228,6 @@ def _highest_up_to(ends: _Ints, values: _Ints) -> _Ints:
     lift = (len(ends) - stretch) * len(levels)
     running = np.maximum.accumulate((rank + lift)[::-1])[::-1] - lift
     return levels[running] if len(values) else values
-
-
-def _there(schedule: Schedule) -> frozenset[Key]:
-    """Return the keys on the memory level, which is level 0, at the start."""
-    return schedule.stored[0] if schedule.stored else frozenset()
 
 
 def _sorts(actions: Actions, near: _Bools) -> list[TransferEffect]:
@@ -298,7 +294,7 @@ class Traffic:
         self._horizon = overlap.horizon
         self.row = 0
         self.channels = self.columns.channels
-        self._lying = self.columns.start  # bytes of the memory level's checkpoints
+        self._near_bytes = self.columns.start  # bytes of the memory level's checkpoints
         self._transit = 0  # bytes of staged writes and reads ahead in the pool
         self._channels = [ChannelQueue(reads) for reads in self.columns.reads]
         self._behind: set[int] = set()  # rows of staged writes
@@ -311,7 +307,7 @@ class Traffic:
     @property
     def used(self) -> int:
         """The bytes of the pool that are in use."""
-        return self._lying + self._transit
+        return self._near_bytes + self._transit
 
     @property
     def finished(self) -> bool:
@@ -338,7 +334,7 @@ class Traffic:
             case TransferEffect.TAKE:
                 if not self._fits(self.columns.nbytes[self.row]):
                     return None
-                self._lying += self.columns.nbytes[self.row]
+                self._near_bytes += self.columns.nbytes[self.row]
                 return _ITSELF
             case TransferEffect.WRITE:
                 return self._enter_write()
@@ -352,7 +348,7 @@ class Traffic:
         row = self.row
         match self.columns.sort[row]:
             case TransferEffect.GIVE:
-                self._lying -= self.columns.nbytes[row]
+                self._near_bytes -= self.columns.nbytes[row]
             case TransferEffect.WRITE if row in self._behind:
                 staged = self._staged[self.columns.place[row]]
                 self._channel(staged).queue[row] = staged
@@ -420,7 +416,7 @@ class Traffic:
     def be_at(self, row: int, /, *, begun: bool) -> None:
         """Set the current action of the program, which it has begun or will begin next."""
         self.row = row
-        self._lying = self.columns.inside[row] if begun else self.columns.before[row]
+        self._near_bytes = self.columns.inside[row] if begun else self.columns.before[row]
 
     def undisturbed(self, stop: int, idle: Iterable[int], /) -> int:
         """Return the action, at most `stop`, up to which the near actions need no other call.
