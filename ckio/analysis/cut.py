@@ -92,12 +92,12 @@ class NumberedGraph(NamedTuple):
     required : int32 array
         R, for all DAGs together.
     weight : float64 array (values)
-        The bytes of each value or, with a price, the seconds to store it. Infinite for a value that
+        The bytes of each value or, with a cost, the seconds to store it. Infinite for a value that
         cannot be stored.
     saving : float64 array (locations)
         The bytes or seconds of the data that are overwritten at each location.
     again : float64 array (values)
-        The seconds to compute each value again. Without a price 0, or infinite for a value that
+        The seconds to compute each value again. Without a cost 0, or infinite for a value that
         cannot be computed again.
     """
 

@@ -137,7 +137,7 @@ class TransferColumns:
 
     Attributes
     ----------
-    room : float
+    capacity : float
         The capacity of the pool in bytes.
     channels : tuple of str
         The channels of the far levels.
@@ -172,13 +172,13 @@ class TransferColumns:
         near = access & (actions.level == (-1 if memory is None else memory))
         nbytes = schedule.chain.nbytes_of(actions)
         self.start = 0
-        self.room: float = inf
+        self.capacity: float = inf
         if memory is not None:
             level = levels[memory]
             nbytes = np.where(near, level.stored_of(nbytes), nbytes)
             start = map(schedule.chain.nbytes, schedule.stored_on(memory))
             self.start = sum(map(level.stored, start))
-            self.room = inf if level.capacity is None else level.capacity
+            self.capacity = inf if level.capacity is None else level.capacity
 
         names = [level.channel for number, level in enumerate(levels) if number != memory]
         self.channels = tuple(dict.fromkeys(names))
@@ -425,7 +425,7 @@ class Traffic:
         begin a transfer that it cannot begin now.
         """
         columns, row = self.columns, self.row
-        free = columns.room - self._transit
+        free = columns.capacity - self._transit
         if row < stop and columns.most[row] > free:
             stop = next((at for at in range(row, stop) if columns.inside[at] > free), stop)
         for number in idle:
@@ -439,13 +439,13 @@ class Traffic:
         columns, first = self.columns, max(self.row, channel.full) + 1
         if self._horizon < inf:
             return self.row + 1
-        room = columns.room - columns.nbytes[read]
-        if first >= stop or room == inf:
+        most = columns.capacity - columns.nbytes[read]
+        if first >= stop or most == inf:
             return min(first, stop)
         # `peak` does not increase up to the next far read. Therefore bisection finds the action.
-        lying = sum(columns.nbytes[row] for row in self._ahead)
-        first = bisect_left(columns.peak, lying - room, first, stop, key=neg)
-        while first < stop and columns.inside[first] + self._transit > room:
+        ahead = sum(columns.nbytes[row] for row in self._ahead)
+        first = bisect_left(columns.peak, ahead - most, first, stop, key=neg)
+        while first < stop and columns.inside[first] + self._transit > most:
             first += 1
         return first
 
@@ -513,17 +513,17 @@ class Traffic:
         columns = self.columns
         if self.row <= channel.full:
             return False
-        room = columns.room - columns.nbytes[row]
-        lying = sum(columns.nbytes[other] for other in self._ahead)
-        if columns.highest[self.row] + lying <= room:
+        most = columns.capacity - columns.nbytes[row]
+        ahead = sum(columns.nbytes[other] for other in self._ahead)
+        if columns.highest[self.row] + ahead <= most:
             return True
         at = self.row
         for use in columns.reads_between(at, row):
-            if columns.peak[at] + lying > room:
+            if columns.peak[at] + ahead > most:
                 channel.full = at  # the reads ahead that count here stay in the pool until then
                 return False
             if use in self._ahead:
-                lying -= columns.nbytes[use]
+                ahead -= columns.nbytes[use]
             at = use + 1
         return True
 
@@ -538,7 +538,7 @@ class Traffic:
 
     def _fits(self, nbytes: int) -> bool:
         """Return whether the pool has enough free space now."""
-        return self.used + nbytes <= self.columns.room
+        return self.used + nbytes <= self.columns.capacity
 
     def _unstage(self, staged: Transfer) -> None:
         """End a staged write; it leaves the pool unless the program copies from it now."""

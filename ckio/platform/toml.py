@@ -16,7 +16,7 @@ from ckio.platform import Level, Platform, size
 from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain
 from ckio.platform.profile import (
     ACCESSES,
-    PRICES,
+    PROFILE_COSTS,
     Affine,
     Profile,
     Spread,
@@ -106,9 +106,9 @@ def _table(level: Level) -> dict[str, Any]:
 
 
 def _profile(profile: Profile) -> dict[str, Any]:
-    prices = {name: asdict(price) for name in PRICES if (price := getattr(profile, name))}
+    costs = {name: asdict(cost) for name in PROFILE_COSTS if (cost := getattr(profile, name))}
     sizes = {name: getattr(profile, name) for name in ("cached", "dirty", "drained")}
-    table = prices | {name: value for name, value in sizes.items() if value is not None}
+    table = costs | {name: value for name, value in sizes.items() if value is not None}
     spread = {access: spread_text(factors) for access, factors in profile.spread.items()}
     return table | ({"spread": spread} if spread else {})
 
@@ -153,13 +153,13 @@ class _PlatformReader:
         ):
             self.fail("model costs are written as [models.NAME] tables")
         levels = tuple(self.level(place, entry) for place, entry in enumerate(entries))
-        room = self.bytes_of(data, "working_memory", "the file")
+        memory = self.bytes_of(data, "working_memory", "the file")
         chains = {name: self.model(name, costs) for name, costs in models.items()}
         drift = self.factors(data["drift"], "drift") if "drift" in data else None
         spreads = {name: self.spreads(name, costs) for name, costs in models.items()}
         varying = {name: each for name, each in spreads.items() if each}
         with self.within():
-            return Platform(levels, room, chains, varying, drift, data.get("overhead", 0.0))
+            return Platform(levels, memory, chains, varying, drift, data.get("overhead", 0.0))
 
     def level(self, place: int, entry: Mapping[str, Any]) -> Level:
         where = f"level {entry.get('name', place)!r}"
@@ -180,7 +180,7 @@ class _PlatformReader:
         self.only(known, [field.name for field in fields(Profile)], where)
         for name in ("cached", "dirty"):
             known[name] = self.bytes_of(known, name, where)
-        for name in PRICES:
+        for name in PROFILE_COSTS:
             if name in known:
                 known[name] = self.affine(known[name], f"{where}, {name}")
         known["spread"] = self.spread(known.get("spread", {}), f"{where}, spread")

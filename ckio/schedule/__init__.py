@@ -232,15 +232,15 @@ def seconds_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.float64]
     nbytes = schedule.chain.nbytes_of(actions)
     moved = moved_of(schedule, platform)
     for number, level in enumerate(platform.levels):
-        for op, price, size in (
+        for op, cost, size in (
             (WRITE, level.write, moved),
             (READ, level.read, moved),
             (DISCARD, level.discard, nbytes),
         ):
             rows = (actions.op == op) & (actions.level == number)
-            costs[rows] = price.latency + price.per_byte * size[rows]
-        for rows, price in _not_warm(schedule, platform, nbytes, number):
-            costs[rows] = price.latency + price.per_byte * moved[rows]
+            costs[rows] = cost.latency + cost.per_byte * size[rows]
+        for rows, cost in _not_warm(schedule, platform, nbytes, number):
+            costs[rows] = cost.latency + cost.per_byte * moved[rows]
     return costs
 
 
