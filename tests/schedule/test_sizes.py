@@ -1,4 +1,4 @@
-"""Sizes that files claim are bounded before anything is allocated; only bad input comes of them."""
+"""Texts that claim more than they have, or that were changed at random, are refused as bad input."""
 
 import subprocess
 import sys
@@ -134,7 +134,7 @@ def test_a_trace_claims_more_than_it_has(
 
 # Texts that are changed at random
 
-HUGE = ["0", "-1", "1e308", "nan", "2147483647", str(2**63 - 1), "9" * 30, "9" * 5000]
+HUGE = ["0", "-1", "1e308", "nan", str(2**63 - 1), "9" * 30, "9" * 5000]
 WORDS = [*HUGE, "0x" + "f" * 99, "x", "t", "read", "\x1b[2J", "%1B", "*", "per step", "", "é\0"]
 ALIKE = {"record": 1, "reverse": 1, "tape": 1, "adjoint": 1}
 READERS: dict[str, tuple[str, Callable[[str], object]]] = {
