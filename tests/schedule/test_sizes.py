@@ -1,4 +1,4 @@
-"""Texts that claim more than they have, or that were changed at random, are refused as bad input."""
+"""Texts that claim more than they have, or were changed at random: only bad input comes of them."""
 
 import subprocess
 import sys
