@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -196,10 +196,6 @@ def following(happens: Bools, /) -> Ints:
 def of_a_fresh_model(key: Key, /) -> bool:
     """Return whether a key is a variable of the initial state, which every new model has."""
     return key.kind is Kind.RESTART and key.step == 0 and key.name != ""
-
-
-By: TypeAlias = Literal["flow", "version", "state"]
-"""The criterion by which variables are stored as one: see `Variables.together`."""
 
 
 class ChainFlows:
@@ -422,14 +418,13 @@ class Variables:
         """The bytes of a checkpoint that contains `stored`."""
         return sum(self.nbytes[name] for name in self.stored)
 
-    def together(self, by: By = "flow", /) -> "Variables":
+    def together(self, *, whole: bool = False) -> "Variables":
         """Return variables in groups that are stored as one: read, written and discarded together.
 
         One version then describes a group, and one access to a level takes its latency once for the
-        whole group. With "flow", a group has variables that all steps treat in the same way, so
-        that no byte is stored without need. With "version", a group has all stored variables that
-        the same steps overwrite. With "state", it has all stored variables. The number of accesses
-        decreases in this order, and the number of bytes that are not needed increases.
+        whole group. A group has variables that all steps treat in the same way, so that no byte is
+        stored without need. With `whole`, all stored variables are one group: there are fewer
+        accesses, and more bytes that are not needed.
 
         For example, steps that treat u and v in the same way allow one group "u+v":
 
@@ -439,7 +434,7 @@ class Variables:
         """
         groups: dict[tuple[object, ...], list[str]] = {}
         for name in self.nbytes:
-            treated = (name,) if TOGETHER in name else self._treated(name, by)
+            treated = (name,) if TOGETHER in name else self._treated(name, whole=whole)
             groups.setdefault(treated, []).append(name)
         parts: dict[str, Names] = {}
         for group in groups.values():
@@ -455,12 +450,12 @@ class Variables:
         )
         return Variables(nbytes, steps, _any_of(parts, self.seed), _any_of(parts, self.tape))
 
-    def _treated(self, name: str, by: By) -> tuple[object, ...]:
+    def _treated(self, name: str, *, whole: bool) -> tuple[object, ...]:
         """Return how all steps treat a variable, which is the criterion for groups."""
         columns = tuple(
-            (name in step.restored, *(name in names for names in _sets(step, by)))
+            (name in step.restored, *(name in names for names in _sets(step)))
             for step in self.different
-            if by != "state"
+            if not whole
         )
         return name in self.stored, name in self.live, name in self.tape, columns
 
@@ -489,9 +484,9 @@ def _all_steps(steps: object) -> tuple[Step, ...]:
     return sequence
 
 
-def _sets(step: Step, by: By) -> Iterable[Names]:
+def _sets(step: Step) -> Iterable[Names]:
     for flow in (step.forward, step.record, step.reverse):
-        yield from (flow.use, flow.out, flow.kill) if by == "flow" else (flow.out,)
+        yield from (flow.use, flow.out, flow.kill)
 
 
 def _any_of(parts: Mapping[str, Names], names: Names) -> Names:

@@ -39,10 +39,9 @@ overwritten, the cuts are to save u (8 bytes), to store v (4) or to store w (16)
 
 **Flows.** scipy computes maximum flows, but with capacities of 32 bits. Therefore weights are
 counted in units of a power of two, and rounded up, so that nothing of positive weight is free. The
-unit is 2**-30 to 2**-29 of an upper bound on the lightest cut. If the cut that is found weighs less
-than half of this bound, it is the next bound. Weights that are multiples of the unit, as bytes
-often are, are not rounded. Otherwise the cut weighs at most one unit for each of its arcs more than
-the lightest one.
+unit is 2**-30 to 2**-29 of an upper bound on the lightest cut. Weights that are multiples of the
+unit, as bytes often are, are not rounded. Otherwise the cut weighs at most one unit for each of its
+arcs more than the lightest one.
 
 The cut follows from the residual network: its nodes are those from which the sink can be reached.
 For every maximum flow, these nodes are on the sink's side of all minimum cuts. Therefore the result
@@ -93,12 +92,12 @@ class NumberedGraph(NamedTuple):
     required : int32 array
         R, for all DAGs together.
     weight : float64 array (values)
-        The bytes of each value or, with a price, the seconds to store it. Infinite for a value that
+        The bytes of each value or, with a cost, the seconds to store it. Infinite for a value that
         cannot be stored.
     saving : float64 array (locations)
         The bytes or seconds of the data that are overwritten at each location.
     again : float64 array (values)
-        The seconds to compute each value again. Without a price 0, or infinite for a value that
+        The seconds to compute each value again. Without a cost 0, or infinite for a value that
         cannot be computed again.
     """
 
@@ -132,18 +131,13 @@ def minimum_cut(graph: NumberedGraph, /) -> tuple[Bools, Bools]:
         (values + argument, result, np.inf),
         (values + graph.required, sink, np.inf),
     )
+    # The cheapest of three cuts: all arcs, all arcs of the source, or all required values.
     bound = min(
         arcs.weights[np.isfinite(arcs.weights)].sum(),
         arcs.weights[arcs.tails == source].sum(),
         graph.weight[graph.required].sum(),
     )
-    weight = float(bound)
-    while True:
-        bound = weight
-        beyond = cut_nearest_sink(arcs, sink + 1, source=source, sink=sink, bound=bound)
-        weight = float(arcs.weights[~beyond[arcs.tails] & beyond[arcs.heads]].sum())
-        if 2 * weight >= bound:
-            break
+    beyond = cut_nearest_sink(arcs, sink + 1, source=source, sink=sink, bound=float(bound))
     return beyond[first:source], beyond[values:first] & ~beyond[:values]
 
 

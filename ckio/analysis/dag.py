@@ -29,12 +29,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from ckio.actions.checks import as_float, check_cost, check_size
-from ckio.analysis.cut import Ints, NumberedGraph, minimum_cut
+from ckio.analysis.cut import Floats, Ints, NumberedGraph, minimum_cut
 from ckio.errors import BadInput
 from ckio.platform import Level
 
@@ -67,15 +67,13 @@ class ValueGraph:
         For each minimal value, the locations that may overwrite it. A value that is not listed is
         never overwritten, and it costs nothing to read it again.
     nbytes : mapping of names to bytes
-        The size of each value. The default is 1, so that values are counted.
-    overwritten : mapping of names to bytes
-        The bytes that have to be saved at a location. The default is the size of the largest value
-        that it overwrites.
+        The size of each value. The default is 1, so that values are counted. At a location, the
+        bytes of the largest value that it overwrites have to be saved.
     recompute : mapping of names to seconds
         The time to compute a value from its arguments, or to read a minimal value. The default is
         0. It is infinite for a value that cannot be computed a second time.
-    unstorable, unsavable : collections of names
-        Values that cannot be stored, and locations at which nothing can be saved.
+    unstorable : collection of names
+        Values that cannot be stored.
 
     Raises BadInput if a name does not exist, if an argument comes after its value, or if a size or
     a number of seconds is not valid.
@@ -85,24 +83,21 @@ class ValueGraph:
     required: Collection[Name]
     overwrites: Mapping[Name, Collection[Name]] = field(default_factory=dict)
     nbytes: Mapping[Name, int] = field(default_factory=dict)
-    overwritten: Mapping[Name, int] = field(default_factory=dict)
     recompute: Mapping[Name, float] = field(default_factory=dict)
     unstorable: Collection[Name] = ()
-    unsavable: Collection[Name] = ()
 
     def __post_init__(self) -> None:
         for name in ("arguments", "overwrites"):
             lists = {key: _each(items) for key, items in getattr(self, name).items()}
             object.__setattr__(self, name, lists)
-        for name in ("required", "unstorable", "unsavable"):
+        for name in ("required", "unstorable"):
             object.__setattr__(self, name, _each(getattr(self, name)))
         self._check_names()
-        for name in ("nbytes", "overwritten"):
-            sizes = {
-                key: check_size(f"ValueGraph: {name} of {key!r}", size)
-                for key, size in getattr(self, name).items()
-            }
-            object.__setattr__(self, name, sizes)
+        sizes = {
+            key: check_size(f"ValueGraph: nbytes of {key!r}", size)
+            for key, size in self.nbytes.items()
+        }
+        object.__setattr__(self, "nbytes", sizes)
         seconds = {key: _seconds(key, given) for key, given in self.recompute.items()}
         object.__setattr__(self, "recompute", seconds)
 
@@ -125,10 +120,6 @@ class ValueGraph:
                     f"ValueGraph: {value!r} is overwritten, but it is computed from"
                     f" {self.arguments[value][0]!r}; only minimal values are variables"
                 )
-        for what in ("overwritten", "unsavable"):
-            for name in getattr(self, what):
-                if name not in self.locations:
-                    raise BadInput(f"ValueGraph: {what} names {name!r}, which overwrites nothing")
 
     @staticmethod
     def loads(text: str, /, *, source: str = "graph") -> "ValueGraph":
@@ -147,8 +138,7 @@ class ValueGraph:
         except (tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
             raise BadInput(
                 f"{source}: this is not a graph of values; a graph has tables `arguments`,"
-                f" `overwrites`, `nbytes`, `overwritten`, `recompute`, and a list `required`:"
-                f" {error}"
+                f" `overwrites`, `nbytes`, `recompute`, and a list `required`: {error}"
             ) from error
 
     @cached_property
@@ -158,7 +148,7 @@ class ValueGraph:
         for value, locations in self.overwrites.items():
             for location in locations:
                 sizes[location] = max(sizes.get(location, 0), self.nbytes.get(value, 1))
-        return sizes | {name: self.overwritten[name] for name in sizes if name in self.overwritten}
+        return sizes
 
     def needed(self, stored: Collection[Name] = (), /) -> set[Name]:
         """Return the needed values that are not stored, and all values they are computed from."""
@@ -252,7 +242,6 @@ def choose(
     Reading 1: the paper prints (c, o) ∈ O; the pairs are the edges E_b.
     """
     saved, stored = frozenset(saved), frozenset(stored)
-    _check_storable(graph, saved, stored)
     locations = [name for name in graph.locations if name in saved]
     values = [name for name in graph.arguments if name in stored]
     again = graph.needed(stored)
@@ -270,18 +259,6 @@ def choose(
         storing=sum((seconds_for(cost, size) for size in sizes), 0.0) if cost else 0.0,
         recomputing=float(sum(graph.recompute.get(name, 0.0) for name in needed)),
     )
-
-
-def _check_storable(graph: ValueGraph, saved: frozenset[Name], stored: frozenset[Name]) -> None:
-    for what, names, known, refused in (
-        ("location", saved, graph.locations, graph.unsavable),
-        ("value", stored, graph.arguments, graph.unstorable),
-    ):
-        for name in sorted(names - known.keys(), key=repr):
-            raise BadInput(f"choose: there is no {what} {name!r} in the graph")
-        for name in refused:
-            if name in names:
-                raise BadInput(f"choose: {what} {name!r} is to be stored, but it cannot be")
 
 
 def _check_available(graph: ValueGraph, value: Name, saved: frozenset[Name]) -> None:
@@ -319,7 +296,7 @@ def solve(graph: ValueGraph, /, *, cost: Cost | None = None) -> StoredValues:
     """
     choose(  # raises BadInput if storing everything is not sufficient
         graph,
-        saved=graph.locations.keys() - set(graph.unsavable),
+        saved=graph.locations,
         stored=graph.arguments.keys() - set(graph.unstorable),
     )
     numbers = numbered(graph, cost)
@@ -344,11 +321,11 @@ def numbered(graph: ValueGraph, cost: Cost | None, /) -> NumberedGraph:
     if cost is None:
         again[np.isfinite(again)] = 0.0
 
-    def weights(sizes: Mapping[Name, int], names: list[Name], refused: Collection[Name]) -> Any:
-        each, never = [sizes.get(name, 1) for name in names], frozenset(refused)
-        weight = np.array([seconds_for(cost, it) if cost else it for it in each], np.float64)
-        weight[np.array([name in never for name in names], np.bool_)] = inf
-        return weight
+    def weights(sizes: Iterable[int]) -> Floats:
+        return np.array([seconds_for(cost, it) if cost else it for it in sizes], np.float64)
+
+    weight, never = weights(graph.nbytes.get(name, 1) for name in values), set(graph.unstorable)
+    weight[np.array([name in never for name in values], np.bool_)] = inf
 
     return NumberedGraph(
         values=values,
@@ -358,8 +335,8 @@ def numbered(graph: ValueGraph, cost: Cost | None, /) -> NumberedGraph:
         ),
         overwrites=_columns((value_number[name], location_number[place]) for name, place in pairs),
         required=np.array([value_number[name] for name in graph.required], np.int32),
-        weight=weights(graph.nbytes, values, graph.unstorable),
-        saving=weights(graph.locations, locations, graph.unsavable),
+        weight=weight,
+        saving=weights(graph.locations[place] for place in locations),
         again=again,
     )
 

@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 from ckio.actions import Kind
 from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
 from ckio.actions.variables import Bools, ChainFlows, Ints, Names
-from ckio.analysis.placing import Array, ArrayReads, WriteSites
+from ckio.analysis.placing import ArrayReads, WriteSites
 from ckio.errors import BadInput
 from ckio.schedule import Schedule
 from ckio.schedule.occupancy import BEFORE, Lifetimes
@@ -272,9 +272,10 @@ class _ScheduledVariable:
             places, versions = self._where_read(settled)
             contents = _contents(settled, places, versions, self._writes)
             arrays = ArrayReads.of(self.name, versions, places, self._sites(contents))
-            late = arrays.late
             # A version that is dead until it is read may be lost before it can be written.
-            more = [self._kept(array, events) for array in arrays.arrays(late)]
+            late = arrays.first[arrays.late]
+            first = zip(arrays.version[late].tolist(), arrays.read[late].tolist(), strict=True)
+            more = [self._kept(version, read, events) for version, read in first]
             if in_slots and not more:
                 more = [it for it in [self._moved(arrays, events)] if len(it.place)]
             if not more:
@@ -351,17 +352,20 @@ class _ScheduledVariable:
         versions, none = version[actions.begin[place]], np.full(len(place), NONE)
         return Events(place, versions, versions, np.zeros(len(place), np.bool_), none)
 
-    def _kept(self, array: Array, events: Events) -> Events:
-        """Return an event that keeps the variable until the first Write of this version."""
-        saves = self._saves[self._saved == array.version][:1]
-        if len(saves) and saves[0] < array.reads[0] and saves[0] not in events.place:
-            return Events.needs(saves, array.version)
-        dead = events.dead[(events.dead != NONE) & (events.leaves == array.version)]
+    def _kept(self, version: int, read: int, events: Events) -> Events:
+        """Return an event that keeps the variable until the first Write of this version.
+
+        `read` is the first action that has to read it.
+        """
+        saves = self._saves[self._saved == version][:1]
+        if len(saves) and saves[0] < read and saves[0] not in events.place:
+            return Events.needs(saves, version)
+        dead = events.dead[(events.dead != NONE) & (events.leaves == version)]
         if len(dead):
             raise _LiveSteps(dead)
         raise BadInput(
-            f"lower: {self._describe(array.reads[0])} has to read {self.name} as in"
-            f" x_{array.version}, which the state did not have at any Write before"
+            f"lower: {self._describe(read)} has to read {self.name} as in x_{version}, which the"
+            " state did not have at any Write before"
         )
 
     def _describe(self, place: int) -> str:

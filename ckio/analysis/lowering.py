@@ -13,13 +13,13 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias, get_args
+from typing import TypeAlias
 
 import numpy as np
 
 from ckio.actions import Discard, Key, Kind, Write
 from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
-from ckio.actions.variables import By, Ints, Variables, of_a_fresh_model
+from ckio.actions.variables import Ints, Variables, of_a_fresh_model
 from ckio.analysis.dataflow import CheckpointTimes, needed_arrays
 from ckio.analysis.placing import ArrayReads, PlacedActions, WriteSites, place_copies
 from ckio.errors import BadInput, IllegalAction, NoSchedule
@@ -79,13 +79,11 @@ def lower(
     start = [*map(frozenset, stored), *none]
     if platform is None:
         return _lowered(schedule, variables.together(), None, start)
-    groups = [variables.together()]
-    schedules = [_lowered(schedule, groups[0], platform, start)]
-    for by in () if stored else get_args(By)[1:]:
-        if (group := variables.together(by)) not in groups:
-            groups.append(group)
-            with suppress(BadInput):  # a group may be read before all of it can be written
-                schedules.append(_lowered(schedule, group, platform, start))
+    apart, whole = variables.together(), variables.together(whole=True)
+    schedules = [_lowered(schedule, apart, platform, start)]
+    if whole != apart and not stored:
+        with suppress(BadInput):  # a group may be read before all of it can be written
+            schedules.append(_lowered(schedule, whole, platform, start))
     # Groups may need more capacity, so that the fastest schedule may not fit.
     *others, last = sorted(schedules, key=lambda each: makespan(each, platform))
     for each in others:
@@ -143,8 +141,8 @@ def _available(needed: ArrayReads, stored: Keys) -> ArrayReads:
         # The variables of a fresh model can be written before the first action.
         available[at] = of_a_fresh_model(key) or key in stored[int(sites.level[at])]
     arrays = replace(needed, sites=sites.take(available))
-    for array in arrays.arrays(arrays.late):
-        key = Key(Kind.RESTART, array.version, name)
+    for version in arrays.version[arrays.first[arrays.late]][:1].tolist():
+        key = Key(Kind.RESTART, version, name)
         raise BadInput(f"lower: {key} is read before it is computed, and is not stored")
     return arrays
 

@@ -8,10 +8,8 @@ the whole checkpoints of the schedule, on the level that takes the fewest second
 arrays of one variable at once.
 """
 
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,28 +21,19 @@ from ckio.platform import Level, Platform
 from ckio.schedule.occupancy import BEFORE
 
 
-class WriteSite(NamedTuple):
-    """A Write of the schedule at which an array can be written, because the state contains it.
+@dataclass(frozen=True, slots=True)
+class WriteSites:
+    """Writes of the schedule at which arrays can be written, because the state contains them.
 
     Attributes
     ----------
-    place : int
-        The number of the action; BEFORE for an array that is stored on the level from the start.
-    level : int
-        The level to which the schedule writes.
-    until : int
+    version, place, level : int64 array
+        The version of the array, the number of the action, and the level to which the schedule
+        writes. `place` is BEFORE for an array that is stored on the level from the start.
+    until : int64 array
         The last action at which the level has a whole checkpoint with the same version. Until then,
         the array fits in the slots for which the schedule was planned.
     """
-
-    place: int
-    level: int
-    until: int = sys.maxsize
-
-
-@dataclass(frozen=True, slots=True)
-class WriteSites:
-    """The sites of many arrays: the version of each, and the columns of `WriteSite`."""
 
     version: Ints
     place: Ints
@@ -63,14 +52,6 @@ class WriteSites:
         columns = zip(*((it.version, it.place, it.level, it.until) for it in some), strict=True)
         rows = WriteSites(*map(np.concatenate, columns))
         return rows.take(np.lexsort((rows.place, rows.version)))
-
-
-class Array(NamedTuple):
-    """One version of a variable: the actions at which it is read, and its sites, in order."""
-
-    version: int
-    reads: tuple[int, ...]
-    sites: tuple[WriteSite, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,19 +109,6 @@ class ArrayReads:
         there: Bools = (last >= 0) & (rows.version[last] == self.version)
         there &= until[last] >= self.read
         return there
-
-    def arrays(self, which: Bools, /) -> Iterator[Array]:
-        """Yield the arrays for which `which` is true."""
-        first, sites = self.first, self.sites
-        ends = np.append(first[1:], len(self.read))[which].tolist()
-        version = self.version[first[which]]
-        since = np.searchsorted(sites.version, version).tolist()
-        until = np.searchsorted(sites.version, version, "right").tolist()
-        for row in zip(version.tolist(), first[which].tolist(), ends, since, until, strict=True):
-            number, begin, end, low, high = row
-            columns = (getattr(sites, it)[low:high].tolist() for it in WriteSite._fields)
-            reads = self.read[begin:end].tolist()
-            yield Array(number, tuple(reads), tuple(map(WriteSite, *columns)))
 
 
 @dataclass(frozen=True, slots=True)

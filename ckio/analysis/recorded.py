@@ -56,8 +56,6 @@ _ADDED: Final = (1, 2, 1000, -1000)
 ends.
 """
 
-_AS_NUMBERS: Final = {"U": np.uint32, "M": np.int64, "m": np.int64}
-
 _ENDED: Final = ""
 """The name of the answer of `finished` among the results of a step; no array has this name."""
 
@@ -74,15 +72,10 @@ def poison(array: NDArray[Any], fill: int, /) -> None:
                 numbers[...] = np.nan if fill == NAN else _finite(numbers, fill)
             case "b":
                 np.logical_not(flat, out=flat)
-            case "V" if flat.dtype.names:
-                for name in flat.dtype.names:
-                    part = np.ascontiguousarray(flat[name])
-                    poison(part, fill)
-                    flat[name] = part
             case "u" if _ADDED[fill] < 0:  # far below, but a loop that counts to it still ends
                 flat[...] = flat == 0
-            case kind:
-                numbers = flat if kind in "iu" else flat.view(_AS_NUMBERS.get(kind, np.uint8))
+            case kind:  # of other types, for example text, the bytes
+                numbers = flat if kind in "iu" else flat.view(np.uint8)
                 numbers += np.array(_ADDED[fill]).astype(numbers.dtype)
 
 

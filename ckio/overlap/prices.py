@@ -62,14 +62,14 @@ def transfer_seconds(schedule: Schedule, platform: Platform, /) -> TransferSecon
             (DISCARD, None, None, profile.discard_hinders, None),
         ):
             rows = (actions.op == op) & (actions.level == number)
-            for column, price, size in (
+            for column, cost, size in (
                 (seconds, beside, nbytes),
                 (own, copy, copied),
                 (hinders, loss, nbytes),
                 (handoffs, handoff, nbytes),
             ):
-                if price is not None:
-                    column[rows] = _of(price, size[rows])
+                if cost is not None:
+                    column[rows] = _of(cost, size[rows])
     return TransferSeconds(seconds, own, hinders, handoffs)
 
 
@@ -83,8 +83,8 @@ def _copies(schedule: Schedule, platform: Platform) -> Seconds:
     return np.where(schedule.actions.op == WRITE, write, read)
 
 
-def _of(price: Affine, nbytes: NDArray[np.int64]) -> Seconds:
-    return price.latency + price.per_byte * nbytes.astype(np.float64)
+def _of(cost: Affine, nbytes: NDArray[np.int64]) -> Seconds:
+    return cost.latency + cost.per_byte * nbytes.astype(np.float64)
 
 
 class Backlog:

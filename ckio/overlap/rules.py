@@ -58,7 +58,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Discard, Key, Read, Write
+from ckio.actions import Discard, Read, Write
 from ckio.actions.columns import DISCARD, READ, REVERSE, WRITE, Actions
 from ckio.platform import Platform, memory_level
 from ckio.schedule import Schedule, seconds_of
@@ -137,7 +137,7 @@ class TransferColumns:
 
     Attributes
     ----------
-    room : float
+    capacity : float
         The capacity of the pool in bytes.
     channels : tuple of str
         The channels of the far levels.
@@ -172,12 +172,13 @@ class TransferColumns:
         near = access & (actions.level == (-1 if memory is None else memory))
         nbytes = schedule.chain.nbytes_of(actions)
         self.start = 0
-        self.room: float = inf
+        self.capacity: float = inf
         if memory is not None:
             level = levels[memory]
             nbytes = np.where(near, level.stored_of(nbytes), nbytes)
-            self.start = sum(level.stored(schedule.chain.nbytes(key)) for key in _there(schedule))
-            self.room = inf if level.capacity is None else level.capacity
+            start = map(schedule.chain.nbytes, schedule.stored_on(memory))
+            self.start = sum(map(level.stored, start))
+            self.capacity = inf if level.capacity is None else level.capacity
 
         names = [level.channel for number, level in enumerate(levels) if number != memory]
         self.channels = tuple(dict.fromkeys(names))
@@ -229,11 +230,6 @@ def _highest_up_to(ends: _Ints, values: _Ints) -> _Ints:
     return levels[running] if len(values) else values
 
 
-def _there(schedule: Schedule) -> frozenset[Key]:
-    """Return the keys on the memory level, which is level 0, at the start."""
-    return schedule.stored[0] if schedule.stored else frozenset()
-
-
 def _sorts(actions: Actions, near: _Bools) -> list[TransferEffect]:
     near_effects = [_NEAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
     far_effects = [_FAR.get(op, TransferEffect.NONE) for op in range(DISCARD + 1)]
@@ -252,12 +248,8 @@ def _places(actions: Actions) -> tuple[_Ints, _Ints]:
     place, source = np.full((2, len(actions)), -1, np.int64)
     rows = np.flatnonzero(actions.op >= WRITE)
     accesses = actions.take(rows)
-    names = (accesses.begin, accesses.name, accesses.kind, accesses.level)
-    order = np.lexsort(names)
-    opens = np.zeros(len(order), np.int64)
-    for column in names:
-        opens[1:] |= column[order][1:] != column[order][:-1]
-    group = np.cumsum(opens)
+    order, opens = accesses.by_key()
+    group = np.cumsum(opens) - 1
     place[rows[order]] = group
     # A running maximum of the rows of writes, which restarts at each place.
     lift = group * (len(actions) + 1)
@@ -302,7 +294,7 @@ class Traffic:
         self._horizon = overlap.horizon
         self.row = 0
         self.channels = self.columns.channels
-        self._lying = self.columns.start  # bytes of the memory level's checkpoints
+        self._near_bytes = self.columns.start  # bytes of the memory level's checkpoints
         self._transit = 0  # bytes of staged writes and reads ahead in the pool
         self._channels = [ChannelQueue(reads) for reads in self.columns.reads]
         self._behind: set[int] = set()  # rows of staged writes
@@ -315,7 +307,7 @@ class Traffic:
     @property
     def used(self) -> int:
         """The bytes of the pool that are in use."""
-        return self._lying + self._transit
+        return self._near_bytes + self._transit
 
     @property
     def finished(self) -> bool:
@@ -342,7 +334,7 @@ class Traffic:
             case TransferEffect.TAKE:
                 if not self._fits(self.columns.nbytes[self.row]):
                     return None
-                self._lying += self.columns.nbytes[self.row]
+                self._near_bytes += self.columns.nbytes[self.row]
                 return _ITSELF
             case TransferEffect.WRITE:
                 return self._enter_write()
@@ -356,7 +348,7 @@ class Traffic:
         row = self.row
         match self.columns.sort[row]:
             case TransferEffect.GIVE:
-                self._lying -= self.columns.nbytes[row]
+                self._near_bytes -= self.columns.nbytes[row]
             case TransferEffect.WRITE if row in self._behind:
                 staged = self._staged[self.columns.place[row]]
                 self._channel(staged).queue[row] = staged
@@ -424,7 +416,7 @@ class Traffic:
     def be_at(self, row: int, /, *, begun: bool) -> None:
         """Set the current action of the program, which it has begun or will begin next."""
         self.row = row
-        self._lying = self.columns.inside[row] if begun else self.columns.before[row]
+        self._near_bytes = self.columns.inside[row] if begun else self.columns.before[row]
 
     def undisturbed(self, stop: int, idle: Iterable[int], /) -> int:
         """Return the action, at most `stop`, up to which the near actions need no other call.
@@ -433,7 +425,7 @@ class Traffic:
         begin a transfer that it cannot begin now.
         """
         columns, row = self.columns, self.row
-        free = columns.room - self._transit
+        free = columns.capacity - self._transit
         if row < stop and columns.most[row] > free:
             stop = next((at for at in range(row, stop) if columns.inside[at] > free), stop)
         for number in idle:
@@ -447,13 +439,13 @@ class Traffic:
         columns, first = self.columns, max(self.row, channel.full) + 1
         if self._horizon < inf:
             return self.row + 1
-        room = columns.room - columns.nbytes[read]
-        if first >= stop or room == inf:
+        most = columns.capacity - columns.nbytes[read]
+        if first >= stop or most == inf:
             return min(first, stop)
         # `peak` does not increase up to the next far read. Therefore bisection finds the action.
-        lying = sum(columns.nbytes[row] for row in self._ahead)
-        first = bisect_left(columns.peak, lying - room, first, stop, key=neg)
-        while first < stop and columns.inside[first] + self._transit > room:
+        ahead = sum(columns.nbytes[row] for row in self._ahead)
+        first = bisect_left(columns.peak, ahead - most, first, stop, key=neg)
+        while first < stop and columns.inside[first] + self._transit > most:
             first += 1
         return first
 
@@ -521,17 +513,17 @@ class Traffic:
         columns = self.columns
         if self.row <= channel.full:
             return False
-        room = columns.room - columns.nbytes[row]
-        lying = sum(columns.nbytes[other] for other in self._ahead)
-        if columns.highest[self.row] + lying <= room:
+        most = columns.capacity - columns.nbytes[row]
+        ahead = sum(columns.nbytes[other] for other in self._ahead)
+        if columns.highest[self.row] + ahead <= most:
             return True
         at = self.row
         for use in columns.reads_between(at, row):
-            if columns.peak[at] + lying > room:
+            if columns.peak[at] + ahead > most:
                 channel.full = at  # the reads ahead that count here stay in the pool until then
                 return False
             if use in self._ahead:
-                lying -= columns.nbytes[use]
+                ahead -= columns.nbytes[use]
             at = use + 1
         return True
 
@@ -546,7 +538,7 @@ class Traffic:
 
     def _fits(self, nbytes: int) -> bool:
         """Return whether the pool has enough free space now."""
-        return self.used + nbytes <= self.columns.room
+        return self.used + nbytes <= self.columns.capacity
 
     def _unstage(self, staged: Transfer) -> None:
         """End a staged write; it leaves the pool unless the program copies from it now."""

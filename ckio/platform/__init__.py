@@ -200,11 +200,6 @@ def _checked_options(options: object, where: str) -> dict[str, Option]:
                 f"{where}: option {name!r} = {value!r}; options are text, numbers, true or false"
             )
         check_line(f"{where}: the name of an option", name)
-        if isinstance(value, str) and any("\ud800" <= it <= "\udfff" for it in value):
-            raise BadInput(
-                f"{where}: option {name!r} = {value!r} is no text in UTF-8, as platform files are;"
-                " name a link to it"
-            )
     return dict(options)
 
 
@@ -267,12 +262,12 @@ class Platform:
             if level.name in names:
                 raise BadInput(f"platform: two levels are named {level.name!r}; names must differ")
             names.add(level.name)
-        room = self.working_memory
-        if room is not None and not (is_whole(room) and room >= 0):
+        memory = self.working_memory
+        if memory is not None and not (is_whole(memory) and memory >= 0):
             raise BadInput(
-                f"platform: working_memory = {room!r}; it must be a whole number of bytes >= 0"
+                f"platform: working_memory = {memory!r}; it must be a whole number of bytes >= 0"
             )
-        object.__setattr__(self, "working_memory", _limit(room))
+        object.__setattr__(self, "working_memory", _limit(memory))
 
     def number(self, name: str, /) -> int:
         """Return the number of the level called `name`; raises BadInput if there is none."""
@@ -293,22 +288,22 @@ class Platform:
         >>> Platform((), working_memory=10).tapes(chain)
         3
         """
-        room = self.working_memory
-        if room is None or not (largest := chain.largest("tape")):
+        memory = self.working_memory
+        if memory is None or not (largest := chain.largest("tape")):
             return chain.length
-        count = min(chain.length, room // largest)
+        count = min(chain.length, memory // largest)
         if not chain.varies:
             return count
         steps = np.arange(chain.length + 1)
         more = range(count + 1, chain.length + 1)
         return count + bisect_right(
-            more, room, key=lambda many: chain.tape_bytes_of(steps[:-many], steps[many:]).max()
+            more, memory, key=lambda many: chain.tape_bytes_of(steps[:-many], steps[many:]).max()
         )
 
     def __str__(self) -> str:
         memory = self.working_memory
-        room = "any" if memory is None else bytes_text(memory)
-        title = f"platform of {counted(len(self.levels), 'level')}, {room} working memory for tapes"
+        most = "any" if memory is None else bytes_text(memory)
+        title = f"platform of {counted(len(self.levels), 'level')}, {most} working memory for tapes"
         header = ["level", "kept by", "capacity", "stored", "write", "read", "discard"]
         rows = [
             [
@@ -316,7 +311,7 @@ class Platform:
                 level.made_of,
                 "never fills" if level.capacity is None else bytes_text(level.capacity),
                 f"{level.ratio:.0%}",
-                *(_price_text(cost) for cost in (level.write, level.read, level.discard)),
+                *(_cost_text(cost) for cost in (level.write, level.read, level.discard)),
             ]
             for level in self.levels
         ]
@@ -367,10 +362,10 @@ class Platform:
         return toml.loads_paper(text, source="platform")
 
 
-def _price_text(cost: Affine) -> str:
+def _cost_text(cost: Affine) -> str:
     """Return a cost as latency and bandwidth.
 
-    >>> _price_text(Affine(0.0015, 1 / 2**30)), _price_text(Affine(0.0, 0.0))
+    >>> _cost_text(Affine(0.0015, 1 / 2**30)), _cost_text(Affine(0.0, 0.0))
     ('1.5 ms + 1 GiB/s', '0 s')
     """
     if not cost.per_byte:

@@ -135,7 +135,7 @@ def parse_spread(text: str, /) -> Spread:
             raise BadInput(f"{text!r} is not lognormal:SIGMA or quantiles:FACTOR,...")
 
 
-PRICES: Final = (
+PROFILE_COSTS: Final = (
     "first",
     "write_beside",
     "read_beside",
@@ -197,11 +197,11 @@ class Profile:
     spread: Mapping[str, Spread] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for name in PRICES:
-            price = getattr(self, name)
+        for name in PROFILE_COSTS:
+            cost = getattr(self, name)
             optional = getattr(type(self), name) is None
-            if not isinstance(price, Affine) and not (optional and price is None):
-                raise BadInput(f"profile: {name} = {price!r} is not an Affine")
+            if not isinstance(cost, Affine) and not (optional and cost is None):
+                raise BadInput(f"profile: {name} = {cost!r} is not an Affine")
         for name in ("cached", "dirty"):
             nbytes = getattr(self, name)
             if nbytes is not None and not (is_whole(nbytes) and nbytes >= 0):

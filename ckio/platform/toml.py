@@ -3,7 +3,8 @@
 import hashlib
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from typing import Any, Final, NoReturn
 
@@ -15,7 +16,7 @@ from ckio.platform import Level, Platform, size
 from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain
 from ckio.platform.profile import (
     ACCESSES,
-    PRICES,
+    PROFILE_COSTS,
     Affine,
     Profile,
     Spread,
@@ -28,9 +29,6 @@ _ENTRIES: Final = ("format", "working_memory", "drift", "overhead", "level", "mo
 
 FORMAT: Final = 1
 """The version of the TOML form; a file with another version is refused."""
-
-MOST_TEXT: Final = 1 << 20
-"""Maximum characters of a file, a mebibyte: a level with all measurements takes about 3,000."""
 
 _HEADER: Final = """\
 # The storage of one machine, as ckio uses it. You can edit this file; ckio stores nothing else.
@@ -108,28 +106,20 @@ def _table(level: Level) -> dict[str, Any]:
 
 
 def _profile(profile: Profile) -> dict[str, Any]:
-    prices = {name: asdict(price) for name in PRICES if (price := getattr(profile, name))}
+    costs = {name: asdict(cost) for name in PROFILE_COSTS if (cost := getattr(profile, name))}
     sizes = {name: getattr(profile, name) for name in ("cached", "dirty", "drained")}
-    table = prices | {name: value for name, value in sizes.items() if value is not None}
+    table = costs | {name: value for name, value in sizes.items() if value is not None}
     spread = {access: spread_text(factors) for access, factors in profile.spread.items()}
     return table | ({"spread": spread} if spread else {})
 
 
 def loads(text: str, /, *, source: str) -> Platform:
     """Return the platform in a TOML text; raises BadInput with the source, level and entry."""
-    _check_length(text, source)
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of 5000 digits raises ValueError
         raise BadInput(f"{source}: not TOML: {str(error).partition(';')[0]}") from None
     return _PlatformReader(source).platform(data)
-
-
-def _check_length(text: str, source: str) -> None:
-    if len(text) > MOST_TEXT:
-        raise BadInput(
-            f"{source}: {len(text)} characters; the text of a platform has {MOST_TEXT} at most"
-        )
 
 
 class _PlatformReader:
@@ -140,6 +130,14 @@ class _PlatformReader:
 
     def fail(self, text: str) -> NoReturn:
         raise BadInput(f"{self.source}: {text}") from None
+
+    @contextmanager
+    def within(self, where: str = "", but: str = "") -> Iterator[None]:
+        """Add the file and the entry to an error; `but` is what its text begins with instead."""
+        try:
+            yield
+        except BadInput as error:
+            self.fail(f"{where and f'{where}: '}{str(error).removeprefix(but)}")
 
     def platform(self, data: Mapping[str, Any]) -> Platform:
         self.only(data, _ENTRIES, "the file")
@@ -155,15 +153,13 @@ class _PlatformReader:
         ):
             self.fail("model costs are written as [models.NAME] tables")
         levels = tuple(self.level(place, entry) for place, entry in enumerate(entries))
-        room = self.bytes_of(data, "working_memory", "the file")
+        memory = self.bytes_of(data, "working_memory", "the file")
         chains = {name: self.model(name, costs) for name, costs in models.items()}
         drift = self.factors(data["drift"], "drift") if "drift" in data else None
         spreads = {name: self.spreads(name, costs) for name, costs in models.items()}
-        try:
-            varying = {name: each for name, each in spreads.items() if each}
-            return Platform(levels, room, chains, varying, drift, data.get("overhead", 0.0))
-        except BadInput as error:
-            self.fail(str(error))
+        varying = {name: each for name, each in spreads.items() if each}
+        with self.within():
+            return Platform(levels, memory, chains, varying, drift, data.get("overhead", 0.0))
 
     def level(self, place: int, entry: Mapping[str, Any]) -> Level:
         where = f"level {entry.get('name', place)!r}"
@@ -176,34 +172,28 @@ class _PlatformReader:
                 known[access] = self.affine(entry[access], f"{where}, {access}")
         if "profile" in entry:
             known["profile"] = self.profile(entry["profile"], f"{where}, profile")
-        try:
+        with self.within():
             return Level(**known)
-        except BadInput as error:
-            self.fail(str(error))
 
     def profile(self, entry: object, where: str) -> Profile:
         known = dict(self.table(entry, where))
         self.only(known, [field.name for field in fields(Profile)], where)
         for name in ("cached", "dirty"):
             known[name] = self.bytes_of(known, name, where)
-        for name in PRICES:
+        for name in PROFILE_COSTS:
             if name in known:
                 known[name] = self.affine(known[name], f"{where}, {name}")
         known["spread"] = self.spread(known.get("spread", {}), f"{where}, spread")
-        try:
+        with self.within(where, but="profile: "):
             return Profile(**known)
-        except BadInput as error:
-            self.fail(f"{where}: {str(error).removeprefix('profile: ')}")
 
     def spread(self, entry: object, where: str) -> dict[str, Spread]:
         table = self.table(entry, where)
         return {name: self.factors(each, f"{where}.{name}") for name, each in table.items()}
 
     def factors(self, entry: object, where: str) -> Spread:
-        try:
+        with self.within(where):
             return parse_spread(str(entry))
-        except BadInput as error:
-            self.fail(f"{where}: {error}")
 
     def table(self, entry: object, where: str) -> Mapping[str, Any]:
         if not isinstance(entry, dict):
@@ -219,10 +209,8 @@ class _PlatformReader:
                 " { latency = …, per_byte = … }"
             )
         self.only(entry, [field.name for field in fields(Affine)], where)
-        try:
+        with self.within(where, but="Affine: "):
             return Affine(**entry)
-        except BadInput as error:
-            self.fail(f"{where}: {str(error).removeprefix('Affine: ')}")
 
     def model(self, name: str, costs: Mapping[str, Any]) -> Chain:
         where = f"models.{name}"
@@ -231,11 +219,10 @@ class _PlatformReader:
         if missing:
             self.fail(f"{where}: {', '.join(missing)} missing")
         sizes = {each: self.bytes_of(costs, each, where) for each in SIZES}
-        try:
-            seconds: dict[str, Any] = {name: costs[name] for name in SECONDS}
-            return Chain(steps=None, handed=self.handed(costs, where), **seconds | sizes)
-        except BadInput as error:
-            self.fail(f"{where}: {str(error).removeprefix('Chain: ')}")
+        seconds: dict[str, Any] = {name: costs[name] for name in SECONDS}
+        handed = self.handed(costs, where)
+        with self.within(where, but="Chain: "):
+            return Chain(steps=None, handed=handed, **seconds | sizes)
 
     def handed(self, costs: Mapping[str, Any], where: str) -> frozenset[Kind]:
         names = costs.get("handed", [])
@@ -254,10 +241,8 @@ class _PlatformReader:
     def bytes_of(self, entry: Mapping[str, Any], name: str, where: str) -> int | None:
         value = entry.get(name)
         if isinstance(value, str):
-            try:
+            with self.within(f"{where}: {name}"):
                 return size(value)
-            except BadInput as error:
-                self.fail(f"{where}: {name}: {error}")
         if value is not None and type(value) is not int:
             self.fail(
                 f'{where}: {name} = {value!r} is not a number of bytes, nor text like "64MiB"'
@@ -280,7 +265,6 @@ def loads_paper(text: str, /, *, source: str) -> Platform:
     A checkpoint has one byte in this form, so that s slots are s bytes; the working memory holds
     the tape of one step. Raises BadInput with the source and the line.
     """
-    _check_length(text, source)
     lines = [
         (number, line)
         for number, raw in enumerate(text.splitlines(), 1)

@@ -522,7 +522,7 @@ def stored(schedule: Schedule, number: int, name: str, present: set[Key]) -> Non
 
     It must not have any other key that the schedule writes.
     """
-    stored = schedule.stored[number] if number < len(schedule.stored) else frozenset()
+    stored = schedule.stored_on(number)
     if missing := stored - present:
         raise BadInput(
             f"the schedule starts with {min(map(str, missing))} on level {name!r}; it is not"

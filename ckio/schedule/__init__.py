@@ -134,6 +134,10 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.actions)
 
+    def stored_on(self, number: int, /) -> frozenset[Key]:
+        """Return the keys that a level stores at the start."""
+        return self.stored[number] if number < len(self.stored) else frozenset()
+
     def __str__(self) -> str:
         total = counts(self)
         rows = [
@@ -228,15 +232,15 @@ def seconds_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.float64]
     nbytes = schedule.chain.nbytes_of(actions)
     moved = moved_of(schedule, platform)
     for number, level in enumerate(platform.levels):
-        for op, price, size in (
+        for op, cost, size in (
             (WRITE, level.write, moved),
             (READ, level.read, moved),
             (DISCARD, level.discard, nbytes),
         ):
             rows = (actions.op == op) & (actions.level == number)
-            costs[rows] = price.latency + price.per_byte * size[rows]
-        for rows, price in _not_warm(schedule, platform, nbytes, number):
-            costs[rows] = price.latency + price.per_byte * moved[rows]
+            costs[rows] = cost.latency + cost.per_byte * size[rows]
+        for rows, cost in _not_warm(schedule, platform, nbytes, number):
+            costs[rows] = cost.latency + cost.per_byte * moved[rows]
     return costs
 
 
@@ -266,8 +270,7 @@ def _not_warm(
     if level.profile is None:
         return
     if level.profile.first is not None:
-        start = schedule.stored[number] if number < len(schedule.stored) else ()
-        sizes = [schedule.chain.nbytes(key) for key in start]
+        sizes = [schedule.chain.nbytes(key) for key in schedule.stored_on(number)]
         yield first_writes(actions, nbytes, number, sizes), level.profile.first
     if level.read_cold is not None:
         yield read_cold(schedule, platform, number), level.read_cold
@@ -377,7 +380,7 @@ def preparations(schedule: Schedule, /) -> tuple[dict[Key, int], ...]:
 def _kinds_written(schedule: Schedule, number: int) -> Iterator[tuple[Key, int]]:
     stored, actions = _LevelAccesses.of(schedule, number), schedule.actions
     accesses = actions.take((actions.op >= WRITE) & (actions.level == number))
-    start = schedule.stored[number] if number < len(schedule.stored) else ()
+    start = schedule.stored_on(number)
     for (code, kind), (name, words) in product(enumerate(KINDS), enumerate(accesses.names)):
         one = (accesses.kind == code) & (accesses.name == name)
         writes = accesses.take((accesses.op == WRITE) & one)
@@ -399,10 +402,8 @@ class _LevelAccesses:
     def of(schedule: Schedule, number: int) -> "_LevelAccesses":
         actions, chain = schedule.actions, schedule.chain
         accesses = actions.take((actions.op >= WRITE) & (actions.level == number))
-        start = schedule.stored[number] if number < len(schedule.stored) else ()
-        return _LevelAccesses(
-            accesses.op, chain.nbytes_of(accesses), tuple(map(chain.nbytes, start))
-        )
+        start = tuple(map(chain.nbytes, schedule.stored_on(number)))
+        return _LevelAccesses(accesses.op, chain.nbytes_of(accesses), start)
 
     def peak(self, weight: NDArray[np.int64], at_start: int) -> int:
         """Return the largest weighted number of checkpoints that are stored at one time."""

@@ -530,10 +530,9 @@ class _Replay:
                 broken |= (schedule.actions.level == number) & write
             if level.capacity is None:
                 continue
-            start = schedule.stored[number] if number < len(schedule.stored) else ()
             rows = schedule.actions.level == number
             used = np.cumsum(np.where(rows, sign * level.stored_of(nbytes), 0))
-            used += sum(level.stored(chain.nbytes(key)) for key in start)
+            used += sum(level.stored(chain.nbytes(key)) for key in schedule.stored_on(number))
             broken |= rows & write & (used > level.capacity)
         return broken
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckio.actions.variables import TOGETHER, By, ChainFlows, Flow, Names, Step, Variables, following
+from ckio.actions.variables import TOGETHER, ChainFlows, Flow, Names, Step, Variables, following
 from ckio.errors import BadInput
 from ckio.platform.chain import Chain
 
@@ -149,14 +149,14 @@ def test_following_is_the_next_place_at_which_something_happens() -> None:
 # --- what belongs together
 
 
-def treated(variables: Variables, name: str, by: By) -> object:
+def treated(variables: Variables, name: str) -> object:
     """All that is said of a variable, with the name itself left out."""
     flows = [
         (
             [
                 name in names
                 for flow in (step.forward, step.record, step.reverse)
-                for names in ((flow.use, flow.out, flow.kill) if by == "flow" else (flow.out,))
+                for names in (flow.use, flow.out, flow.kill)
             ],
             name in step.restored,
         )
@@ -165,17 +165,16 @@ def treated(variables: Variables, name: str, by: By) -> object:
     return name in variables.live, name in variables.tape, flows
 
 
-@pytest.mark.parametrize("by", ["flow", "version"])
-def test_exactly_the_variables_that_all_steps_treat_alike_are_one(by: By) -> None:
+def test_exactly_the_variables_that_all_steps_treat_alike_are_one() -> None:
     for seed in range(100):
         random = Random(seed)
         length = random.randint(1, 3)
         variables = random_variables(random, length)
-        grouped = variables.together(by)
+        grouped = variables.together()
         group = {name: part for part in grouped.nbytes for name in part.split(TOGETHER)}
         assert sorted(group) == sorted(NAMES)
         for one, other in product(NAMES, repeat=2):
-            same = treated(variables, one, by) == treated(variables, other, by)
+            same = treated(variables, one) == treated(variables, other)
             assert (group[one] == group[other]) is same, f"seed {seed}"
         for part, nbytes in grouped.nbytes.items():
             assert nbytes == sum(variables.nbytes[name] for name in part.split(TOGETHER))
@@ -184,20 +183,20 @@ def test_exactly_the_variables_that_all_steps_treat_alike_are_one(by: By) -> Non
         before, after = variables.over(length), grouped.over(length)
         for name, part in group.items():
             assert before.versions(name).tolist() == after.versions(part).tolist()
-            for i in range(length if by == "flow" else 0):
+            for i in range(length):
                 assert (name in before[i].forward.use) == (part in after[i].forward.use)
                 assert (name in before[i].record.kill) == (part in after[i].record.kill)
                 assert (name in before[i].restored) == (part in after[i].restored)
-        assert grouped.together(by) == grouped
+        assert grouped.together() == grouped
 
 
-def test_a_group_by_versions_is_used_if_a_part_is_and_killed_if_all_are() -> None:
+def test_a_whole_group_is_used_if_a_part_is_and_killed_if_all_are() -> None:
     used, killed = Flow({"a"}, {"a", "b"}, {"b"}), Flow({"b"}, {"a", "b"}, {"a", "b"})
     step = Step(used, killed, restored={"a", "b"})
     variables = Variables({"a": 1, "b": 2}, step, seed=["b"])
     assert list(variables.together().nbytes) == ["a", "b"]
     group = {"a+b"}
-    assert variables.together("version") == Variables(
+    assert variables.together(whole=True) == Variables(
         {"a+b": 3}, Step(Flow(group, group), Flow(group, group, group), restored=group), group
     )
 
@@ -238,7 +237,7 @@ def test_steps_are_as_many_as_the_chain_has() -> None:
 def test_all_that_is_stored_may_go_together() -> None:
     uses = Flow({"u", "v", "map"}, {"u", "v", "dead"}, {"u", "dead"})
     variables = Variables({"u": 1, "v": 2, "map": 4, "dead": 8}, Step(uses, Flow({"u"}, uses.out)))
-    grouped = variables.together("state")
+    grouped = variables.together(whole=True)
     assert grouped.nbytes == {"u+v": 3, "map": 4, "dead": 8}
     assert grouped.stored == {"u+v"}
 

@@ -129,20 +129,17 @@ def random_graph(
                     inputs.append(name)
                 else:
                     read.append(name)
-    used = sorted({place for names in overwrites.values() for place in names})
     return ValueGraph(
         arguments=arguments,
         required=read,
         overwrites=overwrites,
         nbytes={name: random.randint(1, bytes_) for name in arguments},
-        overwritten={name: random.randint(1, bytes_) for name in used},
         recompute={
             name: inf if random.random() < refused else random.randint(0, seconds)
             for name in arguments
             if arguments[name]
         },
         unstorable=[name for name in arguments if random.random() < refused],
-        unsavable=[name for name in used if random.random() < refused],
     )
 
 
@@ -186,7 +183,7 @@ def every(graph: ValueGraph, cost: Cost | None) -> Every:
     total = np.zeros(len(number))
     for name, size in [(v, graph.nbytes.get(v, 1)) for v in values] + [*graph.locations.items()]:
         total += np.where(bit[name], cost(size) if cost else size, 0)
-        if name in graph.unstorable or name in graph.unsavable:
+        if name in graph.unstorable:
             total[bit[name]] = inf
     if cost:
         for name in set(values) - never:
@@ -205,7 +202,7 @@ def solvable(random: Random, **given: float) -> ValueGraph:
         try:
             choose(
                 graph,
-                saved=set(graph.locations) - set(graph.unsavable),
+                saved=graph.locations,
                 stored=set(graph.arguments) - set(graph.unstorable),
             )
         except BadInput:

@@ -7,12 +7,12 @@ from random import Random
 
 import numpy as np
 import pytest
-from oracles.arrays import seconds_of
+from oracles.arrays import Array, WriteSite, seconds_of
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.lowering import ByVariable, lower, reduced
-from ckio.analysis.placing import Array, ArrayReads, WriteSite, WriteSites, in_slots
+from ckio.analysis.placing import ArrayReads, WriteSites, in_slots
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.jobs.adjoints import whole_checkpoints
 from ckio.planners.dp import hrevolve, mixed

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Sequence
 from random import Random
 
-import numpy as np
 import pytest
-from oracles.arrays import Copy, in_slots, latest, seconds_of
+from oracles.arrays import Array, Copy, arrays_of, in_slots, latest, seconds_of
 
 from ckio.actions import Kind
 from ckio.actions.variables import ChainFlows
 from ckio.analysis.dataflow import needed_arrays
-from ckio.analysis.placing import Array, ArrayReads, Copies, place_copies
+from ckio.analysis.placing import ArrayReads, Copies, place_copies
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Platform
 from ckio.schedule import Schedule, counts
@@ -77,7 +76,7 @@ def test_arrays_placed_at_once_take_what_they_take_one_by_one(schedules: int) ->
         platform = Platform(levels)
         for each in needed:
             found = one_by_one(place_copies(each, platform, 1))
-            for array in each.arrays(np.ones(len(each.first), np.bool_)):
+            for array in arrays_of(each):
                 mine = [row[1:] for row in found if row[0] == array.version]
                 assert sorted(read for *_, reads in mine for read in reads) == list(array.reads)
                 found_alone = in_slots(array, levels, 1) or latest("a", array)
@@ -95,7 +94,7 @@ def test_copies_in_columns_are_the_copies() -> None:
     for _ in range(15):
         _, needed = random_needed(random)
         for each in needed:
-            arrays = list(each.arrays(np.ones(len(each.first), np.bool_)))
+            arrays = list(arrays_of(each))
             single: list[tuple[int, Copy]] = [
                 (array.version, copy) for array in arrays for copy in latest(each.name, array)
             ]

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.variables import TOGETHER, By, Flow, Step, Variables
+from ckio.actions.variables import TOGETHER, Flow, Step, Variables
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import ArrayModel, sizes_of
@@ -31,7 +31,7 @@ SIZE = 4
 WAYS = ("whole", "half", "added")
 DERIVED = {"d": ("a", "b"), "e": ("d", "c")}
 RECOMPUTE = (), ("d",), ("e",), ("d", "e")
-GROUPED: tuple[By | None, ...] = None, "flow", "version", "state"
+GROUPED = None, "flow", "state"
 """Each array for itself, or those together that all steps treat alike, or ever more of them."""
 
 
@@ -234,13 +234,13 @@ class Lowered:
     """A random legal walk to the gradient in which arrays are stored and read one by one."""
 
     def __init__(
-        self, make: Callable[[], ArrayModel], n: int, choose: Random, grouped: By | None
+        self, make: Callable[[], ArrayModel], n: int, choose: Random, grouped: str | None
     ) -> None:
         self.make, self.choose, self.n = make, choose, n
         self.model = make()
         variables = self.model.variables
         if grouped is not None:
-            variables = variables.together(grouped)
+            variables = variables.together(whole=grouped == "state")
         self.variables = variables
         self.of = {part: name for name in variables.nbytes for part in name.split(TOGETHER)}
         self.chain = chain_of(self.model, n, variables)

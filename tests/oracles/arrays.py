@@ -6,8 +6,8 @@ array written at the latest or at the earliest site.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, fields
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,11 +15,36 @@ from ckio.actions import Action, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import READ, WRITE, Actions
 from ckio.actions.variables import ChainFlows, Step, as_names
 from ckio.analysis.dataflow import needed_arrays
-from ckio.analysis.placing import Array, PlacedActions, WriteSite
+from ckio.analysis.placing import ArrayReads, PlacedActions, WriteSites
 from ckio.platform import Level, Platform
 from ckio.schedule import Schedule, counts
 from ckio.schedule.occupancy import BEFORE
 from ckio.schedule.replay import validate
+
+
+class WriteSite(NamedTuple):
+    """A row of `WriteSites`, without the version."""
+
+    place: int
+    level: int
+    until: int
+
+
+class Array(NamedTuple):
+    """One version of a variable: the actions at which it is read, and its sites, in order."""
+
+    version: int
+    reads: tuple[int, ...]
+    sites: tuple[WriteSite, ...]
+
+
+def arrays_of(needed: ArrayReads, /) -> Iterator[Array]:
+    """All arrays of a variable, each by itself."""
+    columns = (getattr(needed.sites, it.name).tolist() for it in fields(WriteSites))
+    rows = [(version, WriteSite(*site)) for version, *site in zip(*columns, strict=True)]
+    for version in np.unique(needed.version).tolist():
+        reads = needed.read[needed.version == version].tolist()
+        yield Array(version, tuple(reads), tuple(site for of, site in rows if of == version))
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +214,7 @@ def plan_schedule(
     stored: list[set[Key]] = [set() for _ in schedule.stored]
     found: list[PlacedActions] = []
     for needed in needed_arrays(schedule, chain_steps, names):
-        for array in needed.arrays(np.ones(len(needed.first), np.bool_)):
+        for array in arrays_of(needed):
             key = Key(Kind.RESTART, array.version, needed.name)
             for copy in placing(needed.name, array):
                 places, actions = zip(*copy.accesses(key), strict=True)

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import os
 import pickle
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -102,12 +101,6 @@ def test_what_could_steer_a_terminal_is_refused() -> None:
             Level(name="ram", options={f"a{letter}": 1})
         with pytest.raises(BadInput, match="name of a model"):
             Platform((), models={f"a{letter}": MODEL})
-
-
-def test_a_place_that_no_platform_file_could_name_is_refused() -> None:
-    place = os.fsdecode(b"/scratch/\xff")
-    with pytest.raises(BadInput, match=r"no text in UTF-8.*name a link"):
-        Level(name="nvme", backend="directory", options={"path": place})
 
 
 @given(st.floats(0.001, 1000), st.lists(st.integers(0, 2**53)))
@@ -420,7 +413,6 @@ MALFORMED = [
     (ALL_COSTS.replace("advance = 1", "advance = nan"), r"models\.m: advance = nan"),
     (ALL_COSTS.replace("record = 1", "record = inf"), r"models\.m: record = inf"),
     (ALL_COSTS.replace("tape = 1", "tape = -1"), r"models\.m: tape = -1"),
-    ("#" * (1 << 20) + "#", "1048577 characters; the text of a platform has 1048576 at most"),
 ]
 
 

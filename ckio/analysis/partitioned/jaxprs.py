@@ -36,13 +36,10 @@ BODIES: Final = {
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
     "remat2": "jaxpr",
-    "checkpoint": "jaxpr",
 }
 """Primitives that stand for the code in one of their parameters."""
 
-SAME: Final = frozenset(
-    {"convert_element_type", "copy", "copy_p", "name", "optimization_barrier", "reshape"}
-)
+SAME: Final = frozenset({"convert_element_type", "copy", "name", "optimization_barrier", "reshape"})
 """Primitives whose results are their arguments, if both have the same types and shapes."""
 
 Function: TypeAlias = Callable[[Any], Mapping[str, Any]]
@@ -190,7 +187,7 @@ def _identity(equation: Any, given: Sequence[Operand]) -> Hashable | None:
 def _assignment(
     jaxpr: Any, equation: Any, known: Mapping[Any, Operand], results: Sequence[str]
 ) -> Assignment:
-    """Return one equation as a separate jaxpr, which all versions of JAX can call."""
+    """Return one equation as a separate jaxpr that can be called."""
     core = jax().extend.core
     literals: dict[Any, Any] = {}
     named: dict[Any, str] = {}
