@@ -502,8 +502,7 @@ def wang_moin(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
     back = resume(chain, alone, [kept], state=chain.length)
     actions = draft.schedule(chain).actions + back.actions
     number = np.full(len(actions), platform.number(level.name))
-    note = f"forward sweep with minimal repetition; reverse sweep: {back.note}"
-    return Schedule(chain, at_level(actions, number), note=note)
+    return Schedule(chain, at_level(actions, number), note="forward sweep with minimal repetition")
 
 
 class _Dynamic:
