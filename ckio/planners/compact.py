@@ -49,14 +49,16 @@ Operation: TypeAlias = Write | Read | Advance | Call
 
 
 _READ_ONCE: Final = ("per-rev-revolve", "two-level")
-_EXPRESSIBLE: Final = (
+"""The planners that read each far checkpoint once."""
+
+_PLANNERS: Final = (
     "revolve",
     "disk-revolve",
     "1d-revolve",
     "periodic-disk-revolve",
     *_READ_ONCE,
 )
-"""The planners whose schedules have all three forms; those that read each far checkpoint once."""
+"""The planners whose schedules have all three forms."""
 
 
 def dumps(schedule: Schedule, platform: Platform, /, *, planner: str, concat: int) -> str:
@@ -67,10 +69,10 @@ def dumps(schedule: Schedule, platform: Platform, /, *, planner: str, concat: in
     """
     if concat not in (1, 2, 3):
         raise BadInput(f"concat = {concat!r}; it must be 1, 2 or 3")
-    if planner not in (*_OTHERS, *_READ_ONCE):
+    if planner not in _PLANNERS:
         raise BadInput(
             f"concat {concat} cannot express a schedule of {planner}, only those of"
-            f" {', '.join((*_OTHERS, *_READ_ONCE))}: name one of these planners, or leave concat out"
+            f" {', '.join(_PLANNERS)}: name one of these planners, or leave concat out"
         )
     steps, actions = schedule.chain.length, schedule.actions
     restart = schedule.chain.restart
