@@ -31,8 +31,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
-from ckio.actions.checks import is_whole
-from ckio.errors import BadInput
 from ckio.planners.base import (
     alike,
     candidates,
@@ -62,6 +60,7 @@ from ckio.planners.spacing import (
     reread,
     segments,
 )
+from ckio.planners.trivial import check_period
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
@@ -268,14 +267,6 @@ def _periodic(chain: Chain, platform: Platform, period: int | None, *, once: boo
         planner="per-rev-revolve" if once else "periodic-disk-revolve",
         needs_far=period is not None and bool(_equal(chain.length, period).lengths),
     )
-
-
-def check_period(period: int | None, chain: Chain, /) -> None:
-    """Raise BadInput if the period is not a number from 1 to the chain's steps; None is allowed."""
-    if period is not None and not (is_whole(period) and 1 <= period <= chain.length):
-        raise BadInput(
-            f"period = {period!r}; it must be between 1 and the chain's {chain.length} steps"
-        )
 
 
 def _best_period(steps: int, place: NearAndFar, *, once: bool) -> int:
