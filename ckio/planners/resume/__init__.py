@@ -3,7 +3,7 @@
 Three cases need such a schedule: recovery from a crash, the loss of a level, and the reverse sweep
 of a chain of unknown length. In all of them some checkpoints are stored on some levels, and the
 planner decides for each whether to keep or to drop it. A recurrence decides which restart keys to
-keep (`long`, `stack`), from tables of the time to finish the steps between two keys (`tables`). The
+keep (`legs`, `stack`), from tables of the time to finish the steps between two keys (`tables`). The
 plan is compared with those that keep all keys, and only the first one.
 
 For example, take 4 steps of one second each, one slot in memory, and x_2 and x_0 on a disk from
@@ -30,7 +30,7 @@ from ckio.actions.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
 from ckio.errors import NoSchedule
 from ckio.planners.base import no_schedule
 from ckio.planners.base import tapes as tapes_held
-from ckio.planners.resume.long import plans
+from ckio.planners.resume.legs import plans
 from ckio.planners.resume.remainder import Remainder, checked, furthest_adjoint, remainder
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
