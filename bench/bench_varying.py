@@ -123,11 +123,11 @@ def lengths() -> list[list[str]]:
     ):
         case, platform = chain(adaptive, steps), ram(slots, 0)
         start = time.process_time()
-        note = varying(case, platform, tapes=False, planner="varying").note
+        varying(case, platform, tapes=False, planner="varying")
         took = time.process_time() - start
         rows.append(
             [
-                f"{slots} slots: {note.split(';')[0].removeprefix('steps differ: ')}",
+                f"{slots} slots, {steps} steps",
                 f"{took:.1f}",
             ]
         )

@@ -98,7 +98,9 @@ def command(
         figures |= {"makespan": schedule.makespan, **overlap_figures(schedule)}
     figures["plan_seconds"] = seconds
     figures["lossy"] = lossy(machine)
-    short = None if concat is None else compact.dumps(schedule, machine, concat=concat)
+    short = None
+    if concat is not None:
+        short = compact.dumps(schedule, machine, planner=plan.planner, concat=concat)
     if short is not None:
         figures["sequence"] = short
     if output is not None:

@@ -13,8 +13,8 @@ from ckio.planners.compared import (
     STATES_ONLY,
     WITH_TAPES,
     Plan,
-    asked,
     note_useless,
+    run_planners,
 )
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform.chain import Chain
@@ -47,7 +47,9 @@ def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule
     (15.0, 'store-all')
     """
     note_useless(chain, platform)
-    schedules, refused = asked({**(WITH_TAPES if tapes else {}), **STATES_ONLY}, chain, platform)
+    schedules, refused = run_planners(
+        {**(WITH_TAPES if tapes else {}), **STATES_ONLY}, chain, platform
+    )
     if not schedules:
         raise NoSchedule(next(reversed(refused.values())))
     found = {name: (makespan(it, platform), it) for name, it in schedules.items()}

@@ -100,14 +100,12 @@ def in_periods(
     /,
     *,
     planner: str,
-    needs_far: bool = False,
 ) -> Schedule:
     """Return the schedule of the plan for the first far level with a slot for each of its periods.
 
     The near level is the nearest that can store a checkpoint. `plan` is called for one far level
     after the other, the nearest first. If the platform has no far level, Revolve reverses the whole
-    chain in near slots; with `needs_far`, NoSchedule is raised instead. Raises NoSchedule also if
-    the levels have too few slots.
+    chain in near slots. Raises NoSchedule if the levels have too few slots.
     """
     alike(chain, planner=planner)
     tapes(chain, platform)
@@ -116,11 +114,6 @@ def in_periods(
     first, *beyond = level_slots(chain, platform, planner=planner)
     if not beyond:
         name = platform.levels[first.number].name
-        if needs_far:
-            raise NoSchedule(
-                f"{planner} needs a level beyond {name} for the checkpoints between its periods:"
-                " add one that holds a checkpoint, or leave `period` out"
-            )
         alone = revolved(chain.length, first.slots, level=first.number)
         return Schedule(chain, alone, note=f"no level is beyond {name}: Revolve there")
     needs: list[str] = []

@@ -59,7 +59,7 @@ class Plan(Schedule):
         return self.makespan / self.bound - 1
 
 
-def asked(
+def run_planners(
     planners: Mapping[str, Planner], chain: Chain, platform: Platform, /
 ) -> tuple[dict[str, Schedule], dict[str, str]]:
     """Return the schedules of the planners that apply, and the reasons why the others do not.

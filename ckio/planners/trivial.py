@@ -30,7 +30,7 @@ recompute-all needs n (n - 1) / 2 advances and n - 1 reads of x_0. The steps may
 and recompute-all, but not in periodic.
 """
 
-from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,101 +159,59 @@ def periodic(
     10.0
     """
     alike(chain, planner="periodic")
-    steps = chain.length
-    if period is None:
-        periods = np.arange(1, steps + 1)
-    elif is_whole(period) and 1 <= period <= steps:
-        periods = np.array([period])
-    else:
-        raise BadInput(f"period = {period!r}; it must be between 1 and the chain's {steps} steps")
-    return _cheapest(chain, platform, periods, planner="periodic", on=on)
+    check_period(period, chain)
+    steps, held, levels = chain.length, tapes(chain, platform), candidates(platform, on)
+    periods = np.arange(1, steps + 1) if period is None else np.array([period])
+    if held == steps and steps in periods:
+        return _schedule(chain, steps, held, level=0)  # stores nothing on the level
+    blocks = (steps - 1) // periods  # before the last one
+    spilled, spilled_last = (
+        np.maximum(0, each - held) for each in (periods, steps - blocks * periods)
+    )
 
+    def peak(restart: int, tape: int) -> _Ints:
+        """Return the most bytes at a time: when the last block is reversed, or that before it."""
+        last, before = (
+            blocks * restart + spilled_last * tape,
+            (blocks - 1) * restart + spilled * tape,
+        )
+        most: _Ints = np.maximum(last, before)
+        return most
 
-def _cheapest(
-    chain: Chain, platform: Platform, periods: _Ints, /, *, planner: str, on: str | None
-) -> Schedule:
-    held = tapes(chain, platform)
-    levels = candidates(platform, on)
-    if held == chain.length and chain.length in periods:
-        return _schedule(chain, chain.length, held, level=0)  # stores nothing on the level
-    blocks = _Blocks(chain, platform, periods, held)
-    least = blocks.peak(chain.restart, chain.tape).min()
+    def fit(level: Level) -> NDArray[np.bool_]:
+        """Return for which periods the level has space."""
+        most = inf if level.capacity is None else level.capacity
+        return np.less_equal(peak(level.stored(chain.restart), level.stored(chain.tape)), most)
+
     level = nearest(
         levels,
-        lambda level: bool(blocks.fit(level).any()),
-        planner=planner,
-        needs=f"{least} bytes on one level (steps whose tape stays in working memory: {held})",
+        lambda level: bool(fit(level).any()),
+        planner="periodic",
+        needs=f"{peak(chain.restart, chain.tape).min()} bytes on one level (steps whose tape stays"
+        f" in working memory: {held})",
     )
-    seconds = np.where(blocks.fit(level), blocks.seconds(level), np.inf)
-    best = int(periods[seconds.argmin()])
-    return _schedule(chain, best, held, level=platform.number(level.name))
+    number = platform.number(level.name)
+    seconds = blocks * (
+        periods * chain.advance + _round_trip(chain, platform, number, Kind.RESTART)
+    )
+    seconds += (blocks * spilled + spilled_last) * _round_trip(chain, platform, number, Kind.TAPE)
+    best = int(periods[np.where(fit(level), seconds, inf).argmin()])
+    return _schedule(chain, best, held, level=number)
 
 
-@dataclass(frozen=True, slots=True)
-class _Blocks:
-    """A chain in blocks of `period` steps (the last may be shorter), for many periods together.
-
-    The first state of each block is stored, except that of the last block, which is recorded as
-    soon as the first forward sweep reaches it. The last `held` tapes of a block stay in the
-    register.
-    """
-
-    chain: Chain
-    platform: Platform
-    period: _Ints
-    held: int
-
-    @property
-    def restarts(self) -> _Ints:
-        """The number of blocks before the last one."""
-        return (self.chain.length - 1) // self.period
-
-    @property
-    def spilled(self) -> _Ints:
-        """The number of tapes of each block before the last one that are written to the level."""
-        spilled: _Ints = np.maximum(0, self.period - self.held)
-        return spilled
-
-    @property
-    def spilled_last(self) -> _Ints:
-        """The number of tapes of the last block that are written to the level."""
-        steps = self.chain.length - self.restarts * self.period
-        spilled: _Ints = np.maximum(0, steps - self.held)
-        return spilled
-
-    def peak(self, restart: int, tape: int) -> _Ints:
-        """Return the most bytes on a level at one time, from the bytes of one checkpoint of each
-        kind.
-
-        The maximum is reached while the last block is reversed, or while the block before it is
-        reversed, whose first state is no longer stored.
-        """
-        last = self.restarts * restart + self.spilled_last * tape
-        before = (self.restarts - 1) * restart + self.spilled * tape
-        peak: _Ints = np.maximum(last, before)
-        return peak
-
-    def fit(self, level: Level) -> NDArray[np.bool_]:
-        """Return for which periods the level has space."""
-        if level.capacity is None:
-            return np.ones(len(self.period), np.bool_)
-        peak = self.peak(level.stored(self.chain.restart), level.stored(self.chain.tape))
-        return np.less_equal(peak, level.capacity)
-
-    def seconds(self, level: Level) -> NDArray[np.float64]:
-        """Return the makespan without the seconds to record and reverse each step once."""
-        stored = self.restarts * self._round_trip(level, self.chain.restart, Kind.RESTART)
-        spilled = self.restarts * self.spilled + self.spilled_last
-        advanced = self.restarts * self.period * self.chain.advance
-        return np.asarray(
-            advanced + stored + spilled * self._round_trip(level, self.chain.tape, Kind.TAPE),
-            np.float64,
+def check_period(period: int | None, chain: Chain, /) -> None:
+    """Raise BadInput if the period is not a number from 1 to the chain's steps; None is allowed."""
+    if period is not None and not (is_whole(period) and 1 <= period <= chain.length):
+        raise BadInput(
+            f"period = {period!r}; it must be between 1 and the chain's {chain.length} steps"
         )
 
-    def _round_trip(self, level: Level, nbytes: int, kind: Kind) -> float:
-        number = self.platform.number(level.name)
-        moved = nbytes * copies(self.chain, self.platform, number, kind)
-        return level.write(moved) + level.read(moved) + level.discard(nbytes)
+
+def _round_trip(chain: Chain, platform: Platform, number: int, kind: Kind) -> float:
+    """Return the seconds to write, read and discard a checkpoint of this kind on a level."""
+    level, nbytes = platform.levels[number], chain.nbytes(Key(kind, 0))
+    moved = nbytes * copies(chain, platform, number, kind)
+    return level.write(moved) + level.read(moved) + level.discard(nbytes)
 
 
 def _schedule(chain: Chain, period: int, held: int, *, level: int) -> Schedule:

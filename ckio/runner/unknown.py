@@ -137,7 +137,7 @@ def run_to_end(
             if watch is not None:
                 watch(event)
     done = Actions.of(performed.actions)
-    note = f"forward sweep without knowing the end; reverse sweep: {performed.note}"
+    note = "forward sweep without knowing the end"
     schedule = Schedule(performed.machine.chain, done, note=note)
     return schedule, recorder.timeline(done)
 
@@ -194,8 +194,6 @@ class RuleRun:
         The actions that were done; an Advance ends at the step that the model reached.
     end : int or None
         The step at which the model is finished, if it is known.
-    note : str
-        The note of the plan of the reverse sweep.
     """
 
     def __init__(
@@ -214,7 +212,6 @@ class RuleRun:
         endless = costs.with_steps(_ENDLESS // bytes_of_a_step)
         self.machine = _machine(endless, rule.platform, stored, state)
         self.actions = list[Action]()
-        self.note = ""
         self._rule, self._count = rule, count
         self._performer = OpenPerformer(model, backends)
         self._names = {"": 0}
@@ -284,9 +281,7 @@ class RuleRun:
             endless.chain.with_steps(end), endless.platform, endless.stored, end
         )
         self.machine.turned = self._performer.is_back = True
-        plan = self._rule.finish(end, self.machine.stored)
-        self.note = plan.note
-        yield from plan.actions
+        yield from self._rule.finish(end, self.machine.stored).actions
 
     def _begin(self, action: Action) -> tuple[int, Row]:
         """Check an action and return its number and its row."""

@@ -1,12 +1,30 @@
-"""Read compact schedules of Herrmann & Pallez (2020), as `ckio.planners.compact` writes them."""
+"""Read compact schedules of Herrmann & Pallez (2020), as `ckio.planners.compact` writes them.
+
+A compact form means a schedule on the levels that the planners choose: `expand` returns it.
+"""
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Final, Literal
 
-from ckio.actions import Advance, Key, Kind, Read, Write
-from ckio.errors import BadInput
-from ckio.planners.blocks import Periods
-from ckio.planners.compact import OUTER, Call, Compact, Operation, expand
+from ckio.actions import Advance, Discard, Key, Kind, Read, Write
+from ckio.actions.columns import Actions
+from ckio.errors import BadInput, NoSchedule
+from ckio.planners.base import LevelSlots, alike, level_slots, without_notes
+from ckio.planners.blocks import (
+    FIRST,
+    Builder,
+    NearAndFar,
+    Periods,
+    Piece,
+    by_revolve,
+    joined,
+    revolved,
+)
+from ckio.planners.compact import OUTER, Call, Operation
+from ckio.planners.literature import by_1d_revolve
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
@@ -17,6 +35,22 @@ _CALL: Final = re.compile(r"(1D-Revolve|Revolve)\s*\(\s*(\d{1,18})\s*,\s*(\d{1,1
 _ACTION: Final = re.compile(r"F_(\d{1,18})(?:->(\d{1,18}))?|([WR])D_(\d{1,18})", re.ASCII)
 _PERIODS: Final = re.compile(r"Sequence:\s*\(([\d\s,]*);\s*(\d+)\s*\)", re.ASCII)
 _LIST: Final = re.compile(r"Sequence:\s*\[([^\[\]]*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """A schedule in one of the three forms.
+
+    Attributes
+    ----------
+    form : Periods or tuple of Operation
+        The periods (form 3), or the operations of the list (forms 1 and 2).
+    once : bool
+        Whether the far checkpoint of each period of form 3 is read only once.
+    """
+
+    form: Periods | tuple[Operation, ...]
+    once: bool = False
 
 
 def is_compact(text: str, /) -> bool:
@@ -96,3 +130,119 @@ def loads(text: str, chain: Chain, platform: Platform, /, *, source: str = "sche
     except BadInput as error:
         error.args = (f"{source}: {error}",)
         raise
+
+
+def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
+    """Return the schedule that a compact form means on the levels that the planners choose.
+
+    If the chain has no length, its length follows from the form. Raises BadInput for a form that
+    means no schedule of this chain; NoSchedule if the levels are too small.
+    """
+    form = compact.form
+    if isinstance(form, Periods):
+        steps, writes = form.steps, len(form.lengths)
+    elif not any(isinstance(operation, Call) for operation in form):
+        raise BadInput(
+            "the compact schedule reverses no step, because it has no Revolve: add"
+            " Revolve(l, c) for the steps to be reversed"
+        )
+    else:
+        steps = max(end for _, end in _spans(form))
+        writes = sum(isinstance(operation, Write) for operation in form)
+        back = sum(operation.length + 1 for operation in form if isinstance(operation, Call))
+        if back > steps:
+            raise BadInput(
+                f"the compact schedule reverses {back} steps in total, but has only {steps};"
+                " reverse each step once"
+            )
+    chain = chain.with_steps(steps) if chain.steps is None else chain
+    if chain.steps != steps:
+        raise BadInput(
+            f"the compact schedule has {steps} steps, but the chain has {chain.steps}; give a chain"
+            " of the same length, or without a length"
+        )
+    alike(chain, planner="a compact schedule")
+    if steps == 1:
+        return Schedule(chain, revolved(1, 1, level=0))
+    near, far = _levels(chain, platform, writes)
+    place = NearAndFar(slots=near.slots, far=far, advance=chain.advance)
+    builder = Builder(near=near.number, far=far.number, slots=near.slots)
+    if isinstance(form, Periods):
+        cut = by_revolve if compact.once else by_1d_revolve(place)
+        return Schedule(chain, builder.all(form, cut))
+    return Schedule(chain, joined(list(_pieces(form, builder, place))))
+
+
+def _levels(chain: Chain, platform: Platform, writes: int) -> tuple[LevelSlots, LevelSlots]:
+    """Return the near level, and the first far level with slots for all writes.
+
+    Without writes and without a far level, the near level takes its place.
+    """
+    with without_notes():  # a planner has reported the levels that are too small
+        near, *beyond = level_slots(chain, platform, planner="the compact schedule")
+    for far in (*beyond, *([] if writes else [near])):
+        if far.slots >= writes:
+            return near, far
+    raise NoSchedule(
+        f"the compact schedule needs {writes} slots of {chain.restart} bytes on a far level, and no"
+        f" level after the near one, {platform.levels[near.number].name}, has them: give a far"
+        " level more capacity"
+    )
+
+
+def _spans(form: Sequence[Operation]) -> Iterator[tuple[int, int]]:
+    """Yield for each operation its first step, and the step after its last one."""
+    at: int | None = 0
+    for operation, before in zip(form, (None, *form), strict=False):
+        match operation:
+            case Write(key) | Read(key):
+                at = key.step
+                yield at, at + 1
+            case Advance(begin, end):
+                yield begin, end
+                at = end
+            case Call(name, length):
+                if at is None or (name == "1D-Revolve" and not isinstance(before, Read)):
+                    earlier = "RD_i" if name == "1D-Revolve" else "F_i->j or RD_i"
+                    raise BadInput(f"{operation} has no first step: put {earlier} before it")
+                yield at, at + length + 1
+                at = None
+
+
+def _pieces(form: Sequence[Operation], builder: Builder, place: NearAndFar) -> Iterator[Piece]:
+    """Yield the actions of each operation; a far checkpoint is discarded after its last read."""
+    last = {
+        operation.key.step: number
+        for number, operation in enumerate(form)
+        if isinstance(operation, Read)
+    }
+    expansion = cache(partial(_expansion, builder=builder, place=place))
+    for number, (operation, (begin, end)) in enumerate(zip(form, _spans(form), strict=True)):
+        match operation:
+            case Write():
+                yield Actions.of([Write(FIRST, builder.far)]), begin
+            case Read(key):
+                if form[number + 1 : number + 2] and _is_period(form[number + 1]):
+                    continue  # the next operation reads the checkpoint itself
+                discard = [Discard(FIRST, builder.far)] if last[key.step] == number else []
+                yield Actions.of([Read(FIRST, builder.far), *discard]), begin
+            case Advance():
+                yield Actions.of([Advance(0, end - begin)]), begin
+            case Call():
+                yield expansion(operation), begin
+
+
+def _is_period(operation: Operation) -> bool:
+    return isinstance(operation, Call) and operation.name == "1D-Revolve"
+
+
+def _expansion(call: Call, *, builder: Builder, place: NearAndFar) -> Actions:
+    if call.slots > place.slots or call.slots < 1 <= call.length:
+        raise BadInput(
+            f"{call} asks for {call.slots} near slots; this platform has {place.slots}: use from 1"
+            f" to {place.slots}"
+        )
+    there = replace(builder, slots=call.slots)
+    if call.name == "Revolve":
+        return there.revolve(call.length + 1)
+    return there.period(by_1d_revolve(replace(place, slots=call.slots))(call.length + 1))

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given, settings
 from oracles import compact_text as text_form
 from oracles import notation as oracle
+from oracles.compact_text import Compact
 
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners import compact
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.blocks import Periods
-from ckio.planners.compact import Call, Compact
+from ckio.planners.compact import Call
 from ckio.planners.dp import hrevolve
 from ckio.planners.literature import (
     disk_revolve,
@@ -39,6 +40,13 @@ PLANNERS: dict[str, Planner] = {
 }
 each_form = pytest.mark.parametrize("concat", [1, 2, 3])
 
+
+def printed(name: str, steps: int, machine: Platform, concat: int) -> str:
+    """The text of the schedule of a planner."""
+    schedule = PLANNERS[name](chain(steps), machine)
+    return compact.dumps(schedule, machine, planner=name, concat=concat)
+
+
 LISTING_4 = platform((2, 0, 0), (None, 10, 2))
 
 
@@ -59,7 +67,9 @@ def test_listing_4_is_the_schedule_of_disk_revolve_and_costs_384() -> None:
 
 
 def test_disk_revolve_is_written_as_listing_4_prints_it() -> None:
-    text = compact.dumps(disk_revolve(chain(101), LISTING_4), LISTING_4, concat=2)
+    text = compact.dumps(
+        disk_revolve(chain(101), LISTING_4), LISTING_4, planner="disk-revolve", concat=2
+    )
     assert sequence(text) == sequence(golden("listing_4"))
 
 
@@ -76,7 +86,9 @@ def test_listing_5_is_a_misprint() -> None:
     assert text_form.parse(golden("listing_5")).form == Periods((16, 16, 16, 16, 11), 10)
     with pytest.raises(BadInput, match=r"listing 5: .*has 85 steps"):
         text_form.loads(golden("listing_5"), chain(101), LISTING_4, source="listing 5")
-    text = compact.dumps(disk_revolve(chain(101), LISTING_4), LISTING_4, concat=3)
+    text = compact.dumps(
+        disk_revolve(chain(101), LISTING_4), LISTING_4, planner="disk-revolve", concat=3
+    )
     assert text.startswith("Sequence: (16, 16, 16, 16, 16, 11; 10)\n")
 
 
@@ -86,14 +98,21 @@ def test_what_is_written_is_read_as_the_same_schedule(chain_: Chain, machine: Pl
     for name, planner in PLANNERS.items():
         schedule = planner(chain_, machine)
         for concat in (1, 2, 3):
-            text = compact.dumps(schedule, machine, concat=concat)
+            text = compact.dumps(schedule, machine, planner=name, concat=concat)
             assert text_form.is_compact(text)
             assert text_form.loads(text, chain_, machine) == schedule, (name, concat)
 
 
 def test_periods_that_are_read_once_say_so() -> None:
-    once = compact.dumps(per_rev_revolve(chain(101), LISTING_4), LISTING_4, concat=3)
-    again = compact.dumps(periodic_disk_revolve(chain(101), LISTING_4), LISTING_4, concat=3)
+    once = compact.dumps(
+        per_rev_revolve(chain(101), LISTING_4), LISTING_4, planner="per-rev-revolve", concat=3
+    )
+    again = compact.dumps(
+        periodic_disk_revolve(chain(101), LISTING_4),
+        LISTING_4,
+        planner="periodic-disk-revolve",
+        concat=3,
+    )
     assert once.endswith("Options: --one_read_disk\n")
     assert "one_read" not in again
     assert text_form.parse(once).once
@@ -102,7 +121,12 @@ def test_periods_that_are_read_once_say_so() -> None:
 
 def test_a_period_that_is_read_once_is_written_as_revolve() -> None:
     machine = platform((2, 0, 0), (None, 2, 1))
-    text = compact.dumps(periodic_disk_revolve(chain(11), machine), machine, concat=2)
+    text = compact.dumps(
+        periodic_disk_revolve(chain(11), machine),
+        machine,
+        planner="periodic-disk-revolve",
+        concat=2,
+    )
     assert text == (
         "Sequence: [WD_0, F_0->2, WD_3, F_3->5, WD_6, F_6->8,\n"
         "Revolve(1, 2), RD_6, Revolve(2, 2), RD_3, Revolve(2, 2), RD_0,\n"
@@ -113,14 +137,16 @@ def test_a_period_that_is_read_once_is_written_as_revolve() -> None:
 @each_form
 def test_a_schedule_that_has_no_such_form_is_refused(concat: int) -> None:
     machine = platform((2, 0, 0), (2, 1, 1), (None, 10, 2))
-    for planner in (multistage, hrevolve):
-        with pytest.raises(BadInput, match=rf"concat {concat} cannot express this schedule"):
-            compact.dumps(planner(chain(60), machine), machine, concat=concat)
+    for name, planner in {"multistage": multistage, "hrevolve": hrevolve}.items():
+        with pytest.raises(BadInput, match=rf"concat {concat} cannot express a schedule of {name}"):
+            compact.dumps(planner(chain(60), machine), machine, planner=name, concat=concat)
 
 
 def test_a_form_that_does_not_exist_is_refused() -> None:
     with pytest.raises(BadInput, match="concat = 4; it must be 1, 2 or 3"):
-        compact.dumps(disk_revolve(chain(5), LISTING_4), LISTING_4, concat=4)
+        compact.dumps(
+            disk_revolve(chain(5), LISTING_4), LISTING_4, planner="disk-revolve", concat=4
+        )
 
 
 def test_a_chain_without_a_length_gets_that_of_the_text() -> None:
@@ -193,5 +219,5 @@ def test_long_schedules_are_written_and_read_in_one_pass() -> None:
     )
     schedule = per_rev_revolve(chain(20_000), machine)
     for concat in (1, 2, 3):
-        text = compact.dumps(schedule, machine, concat=concat)
+        text = compact.dumps(schedule, machine, planner="per-rev-revolve", concat=concat)
         assert text_form.loads(text, chain(20_000), machine) == schedule

@@ -17,11 +17,7 @@ from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve, mixed
-from ckio.planners.resume import checked, resume, with_discards
-from ckio.planners.resume.long import plans
-from ckio.planners.resume.remainder import remainder
-from ckio.planners.resume.short import search
-from ckio.planners.resume.tables import MOST_COMPARED
+from ckio.planners.resume import resume, tables, with_discards
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
@@ -146,10 +142,7 @@ def put(random: Random, chain: Chain, platform: Platform, stored: Stored, key: K
 
 
 def losses(*, levels: int, most_steps: int, cases: int, seed: int) -> list[float]:
-    """What is lost to the best schedule in so many cases, each as a part of its makespan.
-
-    Nothing where the note says so.
-    """
+    """What is lost to the best schedule in so many cases, each as a part of its makespan."""
     random, lost = Random(seed), list[float]()
     for number in range(cases):
         case = small_case(random, levels=levels, most_steps=most_steps)
@@ -163,29 +156,30 @@ def losses(*, levels: int, most_steps: int, cases: int, seed: int) -> list[float
             continue
         seconds = checked_seconds(schedule, machine, state)
         assert seconds >= best, (case, tapes)
-        if schedule.note.startswith("the best way"):
+        if not case[0].varies and not any(
+            key.kind is Kind.TAPE for here in case[2] for key in here
+        ):
             assert seconds == best, (case, tapes)
         lost.append(seconds / best - 1 if seconds > best else 0.0)
     return lost
 
 
 @pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 6, 30), (2, 4, 10)])
-def test_no_schedule_beats_what_is_called_the_best(
+def test_a_plan_of_equal_steps_from_restart_keys_is_the_best(
     levels: int, most_steps: int, cases: int
 ) -> None:
     lost = losses(levels=levels, most_steps=most_steps, cases=cases, seed=1)
-    assert max(lost) < 0.1
+    assert sum(lost) < 0.05 * len(lost)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 6))
-@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 7, 250), (2, 4, 120), (2, 5, 25)])
-def test_no_schedule_beats_what_is_called_the_best_in_a_long_campaign(
+@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 6, 150), (2, 4, 100)])
+def test_a_plan_of_equal_steps_from_restart_keys_is_the_best_in_a_long_campaign(
     levels: int, most_steps: int, cases: int, seed: int
 ) -> None:
     lost = losses(levels=levels, most_steps=most_steps, cases=cases, seed=seed)
-    assert max(lost) < 0.2
-    assert sum(lost) < 0.002 * len(lost)
+    assert sum(lost) < 0.03 * len(lost)
 
 
 def recurrence(
@@ -195,27 +189,13 @@ def recurrence(
     state: int | None,
     *,
     tapes: bool = False,
-    most: float = MOST_COMPARED,
+    most: float | None = None,
 ) -> float:
-    """The makespan by the way of long chains, whatever the length; no adjoint is stored."""
-    kept = checked(chain, platform, stored, state)
-    rest = remainder(chain, platform, kept, state=state, new_tapes=tapes)
-    schedules = [
-        with_discards(Schedule(chain, plan.actions, kept)) for plan in plans(rest, most=most)
-    ]
-    return min((checked_seconds(plan, platform, state) for plan in schedules), default=inf)
-
-
-def searched(
-    chain: Chain, platform: Platform, stored: Stored, state: int | None, *, tapes: bool = False
-) -> float:
-    """The makespan by the search for short chains; 0 where it does not come to its end."""
-    kept = checked(chain, platform, stored, state)
-    rest = remainder(chain, platform, kept, state=state, new_tapes=tapes)
-    plan = search(rest)
-    if plan is None or not plan.complete:
-        return inf if plan is None else 0.0
-    return checked_seconds(with_discards(Schedule(chain, plan.actions, kept)), platform, state)
+    """The makespan with tables of this many sums; infinite if there is no schedule."""
+    with pytest.MonkeyPatch.context() as patch:
+        if most is not None:
+            patch.setattr(tables, "_MOST_COMPARED", most)
+        return resumed(chain, platform, stored, state, tapes=tapes)
 
 
 def restart_cases(
@@ -232,46 +212,52 @@ def restart_cases(
 
 
 @pytest.mark.slow
-def test_the_recurrence_for_long_chains_loses_nothing_on_one_level_with_an_empty_register() -> None:
-    for case, machine, stored, _ in restart_cases(3, 120, levels=1, most_steps=8):
-        assert recurrence(case, machine, stored, None) == searched(case, machine, stored, None)
+def test_nothing_is_lost_on_one_level_with_an_empty_register() -> None:
+    for case, machine, stored, _ in restart_cases(3, 120, levels=1, most_steps=7):
+        best = exhaustive(case, machine, stored, None, tapes=False)
+        assert resumed(case, machine, stored, None) == best
 
 
-def check_long_on_short(levels: int, most_steps: int, cases: int) -> None:
+def check_losses_of_restart_keys(levels: int, most_steps: int, cases: int) -> None:
     for differing in (False, True):
         lost = list[float]()
         kinds = {"levels": levels, "most_steps": most_steps, "differing": differing}
         for case in restart_cases(4, cases, **kinds):
-            best, seconds = searched(*case), recurrence(*case)
+            best, seconds = exhaustive(*case, tapes=False), resumed(*case)
             assert seconds >= best * (1 - 1e-12)
             lost.append(seconds / best - 1 if 0 < best < inf else 0.0)
-        assert sum(lost) < 0.1 * len(lost)
+        assert sum(lost) < 0.02 * len(lost)
 
 
-def test_the_way_of_long_chains_loses_little_on_short_ones() -> None:
-    check_long_on_short(1, 6, 20)
+def test_little_is_lost_from_restart_keys() -> None:
+    check_losses_of_restart_keys(1, 6, 20)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 8, 60), (2, 5, 20)])
-def test_the_way_of_long_chains_loses_little_in_a_long_campaign(
+@pytest.mark.parametrize(("levels", "most_steps", "cases"), [(1, 7, 60), (2, 5, 20)])
+def test_little_is_lost_from_restart_keys_in_a_long_campaign(
     levels: int, most_steps: int, cases: int
 ) -> None:
-    check_long_on_short(levels, most_steps, cases)
+    check_losses_of_restart_keys(levels, most_steps, cases)
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("cases", [6, 25])
-def test_plans_of_long_chains_are_legal_with_tapes_too_and_never_beat_the_search(
-    cases: int,
-) -> None:
-    for most, tapes in product((MOST_COMPARED, 0), (False, True)):
+def test_a_register_of_several_tapes_and_tables_with_gaps_never_beat_the_best() -> None:
+    for most, tapes in product((None, 0), (False, True)):
         random = Random(7)
-        for _ in range(cases):
-            case, machine, stored, state = small_case(random, levels=2, most_steps=5)
+        for _ in range(6):
+            case, machine, stored, state = small_case(random, levels=2, most_steps=4)
             kept = [{key for key in here if key.kind is not Kind.ADJOINT} for here in stored]
             seconds = recurrence(case, machine, kept, state, tapes=tapes, most=most)
-            assert seconds >= searched(case, machine, kept, state, tapes=tapes)
+            assert seconds >= exhaustive(case, machine, kept, state, tapes=tapes)
+
+
+def test_a_state_below_all_keys_is_stored_if_the_first_steps_need_it() -> None:
+    # No level can store x_0, x_1 is in the register, and the tape of step 0 is stored.
+    sizes, costs = [3, 1, 2, 2, 2, 2], [3, 1, 1, 3, 3]
+    case = Chain(steps=5, advance=4, record=4, reverse=1, restart=sizes[:-1], tape=costs, adjoint=1)
+    near = Level(name="near", capacity=4, read=Affine(2, 1))
+    far = Level(name="far", capacity=7, write=Affine(4), read=Affine(3))
+    assert resumed(case, Platform((near, far), working_memory=3), [{t(0)}, {x(4)}], 1) < inf
 
 
 COUNTEREXAMPLE = (
@@ -381,13 +367,16 @@ def test_a_tape_of_the_last_step_is_of_use_once_the_end_was_reached() -> None:
     assert there == expected
     # Recording is dearer than to advance and to read the tape: the end is reached for that.
     fresh = list(resume(case, machine, [{t(1), t(0)}]).actions)
-    assert fresh == [Advance(0, 1), Advance(1, 2), *expected]
+    assert fresh == [Advance(0, 2), *expected]
     cheap = chain(2, record=0.5)
     assert Discard(t(1), 0) == resume(cheap, machine, [{t(1), t(0)}]).actions[0]
 
 
 def test_a_tape_in_the_register_is_kept_by_an_advance_though_recording_is_cheaper() -> None:
-    """Random keys, with a record that is cheaper than to advance: legal, and the best."""
+    """Random keys, with a record that is cheaper than to advance: legal, and not far from the best.
+
+    The stored tapes are all used or all dropped.
+    """
     random = Random(7)
     for _ in range(60):
         case = chain(3, advance=2.1, record=0.63, restart=1, tape=1)
@@ -396,7 +385,7 @@ def test_a_tape_in_the_register_is_kept_by_an_advance_though_recording_is_cheape
         every = [t(0), t(1), t(2), x(1), x(2), x(3)]
         stored = [set(random.sample(every, random.randint(1, 4)))]
         best = exhaustive(case, machine, stored, 0, tapes=True)
-        assert resumed(case, machine, stored, 0, tapes=True) == pytest.approx(best)
+        assert best * (1 - 1e-9) <= resumed(case, machine, stored, 0, tapes=True) < 1.3 * best
 
 
 @pytest.mark.slow
@@ -464,7 +453,6 @@ def test_keys_of_a_long_chain_whose_steps_differ_are_of_use() -> None:
         case = varied(steps, 1)
         stored: Stored = [{x(290)}, {x(step) for step in range(0, steps, 37)}]
         schedule = resume(case, machine, stored, state=state)
-        assert schedule.note.startswith("a good way to finish, in segments between")
         alone = resume(case, machine, [set(), {x(0)}], state=state)
         assert checked_seconds(schedule, machine, state) < 0.95 * makespan(alone, machine)
     taped = resume(case, machine, [{t(299), t(298), t(297)}, {x(0)}], state=steps)
@@ -545,7 +533,6 @@ def test_hundreds_of_keys_are_used_in_segments_and_are_of_use(machine: Platform)
     keys = {x(step) for step in range(0, 4000, 14)}
     stored: Stored = [*[{x(3991 + step) for step in range(3)}] * far, keys]
     schedule = resume(case, machine, stored, state=4000)
-    assert "in segments between" in schedule.note
     alone = resume(case, machine, [*stored[:far], {x(0)}], state=4000)
     assert checked_seconds(schedule, machine, 4000) < makespan(alone, machine)
 
@@ -586,22 +573,6 @@ def test_no_level_is_needed_where_nothing_is_left_to_store() -> None:
     assert checked_seconds(resume(chain(1), platform(), []), platform(), 0) >= 0
     with pytest.raises(NoSchedule, match="the platform has no level"):
         resume(chain(900), platform(), [])
-
-
-@pytest.mark.slow
-def test_a_note_says_how_it_was_planned() -> None:
-    machine = platform((4, 1, 1))
-    note = "way to finish, by a search for the checkpoints to keep"
-    assert resume(chain(6), machine, [{x(2)}]).note == f"the best {note}"
-    sizes = replace(chain(6), restart=[2, 3, 2, 3, 2, 3])
-    assert resume(sizes, machine, [{x(2)}]).note == f"a good {note}"
-    kept: Stored = [{x(0), x(2)}]
-    note = "way to finish, by a recurrence that chooses the restart keys to keep"
-    assert resume(chain(200), machine, kept, state=None).note == f"the best {note}"
-    assert resume(chain(200), machine, kept).note == f"a good {note}"
-    long = resume(chain(9000), machine, [{x(2), t(1)}]).note
-    assert "in segments between" in long
-    assert "not all ways to use the stored tapes were tried" in long
 
 
 @pytest.mark.parametrize("planner", [hrevolve, revolve, periodic, recompute_all, store_all])

@@ -55,13 +55,11 @@ def test_the_period_is_the_best_of_those_that_fit(
     assert best >= makespan(hrevolve(chain, machine), machine)
 
 
-def test_without_a_far_level_that_pays_it_is_revolve_unless_a_period_is_given() -> None:
+def test_without_a_far_level_that_pays_it_is_revolve() -> None:
     machine = platform((3, 2, 2))
     for costly in (machine, platform((3, 0, 0), (None, 10**6, 10**6))):
         assert two_level(chain(40), costly) == revolve(chain(40), costly)
-    assert two_level(chain(40), machine, period=40) == revolve(chain(40), machine)
-    with pytest.raises(NoSchedule, match="a level beyond level0"):
-        two_level(chain(40), machine, period=39)
+    assert two_level(chain(40), machine, period=39) == revolve(chain(40), machine)
 
 
 def test_a_period_that_is_given_has_to_fit() -> None:

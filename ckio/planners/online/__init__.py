@@ -60,7 +60,7 @@ def online(chain: Chain, platform: Platform, /) -> Schedule:
         draft.advance(step, then)
         step = then
     back = rule.finish(chain.length, sweep.stored())
-    note = f"forward sweep without knowing the end; reverse sweep: {back.note}"
+    note = "forward sweep without knowing the end"
     return Schedule(chain, draft.schedule(chain).actions + back.actions, note=note)
 
 

@@ -26,8 +26,8 @@ from ckio.planners.compared import (
     STATES_ONLY,
     WITH_TAPES,
     Plan,
-    asked,
     note_useless,
+    run_planners,
 )
 from ckio.planners.overlap import engine
 from ckio.planners.overlap.race import Candidate, Race, policies
@@ -151,7 +151,7 @@ def _named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> dict
         planners |= FOLLOWERS
     if _replaces_mixed(chain, platform):
         planners.pop("mixed", None)
-    found, refused = asked(planners, chain, platform)
+    found, refused = run_planners(planners, chain, platform)
     for name, schedule in found.items():
         race.enter(schedule, name, thoroughly=True)
     return refused

@@ -35,7 +35,7 @@ schedule takes less than 25.3 s.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from math import floor, inf
 from typing import Final
 
@@ -49,9 +49,8 @@ from ckio.planners.base import tapes as tapes_held
 from ckio.planners.base import without_notes
 from ckio.planners.dp import recurrence
 from ckio.planners.dp.costs import IntegerCosts
-from ckio.planners.dp.spaces import Space, counted, few_sums, in_units, orders, spaces, sums
+from ckio.planners.dp.spaces import Space, counted, orders, spaces
 from ckio.planners.dp.sweep import (
-    Filling,
     Seconds,
     SegmentTables,
     Stretch,
@@ -114,25 +113,6 @@ class Accesses:
 
     own: Seconds
     moved: Seconds
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The limits of a plan, in addition to its multipliers.
-
-    Attributes
-    ----------
-    reserve : int
-        Bytes of the memory level that no checkpoint may use.
-    quotas : tuple of int or None
-        The most bytes that the first sweep may store on each level.
-    longest : int or None
-        The most steps in a segment of the first sweep. Short segments use a channel more evenly.
-    """
-
-    reserve: int = 0
-    quotas: tuple[int | None, ...] = ()
-    longest: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +189,7 @@ class Problem:
         self.room = None if self.near is None else platform.levels[self.near].capacity
         self.costs = _accesses(self)
         self._longest = min(chain.length, _SHORTEST)
-        self._spaces: dict[int, list[Space]] = {}
+        self._spaces = cache(self._with_reserve)
         self._tables: dict[tuple[object, ...], SegmentTables] = {}
 
     @cached_property
@@ -224,20 +204,26 @@ class Problem:
                 found[:, channel] = np.maximum(found[:, channel], rates.max(axis=1))
         return found
 
-    def plan(self, multipliers: Seconds, limits: Limits = Limits(), /) -> DualPlan | None:
-        """Return the plan of least cost at these multipliers; None if none is within the limits."""
+    def plan(
+        self, multipliers: Seconds, most: int | None = None, reserve: int = 0, /
+    ) -> DualPlan | None:
+        """Return the plan of least cost at these multipliers; None if there is none.
+
+        A segment of the first sweep has at most `most` steps: short ones use a channel more evenly.
+        `reserve` bytes of memory are left free.
+        """
         multipliers = multipliers / multipliers.sum(axis=1, keepdims=True)
-        order = self._order(multipliers, limits.reserve)
+        order = self._order(multipliers, reserve)
         while True:
-            tables = self._solved(order, limits.reserve)
+            tables = self._solved(order, reserve)
             swept = self._swept(multipliers, tables.spaces)
-            fillings = [self._filling(space, limits.quotas) for space in tables.spaces]
-            sweep = first_sweep(tables, swept, self.chain.length, fillings, limits.longest)
-            longest = limits.longest or self.chain.length
+            fillings = [filling(space) for space in tables.spaces]
+            sweep = first_sweep(tables, swept, self.chain.length, fillings, most)
+            longest = most or self.chain.length
             if sweep is not None:
                 longest = max((it.steps for it in sweep.segments), default=0)
             enough = 2 * longest <= tables.longest or tables.longest >= self.chain.length
-            if enough or limits != Limits() or not self._lengthen(tables):
+            if enough or most is not None or reserve or not self._lengthen(tables):
                 break
         if sweep is None:
             return None
@@ -308,8 +294,6 @@ class Problem:
     def _order(self, multipliers: Seconds, reserve: int) -> tuple[Space, ...]:
         """Return the levels with their costs in phase b, the cheapest first."""
         back = _weighted(self.costs, self.of_level, multipliers[1])
-        if reserve not in self._spaces:
-            self._spaces[reserve] = self._with_reserve(reserve)
         weighted = [
             replace(
                 it,
@@ -317,7 +301,7 @@ class Problem:
                 read=float(back[it.number, _READ, 0]),
                 tape=float(back[it.number, :, 1].sum()),
             )
-            for it in self._spaces[reserve]
+            for it in self._spaces(reserve)
         ]
         return next(orders(weighted))
 
@@ -340,45 +324,12 @@ class Problem:
         near, *far = self.platform.levels
         if reserve and near.capacity is not None:
             near = replace(near, capacity=near.capacity - reserve)
+        smaller = replace(self.platform, levels=(near, *far))
         with without_notes():
-            given = spaces(
-                self.chain,
-                replace(self.platform, levels=(near, *far)),
-                held=self.held,
-                most=_MOST_SUMS,
-            )
+            given = spaces(self.chain, smaller, held=self.held, most=_MOST_SUMS)
         if self.tapes:
             return given
         return [replace(it, after_tape=np.full_like(it.after_tape, -1)) for it in given]
-
-    def _filling(self, space: Space, quotas: tuple[int | None, ...]) -> Filling:
-        """Return the free space of a level for the first sweep: all of it, or a quota."""
-        level, whole = self.platform.levels[space.number], filling(space)
-        quota = quotas[space.number] if quotas else None
-        if quota is None or (level.capacity is not None and quota >= level.capacity):
-            return whole
-        restart = level.stored(self.chain.restart)
-        tape = level.stored(self.chain.tape) if self.tapes else 0
-        quota = min(quota, (self.chain.length + 1) * max(restart, tape))  # more is never used
-        sizes, unit = (restart, tape), 1
-        if not few_sums(*sizes, quota, _MOST_SUMS):
-            r, t, units = in_units(*sizes, quota, _MOST_SUMS, generous=False)
-            sizes, unit, quota = (r, t), quota // units, units
-        within = sums(*sizes, quota)
-        after = [np.searchsorted(within, within - size, side="right") - 1 for size in sizes]
-        within = unit * within
-        if not self.tapes:
-            after[1] = np.full(len(within), -1)
-        if True in whole.endless or level.capacity is None:
-            layer = np.full(len(within), len(whole.layer) - 1)
-        else:  # the capacity above the quota is free within segments
-            part = (level.capacity - within[-1] + within) / max(level.capacity, 1)
-            layer = np.floor(part * (len(whole.layer) - 1)).astype(np.intp)
-            full = sums(restart, tape, level.capacity) if space.exact else within[:0]
-            if len(full) == len(whole.layer):
-                free = full[-1] - within[-1] + within
-                layer = np.searchsorted(full, free, side="right") - 1
-        return Filling(after[0], after[1], layer)
 
 
 def _weighted(costs: Accesses, of_level: NDArray[np.int64], multipliers: Seconds) -> Seconds:

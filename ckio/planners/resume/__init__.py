@@ -2,9 +2,9 @@
 
 Three cases need such a schedule: recovery from a crash, the loss of a level, and the reverse sweep
 of a chain of unknown length. In all of them some checkpoints are stored on some levels, and the
-planner decides for each whether to keep or to drop it. For a short chain, a search decides
-(`short`). For a long one, a recurrence decides which restart keys to keep (`long`, `stack`), from
-tables of the time to finish the steps between two keys (`tables`).
+planner decides for each whether to keep or to drop it. A recurrence decides which restart keys to
+keep (`legs`, `stack`), from tables of the time to finish the steps between two keys (`tables`). The
+plan is compared with those that keep all keys, and only the first one.
 
 For example, take 4 steps of one second each, one slot in memory, and x_2 and x_0 on a disk from
 which a read takes two seconds. The schedule reads x_2 and writes it to memory, advances one step
@@ -20,17 +20,17 @@ and reverses step 3, reads x_2 from memory and reverses step 2; then it does the
     14.0
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Action, Discard, Key, Kind
+from ckio.actions import Discard, Key, Kind
 from ckio.actions.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
 from ckio.errors import NoSchedule
 from ckio.planners.base import no_schedule
 from ckio.planners.base import tapes as tapes_held
-from ckio.planners.resume import long, short
+from ckio.planners.resume.legs import plans
 from ckio.planners.resume.remainder import Remainder, checked, furthest_adjoint, remainder
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -62,43 +62,19 @@ def resume(
     * i: x_i. The schedule must be appended to actions that lead to x_i. With i = n the adjoint may
       start immediately, even if the last Reverse of those actions ended at n.
 
-    The note of the schedule tells how it was planned, and whether it is known to be the best.
     Raises BadInput for keys and states that this chain and platform cannot have; NoSchedule if some
     of the remaining steps cannot be reached.
     """
     keys = checked(chain, platform, stored, state)
     rest = remainder(chain, platform, keys, state=state, new_tapes=tapes)
+    if rest.end:
+        tapes_held(chain, platform)
     first = furthest_adjoint(chain, platform, keys)
     begin = Actions.of([] if first is None else [first])
-    schedules = [
-        with_discards(Schedule(chain, begin + Actions.of(actions), keys, note))
-        for actions, note in _plans(rest)
-    ]
+    schedules = [with_discards(Schedule(chain, begin + actions, keys)) for actions in plans(rest)]
     if not schedules:
         raise _unreachable(rest)
     return min(schedules, key=lambda schedule: makespan(schedule, platform))
-
-
-def _plans(rest: Remainder) -> Iterator[tuple[Iterable[Action], str]]:
-    """Yield the actions and the note of each plan that may be the best."""
-    if rest.end == 0:
-        yield (), "no steps remain to be reversed"
-        return
-    tapes_held(rest.chain, rest.platform)
-    plan = short.search(rest) if short.is_short(rest) else None
-    if plan is not None:
-        best = plan.complete and rest.sizes_alike
-        sort = "the best" if best else "a good"
-        yield plan.actions, f"{sort} way to finish, by a search for the checkpoints to keep"
-        if plan.complete:
-            return
-    # The recurrence does not move keys between levels, nor try all uses of the state and of tapes.
-    known = plan is None and len(rest.platform.levels) == 1 and not rest.tapes
-    known = known and (not rest.restarts or (rest.state is None and not rest.new_tapes))
-    untried = "; not all ways to use the stored tapes were tried" if rest.tapes else ""
-    for other in long.plans(rest):
-        sort = "the best" if known and other.complete else "a good"
-        yield other.actions, f"{sort} way to finish, {other.how}{untried}"
 
 
 def _unreachable(rest: Remainder) -> NoSchedule:

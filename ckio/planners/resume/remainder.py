@@ -4,8 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import numpy as np
-
 from ckio.actions import Key, Kind, Read
 from ckio.errors import BadInput
 from ckio.platform import Platform, copies
@@ -46,12 +44,6 @@ class Remainder:
     def steps(self) -> int:
         """The number of steps that remain."""
         return min(self.end, self.chain.length)
-
-    @property
-    def sizes_alike(self) -> bool:
-        """Whether all checkpoints of each kind that may be used have the same size."""
-        names = ("restart", "tape") if self.new_tapes or self.tapes else ("restart",)
-        return all(np.ptp(self.chain.each(name)[: self.steps]) == 0 for name in names)
 
     def nbytes(self, kind: Kind, step: int) -> int:
         """Return the bytes of a checkpoint."""

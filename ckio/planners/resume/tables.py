@@ -26,7 +26,7 @@ from ckio.platform.chain import Chain
 
 Seconds = NDArray[np.float64]
 
-MOST_COMPARED, _MOST_NUMBERS = 2e7, 1 << 26
+_MOST_COMPARED, _MOST_NUMBERS = 2e7, 1 << 26
 """The most sums that are compared for the tables (about 0.1 s), and the most numbers in them."""
 
 _SHORT, _TRIED = 256, 64
@@ -99,11 +99,10 @@ class ResumeTables:
         *,
         move: float,
         held: int,
-        most: float = MOST_COMPARED,
     ) -> None:
         self.spaces, self.move, self.held = tuple(given), move, held
         columns = len(given) * max(8, prod(space.empty + 1 for space in given))
-        every = steps**2 * columns / 2 <= most and steps * 3 * columns <= _MOST_NUMBERS
+        every = steps**2 * columns / 2 <= _MOST_COMPARED and steps * 3 * columns <= _MOST_NUMBERS
         short = steps if every else min(steps, max(_SHORT, 2 * held))
         self.complete = every and all(space.exact for space in given)
         self.lengths = _growing(short, steps, part=32)

@@ -7,11 +7,11 @@ It solves the recurrence of `intervals`, and simplifies it if it would take too 
 * If the free space on all levels has too many combinations, the planner uses one level at a time.
 * If the free space of a level has too many values in bytes, it is counted in units, and the sizes
   of checkpoints are rounded up to units.
-* The planner first assumes that a level with many slots never fills. If the plan fits, it is the
-  result; otherwise the planner repeats with the capacity of the levels that are too small.
+* The planner first assumes that no level fills. If the plan does not fit, the planner repeats with
+  the capacity of one more level that is too small, the one with the fewest slots.
 
 A simplified plan is compared with schedules that ignore costs, and with a plan without tapes. The
-note of the schedule names the simplifications, and gives the gap to a lower bound.
+note of the schedule gives the gap to a lower bound.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,9 +47,6 @@ _HELD = 1 << 26
 _UNITS = 256, 128, 64
 """The most units of free space on a level; the next value is used if one is too many."""
 
-_FEW = 64
-"""The level with the fewest slots is not assumed to never fill if it has fewer than this."""
-
 _POINTS = 240
 """The least number of points of the coarsest scale; more are used if there is time."""
 
@@ -69,25 +66,28 @@ def varying(chain: Chain, platform: Platform, /, *, tapes: bool, planner: str) -
         if level not in levels:
             base.note_ignored(level, planner)
     slots = {level.name: _slots(level, chain, tapes) for level in levels}
-    best = _fitting(chain, platform, levels, slots, tapes)
-    if best is None or not best.complete:
-        others = [best] if best is not None else []
-        others += _plain(chain, platform, tapes)
-        if tapes and chain.length > 1:
-            others += filter(None, [_fitting(chain, platform, levels, slots, False)])
-        best = min(others, key=lambda plan: makespan(plan.schedule, platform), default=None)
-    if best is None:
+    plan = _fitting(chain, platform, levels, slots, tapes)
+    schedules = [] if plan is None else [plan.schedule]
+    if plan is None or not plan.complete:
+        schedules += _plain(chain, platform, tapes)
+        if (
+            tapes
+            and chain.length > 1
+            and (states := _fitting(chain, platform, levels, slots, False))
+        ):
+            schedules.append(states.schedule)
+    if not schedules:
         raise base.no_schedule(platform.levels, f"{planner} needs {_need(chain, tapes)}")
+    best = min(schedules, key=lambda schedule: makespan(schedule, platform))
     return _with_note(best, platform, min(chain.length, sum(slots.values())), tapes)
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """A schedule, how it was found, and whether the recurrence was not simplified."""
+    """A schedule, and whether the recurrence was not simplified."""
 
     schedule: Schedule
-    how: str
-    complete: bool = False
+    complete: bool
 
 
 def _fitting(
@@ -95,39 +95,33 @@ def _fitting(
 ) -> _Plan | None:
     """Return the plan that exceeds the capacity of no level, or None."""
     bounded: set[str] = set()
-    if (least := min(slots.values(), default=_FEW)) < _FEW:
-        bounded.add(next(name for name in slots if slots[name] == least))
-    while True:
-        plan = _plan(chain, platform, levels, bounded, tapes)
-        if plan is None:
-            return None
-        over = {level.name for level in levels if _overflows(plan.schedule, platform, level)}
+    while (plan := _plan(chain, platform, levels, bounded, tapes)) is not None:
+        over = [level.name for level in levels if _overflows(plan.schedule, platform, level)]
         if not over:
-            return plan
-        bounded |= over
+            break
+        bounded.add(min(over, key=slots.__getitem__))
+    return plan
 
 
-def _plain(chain: Chain, platform: Platform, tapes: bool) -> Iterator[_Plan]:
+def _plain(chain: Chain, platform: Platform, tapes: bool) -> Iterator[Schedule]:
     """Yield schedules that ignore costs.
 
     With one or two slots they may be better than a plan on few points of a scale. Revolve plans for
     equal steps with checkpoints as large as the largest. It is left out if such a chain would have
     more bytes than a chain may have.
     """
-    plain = [("recompute-all", recompute_all, chain)]
+    plain = [(recompute_all, chain)]
     with suppress(BadInput):
         size = chain.largest("restart")
         alike = Chain(
             steps=chain.length, advance=1, record=1, reverse=1, restart=size, tape=0, adjoint=0
         )
-        plain.append(("Revolve", revolve, alike))
-    plain += [("store-all", store_all, chain)] * tapes
-    for name, planner, asked in plain:
+        plain.append((revolve, alike))
+    plain += [(store_all, chain)] * tapes
+    for planner, asked in plain:
         for level in platform.levels:
             with suppress(NoSchedule):
-                schedule = planner(asked, platform, on=level.name)
-                how = f"{name} on level {level.name}, because no interval plan found is faster"
-                yield _Plan(Schedule(chain, schedule.actions), how)
+                yield Schedule(chain, planner(asked, platform, on=level.name).actions)
 
 
 def _plan(
@@ -138,28 +132,17 @@ def _plan(
     forms = list(_forms(chain, order, bounded, tapes))
     form = next((form for form in forms if form.is_quick(chain.length)), forms[-1])
     scale = Scale.finest(_costs(chain, platform, order, form, tapes), form.room)
-    exact = "exact " * (not form.caveats and _sizes_alike(chain, tapes))
-    how, count = f"{exact}interval plan of {chain.length} steps", form.points(chain.length)
-    first = None
+    count, first = form.points(chain.length), None
     if count < chain.length:
-        first, scales = sweep(scale), 2
+        first = sweep(scale)
         while len(scale.at) > 2 * _RATIO * count:
-            scale, scales = scale.coarser(len(scale.at) // _RATIO), scales + 1
+            scale = scale.coarser(len(scale.at) // _RATIO)
         scale = scale.coarser(count)
-        how = (
-            f"interval plan on {scales} scales: on the last one, ranges of more than {scale.short}"
-            f" steps are split only at {len(scale.at) - 2} of {chain.length - 1} steps"
-        )
     unfolding = Unfolding(scale, chain, [platform.number(level.name) for level in order], first)
-    if unfolding.swept:
-        how = (
-            f"interval plan of at most {scale.short} steps between checkpoints on a level that does"
-            " not fill"
-        )
     if not np.isfinite(unfolding.seconds):
         return None
-    complete = not form.caveats and count == chain.length
-    return _Plan(unfolding.draft.schedule(chain), ", ".join((how, *form.caveats)), complete)
+    complete = form.exact and count == chain.length
+    return _Plan(unfolding.draft.schedule(chain), complete)
 
 
 @dataclass(frozen=True)
@@ -172,14 +155,14 @@ class _Form:
         The values of free space.
     restart, tape : int arrays (levels, n)
         The units that x_i and the tape of step i occupy on each level.
-    caveats : tuple of str
-        The simplifications, for the note.
+    exact : bool
+        Whether all combinations of free space are counted, and no size is rounded.
     """
 
     room: FreeSpace
     restart: _Ints
     tape: _Ints
-    caveats: tuple[str, ...]
+    exact: bool
 
     @property
     def _compared(self) -> int:
@@ -223,11 +206,8 @@ def _forms(
                 continue
             sizes = np.reshape(units, (len(levels), steps * (1 + tapes))).astype(np.int64)
             count = FreeSpace.of_all_levels if together else FreeSpace.of_one_level_at_a_time
-            caveats = [] if together else ["one level at a time, while nearer ones are free"]
-            if not exact:
-                caveats.append(f"sizes rounded up to units, of which a level has {total.max()}")
             tape = sizes[:, steps:] if tapes else np.zeros_like(sizes)
-            yield _Form(count(total), sizes[:, :steps], tape, tuple(caveats))
+            yield _Form(count(total), sizes[:, :steps], tape, together and exact)
 
 
 def _costs(
@@ -275,11 +255,6 @@ def _stored_sizes(level: Level, chain: Chain, tapes: bool) -> _Ints:
     return level.stored_of(np.append(restart, chain.each("tape")) if tapes else restart)
 
 
-def _sizes_alike(chain: Chain, tapes: bool) -> bool:
-    """Whether all restart data have one size and, if they are stored, all tapes have one size."""
-    return all(np.ptp(chain.each(name)) == 0 for name in ("restart", "tape")[: 1 + tapes])
-
-
 def _slots(level: Level, chain: Chain, tapes: bool) -> int:
     """Return how many of the smallest checkpoints fit on a level, at most n."""
     smallest = int(_stored_sizes(level, chain, tapes).min())
@@ -311,16 +286,15 @@ def _need(chain: Chain, tapes: bool) -> str:
     return f"a level with space for x_0 ({first} bytes)" + ", or every step's tape" * tapes
 
 
-def _with_note(plan: _Plan, platform: Platform, slots: int, tapes: bool) -> Schedule:
-    chain, actions = plan.schedule.chain, plan.schedule.actions
-    seconds = makespan(plan.schedule, platform)
+def _with_note(schedule: Schedule, platform: Platform, slots: int, tapes: bool) -> Schedule:
+    chain, seconds = schedule.chain, makespan(schedule, platform)
     bound = sorted_bound(chain, platform, slots=slots, tapes=tapes)
     gap = f"{seconds / bound - 1:.1%} above" if bound else "above"
     note = (
-        f"steps differ: {plan.how}; {seconds:.6g} s, {gap} a lower bound of {bound:.6g} s, which"
-        " leaves out the time of access to levels"
+        f"steps differ: {seconds:.6g} s, {gap} a lower bound of {bound:.6g} s, which leaves out the"
+        " time of access to levels"
     )
-    return Schedule(chain, actions, note=note)
+    return Schedule(chain, schedule.actions, note=note)
 
 
 def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool) -> float:

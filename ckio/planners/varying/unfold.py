@@ -150,8 +150,6 @@ class Unfolding:
     seconds : float
         The time from the tables, without recording and reversing each step once; infinite if there
         is no schedule.
-    swept : bool
-        Whether the schedule begins with the first sweep, because this takes less time.
     draft : Draft
         The schedule.
     """
@@ -166,8 +164,7 @@ class Unfolding:
         self.seconds = float(self.whole.fresh[last, last, everything])
         self.draft = Draft()
         self.todo: list[_Range | _Kept] = [_Range(scale, 0, last, everything)]  # a stack
-        self.swept = first is not None and first.seconds < self.seconds
-        if first is not None and self.swept:
+        if first is not None and first.seconds < self.seconds:
             self._sweep(first)
         while self.todo and np.isfinite(self.seconds):
             self._next()

@@ -1,4 +1,4 @@
-"""The rest of a long chain: which restart keys are kept, and which steps start from each of them.
+"""The rest of a chain: which restart keys are kept, and which steps start from each of them.
 
 A recurrence chooses the keys (`stack`). `hrevolve`, `mixed` or `varying` plan the steps between two
 keys with the free space that other keys leave. If steps differ, the recurrence is solved for the
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from itertools import groupby
+from itertools import count, groupby
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -26,16 +26,13 @@ from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.dp.spaces import Space
 from ckio.planners.resume.remainder import Remainder, Stored
 from ckio.planners.resume.stack import Candidate, Stack, StackLeg
-from ckio.planners.resume.tables import MOST_COMPARED, ResumeTables, spaces
+from ckio.planners.resume.tables import ResumeTables, spaces
 from ckio.planners.trivial import recompute_all
 from ckio.platform import Level, Platform
 from ckio.platform.chain import COSTS, Chain
 
 _MIXED = 2500
 """Longer segments, in steps, are not planned by `mixed`, because it would take long."""
-
-_RECURRENCE = "by a recurrence that chooses the restart keys to keep"
-_CUT = "in segments between the restart keys that are kept"
 
 _FIRST = Key(Kind.RESTART, 0)
 
@@ -46,24 +43,15 @@ _MOST_LEGS = 256
 """With more keys than this, the plan that keeps all of them is not tried."""
 
 
-class RemainderPlan(NamedTuple):
-    """Actions without Discards, how they were found, and whether no others are better."""
-
-    actions: Actions
-    how: str
-    complete: bool
-
-
-def plans(rest: Remainder, /, *, most: float = MOST_COMPARED) -> Iterator[RemainderPlan]:
-    """Yield several ways to finish, each the best of its kind; none if there is no way."""
+def plans(rest: Remainder, /) -> Iterator[Actions]:
+    """Yield several ways to finish, without Discards; none if there is no way."""
     for first, left in _begin(rest):
         if left.end == 0:
-            yield RemainderPlan(Actions.of(first), "from stored tapes only", complete=True)
+            yield Actions.of(first)
             continue
         for tapes in dict.fromkeys([(), left.tapes]):
-            some = replace(left, tapes=tapes)
-            for plan in _Segments(some).plans(most):
-                yield plan._replace(actions=Actions.of(first) + plan.actions)
+            for actions in _Segments(replace(left, tapes=tapes)).plans():
+                yield Actions.of(first) + actions
 
 
 def _begin(rest: Remainder) -> Iterator[tuple[list[Action], Remainder]]:
@@ -125,7 +113,7 @@ class _Segments:
             )
         self.held = max(1, self.platform.tapes(self.alike)) if rest.new_tapes else 1
 
-    def plans(self, most: float) -> Iterator[RemainderPlan]:
+    def plans(self) -> Iterator[Actions]:
         """Yield the plan that the recurrence chooses, and others if it may not be the best."""
         given = spaces(self.alike, self.platform, held=self.held, new_tapes=self.rest.new_tapes)
         chosen, state = list[StackLeg](), self.rest.state
@@ -133,7 +121,7 @@ class _Segments:
             move = self.alike.advance
             if self.records.any() and not self.chain.varies:
                 move = self.alike.record
-            tables = ResumeTables(given, self.rest.end, move=move, held=self.held, most=most)
+            tables = ResumeTables(given, self.rest.end, move=move, held=self.held)
             jumps = np.full(self.rest.end + 1, inf)
             for step, level in self.tapes.items() if not self.chain.varies else ():
                 read = self.rest.seconds_to_read(Kind.TAPE, step, level)
@@ -141,14 +129,14 @@ class _Segments:
             stack = Stack(self._keys(tables), tables, [*map(self._slots, given)], jumps)
             chosen = stack.best(None if state is None else int(self.at[state]))
             if chosen and stack.complete and not self.chain.varies:
-                yield RemainderPlan(self._by_planner(chosen), _RECURRENCE, complete=True)
+                yield self._by_planner(chosen)
                 return
         every = self._every_key()
         if chosen and len(every) > _MOST_LEGS:
             every = []
         for legs in (self._steps(chosen), every, self._first_key()):
             with suppress(NoSchedule, BadInput):
-                yield RemainderPlan(self._by_planner(legs), _CUT, complete=False)
+                yield self._by_planner(legs)
 
     def _slots(self, space: Space) -> int:
         return self.platform.levels[space.number].slots(self.alike.restart, 2 * self.rest.end)
@@ -203,22 +191,47 @@ class _Segments:
         return there or [*legs]
 
     def _every_key(self) -> list[StackLeg]:
-        """Return the legs if all keys are kept, and each reverses all steps up to the next key."""
+        """Return the legs if all keys are kept, and each reverses all steps up to the next key.
+
+        The state in the register is used first if it is the last one, and stored if it is the only
+        way to the first steps.
+        """
         end, legs, state = self.rest.end, list[StackLeg](), self.rest.state
         if state is not None and all(step <= state for step, _ in self.rest.restarts):
-            legs.append(StackLeg(None, state, end))
+            legs.append(StackLeg(None, self._after_tapes(state), end))
             end = state
         for step, same in groupby(reversed(self.rest.restarts), key=lambda key: key[0]):
-            read, level = min((self._read(*key), key[1]) for key in same)
-            legs.append(StackLeg(Candidate(step, step, level, 0, read), step, end))
+            read, nearest = min((self._read(*key), key[1]) for key in same)
+            key = Candidate(step, step, nearest, 0, read)
+            legs.append(StackLeg(key, self._after_tapes(step), end))
             end = step
+        if state is not None and state < end and (level := self._level_for(state)) is not None:
+            write = self.rest.seconds_to_keep(Kind.RESTART, state, level)
+            key = Candidate(state, state, level, 0, self._read(state, level), write)
+            legs.append(StackLeg(key, self._after_tapes(state), end))
         return legs
 
+    def _level_for(self, state: int) -> int | None:
+        """Return the level with space for the state beside all keys that is fastest to read."""
+        levels = list[int]()
+        for level in range(len(self.platform.levels)):
+            with suppress(NoSchedule):
+                if not self.platform.levels[level].read_only:
+                    kept = [*self.rest.restarts, (state, level)]
+                    _without(self.rest, Kind.RESTART, kept, self.platform)
+                    levels.append(level)
+        return min(levels, key=lambda level: self._read(state, level), default=None)
+
+    def _after_tapes(self, step: int) -> int:
+        """Return the first step from this one on whose tape is not stored."""
+        return next(after for after in count(step) if after not in self.tapes)
+
     def _first_key(self) -> list[StackLeg]:
-        """Return the only leg if no key but x_0 is kept."""
-        if self.rest.state == 0:
-            return [StackLeg(None, 0, self.rest.end)]
-        return [leg._replace(end=self.rest.end) for leg in self._every_key()[-1:]]
+        """Return the only leg if no key but the first is kept, or the state instead of it."""
+        state, end = self.rest.state, self.rest.end
+        if state is not None and all(state <= step for step, _ in self.rest.restarts):
+            return [StackLeg(None, self._after_tapes(state), end)]
+        return [leg._replace(end=end) for leg in self._every_key()[-1:]]
 
     def _by_planner(self, legs: Sequence[StackLeg]) -> Actions:
         """Return the actions of all legs, each planned in the space that later legs leave free.
