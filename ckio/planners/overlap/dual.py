@@ -362,7 +362,7 @@ class Problem:
         quota = min(quota, (self.chain.length + 1) * max(restart, tape))  # more is never used
         sizes, unit = (restart, tape), 1
         if not few_sums(*sizes, quota, _MOST_SUMS):
-            r, t, units = in_units(*sizes, quota, _MOST_SUMS, generous=False)
+            r, t, units = in_units(*sizes, quota, _MOST_SUMS)
             sizes, unit, quota = (r, t), quota // units, units
         within = sums(*sizes, quota)
         after = [np.searchsorted(within, within - size, side="right") - 1 for size in sizes]
