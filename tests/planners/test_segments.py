@@ -293,7 +293,8 @@ def test_what_fits_the_group_is_the_least_of_all_ways_to_fill_the_slots() -> Non
         if start is None:
             continue
         for factor in (1, 2, 4):
-            taken = optimum(slots, length, start.times(factor), longest)
+            larger = Price(start.g * factor, start.kappa * factor)
+            taken = optimum(slots, length, larger, longest)
             if taken is not None:
                 fitted += 1
                 assert [kind.total() for kind in taken] == counts

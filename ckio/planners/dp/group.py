@@ -74,8 +74,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 _FAR = 1 << 60
-_LENGTHS = 1 << 12
-"""Number of lengths that are checked together, longest first, as the last is often near the end."""
+"""More than any cost that is compared."""
 
 _MOST_WORK = 2048
 """The most sums in the shortest path for each step of the chain: at most a second for a million."""
@@ -124,10 +123,6 @@ class Price(NamedTuple):
     g: int
     kappa: int
 
-    def times(self, factor: int) -> "Price":
-        """Return the same price with a group that is `factor` times as large."""
-        return Price(self.g * factor, self.kappa * factor)
-
     def reduced(self, costs: Ints) -> Ints:
         """Return g phi(d) - kappa d for d = 0, 1, ... in the last axis: the cost above the price.
 
@@ -158,7 +153,8 @@ def price(slots: SlotKinds, length: int, /) -> Price | None:
         last = slots.longest - reduced[:, ::-1].argmin(axis=1)
         least, most = slots.total(first), slots.total(last)
         if least[0] <= length <= most[0]:
-            return found.times(_distance(reduced, first, last) // found.g or 1)
+            factor = _distance(reduced, first, last) // found.g or 1
+            return Price(found.g * factor, found.kappa * factor)
         if lower[0] < most[0] < length:
             lower = most
         elif length < least[0] < upper[0]:
@@ -250,18 +246,11 @@ class _Residues:
     def shortest(self, target: int, *, most_work: int) -> "_Path | None":
         """Return the lengths of all slots on the cheapest way to this residue.
 
-        A way that costs at most `limit` has no change that costs more. Therefore the first search
-        has a small limit, and the second, if necessary, the cost of the best known way.
+        No change on it costs more than the best way that is known at once. Return None if the
+        search is too much work.
         """
-        known = self._direct(target)
-        for limit in (known >> 4, known):
-            paths = _ShortestPaths.through(self, target, min(limit, known), most_work)
-            if paths is None:
-                return None
-            known = min(known, paths.cost(target))
-            if known <= limit:
-                return _Path(paths.back(target), known)
-        return None
+        paths = _ShortestPaths.through(self, target, self._direct(target), most_work)
+        return None if paths is None else _Path(paths.back(target), paths.cost(target))
 
     def _direct(self, target: int) -> int:
         """Return the least cost of a way that changes only one or two slots of one kind."""
@@ -403,10 +392,7 @@ def longest_worthwhile(slots: SlotKinds, price: Price, advance: int, /) -> tuple
 
 def _last_cheap(slots: SlotKinds, g: int, kappa: int) -> int:
     """Return the last d in all tables whose last g steps cost less than kappa; at least g."""
-    for end in range(slots.longest + 1, g + 1, -_LENGTHS):
-        begin = max(g + 1, end - _LENGTHS)
-        differences = slots.costs[:, begin:end] - slots.costs[:, begin - g : end - g]
-        cheap = np.flatnonzero((differences < kappa).any(axis=0))
-        if len(cheap):
-            return begin + int(cheap[-1])
-    return g
+    longer = slots.costs[:, g + 1 :]
+    differences = longer - slots.costs[:, 1 : 1 + longer.shape[1]]
+    cheap = np.flatnonzero((differences < kappa).any(axis=0))
+    return g + 1 + int(cheap[-1]) if len(cheap) else g

@@ -42,9 +42,6 @@ _PART_OF_CHAIN: Final = 2
 _MOST_CELLS: Final = 1 << 25
 """The most numbers in all tables together: a quarter of a gigabyte."""
 
-_GROUPS: Final = (1, 2, 4, 8, 16, 32)
-"""Factors of the group size: if the smallest group gives no plan, larger ones are tried."""
-
 Solved = tuple["Table", ...]
 """The tables of the levels, in their order."""
 
@@ -149,19 +146,18 @@ def extend(
     if len(kinds) * costs.shape[1] > _MOST_CELLS:
         return None
     known = SlotKinds([kind.copies for kind in kinds], costs)
-    start = price(known, steps)
-    if start is None:
+    each = price(known, steps)
+    if each is None:
         return 2 * known.longest
     everything = known if left_over is None else SlotKinds((), np.concatenate((costs, left_over)))
-    for factor in _GROUPS:
-        priced = start.times(factor)
-        worthwhile, needed = longest_worthwhile(everything, priced, move)
-        if needed > known.longest:
-            return needed
-        if taken := optimum(known, steps, priced, worthwhile):
-            first = _first(stages, kinds, known, taken, move)
-            return LongPlan(tuple(first), known.cost(taken), stages)
-    return None
+    worthwhile, needed = longest_worthwhile(everything, each, move)
+    if needed > known.longest:
+        return needed
+    taken = optimum(known, steps, each, worthwhile)
+    if taken is None:
+        return None
+    first = _first(stages, kinds, known, taken, move)
+    return LongPlan(tuple(first), known.cost(taken), stages)
 
 
 def _kinds(stages: Solved, counts: Sequence[int]) -> Iterator[_SlotKind]:
