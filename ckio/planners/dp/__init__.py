@@ -60,7 +60,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ckio.actions import Kind
 from ckio.errors import BadInput
 from ckio.planners.base import alike, log, tapes, without_notes
 from ckio.planners.compiled import prepare
@@ -239,17 +238,9 @@ def solve_states(chain: Chain, platform: Platform, /, *, planner: str, repaired:
     return replace(best, seconds=best.seconds + fixed, note=note)
 
 
-def solve(
-    chain: Chain,
-    platform: Platform,
-    /,
-    *,
-    held: int,
-    jointly: bool | None = None,
-) -> Solution:
-    """Return the solution with tapes: on all levels `jointly`, or hierarchically.
+def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
+    """Return the solution with tapes: on all levels together if that is quick, or hierarchically.
 
-    With None for `jointly`, levels are planned together if that takes half a second at most.
     The working memory holds the tapes of `held` steps.
     """
     fixed = chain.length * (chain.record + chain.reverse)
@@ -262,10 +253,8 @@ def solve(
             fine = spaces(chain, platform, held=held, most=_MOST_FINE, units=_MOST_FINE // 4)
     move = min(chain.advance, chain.record)
     problem = _Problem(chain.length, held, move, "mixed", True, tuple(fine))
-    if jointly is None:
-        jointly = _few(given, chain.length)
-    if jointly:
-        best, note = problem.jointly(given), _SEARCHED
+    if is_quick_together(given, chain.length):
+        best, note = problem.together(given), _SEARCHED
     else:
         best, _ = problem.best(given)
         note = best.note or (_SEARCHED if len(given) == 1 else _HIERARCHICAL)
@@ -277,8 +266,8 @@ def solve(
     return replace(best, seconds=best.seconds + fixed, note=note)
 
 
-def _few(given: Sequence[Space], length: int) -> bool:
-    """Whether there is time and memory for tables of all levels together."""
+def is_quick_together(given: Sequence[Space], length: int, /) -> bool:
+    """Return whether there is time and memory for tables of all levels together."""
     numbers = length * rows(given)
     compared = numbers * length * len(given) / 2
     return compared <= _MOST_COMPARED and numbers * (1 + len(given)) <= _MOST_JOINT
@@ -298,19 +287,19 @@ class _Problem:
     repaired: bool
     fine: tuple[Space, ...] = ()
 
-    def jointly(self, given: Sequence[Space]) -> Solution:
+    def together(self, given: Sequence[Space]) -> Solution:
         """Return the solution on all levels together."""
         lower = np.where(np.arange(self.length + 1) <= self.held, 0.0, inf)
         table = joint.solve(given, lower, move=self.move)
         complete = all(space.exact for space in given)
-        return self._checked(Solution((table,), float(table.seconds[-2, -1]), "", complete))
+        return self._finite(Solution((table,), float(table.seconds[-2, -1]), "", complete))
 
     def best(self, given: Sequence[Space]) -> tuple[Solution, IntegerCosts]:
         """Return the solution of the best order of the levels, and its costs in whole units."""
-        whole = with_integer_costs(given, self.move, length=self.length - 1)
-        if whole is None:
+        counts = with_integer_costs(given, self.move, length=self.length - 1)
+        if counts is None:
             raise self._too_large()
-        priced, costs = whole
+        priced, costs = counts
         every = islice(orders(priced), _MOST_ORDERS)
         solutions, solved = list[Solution](), 0
         for order in every:
@@ -323,9 +312,10 @@ class _Problem:
         names = ", ".join(stage.spaces[0].name for stage in best.stages)
         log.info("%s: levels in the order %s, of %d tried", self.planner, names, len(solutions))
         complete = all(it.complete for it in solutions) and next(every, None) is None
-        return self._checked(replace(best, complete=complete)), costs
+        return self._finite(replace(best, complete=complete)), costs
 
-    def _checked(self, solution: Solution) -> Solution:
+    def _finite(self, solution: Solution) -> Solution:
+        """Return a solution whose seconds are finite."""
         if not isfinite(solution.seconds):
             raise self._too_large()
         return solution
@@ -382,12 +372,8 @@ class _Problem:
         if found is None:
             return None, inf
         sweep, stages = found
-        first = [
-            Segment(Kind.RESTART if steps else Kind.TAPE, stage, free, max(1, steps), 1)
-            for stage, free, steps in sweep.segments
-        ]
-        alike = (list(group) for _, group in groupby(first))
-        first = [group[0]._replace(copies=len(group)) for group in alike]
+        alike = groupby(it.segment() for it in sweep.segments)
+        first = [segment._replace(copies=len(list(group))) for segment, group in alike]
         seconds = costs.seconds(round(sweep.seconds))
         gap = max(0.0, sweep.seconds / sweep.bound - 1) if sweep.bound > 0 else 0.0
         note = f"hierarchical, in segments: at most {gap:.2%} above the best such schedule"

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.planners.dp.group import Ints, SlotKinds, Taken, longest_worthwhile, optimum, price
+from ckio.planners.dp.group import Ints, SlotKinds, Taken, longest_worthwhile, multiplier, optimum
 from ckio.planners.dp.spaces import Space
 from ckio.planners.dp.unroll import Segment
 
@@ -146,7 +146,7 @@ def extend(
     if len(kinds) * costs.shape[1] > _MOST_CELLS:
         return None
     known = SlotKinds([kind.copies for kind in kinds], costs)
-    each = price(known, steps)
+    each = multiplier(known, steps)
     if each is None:
         return 2 * known.longest
     everything = known if left_over is None else SlotKinds((), np.concatenate((costs, left_over)))

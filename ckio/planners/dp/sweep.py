@@ -108,6 +108,11 @@ class Stretch(NamedTuple):
     layer: int
     steps: int
 
+    def segment(self) -> Segment:
+        """Return it in the words of `unroll`."""
+        kind = Kind.RESTART if self.steps else Kind.TAPE
+        return Segment(kind, self.stage, self.layer, max(1, self.steps), 1)
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -169,11 +174,6 @@ class SegmentTables:
         return self.stages[0].longest
 
     @property
-    def costs(self) -> tuple[tuple[float, float, float], ...]:
-        """Seconds to write and read a restart checkpoint, and for a tape, by stage."""
-        return tuple(space.costs for space in self.spaces)
-
-    @property
     def spaces(self) -> tuple[Space, ...]:
         """The levels, by stage."""
         return tuple(stage.space for stage in self.stages)
@@ -188,9 +188,7 @@ class SegmentTables:
         Each is an array of (op, kind, level, begin, end) by action.
         """
         if segment not in self._known:
-            kind = Kind.RESTART if segment.steps else Kind.TAPE
-            stage, layer, steps = segment
-            ahead, back = self._unrolling.apart(Segment(kind, stage, layer, max(1, steps), 1))
+            ahead, back = self._unrolling.apart(segment.segment())
             self._known[segment] = _rows(ahead.actions()), _rows(back)
         return self._known[segment]
 
@@ -320,9 +318,8 @@ class _Search:
                 top, unit = float(self.costs.tape[stage]), Stretch(stage, layer, _TAPE)
         return top, unit
 
-    def _with_endless(self, high: _Fill, top: float, unit: Stretch | None) -> Sweep | None:
+    def _with_endless(self, high: _Fill, top: float, unit: Stretch) -> Sweep:
         """Return the sweep with segments of a level that never fills for all missing steps."""
-        assert unit is not None
         segments, rest = self._path(high, high, 0)
         missing = self.steps - high.steps
         size = max(1, unit.steps)
