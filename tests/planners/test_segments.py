@@ -8,6 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from ckio.planners.dp import segments
 from ckio.planners.dp.group import (
     Ints,
     Multiplier,
@@ -49,7 +50,9 @@ class Machine:
 
     def plan(self, length: int, shortest: int = 256) -> LongPlan | None:
         """The plan of a chain of `length` + 1 steps."""
-        return plan(self.spaces(), length + 1, self.tables, move=self.advance, shortest=shortest)
+        with pytest.MonkeyPatch.context() as first_tables:
+            first_tables.setattr(segments, "_SHORTEST", shortest)
+            return plan(self.spaces(), length + 1, self.tables, move=self.advance)
 
     def extended(self, longest: int, length: int) -> LongPlan | int | None:
         """The plan that tables for segments of `longest` steps give."""

@@ -64,7 +64,7 @@ from ckio.errors import BadInput
 from ckio.planners.base import alike, log, tapes, without_notes
 from ckio.planners.compiled import prepare
 from ckio.planners.dp import joint, segments
-from ckio.planners.dp.costs import INFEASIBLE, IntegerCosts
+from ckio.planners.dp.costs import INFEASIBLE, SHORT, IntegerCosts
 from ckio.planners.dp.joint import JointTable
 from ckio.planners.dp.spaces import (
     Space,
@@ -89,9 +89,6 @@ _MOST_ORDERS: Final = 24
 
 _MOST_SOLVED: Final = 2e8
 """No further order is tried after tables of this total length: about ten seconds."""
-
-_SHORT: Final = 2_000
-"""Chain length up to which tables of the whole chain take some hundredths of a second."""
 
 _MOST_COMPARED: Final = 5e8
 """The most comparisons in a plan on all levels together: about half a second."""
@@ -248,7 +245,7 @@ def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
         note = "optimal: no step is recomputed, and nothing is stored"
         return Solution((), fixed, note, complete=True)
     given, fine = spaces(chain, platform, held=held), list[Space]()
-    if chain.length - 1 > _SHORT and not all(it.slots for it in given):
+    if chain.length - 1 > SHORT and not all(it.slots for it in given):
         with without_notes():
             fine = spaces(chain, platform, held=held, most=_MOST_FINE, units=_MOST_FINE // 4)
     move = min(chain.advance, chain.record)
@@ -258,8 +255,8 @@ def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
     else:
         best, _ = problem.best(given)
         note = best.note or (_SEARCHED if len(given) == 1 else _HIERARCHICAL)
-    counted = [] if best.first and not best.note else fine if best.note else given
-    if not all(space.exact for space in counted):  # slots are always exact
+    used = [] if best.first and not best.note else fine if best.note else given
+    if not all(space.exact for space in used):  # slots are always exact
         note += "; sizes are rounded up to units, because there are too many sums of sizes"
     if chain.record < chain.advance:
         note += _RECORDING
@@ -334,7 +331,7 @@ class _Problem:
         """
         complete, swept, move = costs.above < _NOTICED, None, costs.advance
         solve = partial(self._in_tables, move=move)
-        if self.repaired and self.length - 1 > _SHORT:
+        if self.repaired and self.length - 1 > SHORT:
             plan = segments.plan(order, self.length, solve, move=move, held=self.held)
             if plan is not None:
                 seconds = costs.seconds(plan.cost)

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from ckio.planners.dp.recurrence import Table
 
 _SHORTEST: Final = 256
-"""Length of the first tables, which take a few milliseconds."""
+"""Length of the first tables, which take a few milliseconds. It influences how soon a plan is
+found, and which of several plans of equal cost, but never the cost."""
 
 _PART_OF_CHAIN: Final = 2
 """All tables together are at most half as long as the chain, so that a failure costs little."""
@@ -86,7 +87,6 @@ def plan(
     *,
     move: int,
     held: int = 1,
-    shortest: int = _SHORTEST,
 ) -> LongPlan | None:
     """Return an optimal hierarchical plan of a long chain.
 
@@ -102,15 +102,12 @@ def plan(
         Computes the tables.
     move : int
         The cost to go forward over a step, in whole units.
-    shortest : int
-        Length of the first tables. It influences how soon a plan is found, and which of several
-        plans of equal cost, but never the cost.
     """
     counts = [space.slots for space in order]
     if not all(counts):
         return None
     left = (length - held) // _PART_OF_CHAIN
-    longest = max(shortest, 2 * held, _first_guess(length - held, sum(counts)))
+    longest = max(_SHORTEST, 2 * held, _first_guess(length - held, sum(counts)))
     while longest <= left:
         stages = solve([space.in_slots(longest) for space in order], longest)
         extended = extend(stages, counts, length - held, move)
