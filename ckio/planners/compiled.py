@@ -66,46 +66,37 @@ def kernel(function: _Function, /) -> _Function:
     They are inlined, and numba's reference counting is off, because it would take ten times longer
     than the work itself.
     """
+    return _compiled(function, {})
+
+
+def inner_kernel(function: _Function, /) -> _Function:
+    """Return a kernel that only other kernels call.
+
+    It cannot be called from Python. The code that takes tuples of arrays from Python would need a
+    third of the compile time.
+    """
+    return _compiled(function, {"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
+
+
+def _compiled(function: _Function, wrappers: dict[str, bool]) -> _Function:
     import numba
 
     with _kept_by_version():
-        for more in _WAYS:
+        for more in _ALTERNATIVES:
+            options: dict[str, Any] = _ALWAYS | wrappers | more
             try:
-                options: dict[str, Any] = _ALWAYS | more
-                return cast(_Function, _compiled_once(numba.njit(**options)(function)))
+                return cast(_Function, numba.njit(**options)(function))
             except (RuntimeError, KeyError):
                 continue
-    raise AssertionError("numba compiles functions without options")
+    return cast(_Function, numba.njit(**_ALWAYS)(function))
 
 
-_ALWAYS = {"nogil": True, "error_model": "numpy", "forceinline": True}
-_WAYS: tuple[dict[str, bool], ...] = (
+_ALWAYS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "forceinline": True}
+_ALTERNATIVES: tuple[dict[str, bool], ...] = (
     {"cache": True, "_nrt": False},
     {"cache": False, "_nrt": False},  # RuntimeError: no directory can be written
     {"cache": True},  # KeyError: numba does not document `_nrt`, and may drop it
-    {},
 )
-
-
-def _compiled_once(dispatcher: Any) -> Any:
-    """Return a kernel that is compiled only once for all constants with which others call it.
-
-    numba would compile it for each constant, in calls like `push(tasks, 0)`. But a kernel is
-    inlined, so that the compiler knows the constant in any case.
-    """
-    from numba.core import types
-
-    unliteral: Any = types.unliteral
-    template = getattr(dispatcher, "get_call_template", None)  # numba does not document it
-    if template is not None:
-
-        def of_types(args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
-            return template(
-                tuple(map(unliteral, args)), {name: unliteral(kws[name]) for name in kws}
-            )
-
-        dispatcher.get_call_template = of_types
-    return dispatcher
 
 
 @contextmanager
@@ -132,4 +123,5 @@ def _kept_by_version() -> Iterator[None]:
 def version(directory: Path, /) -> str:
     """Return a short hash of the source of all modules with kernels in a directory."""
     sources = [path.read_bytes() for path in sorted(directory.rglob("*.py"))]
-    return sha256(b"".join(source for source in sources if b"@kernel" in source)).hexdigest()[:12]
+    kernels = [source for source in sources if b"kernel\ndef " in source]
+    return sha256(b"".join(kernels)).hexdigest()[:12]

@@ -16,6 +16,7 @@ from oracles.recurrences import mixed_loaded as equation_2
 
 from ckio.actions import Advance, Record, Reverse
 from ckio.errors import BadInput, NoSchedule
+from ckio.planners import dp
 from ckio.planners.base import Planner
 from ckio.planners.dp import hrevolve, mixed, solve
 from ckio.planners.dp import segments as dp_segments
@@ -42,7 +43,10 @@ def level(name: str, capacity: int | None, seconds: float) -> Level:
 def planned(chain: Chain, platform: Platform, *, jointly: bool | None = None) -> float:
     """The makespan of the schedule, which is what was promised."""
     held = platform.tapes(chain)
-    plan = solve(chain, platform, held=held, jointly=jointly)
+    with pytest.MonkeyPatch.context() as chosen:
+        if jointly is not None:
+            chosen.setattr(dp, "is_quick_together", lambda *_: jointly)
+        plan = solve(chain, platform, held=held)
     schedule = plan.schedule(chain, held=held, recording=chain.record < chain.advance)
     seconds = completed(schedule, platform)
     assert seconds == plan.seconds
@@ -255,7 +259,9 @@ def check_segments(cases: int, *, steps: int, seed: int, monkeypatch: pytest.Mon
     random, shortened = Random(seed), 0
     for _ in range(cases):
         chain, machine = slots_case(random, steps=steps)
-        segments = solve(chain, machine, held=machine.tapes(chain), jointly=False)
+        with monkeypatch.context() as by_level:
+            by_level.setattr(dp, "is_quick_together", lambda *_: False)
+            segments = solve(chain, machine, held=machine.tapes(chain))
         with monkeypatch.context() as in_layers:
             in_layers.setattr(dp_segments, "plan", lambda *_, **__: None)
             layers = planned(chain, machine, jointly=False)

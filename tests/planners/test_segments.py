@@ -8,7 +8,15 @@ from random import Random
 import numpy as np
 import pytest
 
-from ckio.planners.dp.group import Ints, Price, SlotKinds, longest_worthwhile, optimum, price
+from ckio.planners.dp import segments
+from ckio.planners.dp.group import (
+    Ints,
+    Multiplier,
+    SlotKinds,
+    longest_worthwhile,
+    multiplier,
+    optimum,
+)
 from ckio.planners.dp.recurrence import in_order
 from ckio.planners.dp.segments import LongPlan, Solved, extend, plan
 from ckio.planners.dp.spaces import Space, slots_of
@@ -42,7 +50,9 @@ class Machine:
 
     def plan(self, length: int, shortest: int = 256) -> LongPlan | None:
         """The plan of a chain of `length` + 1 steps."""
-        return plan(self.spaces(), length + 1, self.tables, move=self.advance, shortest=shortest)
+        with pytest.MonkeyPatch.context() as first_tables:
+            first_tables.setattr(segments, "_SHORTEST", shortest)
+            return plan(self.spaces(), length + 1, self.tables, move=self.advance)
 
     def extended(self, longest: int, length: int) -> LongPlan | int | None:
         """The plan that tables for segments of `longest` steps give."""
@@ -246,7 +256,7 @@ def test_tails_are_proved_by_tables_far_shorter_than_they_are() -> None:
         _, stored = recurrence(given, 250)
         for longest, g in product((20, 60), (1, 2, 7)):
             most = random.choice([2, 5, 20])
-            priced = Price(g, g * given.advance * most + random.randint(0, sum(given.read)))
+            priced = Multiplier(g, g * given.advance * most + random.randint(0, sum(given.read)))
             worthwhile, needed = longest_worthwhile(
                 kinds_of(given, stored, longest), priced, given.advance
             )
@@ -289,11 +299,12 @@ def test_what_fits_the_group_is_the_least_of_all_ways_to_fill_the_slots() -> Non
         costs = [[0, *(random.randint(0, 40) for _ in range(longest))] for _ in counts]
         slots = SlotKinds(counts, np.array(costs, np.int64))
         length = random.randint(1, sum(counts) * longest)
-        start = price(slots, length)
+        start = multiplier(slots, length)
         if start is None:
             continue
         for factor in (1, 2, 4):
-            taken = optimum(slots, length, start.times(factor), longest)
+            larger = Multiplier(start.g * factor, start.kappa * factor)
+            taken = optimum(slots, length, larger, longest)
             if taken is not None:
                 fitted += 1
                 assert [kind.total() for kind in taken] == counts
@@ -305,7 +316,7 @@ def test_what_fits_the_group_is_the_least_of_all_ways_to_fill_the_slots() -> Non
 def test_a_price_is_one_at_which_slots_may_be_filled_to_the_length() -> None:
     slots = SlotKinds([3, 1], np.array([[0, 2, 3, 7], [0, 5, 5, 6]]))
     # Slopes of the lower hulls are 3/2, 4 for the first kind, 2 for the second, all 3 of its steps.
-    assert price(slots, 1) == price(slots, 5) == Price(2, 3)
-    assert price(slots, 7) == price(slots, 8) == Price(3, 6)
-    assert price(slots, 10) == price(slots, 11) == Price(1, 4)
-    assert price(slots, 13) is None
+    assert multiplier(slots, 1) == multiplier(slots, 5) == Multiplier(2, 3)
+    assert multiplier(slots, 7) == multiplier(slots, 8) == Multiplier(3, 6)
+    assert multiplier(slots, 10) == multiplier(slots, 11) == Multiplier(1, 4)
+    assert multiplier(slots, 13) is None

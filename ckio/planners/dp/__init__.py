@@ -51,7 +51,7 @@ whole chain do (`recurrence`). Both are exact for the costs that `costs` returns
 decisions into actions. Tables on all levels together are in `joint`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
@@ -60,16 +60,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ckio.actions import Kind
 from ckio.errors import BadInput
-from ckio.planners.base import alike, log, tapes, without_notes
+from ckio.planners.base import alike, log, tapes
 from ckio.planners.compiled import prepare
 from ckio.planners.dp import joint, segments
-from ckio.planners.dp.costs import INFEASIBLE, IntegerCosts
+from ckio.planners.dp.costs import INFEASIBLE, SHORT, IntegerCosts
 from ckio.planners.dp.joint import JointTable
 from ckio.planners.dp.spaces import (
     Space,
-    counted,
     orders,
     restart_spaces,
     rows,
@@ -85,26 +83,26 @@ from ckio.schedule import Schedule, makespan
 if TYPE_CHECKING:
     from ckio.planners.dp.recurrence import Table
 
+    Tables = tuple[Table, ...]
+
 _MOST_ORDERS: Final = 24
 """The most orders of the levels that are tried; four levels have 24."""
 
 _MOST_SOLVED: Final = 2e8
 """No further order is tried after tables of this total length: about ten seconds."""
 
-_SHORT: Final = 2_000
-"""Chain length up to which tables of the whole chain take some hundredths of a second."""
-
 _MOST_COMPARED: Final = 5e8
 """The most comparisons in a plan on all levels together: about half a second."""
-
-_MOST_FINE: Final = 1 << 18
-"""The most sums of sizes that are distinguished if the tables are only as long as segments."""
 
 _MOST_JOINT: Final = 1 << 26
 """The most numbers in the tables of all levels together: half a gigabyte."""
 
-_MOST_TABULATED: Final = 2e7
-"""The most numbers in tables of the whole length that are tried if a first sweep has a gap."""
+_PER_NUMBER: Final = 5e-7
+"""Seconds of planning for each number in a table of a long chain. It is not measured where a plan
+is made, because the plan must not depend on the machine that makes it."""
+
+_BUDGET: Final = 1.0, 0.02
+"""Seconds that planning may take, and the part that it may take of the seconds that it can save."""
 
 _NOTICED: Final = 1e-9
 """A relative loss by rounding that is no larger than that of sums of floats is not noted."""
@@ -239,46 +237,32 @@ def solve_states(chain: Chain, platform: Platform, /, *, planner: str, repaired:
     return replace(best, seconds=best.seconds + fixed, note=note)
 
 
-def solve(
-    chain: Chain,
-    platform: Platform,
-    /,
-    *,
-    held: int,
-    jointly: bool | None = None,
-) -> Solution:
-    """Return the solution with tapes: on all levels `jointly`, or hierarchically.
+def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
+    """Return the solution with tapes: on all levels together if that is quick, or hierarchically.
 
-    With None for `jointly`, levels are planned together if that takes half a second at most.
     The working memory holds the tapes of `held` steps.
     """
     fixed = chain.length * (chain.record + chain.reverse)
     if chain.length <= held:
         note = "optimal: no step is recomputed, and nothing is stored"
         return Solution((), fixed, note, complete=True)
-    given, fine = spaces(chain, platform, held=held), list[Space]()
-    if chain.length - 1 > _SHORT and not all(it.slots for it in given):
-        with without_notes():
-            fine = spaces(chain, platform, held=held, most=_MOST_FINE, units=_MOST_FINE // 4)
+    given = spaces(chain, platform, held=held)
     move = min(chain.advance, chain.record)
-    problem = _Problem(chain.length, held, move, "mixed", True, tuple(fine))
-    if jointly is None:
-        jointly = _few(given, chain.length)
-    if jointly:
-        best, note = problem.jointly(given), _SEARCHED
+    problem = _Problem(chain.length, held, move, "mixed", True)
+    if is_quick_together(given, chain.length):
+        best, note = problem.together(given), _SEARCHED
     else:
         best, _ = problem.best(given)
         note = best.note or (_SEARCHED if len(given) == 1 else _HIERARCHICAL)
-    counted = [] if best.first and not best.note else fine if best.note else given
-    if not all(space.exact for space in counted):  # slots are always exact
+    if not all(space.exact for space in given):
         note += "; sizes are rounded up to units, because there are too many sums of sizes"
     if chain.record < chain.advance:
         note += _RECORDING
     return replace(best, seconds=best.seconds + fixed, note=note)
 
 
-def _few(given: Sequence[Space], length: int) -> bool:
-    """Whether there is time and memory for tables of all levels together."""
+def is_quick_together(given: Sequence[Space], length: int, /) -> bool:
+    """Return whether there is time and memory for tables of all levels together."""
     numbers = length * rows(given)
     compared = numbers * length * len(given) / 2
     return compared <= _MOST_COMPARED and numbers * (1 + len(given)) <= _MOST_JOINT
@@ -286,31 +270,27 @@ def _few(given: Sequence[Space], length: int) -> bool:
 
 @dataclass(frozen=True)
 class _Problem:
-    """A chain of `length` steps; the working memory holds the tapes of `held` steps.
-
-    The sizes on the levels `fine` are rounded to smaller units.
-    """
+    """A chain of `length` steps; the working memory holds the tapes of `held` steps."""
 
     length: int
     held: int
     move: float
     planner: str
     repaired: bool
-    fine: tuple[Space, ...] = ()
 
-    def jointly(self, given: Sequence[Space]) -> Solution:
+    def together(self, given: Sequence[Space]) -> Solution:
         """Return the solution on all levels together."""
         lower = np.where(np.arange(self.length + 1) <= self.held, 0.0, inf)
         table = joint.solve(given, lower, move=self.move)
         complete = all(space.exact for space in given)
-        return self._checked(Solution((table,), float(table.seconds[-2, -1]), "", complete))
+        return self._finite(Solution((table,), float(table.seconds[-2, -1]), "", complete))
 
     def best(self, given: Sequence[Space]) -> tuple[Solution, IntegerCosts]:
         """Return the solution of the best order of the levels, and its costs in whole units."""
-        whole = with_integer_costs(given, self.move, length=self.length - 1)
-        if whole is None:
+        counts = with_integer_costs(given, self.move, length=self.length - 1)
+        if counts is None:
             raise self._too_large()
-        priced, costs = whole
+        priced, costs = counts
         every = islice(orders(priced), _MOST_ORDERS)
         solutions, solved = list[Solution](), 0
         for order in every:
@@ -323,9 +303,10 @@ class _Problem:
         names = ", ".join(stage.spaces[0].name for stage in best.stages)
         log.info("%s: levels in the order %s, of %d tried", self.planner, names, len(solutions))
         complete = all(it.complete for it in solutions) and next(every, None) is None
-        return self._checked(replace(best, complete=complete)), costs
+        return self._finite(replace(best, complete=complete)), costs
 
-    def _checked(self, solution: Solution) -> Solution:
+    def _finite(self, solution: Solution) -> Solution:
+        """Return a solution whose seconds are finite."""
         if not isfinite(solution.seconds):
             raise self._too_large()
         return solution
@@ -340,22 +321,24 @@ class _Problem:
         """Return the solution of one order of the levels.
 
         A long chain is planned from tables of its segments. If these do not prove the optimum, it
-        is planned from tables of the whole chain.
+        is planned from tables of the whole chain, unless they would take longer than they can save.
         """
         complete, swept, move = costs.above < _NOTICED, None, costs.advance
         solve = partial(self._in_tables, move=move)
-        if self.repaired and self.length - 1 > _SHORT:
+        is_long = self.repaired and self.length - 1 > SHORT
+        if is_long:
             plan = segments.plan(order, self.length, solve, move=move, held=self.held)
             if plan is not None:
                 seconds = costs.seconds(plan.cost)
                 return Solution(plan.stages, seconds, "", complete, plan.first)
-        if self.fine:
-            swept, gap = self._swept(order, costs, solve)
-            tabulated = self.length * sum(space.empty + 2 for space in order)
-            if swept is not None and (not gap or tabulated > _MOST_TABULATED):
+        if is_long and not all(space.slots for space in order):
+            swept, saved = self._swept(order, costs, partial(solve, order))
+            seconds = self.length * sum(space.empty + 2 for space in order) * _PER_NUMBER
+            least, part = _BUDGET
+            if swept is not None and (not saved or seconds > max(least, part * saved)):
                 return swept
         order = [it.in_slots(self.length) if it.slots else it for it in order]
-        stages: Sequence[Table | JointTable]
+        stages: Sequence[Stage]
         if all(joint.is_quick([space], self.length) for space in order):
             stages = self._quickly(order, move=move)
         else:
@@ -368,30 +351,25 @@ class _Problem:
         return Solution(tuple(stages), seconds, "", complete)
 
     def _swept(
-        self, order: Sequence[Space], costs: IntegerCosts, solve: segments.Solve
+        self, order: Sequence[Space], costs: IntegerCosts, solve: "Callable[[int], Tables]"
     ) -> tuple[Solution | None, float]:
-        """Return the solution with the best first sweep of segments, and its gap to a lower bound.
+        """Return the solution with the best first sweep of segments, for two different sizes.
 
-        This is for two different sizes.
+        Also return the most seconds that another hierarchical solution can save.
         """
         from ckio.planners.dp.sweep import sweep_of_segments
 
-        levels = {space.number: space for space in counted(self.fine, costs)}
-        order = [levels[space.number] for space in order]
-        found = sweep_of_segments(order, self.length, partial(solve, order), held=self.held)
+        found = sweep_of_segments(order, self.length, solve, held=self.held)
         if found is None:
             return None, inf
         sweep, stages = found
-        first = [
-            Segment(Kind.RESTART if steps else Kind.TAPE, stage, free, max(1, steps), 1)
-            for stage, free, steps in sweep.segments
-        ]
-        alike = (list(group) for _, group in groupby(first))
-        first = [group[0]._replace(copies=len(group)) for group in alike]
+        alike = groupby(it.segment() for it in sweep.segments)
+        first = [segment._replace(copies=len(list(group))) for segment, group in alike]
         seconds = costs.seconds(round(sweep.seconds))
         gap = max(0.0, sweep.seconds / sweep.bound - 1) if sweep.bound > 0 else 0.0
         note = f"hierarchical, in segments: at most {gap:.2%} above the best such schedule"
-        return Solution(stages, seconds, note, complete=False, first=tuple(first)), gap
+        solution = Solution(stages, seconds, note, complete=False, first=tuple(first))
+        return solution, costs.seconds(round(max(0.0, sweep.seconds - sweep.bound)))
 
     def _quickly(self, order: Sequence[Space], *, move: int) -> list[JointTable]:
         """Return the tables of levels that are solved without compiled code."""
@@ -403,7 +381,7 @@ class _Problem:
             lower = tables[-1].finish
         return tables
 
-    def _in_tables(self, order: Sequence[Space], length: int, *, move: int) -> "tuple[Table, ...]":
+    def _in_tables(self, order: Sequence[Space], length: int, *, move: int) -> "Tables":
         """Return the tables of the levels for all numbers of steps up to `length`."""
         prepare()
         from ckio.planners.dp.recurrence import in_order

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.planners.compiled import kernel
+from ckio.planners.compiled import inner_kernel
 from ckio.planners.dp.hulls import Curve, Ints, rise, run
 
 _MOST = 6
@@ -64,14 +64,14 @@ def no_periods(lengths: int, /) -> PeriodDifferences:
     )
 
 
-@kernel
+@inner_kernel
 def forget(periods: PeriodDifferences) -> None:
     """Remove all periods."""
     periods.state[0], periods.state[1] = 0, 0
     periods.held[:] = 0
 
 
-@kernel
+@inner_kernel
 def choose(periods: PeriodDifferences, inner: Curve) -> None:
     """Choose the periods of a curve that begins at length 1: the most frequent edge lengths.
 
@@ -96,14 +96,14 @@ def choose(periods: PeriodDifferences, inner: Curve) -> None:
         _least_rises(inner.y, period, periods.rises[number])
 
 
-@kernel
+@inner_kernel
 def _least_rises(y: Ints, period: int, rises: Ints) -> None:
     rises[len(y)] = 1 << 62
     for a in range(len(y) - 1, period, -1):
         rises[a] = min(rises[a + 1], y[a] - y[a - period])
 
 
-@kernel
+@inner_kernel
 def keep_up(periods: PeriodDifferences, again: Curve, until: int) -> None:
     """Add the differences of `again` up to length `until` (exclusive)."""
     y = again.y
@@ -121,7 +121,7 @@ def keep_up(periods: PeriodDifferences, again: Curve, until: int) -> None:
     periods.state[1] = max(periods.state[1], until)
 
 
-@kernel
+@inner_kernel
 def open_part(
     periods: PeriodDifferences, again: Curve, least: Ints, length: int
 ) -> tuple[int, int]:
@@ -140,7 +140,7 @@ def open_part(
     return begin, end
 
 
-@kernel
+@inner_kernel
 def _closed_from(rises: Ints, low: int, gain: int) -> int:
     """Return the first a >= `low` such that no rise from a onwards is less than `gain`."""
     high = len(rises) - 1
@@ -153,7 +153,7 @@ def _closed_from(rises: Ints, low: int, gain: int) -> int:
     return low
 
 
-@kernel
+@inner_kernel
 def _open_until(lows: NDArray[np.int32], y: Ints, period: int, gain: int) -> int:
     """Return the last i whose difference is less than `gain`, plus one; at least `period`."""
     low, high = 0, len(lows)

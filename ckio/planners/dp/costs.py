@@ -14,9 +14,10 @@ _MOST_PARTS: Final = 10**4
 _CLOSE: Final = Fraction(1, 10**12)
 """The relative error that a decimal number may have as such a multiple."""
 
-_SHORT: Final = 2_000
-"""Up to this length, costs are rounded as finely as 64 bits allow. For a longer chain, a 1000th of
-a step lets more segments be equally good, so that short tables prove the plan (`group`)."""
+SHORT: Final = 2_000
+"""Up to this length, tables of the whole chain take some hundredths of a second, and costs are
+rounded as finely as 64 bits allow. For a longer chain, a 1000th of a step lets more segments be
+equally good, so that short tables prove the plan (`group`)."""
 
 _ROUNDED: Final = (1000, 100)
 """For a longer chain, a step is divided by the first of these with small enough sums."""
@@ -102,7 +103,7 @@ def integer_costs(
     if exact and _sums(units, length) < LIMIT:
         return IntegerCosts(units[0], tuple(units[1:]), part / parts)
     finest = Fraction(LIMIT, 2) / _sums(ratios, length)
-    counts = [Fraction(count) for count in _ROUNDED] if length > _SHORT else []
+    counts = [Fraction(count) for count in _ROUNDED] if length > SHORT else []
     for count in counts + [finest] * (length <= _LONG):
         units = [round(cost * count) for cost in ratios]
         if _sums(units, length) < LIMIT:

@@ -10,32 +10,32 @@ used), where Hbar is Q of the recurrence. Then the least cost of L steps is
 
     H_K(L) = min sum phi_k,m(d_k,m),   sum d_k,m = L,   over all levels k and m = 1..c_k.       (1)
 
-If each step has a price of kappa / g, with whole numbers g > 0 and kappa, and if the equation is
-replaced by a congruence modulo g, the result is a lower bound:
+If each step has a multiplier of kappa / g, with whole numbers g > 0 and kappa, and if the equation
+is replaced by a congruence modulo g, the result is a lower bound:
 
     g H_K(L) - kappa L >= min sum (g phi_k,m(d_k,m) - kappa d_k,m),   sum d_k,m = L (mod g).    (2)
 
 This minimum is a shortest path through the residues of g, slot by slot: the group problem of
 Gomory, "On the relation between integer and noninteger solutions to linear programs", PNAS 1965.
-The price is chosen so that the best lengths of all slots add up to about L, and g so that equally
-good lengths differ by g. Then segments on a shortest path can be made longer by g steps at a time,
-without a loss, until the sum of lengths is L. The plan then attains the bound, so that it is proved
-optimal.
+The multiplier is chosen so that the best lengths of all slots add up to about L, and g so that
+equally good lengths differ by g. Then segments on a shortest path can be made longer by g steps at
+a time, without a loss, until the sum of lengths is L. The plan then attains the bound, so that it
+is proved optimal.
 
 For example, let three slots have segments of 0, 1, 2 or 3 steps that cost 0, 2, 3 and 7, and one
-more slot have segments that cost 0, 5, 5 and 6. Take L = 8. At a price of 3 / 1 for a step, the
-best length of the first kind is two steps (3 - 6 = -3), and of the other kind three steps
+more slot have segments that cost 0, 5, 5 and 6. Take L = 8. At a multiplier of 3 / 1 for a step,
+the best length of the first kind is two steps (3 - 6 = -3), and of the other kind three steps
 (6 - 9 = -3). These are nine steps. It costs least to have one step less if a segment of two steps
 becomes one of one step (2 - 3 = -1). Therefore the bound is 24 - 3 - 3 - 1 - 3 = 14, and the plan
 2 + 2 + 1 and 3 attains it:
 
     >>> slots = SlotKinds([3, 1], np.array([[0, 2, 3, 7], [0, 5, 5, 6]]))
-    >>> taken = optimum(slots, 8, price(slots, 8), 3)
+    >>> taken = optimum(slots, 8, multiplier(slots, 8), 3)
     >>> taken == [Counter({2: 2, 1: 1}), Counter({3: 1})], slots.cost(taken)
     (True, 14)
 
-The tables also prove how long a segment can be. Let F = Hbar_k,m. At a price of kappa / g for a
-step, a segment is not worth its length, and can be replaced by one that is g steps shorter, if
+The tables also prove how long a segment can be. Let F = Hbar_k,m. At a multiplier of kappa / g for
+a step, a segment is not worth its length, and can be replaced by one that is g steps shorter, if
 
     phi_k,m(d) - phi_k,m(d - g) >= kappa,   that is   F(l) - F(l - g) >= kappa - g u_f,  l = d - 1.
 
@@ -71,11 +71,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from ckio.planners.dp.costs import INFEASIBLE
 
-_FAR = 1 << 60
-_LENGTHS = 1 << 12
-"""Number of lengths that are checked together, longest first, as the last is often near the end."""
+Ints = NDArray[np.int64]
 
 _MOST_WORK = 2048
 """The most sums in the shortest path for each step of the chain: at most a second for a million."""
@@ -118,36 +116,32 @@ class SlotKinds:
         )
 
 
-class Price(NamedTuple):
-    """The price of a step, kappa / g, not always in lowest terms; g is also the group size."""
+class Multiplier(NamedTuple):
+    """The multiplier of a step, kappa / g, not always in lowest terms; g is also the group size."""
 
     g: int
     kappa: int
 
-    def times(self, factor: int) -> "Price":
-        """Return the same price with a group that is `factor` times as large."""
-        return Price(self.g * factor, self.kappa * factor)
-
     def reduced(self, costs: Ints) -> Ints:
-        """Return g phi(d) - kappa d for d = 0, 1, ... in the last axis: the cost above the price.
+        """Return g phi(d) - kappa d for d = 0, 1, ... in the last axis: the reduced cost.
 
         If phi is too large for 64 bits it is reduced, so that a lower bound stays a lower bound.
         """
-        prices = self.kappa * np.arange(costs.shape[-1])
-        return self.g * np.minimum(costs, _FAR // self.g) - prices
+        worth = self.kappa * np.arange(costs.shape[-1])
+        return self.g * np.minimum(costs, INFEASIBLE // self.g) - worth
 
     def fits(self, longest: int) -> bool:
         """Return whether 64 bits suffice for these numbers."""
-        return self.g < _FAR >> 30 and abs(self.kappa) * (longest + 1) < _FAR
+        return self.g < INFEASIBLE >> 30 and abs(self.kappa) * (longest + 1) < INFEASIBLE
 
 
-def price(slots: SlotKinds, length: int, /) -> Price | None:
-    """Return the price at which the best lengths of all slots add up to `length`, or None.
+def multiplier(slots: SlotKinds, length: int, /) -> Multiplier | None:
+    """Return the multiplier at which the best lengths of all slots add up to `length`, or None.
 
     Its group is the smallest one whose steps lead from one equally good length to the next, for all
     slots. The search has two plans, one with fewer steps and one with more. The slope of the line
-    through them is the next price. The best plan at this price is on the line, or below it and
-    between the two.
+    through them is the next multiplier. The best plan at this multiplier is on the line, or below
+    it and between the two.
     """
     lower = (0, 0)
     upper = slots.total(np.full(len(slots.counts), slots.longest))
@@ -158,7 +152,8 @@ def price(slots: SlotKinds, length: int, /) -> Price | None:
         last = slots.longest - reduced[:, ::-1].argmin(axis=1)
         least, most = slots.total(first), slots.total(last)
         if least[0] <= length <= most[0]:
-            return found.times(_distance(reduced, first, last) // found.g or 1)
+            factor = _distance(reduced, first, last) // found.g or 1
+            return Multiplier(found.g * factor, found.kappa * factor)
         if lower[0] < most[0] < length:
             lower = most
         elif length < least[0] < upper[0]:
@@ -168,11 +163,11 @@ def price(slots: SlotKinds, length: int, /) -> Price | None:
     return None
 
 
-def _slope(steps: int, cost: int, longest: int) -> Price:
-    """Return the price cost / steps in lowest terms; a whole number if these are too large."""
+def _slope(steps: int, cost: int, longest: int) -> Multiplier:
+    """Return the multiplier cost / steps in lowest terms; a whole number if these are too large."""
     common = gcd(steps, cost)
-    found = Price(steps // common, cost // common)
-    return found if found.fits(longest) else Price(1, cost // steps)
+    found = Multiplier(steps // common, cost // common)
+    return found if found.fits(longest) else Multiplier(1, cost // steps)
 
 
 def _distance(reduced: Ints, first: Ints, last: Ints) -> int:
@@ -184,20 +179,20 @@ def _distance(reduced: Ints, first: Ints, last: Ints) -> int:
     return distance
 
 
-def optimum(slots: SlotKinds, length: int, price: Price, longest: int, /) -> Taken | None:
+def optimum(slots: SlotKinds, length: int, multiplier: Multiplier, longest: int, /) -> Taken | None:
     """Return a plan for (1) that attains (2), with segments of at most `longest` >= g steps in (2).
 
     Return None if the shortest paths cannot be extended to `length`, or need too much work.
     """
-    if price.g > longest or not price.fits(slots.longest):
+    if multiplier.g > longest or not multiplier.fits(slots.longest):
         return None
-    residues = _Residues.of(slots, price, longest)
-    target = (length - residues.steps) % price.g
+    residues = _Residues.of(slots, multiplier, longest)
+    target = (length - residues.steps) % multiplier.g
     found = residues.shortest(target, most_work=_MOST_WORK * length)
-    if found is None or not _stretch(slots, price, found.taken, length):
+    if found is None or not _stretch(slots, multiplier, found.taken, length):
         return None
-    bound = price.kappa * length + residues.least + found.extra
-    return found.taken if price.g * slots.cost(found.taken) == bound else None
+    bound = multiplier.kappa * length + residues.least + found.extra
+    return found.taken if multiplier.g * slots.cost(found.taken) == bound else None
 
 
 @dataclass(frozen=True)
@@ -223,12 +218,12 @@ class _Residues:
     extra: Ints
 
     @staticmethod
-    def of(slots: SlotKinds, price: Price, longest: int) -> "_Residues":
-        reduced = price.reduced(slots.costs[:, : longest + 1])
+    def of(slots: SlotKinds, multiplier: Multiplier, longest: int) -> "_Residues":
+        reduced = multiplier.reduced(slots.costs[:, : longest + 1])
         best = reduced.argmin(axis=1)
         least = reduced.min(axis=1)
         reduced -= least[:, None]
-        kinds, g = len(best), price.g
+        kinds, g = len(best), multiplier.g
         padded = np.full((kinds, -(-(longest + 1) // g) * g), 1 << 62)
         padded[:, : longest + 1] = reduced
         folded = padded.reshape(kinds, -1, g)
@@ -250,24 +245,17 @@ class _Residues:
     def shortest(self, target: int, *, most_work: int) -> "_Path | None":
         """Return the lengths of all slots on the cheapest way to this residue.
 
-        A way that costs at most `limit` has no change that costs more. Therefore the first search
-        has a small limit, and the second, if necessary, the cost of the best known way.
+        No change on it costs more than the best way that is known at once. Return None if the
+        search is too much work.
         """
-        known = self._direct(target)
-        for limit in (known >> 4, known):
-            paths = _ShortestPaths.through(self, target, min(limit, known), most_work)
-            if paths is None:
-                return None
-            known = min(known, paths.cost(target))
-            if known <= limit:
-                return _Path(paths.back(target), known)
-        return None
+        paths = _ShortestPaths.through(self, target, self._direct(target), most_work)
+        return None if paths is None else _Path(paths.back(target), paths.cost(target))
 
     def _direct(self, target: int) -> int:
         """Return the least cost of a way that changes only one or two slots of one kind."""
         rest = (target - np.arange(self.extra.shape[1])) % self.extra.shape[1]
         return min(
-            min(int(extra[target]), int((extra + extra[rest]).min()) if count > 1 else _FAR)
+            min(int(extra[target]), int((extra + extra[rest]).min()) if count > 1 else INFEASIBLE)
             for count, extra in zip(self.counts, self.extra, strict=True)
         )
 
@@ -305,9 +293,9 @@ class _ShortestPaths:
         counts, g = residues.counts, residues.extra.shape[1]
         most_multiples = sum(min(count, g) for count in counts)
         weight = 2 * most_multiples * (int(residues.lengths.max()) + 1)
-        if limit * weight >= _FAR:
+        if limit * weight >= INFEASIBLE:
             return None
-        ways = np.full(g, _FAR)
+        ways = np.full(g, INFEASIBLE)
         ways[0] = 0
         stages: list[tuple[_Multiples, Ints]] = []
         for kind in sorted(range(len(counts)), key=lambda kind: -counts[kind]):
@@ -365,12 +353,12 @@ def _cost(way: int, weight: int) -> int:
     return (way + weight // 2) // weight
 
 
-def _stretch(slots: SlotKinds, price: Price, taken: Taken, length: int) -> bool:
+def _stretch(slots: SlotKinds, multiplier: Multiplier, taken: Taken, length: int) -> bool:
     """Make segments longer by multiples of g, without a loss; return whether it suffices."""
     missing = length - sum(steps * count for kind in taken for steps, count in kind.items())
     for kind in sorted(range(len(taken)), key=lambda kind: -slots.counts[kind]):
         for steps in sorted(taken[kind]):
-            more = _as_good(slots, price, kind, steps)
+            more = _as_good(slots, multiplier, kind, steps)
             while taken[kind][steps] and len(more := more[more <= missing]):
                 longer = int(more[-1])
                 moved = min(taken[kind][steps], missing // longer)
@@ -380,10 +368,10 @@ def _stretch(slots: SlotKinds, price: Price, taken: Taken, length: int) -> bool:
     return missing == 0
 
 
-def _as_good(slots: SlotKinds, price: Price, kind: int, steps: int) -> Ints:
-    """Return by how many steps a segment can be longer and equally good at this price."""
-    reduced = price.reduced(slots.costs[kind])[steps :: price.g]
-    return np.flatnonzero(reduced == reduced[0])[1:] * price.g
+def _as_good(slots: SlotKinds, multiplier: Multiplier, kind: int, steps: int) -> Ints:
+    """Return by how many steps a segment can be longer and equally good at this multiplier."""
+    reduced = multiplier.reduced(slots.costs[kind])[steps :: multiplier.g]
+    return np.flatnonzero(reduced == reduced[0])[1:] * multiplier.g
 
 
 def _dot(counts: Sequence[int], values: Ints) -> int:
@@ -391,22 +379,21 @@ def _dot(counts: Sequence[int], values: Ints) -> int:
     return sum(count * number for count, number in zip(counts, numbers, strict=True))
 
 
-def longest_worthwhile(slots: SlotKinds, price: Price, advance: int, /) -> tuple[int, int]:
+def longest_worthwhile(
+    slots: SlotKinds, multiplier: Multiplier, advance: int, /
+) -> tuple[int, int]:
     """Return X, and the length of the tables that prove it.
 
     X is proved if `slots` has segments of that length. `advance` is u_f.
     """
-    turns = _last_cheap(slots, price.g, price.kappa - price.g * advance)
-    worthwhile = _last_cheap(slots, price.g, price.kappa)
+    turns = _last_cheap(slots, multiplier.g, multiplier.kappa - multiplier.g * advance)
+    worthwhile = _last_cheap(slots, multiplier.g, multiplier.kappa)
     return worthwhile, max(2 * turns, worthwhile + turns)
 
 
 def _last_cheap(slots: SlotKinds, g: int, kappa: int) -> int:
     """Return the last d in all tables whose last g steps cost less than kappa; at least g."""
-    for end in range(slots.longest + 1, g + 1, -_LENGTHS):
-        begin = max(g + 1, end - _LENGTHS)
-        differences = slots.costs[:, begin:end] - slots.costs[:, begin - g : end - g]
-        cheap = np.flatnonzero((differences < kappa).any(axis=0))
-        if len(cheap):
-            return begin + int(cheap[-1])
-    return g
+    longer = slots.costs[:, g + 1 :]
+    differences = longer - slots.costs[:, 1 : 1 + longer.shape[1]]
+    cheap = np.flatnonzero((differences < kappa).any(axis=0))
+    return g + 1 + int(cheap[-1]) if len(cheap) else g

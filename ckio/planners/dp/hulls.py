@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.planners.compiled import kernel
+from ckio.planners.compiled import inner_kernel
 
 # mypy: disable-error-code="no-any-return"
 
@@ -54,7 +54,7 @@ def curve(size: int, /) -> Curve:
     return Curve(np.full(size, -1), np.zeros(size, np.int64), np.zeros(1, np.int64))
 
 
-@kernel
+@inner_kernel
 def steeper(rise: int, run: int, other_rise: int, other_run: int) -> bool:
     """Return whether rise / run > other_rise / other_run."""
     slope, other = rise // run, other_rise // other_run
@@ -63,19 +63,19 @@ def steeper(rise: int, run: int, other_rise: int, other_run: int) -> bool:
     return (rise - slope * run) * other_run > (other_rise - other * other_run) * run
 
 
-@kernel
+@inner_kernel
 def rise(curve: Curve, p: int) -> int:
     """Return the rise of edge p."""
     return curve.y[curve.hull[p + 1]] - curve.y[curve.hull[p]]
 
 
-@kernel
+@inner_kernel
 def run(curve: Curve, p: int) -> int:
     """Return the number of lengths along edge p."""
     return curve.hull[p + 1] - curve.hull[p]
 
 
-@kernel
+@inner_kernel
 def push(curve: Curve, at: int) -> None:
     """Add a length to the right of all vertices to the hull."""
     y, hull, size = curve
@@ -92,7 +92,7 @@ def push(curve: Curve, at: int) -> None:
     size[0] = count + 1
 
 
-@kernel
+@inner_kernel
 def enclose(curve: Curve, begin: int, end: int) -> None:
     """Compute the hull of a known curve from `begin` to `end`, inclusive."""
     y = curve.y
@@ -102,7 +102,7 @@ def enclose(curve: Curve, begin: int, end: int) -> None:
             push(curve, at)
 
 
-@kernel
+@inner_kernel
 def edge(curve: Curve, near: int, at: int) -> int:
     """Return an edge that contains the length `at`; the search starts from edge `near`."""
     hull, last = curve.hull, curve.size[0] - 2
@@ -114,19 +114,19 @@ def edge(curve: Curve, near: int, at: int) -> int:
     return p
 
 
-@kernel
+@inner_kernel
 def to_the_right(curve: Curve, p: int, at: int) -> int:
     """Return the edge to the right of `at`, which edge p contains; or the last edge."""
     return p + 1 if p < curve.size[0] - 2 and curve.hull[p + 1] == at else p
 
 
-@kernel
+@inner_kernel
 def to_the_left(curve: Curve, p: int, at: int) -> int:
     """Return the edge to the left of `at`, which edge p contains; or the first edge."""
     return p - 1 if p > 0 and curve.hull[p] == at else p
 
 
-@kernel
+@inner_kernel
 def least_sum(sums: Sums, place: Place) -> int:
     """Return the sum of the hulls at a place, rounded up.
 
@@ -139,7 +139,7 @@ def least_sum(sums: Sums, place: Place) -> int:
     return whole + other_whole + (rests > 0) + (rests > unit)
 
 
-@kernel
+@inner_kernel
 def _on_edge(curve: Curve, p: int, at: int) -> tuple[int, int, int]:
     """Return the hull at a length of edge p as (whole, rest, of): whole + rest / of, rest < of."""
     left, right = curve.hull[p], curve.hull[p + 1]
@@ -151,7 +151,7 @@ def _on_edge(curve: Curve, p: int, at: int) -> tuple[int, int, int]:
     return curve.y[left] + slope * (at - left) + rest // of, rest % of, of
 
 
-@kernel
+@inner_kernel
 def more(sums: Sums, place: Place) -> Place:
     """Return the next place with greater i at which one of the hulls has a vertex."""
     i, p, q = place
@@ -160,7 +160,7 @@ def more(sums: Sums, place: Place) -> Place:
     return i + min(sums.again.hull[q + 1] - i, a - sums.inner.hull[p]), p, q
 
 
-@kernel
+@inner_kernel
 def less(sums: Sums, place: Place) -> Place:
     """Return the next place with smaller i at which one of the hulls has a vertex."""
     i, p, q = place
@@ -169,7 +169,7 @@ def less(sums: Sums, place: Place) -> Place:
     return i - min(i - sums.again.hull[q], sums.inner.hull[p + 1] - a), p, q
 
 
-@kernel
+@inner_kernel
 def descend(sums: Sums, i: int, p: int, q: int) -> Place:
     """Return the place where the hulls' sum is least; the search starts from i and nearby edges.
 
@@ -190,7 +190,7 @@ def descend(sums: Sums, i: int, p: int, q: int) -> Place:
     return place
 
 
-@kernel
+@inner_kernel
 def window(sums: Sums, least: Place, below: int, part: tuple[int, int]) -> tuple[int, int]:
     """Return the `part` begin <= i < end without ends at which the sum is not less than `below`.
 

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ckio.planners.compiled import kernel
+from ckio.planners.compiled import inner_kernel, kernel
 from ckio.planners.dp.certificates import (
     PeriodDifferences,
     choose,
@@ -146,7 +146,7 @@ def _solve(work: Work, first: int) -> None:
             tried = -longest * longest  # choose the periods only once
 
 
-@kernel
+@inner_kernel
 def _try(work: Work, length: int, i: int) -> None:
     """Use i if it is better."""
     value = work.inner.y[length - 1 - i] + work.again.y[i]
@@ -154,7 +154,7 @@ def _try(work: Work, length: int, i: int) -> None:
         work.least[length], work.split[length] = value, i
 
 
-@kernel
+@inner_kernel
 def _solve_one(work: Work, length: int) -> int:
     """Use the best i; return how many were tried one by one."""
     sums, past = Sums(work.inner, work.again, length - 1), work.past

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.planners.dp.group import Ints, SlotKinds, Taken, longest_worthwhile, optimum, price
+from ckio.planners.dp.group import Ints, SlotKinds, Taken, longest_worthwhile, multiplier, optimum
 from ckio.planners.dp.spaces import Space
 from ckio.planners.dp.unroll import Segment
 
@@ -34,16 +34,14 @@ if TYPE_CHECKING:
     from ckio.planners.dp.recurrence import Table
 
 _SHORTEST: Final = 256
-"""Length of the first tables, which take a few milliseconds."""
+"""Length of the first tables, which take a few milliseconds. It influences how soon a plan is
+found, and which of several plans of equal cost, but never the cost."""
 
 _PART_OF_CHAIN: Final = 2
 """All tables together are at most half as long as the chain, so that a failure costs little."""
 
 _MOST_CELLS: Final = 1 << 25
 """The most numbers in all tables together: a quarter of a gigabyte."""
-
-_GROUPS: Final = (1, 2, 4, 8, 16, 32)
-"""Factors of the group size: if the smallest group gives no plan, larger ones are tried."""
 
 Solved = tuple["Table", ...]
 """The tables of the levels, in their order."""
@@ -89,7 +87,6 @@ def plan(
     *,
     move: int,
     held: int = 1,
-    shortest: int = _SHORTEST,
 ) -> LongPlan | None:
     """Return an optimal hierarchical plan of a long chain.
 
@@ -105,15 +102,12 @@ def plan(
         Computes the tables.
     move : int
         The cost to go forward over a step, in whole units.
-    shortest : int
-        Length of the first tables. It influences how soon a plan is found, and which of several
-        plans of equal cost, but never the cost.
     """
     counts = [space.slots for space in order]
     if not all(counts):
         return None
     left = (length - held) // _PART_OF_CHAIN
-    longest = max(shortest, 2 * held, _first_guess(length - held, sum(counts)))
+    longest = max(_SHORTEST, 2 * held, _first_guess(length - held, sum(counts)))
     while longest <= left:
         stages = solve([space.in_slots(longest) for space in order], longest)
         extended = extend(stages, counts, length - held, move)
@@ -149,19 +143,18 @@ def extend(
     if len(kinds) * costs.shape[1] > _MOST_CELLS:
         return None
     known = SlotKinds([kind.copies for kind in kinds], costs)
-    start = price(known, steps)
-    if start is None:
+    each = multiplier(known, steps)
+    if each is None:
         return 2 * known.longest
     everything = known if left_over is None else SlotKinds((), np.concatenate((costs, left_over)))
-    for factor in _GROUPS:
-        priced = start.times(factor)
-        worthwhile, needed = longest_worthwhile(everything, priced, move)
-        if needed > known.longest:
-            return needed
-        if taken := optimum(known, steps, priced, worthwhile):
-            first = _first(stages, kinds, known, taken, move)
-            return LongPlan(tuple(first), known.cost(taken), stages)
-    return None
+    worthwhile, needed = longest_worthwhile(everything, each, move)
+    if needed > known.longest:
+        return needed
+    taken = optimum(known, steps, each, worthwhile)
+    if taken is None:
+        return None
+    first = _first(stages, kinds, known, taken, move)
+    return LongPlan(tuple(first), known.cost(taken), stages)
 
 
 def _kinds(stages: Solved, counts: Sequence[int]) -> Iterator[_SlotKind]:

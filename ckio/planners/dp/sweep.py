@@ -12,10 +12,10 @@ worth theta seconds. Then the best way to fill a level does not depend on the le
 
 and theta n + sum_k W_k(empty) is a lower bound of the seconds of all hierarchical plans of n steps,
 because theta is a Lagrange multiplier of the length (Everett, 1963). At the optimal multiplier two
-fillings tie, one covering fewer than n steps and one more; the sweep starts with one and ends with
-the other. Each of them is optimal from any f. The point of change is chosen so that the length is
-right except for part of a segment. Then segments are made longer or shorter to fit. The sweep is at
-most `Sweep.seconds` - `Sweep.bound` above the optimum.
+fillings tie, one covering fewer than n steps and one more; the sweep starts with the second and
+ends with the first. Each of them is optimal from any f. The point of change is the first at which
+the sweep covers n steps; it covers at most about a segment more. Then segments are made shorter to
+fit. The sweep is at most `Sweep.seconds` - `Sweep.bound` above the optimum.
 
 For example, let a level store two states at no cost, let a step take 1 s, and h = 1. Segments cost
 phi_2(d) = 1, 3, 5, ... (the advance to their end and, for d = 2, one more step) and phi_1(d) = 1,
@@ -108,6 +108,11 @@ class Stretch(NamedTuple):
     layer: int
     steps: int
 
+    def segment(self) -> Segment:
+        """Return it in the words of `unroll`."""
+        kind = Kind.RESTART if self.steps else Kind.TAPE
+        return Segment(kind, self.stage, self.layer, max(1, self.steps), 1)
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -169,11 +174,6 @@ class SegmentTables:
         return self.stages[0].longest
 
     @property
-    def costs(self) -> tuple[tuple[float, float, float], ...]:
-        """Seconds to write and read a restart checkpoint, and for a tape, by stage."""
-        return tuple(space.costs for space in self.spaces)
-
-    @property
     def spaces(self) -> tuple[Space, ...]:
         """The levels, by stage."""
         return tuple(stage.space for stage in self.stages)
@@ -188,9 +188,7 @@ class SegmentTables:
         Each is an array of (op, kind, level, begin, end) by action.
         """
         if segment not in self._known:
-            kind = Kind.RESTART if segment.steps else Kind.TAPE
-            stage, layer, steps = segment
-            ahead, back = self._unrolling.apart(Segment(kind, stage, layer, max(1, steps), 1))
+            ahead, back = self._unrolling.apart(segment.segment())
             self._known[segment] = _rows(ahead.actions()), _rows(back)
         return self._known[segment]
 
@@ -294,12 +292,8 @@ class _Search:
                 last = middle
             else:
                 first = middle
-        made = [
-            self._fitted(list(segments), rest)
-            for segments, rest in (self._path(low, high, first), self._path(low, high, last))
-        ]
-        best = min((it for it in made if it is not None), key=lambda it: it[0], default=None)
-        return best and Sweep(tuple(best[1]), best[2], best[0], bound)
+        segments, rest = self._shortened(*self._path(low, high, last))
+        return Sweep(tuple(segments), rest, self._seconds(segments, rest), bound)
 
     def _none(self) -> _Fill:
         rest = min(1, self.tables.held)
@@ -320,9 +314,8 @@ class _Search:
                 top, unit = float(self.costs.tape[stage]), Stretch(stage, layer, _TAPE)
         return top, unit
 
-    def _with_endless(self, high: _Fill, top: float, unit: Stretch | None) -> Sweep | None:
+    def _with_endless(self, high: _Fill, top: float, unit: Stretch) -> Sweep:
         """Return the sweep with segments of a level that never fills for all missing steps."""
-        assert unit is not None
         segments, rest = self._path(high, high, 0)
         missing = self.steps - high.steps
         size = max(1, unit.steps)
@@ -386,38 +379,25 @@ class _Search:
             cut = max(0, cut - size)
         return segments, rest
 
-    def _fitted(
-        self, segments: list[Stretch], rest: int
-    ) -> tuple[float, list[Stretch], int] | None:
-        """Make segments longer or shorter by a step, the cheapest change first, until they fit.
-
-        Return seconds, segments and the last steps; None if they cannot fit.
-        """
-        missing = self.steps - _steps((segments, rest))
-        by = 1 if missing > 0 else -1
-        heap = [(self._change(it, by), -number) for number, it in enumerate(segments)]
+    def _shortened(self, segments: list[Stretch], rest: int) -> tuple[list[Stretch], int]:
+        """Make segments shorter by a step, the cheapest change first, until the length is right."""
+        excess = _steps((segments, rest)) - self.steps
+        heap = [(self._change(it), -number) for number, it in enumerate(segments)]
         heapify(heap)
-        for done in range(abs(missing)):
-            price, number = heappop(heap) if heap else (inf, 0)
-            if price == inf:
-                rest -= abs(missing) - done if by < 0 else 0
-                if by > 0 or rest < 0:
-                    return None
-                break
-            it = segments[-number]
-            segments[-number] = it._replace(steps=it.steps + by if it.steps + by > 0 else _STOP)
-            if segments[-number].steps > 0:
-                heappush(heap, (self._change(segments[-number], by), number))
-        left = [it for it in segments if it.steps != _STOP]
-        return self._seconds(left, rest), left, rest
+        while excess and heap:
+            _, number = heappop(heap)
+            steps = segments[-number].steps - 1
+            segments[-number] = segments[-number]._replace(steps=steps if steps > 0 else _STOP)
+            if steps > 0:
+                heappush(heap, (self._change(segments[-number]), number))
+            excess -= 1
+        return [it for it in segments if it.steps != _STOP], rest - excess
 
-    def _change(self, it: Stretch, by: int) -> float:
-        """Return the change of cost for one step more or less; a segment of 0 steps is removed."""
+    def _change(self, it: Stretch) -> float:
+        """Return the change of cost for one step less; a segment of 0 steps is removed."""
         if it.steps == _TAPE:
-            return inf if by > 0 else -float(self.costs.tape[it.stage])
-        phi, steps = self.phi[it.stage][it.layer], it.steps + by
-        if steps >= len(phi):
-            return inf
+            return -float(self.costs.tape[it.stage])
+        phi, steps = self.phi[it.stage][it.layer], it.steps - 1
         return float((phi[steps] if steps else 0.0) - phi[it.steps])
 
     def _seconds(self, segments: Sequence[Stretch], rest: int) -> float:

@@ -6,9 +6,7 @@
     grid        plan for a few platforms with cheaper far access and less memory
 
 The race also has the schedules that `auto` compares, with and without overlap. Therefore no other
-schedule and policy that were simulated take less time than the plan that is returned. For chains of
-more than 20,000 steps whose tapes and states differ in size, a plan of the dual for synchronous I/O
-replaces that of `mixed`.
+schedule and policy that were simulated take less time than the plan that is returned.
 """
 
 from collections.abc import Callable
@@ -38,9 +36,6 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 
 __all__ = ["best_policy", "overlapped", "plan", "prepare"]
-
-_LONG: Final = 20_000
-"""Steps from which `mixed` takes up to a minute, and gigabytes, if tapes and states differ."""
 
 _ROUNDING: Final = 1e-9
 """If a plan is below the lower bound by more than this (relative), a weaker bound replaces it."""
@@ -149,18 +144,10 @@ def _named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> dict
     planners = {**WITH_TAPES, **STATES_ONLY} if tapes else dict(STATES_ONLY)
     if chain.length <= _SHORT and not chain.varies:
         planners |= FOLLOWERS
-    if _replaces_mixed(chain, platform):
-        planners.pop("mixed", None)
     found, refused = run_planners(planners, chain, platform)
     for name, schedule in found.items():
         race.enter(schedule, name, thoroughly=True)
     return refused
-
-
-def _replaces_mixed(chain: Chain, platform: Platform) -> bool:
-    """Whether the dual plans for synchronous I/O, because `mixed` would take too long."""
-    uneven = not chain.varies and chain.restart != chain.tape
-    return uneven and chain.length > _LONG and not _why_not(chain, platform)
 
 
 def _made(
@@ -194,10 +181,6 @@ def _made(
         return 0.0, str(error)
     if bound is None:
         return 0.0, "the chain is too long for the capacity of the levels"
-    if _replaces_mixed(chain, platform):
-        even = problem.plan(np.ones((2, 1 + len(problem.channels))))
-        if even is not None:
-            race.enter(even.schedule, "a plan made for synchronous I/O", thoroughly=True)
     for done in grid(problem, enter):
         if watch is not None:
             watch(0.4 + 0.6 * done)

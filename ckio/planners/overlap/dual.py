@@ -77,9 +77,6 @@ _LARGEST: Final = 1 << 21
 _KEPT: Final = 4
 """The number of SegmentTables that are cached for plans with the same costs of phase b."""
 
-_MOST_SUMS: Final = 4000
-"""The most sums of sizes that are distinguished on a level; with more, sizes are rounded."""
-
 _MOST_PLANS: Final = 12
 """The most cuts, so that the dual computes as many plans."""
 
@@ -326,7 +323,7 @@ class Problem:
             near = replace(near, capacity=near.capacity - reserve)
         smaller = replace(self.platform, levels=(near, *far))
         with without_notes():
-            given = spaces(self.chain, smaller, held=self.held, most=_MOST_SUMS)
+            given = spaces(self.chain, smaller, held=self.held)
         if self.tapes:
             return given
         return [replace(it, after_tape=np.full_like(it.after_tape, -1)) for it in given]
