@@ -14,8 +14,6 @@ from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
-import numpy as np
-
 from ckio.errors import NoSchedule
 from ckio.planners import compiled
 from ckio.planners.base import log
