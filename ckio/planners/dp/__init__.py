@@ -363,7 +363,7 @@ class _Problem:
         if found is None:
             return None, inf
         sweep, stages = found
-        alike = groupby(it.segment() for it in sweep.segments)
+        alike = groupby(sweep.segments)
         first = [segment._replace(copies=len(list(group))) for segment, group in alike]
         seconds = costs.seconds(round(sweep.seconds))
         gap = max(0.0, sweep.seconds / sweep.bound - 1) if sweep.bound > 0 else 0.0
