@@ -192,7 +192,8 @@ class _Search:
 
     def sweep(self) -> Sweep | None:
         top, unit = self._endless()
-        low = self._none()
+        none = tuple(np.full(len(it), _STOP) for it in self.layers)
+        low = _Fill(none, 1, 1, self.costs.held)  # only the last step, without a checkpoint
         theta = top if unit else max(self.costs.move, 1e-9)
         high = self._fill(theta)
         for _ in range(_ROUNDS):
@@ -212,11 +213,6 @@ class _Search:
                 first = middle
         segments, rest = self._shortened(*self._path(low, high, last))
         return Sweep(tuple(segments), rest, self._seconds(segments, rest), bound)
-
-    def _none(self) -> _Fill:
-        rest = min(1, self.held)
-        none = tuple(np.full(len(it), _STOP) for it in self.layers)
-        return _Fill(none, rest, rest, rest * self.costs.held)
 
     def _endless(self) -> tuple[float, Segment | None]:
         """Return the least seconds for each step on levels that never fill, and its segment."""
@@ -246,7 +242,7 @@ class _Search:
 
     def _fill(self, theta: float) -> _Fill:
         """Return the best way to fill the levels if each step is worth theta seconds."""
-        rest = self.held if self.costs.held < theta else min(1, self.held)
+        rest = self.held if self.costs.held < theta else 1
         choices, steps, worth = [], rest, rest * (self.costs.held - theta)
         for stage, (space, layer) in enumerate(zip(self.spaces, self.layers, strict=True)):
             least, length = np.empty((2, len(self.phi[stage])))
