@@ -4,6 +4,7 @@
 state, the tapes, the cotangent and the checkpoints.
 """
 
+import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -32,6 +33,11 @@ Step = Callable[[Any, int], Any]
 
 Edge = tuple[Any, int]
 """A node of a graph, and the number of one of its outputs."""
+
+_GENERATORS: Final = threading.RLock()
+"""Held while states of random generators are read or set. `get_state` keeps a generator locked
+while it makes a Python object. If Python collects garbage then, another thread may run, and wait
+in `set_state` for ever with the interpreter's lock (PyTorch 2.13)."""
 
 _LEAF: Final = "AccumulateGrad"
 """The type name of the node of a leaf, a tensor that no operation computed."""
@@ -222,8 +228,7 @@ class Loop:
 
     def random(self) -> Tensors:
         """Return the states of the random generators, and copies of the buffers."""
-        states = (source.get_state() for source in self.sources)
-        return (*states, *(buffer.copy() for buffer in self.buffers))
+        return (*self._states(), *(buffer.copy() for buffer in self.buffers))
 
     def leave(self, random: Tensors) -> None:
         """Set the random generators and the buffers, as the plain loop leaves them."""
@@ -236,9 +241,14 @@ class Loop:
             for buffer, value in zip(self.buffers, random[len(self.sources) :], strict=True):
                 buffer.tensor.copy_(value)
 
+    def _states(self) -> Tensors:
+        with _GENERATORS:
+            return tuple(source.get_state() for source in self.sources)
+
     def _restore(self, random: Tensors) -> None:
-        for source, state in zip(self.sources, random, strict=False):
-            source.set_state(state)
+        with _GENERATORS:
+            for source, state in zip(self.sources, random, strict=False):
+                source.set_state(state)
 
     @contextmanager
     def inside(self, random: Tensors) -> Iterator[None]:
@@ -246,7 +256,7 @@ class Loop:
 
         The buffers are other tensors meanwhile, so that a graph may still need the present ones.
         """
-        outside = tuple(source.get_state() for source in self.sources)
+        outside = self._states()
         present = [buffer.tensor for buffer in self.buffers]
         try:
             self._restore(random)
