@@ -24,30 +24,26 @@ _taken: dict[tuple[str, ...], float] = {}
 """Seconds that `prepare` took in this process, by the names of the modules."""
 
 
-@cache
-def announce() -> None:
-    """Write to the log, once in a process, that compiled code is used."""
-    import numba
-
-    log.info(
-        "the planner uses compiled code (numba %s); the first plan on a machine compiles it, which"
-        " takes up to a minute",
-        numba.__version__,
-    )
-
-
 def prepare(*modules: str) -> None:
     """Compile the kernels of `modules`, or load them from the disk, before the next plan.
 
-    The time of the next plan then does not include this. Each module has a function `warm_up()`. If
+    The time of the next plan then does not include this, and the log says once in a process that
+    compiled code is used. Each module has a function `warm_up()`. If
     no module is named, the kernels that most planners need are prepared. A second call does
     nothing.
     """
     modules = modules or _WITH_KERNELS
     if modules in _taken:
         return
+    import numba
+
+    if not _taken:
+        log.info(
+            "the planner uses compiled code (numba %s); the first plan on a machine compiles it,"
+            " which takes up to a minute",
+            numba.__version__,
+        )
     start = perf_counter()
-    announce()
     for module in modules:
         import_module(module).warm_up()
     _taken[modules] = perf_counter() - start

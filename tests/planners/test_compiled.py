@@ -159,11 +159,13 @@ def test_code_is_kept_by_the_version_of_all_kernels(tmp_path: Path) -> None:
     assert version() != before
 
 
-def test_the_announcement_is_information(caplog: pytest.LogCaptureFixture) -> None:
-    compiled.announce.cache_clear()
+def test_the_announcement_is_information(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "_taken", {})
     with caplog.at_level(logging.INFO, logger="ckio"):
-        compiled.announce()
-        compiled.announce()
+        compiled.prepare("ckio.planners.dp.recurrence")
+        compiled.prepare("ckio.planners.dp.joint_loop")
     assert len(caplog.messages) == 1
     assert caplog.records[0].levelno == logging.INFO
 

@@ -338,11 +338,7 @@ class _Problem:
             if swept is not None and (not saved or seconds > max(least, part * saved)):
                 return swept
         order = [it.in_slots(self.length) if it.slots else it for it in order]
-        stages: Sequence[Stage]
-        if all(joint.is_quick([space], self.length) for space in order):
-            stages = self._quickly(order, move=move)
-        else:
-            stages = solve(order, self.length)
+        stages = self._quickly(order, move) or solve(order, self.length)
         least = int(stages[-1].finish[-1])
         seconds = costs.seconds(least) if least < INFEASIBLE else inf
         if swept is not None and swept.seconds <= seconds:
@@ -363,7 +359,7 @@ class _Problem:
         if found is None:
             return None, inf
         sweep, stages = found
-        alike = groupby(it.segment() for it in sweep.segments)
+        alike = groupby(sweep.segments)
         first = [segment._replace(copies=len(list(group))) for segment, group in alike]
         seconds = costs.seconds(round(sweep.seconds))
         gap = max(0.0, sweep.seconds / sweep.bound - 1) if sweep.bound > 0 else 0.0
@@ -371,15 +367,11 @@ class _Problem:
         solution = Solution(stages, seconds, note, complete=False, first=tuple(first))
         return solution, costs.seconds(round(max(0.0, sweep.seconds - sweep.bound)))
 
-    def _quickly(self, order: Sequence[Space], *, move: int) -> list[JointTable]:
-        """Return the tables of levels that are solved without compiled code."""
-        lower = np.where(np.arange(self.length + 1) <= self.held, 0, INFEASIBLE)
-        tables = list[JointTable]()
-        for space in order:
-            sweeps = self.repaired or not tables
-            tables.append(joint.solve([space], lower, move=move, sweeps=sweeps))
-            lower = tables[-1].finish
-        return tables
+    def _quickly(self, order: Sequence[Space], move: int) -> tuple[JointTable, ...]:
+        """Return the tables of the levels without compiled code; none if that takes long."""
+        if not all(joint.is_quick([space], self.length) for space in order):
+            return ()
+        return joint.in_order(order, self.length, move=move, held=self.held, repaired=self.repaired)
 
     def _in_tables(self, order: Sequence[Space], length: int, *, move: int) -> "Tables":
         """Return the tables of the levels for all numbers of steps up to `length`."""

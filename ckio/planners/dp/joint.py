@@ -148,6 +148,18 @@ def solve(
     return JointTable(tuple(spaces), lower, seconds, again, after_restart, after_tape, sweeps)
 
 
+def in_order(
+    order: Sequence[Space], steps: int, /, *, move: int, held: int, repaired: bool
+) -> tuple[JointTable, ...]:
+    """Solve the levels one after the other, as `recurrence.in_order` does with compiled code."""
+    lower = np.where(np.arange(steps + 1) <= held, 0, INFEASIBLE)
+    tables = list[JointTable]()
+    for space in order:
+        tables.append(solve([space], lower, move=move, sweeps=repaired or not tables))
+        lower = tables[-1].finish
+    return tuple(tables)
+
+
 def _fill(
     costs: Costs,
     move: float,

@@ -121,14 +121,14 @@ def restart_spaces(chain: Chain, platform: Platform, /, *, planner: str) -> list
     """
     return [
         slots_of(
-            platform.levels[room.number].name,
-            room.number,
-            room.slots,
-            write=room.write,
-            read=room.read,
-            endless=room.slots >= chain.length - 1,
+            platform.levels[each.number].name,
+            each.number,
+            each.slots,
+            write=each.write,
+            read=each.read,
+            endless=each.slots >= chain.length - 1,
         )
-        for room in level_slots(chain, platform, planner=planner)
+        for each in level_slots(chain, platform, planner=planner)
     ]
 
 
@@ -225,13 +225,13 @@ def _space(chain: Chain, platform: Platform, number: int, most: int) -> Space:
     level = platform.levels[number]
     sizes = level.stored(chain.restart), level.stored(chain.tape)
     capacity = level.capacity
-    useful = (chain.length - 1) * max(it for it in sizes if capacity is None or it <= capacity)
-    exact = True
+    fits = [capacity is None or size <= capacity for size in sizes]
+    slots, exact = _slots(*sizes, capacity, chain.length - 1), True
+    useful = (chain.length - 1) * max(size for size, it in zip(sizes, fits, strict=True) if it)
     if capacity is None or capacity >= useful:
-        fits = [capacity is None or size <= capacity for size in sizes]
         after = [np.array([0 if it else -1], np.intp) for it in fits]
-    elif count := _same_count(*sizes, capacity):
-        after = _after(1, 1, count)
+    elif slots:
+        after = [np.arange(-1, slots) if it else np.full(slots + 1, -1) for it in fits]
     elif few_sums(*sizes, capacity, most):
         after = _after(*sizes, capacity)
     else:
@@ -247,31 +247,22 @@ def _space(chain: Chain, platform: Platform, number: int, most: int) -> Space:
         after_restart=after[0],
         after_tape=after[1],
         exact=exact,
-        slots=_slots(*sizes, capacity, chain.length - 1),
+        slots=slots,
     )
 
 
 def _slots(restart: int, tape: int, capacity: int | None, most: int) -> int:
     """Return how many checkpoints of either kind fit, at most `most`; 0 if the kind matters.
 
-    Tapes are ignored if the level cannot store even one.
+    It does not matter if as many of the larger kind fit as of the smaller one. For example, in
+    200,000 bytes there is space for 48 states of 4104 bytes, and for 48 tapes of 4096 bytes. Tapes
+    are ignored if the level cannot store even one.
     """
-    largest = max(restart, tape)
-    if capacity is None or largest * most <= capacity:
+    if capacity is None:
         return most
-    if restart <= capacity < tape:
-        return min(most, capacity // restart) if restart else most
-    return _same_count(restart, tape, capacity)
-
-
-def _same_count(restart: int, tape: int, capacity: int) -> int:
-    """Return how many checkpoints of any mixture of both kinds fit; 0 if it depends on the mixture.
-
-    It does not depend on it if as many of the larger kind fit as of the smaller one. For example,
-    in 200,000 bytes there is space for 48 states of 4104 bytes, and for 48 tapes of 4096 bytes.
-    """
-    count = capacity // restart if restart and tape else 0
-    return count if count and count == capacity // tape else 0
+    tapes = tape if tape <= capacity else restart
+    counts = [min(most, capacity // size) if size else most for size in (restart, tapes)]
+    return counts[0] if counts[0] == counts[1] else 0
 
 
 def _after(restart: int, tape: int, capacity: int) -> list[Numbers]:

@@ -24,7 +24,8 @@ phi_2(d) = 1, 3, 5, ... (the advance to their end and, for d = 2, one more step)
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final, NamedTuple
@@ -33,19 +34,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Kind
-from ckio.actions.columns import WRITE, Actions
 from ckio.planners.compiled import kernel
 from ckio.planners.dp.costs import INFEASIBLE
 from ckio.planners.dp.hulls import Ints
 from ckio.planners.dp.recurrence import Table
 from ckio.planners.dp.spaces import Numbers, Space
-from ckio.planners.dp.unroll import Segment, Unrolling
-from ckio.planners.draft import Draft
+from ckio.planners.dp.unroll import Segment
 
 # mypy: disable-error-code="no-any-return"
 
 Seconds = NDArray[np.float64]
-Rows = NDArray[np.int64]
 
 _ROUNDS: Final = 80
 """The most rounds of the search for theta; usually it ends after ten or twenty."""
@@ -56,8 +54,8 @@ _SHORTEST: Final = 512
 _MOST_CELLS: Final = 1 << 25
 """The most numbers in all tables together: a quarter of a gigabyte."""
 
-_STOP, _TAPE = -1, 0
-"""Used instead of the steps of a segment: there is no segment, or it is the tape of one step."""
+_STOP: Final = -1
+"""The choice of no segment; 0 is the tape of one step, and d > 0 a segment of d steps."""
 
 
 class SweepCosts(NamedTuple):
@@ -79,49 +77,14 @@ class SweepCosts(NamedTuple):
     held: float
 
 
-class Filling(NamedTuple):
-    """The free space of a level during the first sweep.
-
-    Attributes
-    ----------
-    after_restart, after_tape : int arrays
-        For each number of the free space, the number after a checkpoint; -1 if it does not fit.
-    layer : int array
-        For each number, the number of the free space within a segment.
-    """
-
-    after_restart: Numbers
-    after_tape: Numbers
-    layer: Numbers
-
-    @property
-    def endless(self) -> tuple[bool, bool]:
-        """Whether restart checkpoints, and tapes, never fill the level."""
-        last = len(self.layer) - 1
-        return bool(self.after_restart[-1] == last), bool(self.after_tape[-1] == last)
-
-
-class Stretch(NamedTuple):
-    """A segment of the first sweep, and the stage and layer that reverse it; 0 steps for a tape."""
-
-    stage: int
-    layer: int
-    steps: int
-
-    def segment(self) -> Segment:
-        """Return it in the words of `unroll`."""
-        kind = Kind.RESTART if self.steps else Kind.TAPE
-        return Segment(kind, self.stage, self.layer, max(1, self.steps), 1)
-
-
 @dataclass(frozen=True)
 class Sweep:
     """A first sweep of n steps.
 
     Attributes
     ----------
-    segments : tuple of Stretch
-        The segments in the order of the chain.
+    segments : tuple of Segment
+        The segments in the order of the chain, one by one.
     rest : int
         The steps after the segments, recorded and reversed together.
     seconds : float
@@ -130,7 +93,7 @@ class Sweep:
         A lower bound of the cost of all hierarchical plans.
     """
 
-    segments: tuple[Stretch, ...]
+    segments: tuple[Segment, ...]
     rest: int
     seconds: float
     bound: float
@@ -145,56 +108,26 @@ class _Fill(NamedTuple):
     seconds: float
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True)
 class SegmentTables:
-    """The stages of `mixed` for segments up to a length, and the actions of segments.
+    """The stages of `mixed` for segments up to a length, in units of `unit` seconds.
 
-    Attributes
-    ----------
-    stages : tuple of Table
-        The solutions, in the order of the levels.
-    stored : tuple of float arrays (layers, steps)
-        Q in seconds; infinite if there is none.
+    The working memory holds the tapes of `held` steps.
     """
 
     stages: tuple[Table, ...]
     held: int
-    recording: bool
     unit: float
-    stored: tuple[Seconds, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.stored = tuple(_stored(stage, self.unit) for stage in self.stages)
-        self._unrolling = Unrolling(self.stages, held=self.held, recording=self.recording)
-        self._known: dict[Stretch, tuple[Rows, Rows]] = {}
 
     @property
     def longest(self) -> int:
         """The steps of the longest segment."""
         return self.stages[0].longest
 
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        """The levels, by stage."""
-        return tuple(stage.space for stage in self.stages)
-
-    def level(self, segment: Stretch, /) -> int:
-        """Return the number of a segment's level in the platform."""
-        return self.stages[segment.stage].space.number
-
-    def rows(self, segment: Stretch, /) -> tuple[Rows, Rows]:
-        """Return the actions of a segment at step 0: its first sweep, and its reversal.
-
-        Each is an array of (op, kind, level, begin, end) by action.
-        """
-        if segment not in self._known:
-            ahead, back = self._unrolling.apart(segment.segment())
-            self._known[segment] = _rows(ahead.actions()), _rows(back)
-        return self._known[segment]
-
-
-def _rows(a: Actions) -> Rows:
-    return np.array([a.op, a.kind, a.level, a.begin, a.end], np.int64)
+    @cached_property
+    def stored(self) -> tuple[Seconds, ...]:
+        """Q in seconds by stage, as arrays (layers, steps); infinite if there is none."""
+        return tuple(_stored(stage, self.unit) for stage in self.stages)
 
 
 def _stored(stage: Table, unit: float) -> Seconds:
@@ -216,14 +149,14 @@ def sweep_of_segments(
     longest = _SHORTEST
     while True:
         stages = solve(min(longest, steps))
-        tables = SegmentTables(stages, held, recording=False, unit=1.0)
+        tables = SegmentTables(stages, held, unit=1.0)
         costs = SweepCosts(
             restart=np.array([float(space.write + space.read) for space in order]),
             tape=np.array([float(space.tape) for space in order]),
             move=float(stages[0].move),
             held=0.0,
         )
-        sweep = first_sweep(tables, costs, steps, [filling(space) for space in order])
+        sweep = first_sweep(tables, costs, steps)
         longest *= 2
         if sweep is not None and 2 * max(it.steps for it in sweep.segments) <= tables.longest:
             return sweep, stages
@@ -231,50 +164,36 @@ def sweep_of_segments(
             return None
 
 
-def filling(space: Space, /) -> Filling:
-    """Return the filling of a whole level."""
-    return Filling(space.after_restart, space.after_tape, np.arange(len(space.after_restart)))
-
-
 def first_sweep(
-    tables: SegmentTables,
-    costs: SweepCosts,
-    steps: int,
-    fillings: Sequence[Filling],
-    /,
-    longest: int | None = None,
+    tables: SegmentTables, costs: SweepCosts, steps: int, /, longest: int | None = None
 ) -> Sweep | None:
     """Return the best first sweep of `steps` steps; None if the tables are too short for one.
 
     Segments have at most `longest` steps, if it is given.
     """
-    return _Search(tables, costs, steps, fillings, longest or tables.longest).sweep()
+    return _Search(tables, costs, steps, longest or tables.longest).sweep()
 
 
 class _Search:
     """The search for theta."""
 
-    def __init__(
-        self,
-        tables: SegmentTables,
-        costs: SweepCosts,
-        steps: int,
-        fillings: Sequence[Filling],
-        longest: int,
-    ) -> None:
-        self.tables, self.costs, self.steps, self.fillings = tables, costs, steps, fillings
+    def __init__(self, tables: SegmentTables, costs: SweepCosts, steps: int, longest: int) -> None:
+        self.held, self.costs, self.steps = tables.held, costs, steps
+        self.spaces = [stage.space for stage in tables.stages]
         lengths = np.arange(min(longest, tables.longest) + 1)
         self.phi = [
             q[:, : len(lengths)] + (restart + costs.move * lengths)
             for q, restart in zip(tables.stored, costs.restart, strict=True)
         ]
-        self.layers = [
-            np.minimum(it.layer, len(phi) - 1) for it, phi in zip(fillings, self.phi, strict=True)
+        self.layers = [  # within a segment, space beyond the last row of the tables is of no use
+            np.minimum(np.arange(it.empty + 1), len(phi) - 1)
+            for it, phi in zip(self.spaces, self.phi, strict=True)
         ]
 
     def sweep(self) -> Sweep | None:
         top, unit = self._endless()
-        low = self._none()
+        none = tuple(np.full(len(it), _STOP) for it in self.layers)
+        low = _Fill(none, 1, 1, self.costs.held)  # only the last step, without a checkpoint
         theta = top if unit else max(self.costs.move, 1e-9)
         high = self._fill(theta)
         for _ in range(_ROUNDS):
@@ -285,7 +204,7 @@ class _Search:
         if high.steps < self.steps:
             return self._with_endless(high, top, unit) if unit else None
         bound, low, high = self._narrowed(low, high)
-        first, last = 0, sum(len(it.layer) for it in self.fillings)
+        first, last = 0, sum(len(it) for it in self.layers)
         while last - first > 1:
             middle = (first + last) // 2
             if _steps(self._path(low, high, middle)) >= self.steps:
@@ -295,33 +214,27 @@ class _Search:
         segments, rest = self._shortened(*self._path(low, high, last))
         return Sweep(tuple(segments), rest, self._seconds(segments, rest), bound)
 
-    def _none(self) -> _Fill:
-        rest = min(1, self.tables.held)
-        none = tuple(np.full(len(it.layer), _STOP) for it in self.fillings)
-        return _Fill(none, rest, rest, rest * self.costs.held)
-
-    def _endless(self) -> tuple[float, Stretch | None]:
+    def _endless(self) -> tuple[float, Segment | None]:
         """Return the least seconds for each step on levels that never fill, and its segment."""
         top, unit = inf, None
-        for stage, (filling, phi) in enumerate(zip(self.fillings, self.phi, strict=True)):
-            restarts, tapes = filling.endless
-            layer = int(self.layers[stage][-1])
-            if restarts:
-                rate = phi[layer, 1:] / np.arange(1, phi.shape[1])
+        for stage, (space, phi) in enumerate(zip(self.spaces, self.phi, strict=True)):
+            free, last = int(self.layers[stage][-1]), space.empty
+            if space.after_restart[-1] == last:
+                rate = phi[free, 1:] / np.arange(1, phi.shape[1])
                 if rate.min() < top:
-                    top, unit = float(rate.min()), Stretch(stage, layer, int(rate.argmin()) + 1)
-            if tapes and self.costs.tape[stage] < top:
-                top, unit = float(self.costs.tape[stage]), Stretch(stage, layer, _TAPE)
+                    steps = int(rate.argmin()) + 1
+                    top, unit = float(rate.min()), Segment(Kind.RESTART, stage, free, steps, 1)
+            if space.after_tape[-1] == last and self.costs.tape[stage] < top:
+                top, unit = float(self.costs.tape[stage]), Segment(Kind.TAPE, stage, free, 1, 1)
         return top, unit
 
-    def _with_endless(self, high: _Fill, top: float, unit: Stretch) -> Sweep:
+    def _with_endless(self, high: _Fill, top: float, unit: Segment) -> Sweep:
         """Return the sweep with segments of a level that never fills for all missing steps."""
         segments, rest = self._path(high, high, 0)
         missing = self.steps - high.steps
-        size = max(1, unit.steps)
-        more = [unit] * (missing // size)
-        if missing % size:
-            more.append(unit._replace(steps=missing % size))
+        more = [unit] * (missing // unit.steps)
+        if missing % unit.steps:
+            more.append(unit._replace(steps=missing % unit.steps))
         at = sum(it.stage > unit.stage for it in segments)
         segments[at:at] = more
         bound = high.seconds + top * missing
@@ -329,14 +242,13 @@ class _Search:
 
     def _fill(self, theta: float) -> _Fill:
         """Return the best way to fill the levels if each step is worth theta seconds."""
-        rest = self.tables.held if self.costs.held < theta else min(1, self.tables.held)
+        rest = self.held if self.costs.held < theta else 1
         choices, steps, worth = [], rest, rest * (self.costs.held - theta)
-        for stage, filling in enumerate(self.fillings):
+        for stage, (space, layer) in enumerate(zip(self.spaces, self.layers, strict=True)):
             least, length = np.empty((2, len(self.phi[stage])))
             _best(self.phi[stage], theta, least, length)
-            layer, choice = self.layers[stage], np.full(len(filling.layer), _STOP)
-            tape = float(self.costs.tape[stage]) - theta
-            after = filling.after_restart, filling.after_tape
+            choice, tape = np.full(len(layer), _STOP), float(self.costs.tape[stage]) - theta
+            after = space.after_restart, space.after_tape
             worth += _filled(least[layer], length[layer], tape, after, choice)
             choices.append(choice)
             steps += _walked(choice, choice, -1, after, np.empty((2, len(choice) + 1), np.int64))[1]
@@ -361,56 +273,58 @@ class _Search:
                 low = middle
         return bound, low, high
 
-    def _path(self, low: _Fill, high: _Fill, cut: int) -> tuple[list[Stretch], int]:
+    def _path(self, low: _Fill, high: _Fill, cut: int) -> tuple[list[Segment], int]:
         """Return the segments of `high` for the first `cut` numbers of free space, then of `low`.
 
         Numbers are counted from the last stage and its empty level. Also return the last steps.
         """
-        segments, rest = list[Stretch](), high.rest if cut else low.rest
-        for stage in reversed(range(len(self.fillings))):
-            filling = self.fillings[stage]
-            size = len(filling.layer)
+        segments, rest = list[Segment](), high.rest if cut else low.rest
+        for stage, space in reversed(list(enumerate(self.spaces))):
+            size = space.empty + 1
             out = np.empty((2, size + 1), np.int64)
-            after = filling.after_restart, filling.after_tape
+            after = space.after_restart, space.after_tape
             choices = low.choices[stage], high.choices[stage]
             count, _ = _walked(*choices, size - 1 - cut, after, out)
-            for free, steps in out[:, :count].T.tolist():
-                segments.append(Stretch(stage, int(self.layers[stage][free]), steps))
+            for number, steps in out[:, :count].T.tolist():
+                kind, free = Kind.RESTART if steps else Kind.TAPE, int(self.layers[stage][number])
+                segments.append(Segment(kind, stage, free, max(1, steps), 1))
             cut = max(0, cut - size)
         return segments, rest
 
-    def _shortened(self, segments: list[Stretch], rest: int) -> tuple[list[Stretch], int]:
-        """Make segments shorter by a step, the cheapest change first, until the length is right."""
+    def _shortened(self, segments: list[Segment], rest: int) -> tuple[list[Segment], int]:
+        """Make segments shorter by a step, the cheapest change first, until the length is right.
+
+        A segment of no steps is removed.
+        """
         excess = _steps((segments, rest)) - self.steps
         heap = [(self._change(it), -number) for number, it in enumerate(segments)]
         heapify(heap)
         while excess and heap:
             _, number = heappop(heap)
-            steps = segments[-number].steps - 1
-            segments[-number] = segments[-number]._replace(steps=steps if steps > 0 else _STOP)
-            if steps > 0:
-                heappush(heap, (self._change(segments[-number]), number))
+            shorter = segments[-number]._replace(steps=segments[-number].steps - 1)
+            segments[-number] = shorter
+            if shorter.steps:
+                heappush(heap, (self._change(shorter), number))
             excess -= 1
-        return [it for it in segments if it.steps != _STOP], rest - excess
+        return [it for it in segments if it.steps], rest - excess
 
-    def _change(self, it: Stretch) -> float:
-        """Return the change of cost for one step less; a segment of 0 steps is removed."""
-        if it.steps == _TAPE:
-            return -float(self.costs.tape[it.stage])
-        phi, steps = self.phi[it.stage][it.layer], it.steps - 1
-        return float((phi[steps] if steps else 0.0) - phi[it.steps])
+    def _change(self, it: Segment) -> float:
+        """Return the change of cost for one step less."""
+        shorter = self._cost(it._replace(steps=it.steps - 1)) if it.steps > 1 else 0.0
+        return shorter - self._cost(it)
 
-    def _seconds(self, segments: Sequence[Stretch], rest: int) -> float:
-        costs = (
-            self.phi[it.stage][it.layer, it.steps] if it.steps else self.costs.tape[it.stage]
-            for it in segments
-        )
-        return float(sum(costs)) + rest * self.costs.held
+    def _cost(self, it: Segment) -> float:
+        if it.kind is Kind.TAPE:
+            return float(self.costs.tape[it.stage])
+        return float(self.phi[it.stage][it.free, it.steps])
+
+    def _seconds(self, segments: Sequence[Segment], rest: int) -> float:
+        return sum(self._cost(it) for it in segments) + rest * self.costs.held
 
 
-def _steps(made: tuple[Sequence[Stretch], int]) -> int:
+def _steps(made: tuple[Sequence[Segment], int]) -> int:
     segments, rest = made
-    return sum(max(1, it.steps) for it in segments) + rest
+    return sum(it.steps for it in segments) + rest
 
 
 @kernel
@@ -445,7 +359,7 @@ def _filled(
 
 @kernel
 def _walked(
-    low: Ints, high: Ints, cut: int, after: tuple[Numbers, Numbers], out: Rows
+    low: Ints, high: Ints, cut: int, after: tuple[Numbers, Numbers], out: Ints
 ) -> tuple[int, int]:
     """Follow `high` while f > cut, then `low`; write (f, d) to `out`; return count and steps."""
     after_restart, after_tape = after
@@ -459,24 +373,3 @@ def _walked(
         steps += max(1, choice)
         free = after_restart[free] if choice else after_tape[free]
     return count, steps
-
-
-def actions(tables: SegmentTables, segments: Sequence[Stretch], rest: int, /) -> Actions:
-    """Return the actions of a whole chain with these segments and `rest` last steps."""
-    last = Draft()
-    if rest:
-        last.record(0, rest)
-        last.reverse(0, rest)
-    rows = [tables.rows(it) for it in segments]
-    parts = [
-        *(ahead for ahead, _ in rows),
-        _rows(last.actions()),
-        *(back for _, back in reversed(rows)),
-    ]
-    at = np.cumsum([0, *(max(1, it.steps) for it in segments)])
-    by = np.repeat(np.append(at, at[-2::-1]), [part.shape[1] for part in parts])
-    op, kind, level, begin, end = np.concatenate(parts, axis=1)
-    return Actions(
-        op=op.astype(np.uint8), kind=kind.astype(np.uint8), level=level.astype(np.int16),
-        begin=begin + by, end=np.where(op < WRITE, end + by, 0),
-    )  # fmt: skip

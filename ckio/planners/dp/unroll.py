@@ -132,6 +132,7 @@ class Unrolling:
         self._after_tape = [[a.tolist() for a in stage.after_tape] for stage in stages]
         self._numbers = [[space.number for space in stage.spaces] for stage in stages]
         self._tiles: dict[_StepsLeft, Actions] = {}
+        self._known: dict[Segment, Actions] = {}
         self._tiled = self._depth = 0
         self._todo: list[_StepsLeft | _Spend] = []
         self._draft = Draft()
@@ -142,7 +143,7 @@ class Unrolling:
         If the segments of the first sweep are given, the stages plan only the reversal of each
         segment; each stage then has one level.
         """
-        at, begins = 0, list[int]()
+        at, begins, self._draft = 0, list[int](), Draft()
         for segment in first:
             begins.append(at)
             for _ in range(segment.copies):
@@ -150,16 +151,24 @@ class Unrolling:
                 at += segment.steps
         self._reverse(_StepsLeft(at, length - at, *self._top(), None))
         for segment, begin in zip(reversed(first), reversed(begins), strict=True):
-            tile = self._back(segment)
+            tile = self.back(segment)
             ends = range(begin, begin + segment.steps * segment.copies, segment.steps)
             self._draft.lay(tile, ends[::-1])
         return self._draft
 
-    def apart(self, segment: Segment) -> tuple[Draft, Actions]:
-        """Return the actions of a segment at step 0: its forward sweep, and its reversal."""
-        self._draft = ahead = Draft()
-        self._begin(0, segment)
-        return ahead, self._back(segment)
+    def back(self, segment: Segment) -> Actions:
+        """Return the actions that reverse one of these segments, at step 0."""
+        one = segment._replace(copies=1)
+        if one not in self._known:
+            part: _StepsLeft | _Spend = _StepsLeft(0, one.steps, one.stage, one.free, 0)
+            if one.kind is Kind.TAPE:
+                part = _Spend(0, self.level(one))
+            self._known[one] = self._made(part)
+        return self._known[one]
+
+    def level(self, segment: Segment) -> int:
+        """Return the number of a segment's level in the platform."""
+        return self._numbers[segment.stage][0]
 
     def _top(self) -> tuple[int, int]:
         """Return the last stage, and its number for empty levels."""
@@ -168,19 +177,13 @@ class Unrolling:
 
     def _begin(self, at: int, segment: Segment) -> None:
         """Write the checkpoint of a segment, and go to the end of the segment."""
-        level = self._numbers[segment.stage][0]
+        level = self.level(segment)
         if segment.kind is Kind.TAPE:
             self._draft.record(at, at + 1)
             self._draft.write(at, level=level, kind=Kind.TAPE)
         else:
             self._draft.write(at, level=level)
             self._move(at, at + segment.steps)
-
-    def _back(self, segment: Segment) -> Actions:
-        """Return the actions that reverse a segment at step 0."""
-        if segment.kind is Kind.TAPE:
-            return self._made(_Spend(0, self._numbers[segment.stage][0]))
-        return self._made(_StepsLeft(0, segment.steps, segment.stage, segment.free, 0))
 
     def _made(self, left: _StepsLeft | _Spend) -> Actions:
         """Return the actions that reverse one part or one step."""

@@ -50,15 +50,8 @@ from ckio.planners.base import without_notes
 from ckio.planners.dp import recurrence
 from ckio.planners.dp.costs import IntegerCosts
 from ckio.planners.dp.spaces import Space, counted, orders, spaces
-from ckio.planners.dp.sweep import (
-    Seconds,
-    SegmentTables,
-    Stretch,
-    SweepCosts,
-    actions,
-    filling,
-    first_sweep,
-)
+from ckio.planners.dp.sweep import Seconds, SegmentTables, SweepCosts, first_sweep
+from ckio.planners.dp.unroll import Segment, Unrolling
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform import copies as copied_by
 from ckio.platform.chain import Chain
@@ -119,8 +112,8 @@ class DualPlan:
     Attributes
     ----------
     schedule : Schedule
-    segments : tuple of Stretch
-        The segments of its first sweep.
+    segments : tuple of Segment
+        The segments of its first sweep, one by one.
     multipliers : float64 array (2, 1 + channels)
         a and b.
     value : float
@@ -129,24 +122,22 @@ class DualPlan:
         C, B_1, B_2, ... of both phases.
     held : int
         Bytes stored on the memory level at the end of phase f.
-    tables : SegmentTables
+    unrolling : Unrolling
         The actions of the segments.
-    rest : int
-        The steps after the segments.
     """
 
     schedule: Schedule
-    segments: tuple[Stretch, ...]
+    segments: tuple[Segment, ...]
     multipliers: Seconds
     value: float
     load: Seconds
     held: int
-    tables: SegmentTables
-    rest: int
+    unrolling: Unrolling
 
-    def reordered(self, segments: Sequence[Stretch], /) -> Schedule:
+    def reordered(self, segments: Sequence[Segment], /) -> Schedule:
         """Return the schedule with its segments in another order."""
-        return Schedule(self.schedule.chain, actions(self.tables, tuple(segments), self.rest))
+        chain = self.schedule.chain
+        return self.unrolling.draft(chain.length, segments).schedule(chain)
 
 
 def _held(chain: Chain, platform: Platform, tapes: bool) -> int:
@@ -187,7 +178,7 @@ class Problem:
         self.costs = _accesses(self)
         self._longest = min(chain.length, _SHORTEST)
         self._spaces = cache(self._with_reserve)
-        self._tables: dict[tuple[object, ...], SegmentTables] = {}
+        self._tables: dict[tuple[object, ...], tuple[SegmentTables, Unrolling]] = {}
 
     @cached_property
     def per_byte(self) -> Seconds:
@@ -212,10 +203,9 @@ class Problem:
         multipliers = multipliers / multipliers.sum(axis=1, keepdims=True)
         order = self._order(multipliers, reserve)
         while True:
-            tables = self._solved(order, reserve)
-            swept = self._swept(multipliers, tables.spaces)
-            fillings = [filling(space) for space in tables.spaces]
-            sweep = first_sweep(tables, swept, self.chain.length, fillings, most)
+            tables, unrolling = self._solved(order, reserve)
+            swept = self._swept(multipliers, order)
+            sweep = first_sweep(tables, swept, self.chain.length, most)
             longest = most or self.chain.length
             if sweep is not None:
                 longest = max((it.steps for it in sweep.segments), default=0)
@@ -224,14 +214,13 @@ class Problem:
                 break
         if sweep is None:
             return None
-        schedule = Schedule(self.chain, actions(tables, sweep.segments, sweep.rest))
+        schedule = unrolling.draft(self.chain.length, sweep.segments).schedule(self.chain)
         near = Level(name="none") if self.near is None else self.platform.levels[self.near]
         sizes = [near.stored(self.chain.restart), near.stored(self.chain.tape)]
-        held = sum(sizes[it.steps == 0] for it in sweep.segments if tables.level(it) == self.near)
+        here = (it for it in sweep.segments if order[it.stage].number == self.near)
+        held = sum(sizes[it.kind is Kind.TAPE] for it in here)
         value, load = self._value(multipliers, sweep.bound), self._load(schedule)
-        return DualPlan(
-            schedule, sweep.segments, multipliers, value, load, held, tables, sweep.rest
-        )
+        return DualPlan(schedule, sweep.segments, multipliers, value, load, held, unrolling)
 
     def _zeta(self, multipliers: Seconds, /) -> float:
         """Return the most seconds that a byte of memory can save at the end of phase f."""
@@ -302,8 +291,8 @@ class Problem:
         ]
         return next(orders(weighted))
 
-    def _solved(self, order: Sequence[Space], reserve: int) -> SegmentTables:
-        """Return the tables of an order, from a cache if possible."""
+    def _solved(self, order: Sequence[Space], reserve: int) -> tuple[SegmentTables, Unrolling]:
+        """Return the tables of an order and their actions, from a cache if possible."""
         key = (reserve, *((it.number, it.costs) for it in order))
         if key not in self._tables:
             while len(self._tables) >= _KEPT:
@@ -313,8 +302,8 @@ class Problem:
             stages = recurrence.in_order(
                 counted(order, rounded), self._longest, move=rounded.advance, held=self.held
             )
-            unit = float(rounded.unit)
-            self._tables[key] = SegmentTables(stages, self.held, self.recording, unit)
+            unrolling = Unrolling(stages, held=self.held, recording=self.recording)
+            self._tables[key] = SegmentTables(stages, self.held, float(rounded.unit)), unrolling
         return self._tables[key]
 
     def _with_reserve(self, reserve: int) -> list[Space]:

@@ -18,8 +18,10 @@ from typing import Final
 
 import numpy as np
 
-from ckio.actions.columns import DISCARD, REVERSE, WRITE
-from ckio.planners.dp.sweep import Seconds, Stretch
+from ckio.actions import Kind
+from ckio.actions.columns import DISCARD, KIND_CODE, REVERSE, WRITE
+from ckio.planners.dp.sweep import Seconds
+from ckio.planners.dp.unroll import Segment
 from ckio.planners.overlap.dual import DualPlan, Problem
 from ckio.schedule import Schedule
 
@@ -76,27 +78,27 @@ class _Use:
     seconds: float
 
 
-def _use(problem: Problem, plan: DualPlan, segment: Stretch) -> _Use:
+def _use(problem: Problem, plan: DualPlan, segment: Segment) -> _Use:
     chain, levels = problem.chain, problem.platform.levels
-    _, (op, kind, level, begin, end) = plan.tables.rows(segment)
+    back, is_a_tape = plan.unrolling.back(segment), segment.kind is Kind.TAPE
     sizes = np.array([[it.stored(chain.restart), it.stored(chain.tape)] for it in levels])
     added, peak = np.zeros((2, len(levels)))
-    own = plan.tables.level(segment)
-    added[own] = sizes[own, int(segment.steps == 0)]
-    is_tape = (kind != kind[0]) if segment.steps else np.ones(len(kind), bool)
-    change = np.where(op == WRITE, 1, np.where(op == DISCARD, -1, 0))
+    own = plan.unrolling.level(segment)
+    added[own] = sizes[own, int(is_a_tape)]
+    kind = back.kind == KIND_CODE[Kind.TAPE]
+    change = np.where(back.op == WRITE, 1, np.where(back.op == DISCARD, -1, 0))
     for at in range(len(levels)):
-        here = (op >= WRITE) & (level == at)
-        held = np.cumsum(np.where(here, change * sizes[at][is_tape.astype(int)], 0))
+        here = (back.op >= WRITE) & (back.level == at)
+        held = np.cumsum(np.where(here, change * sizes[at][kind.astype(int)], 0))
         peak[at] = added[at] + held.max(initial=0)
     each = np.array([chain.advance, chain.record, chain.reverse])
-    spans = op <= REVERSE
-    seconds = float(((end - begin)[spans] * each[op[spans]]).sum())
-    first = max(1, segment.steps) * (chain.advance if segment.steps else chain.record)
+    spans = back.op <= REVERSE
+    seconds = float(((back.end - back.begin)[spans] * each[back.op[spans]]).sum())
+    first = segment.steps * (chain.record if is_a_tape else chain.advance)
     return _Use(added, peak, seconds + first)
 
 
-def _spread(problem: Problem, plan: DualPlan) -> list[Stretch] | None:
+def _spread(problem: Problem, plan: DualPlan) -> list[Segment] | None:
     """Return the segments with those that need no memory spread evenly; None if none can move.
 
     The others keep their order, and their seconds are the clock. For example, of the segments f f a
@@ -111,7 +113,7 @@ def _spread(problem: Problem, plan: DualPlan) -> list[Stretch] | None:
     clock = np.cumsum([uses[segments[at]].seconds for at in fixed])
     times = np.empty(len(segments))
     times[fixed] = np.append(0.0, clock[:-1])
-    level = np.array([plan.tables.level(it) for it in segments])
+    level = np.array([plan.unrolling.level(it) for it in segments])
     for number in np.unique(level[moving]):
         mine = moving[level[moving] == number]
         times[mine] = clock[-1] * (np.arange(len(mine)) + 0.5) / len(mine)

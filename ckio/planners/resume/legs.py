@@ -114,7 +114,7 @@ class _Segments:
         self.held = max(1, self.platform.tapes(self.alike)) if rest.new_tapes else 1
 
     def plans(self) -> Iterator[Actions]:
-        """Yield the plan that the recurrence chooses, and others if it may not be the best."""
+        """Yield the plan that the recurrence chooses, with all keys, and with only the first."""
         given = spaces(self.alike, self.platform, held=self.held, new_tapes=self.rest.new_tapes)
         chosen, state = list[StackLeg](), self.rest.state
         if given and len(self.rest.restarts) <= _MOST_KEYS:
@@ -128,9 +128,6 @@ class _Segments:
                 jumps[step + 1] = read - self.chain.record
             stack = Stack(self._keys(tables), tables, [*map(self._slots, given)], jumps)
             chosen = stack.best(None if state is None else int(self.at[state]))
-            if chosen and stack.complete and not self.chain.varies:
-                yield self._by_planner(chosen)
-                return
         every = self._every_key()
         if chosen and len(every) > _MOST_LEGS:
             every = []

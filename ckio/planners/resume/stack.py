@@ -103,7 +103,7 @@ class Stack:
     ) -> None:
         self.tables, self.steps = tables, int(tables.lengths[-1])
         self.points = self._points(keys)
-        self.complete = len(self.points) == self.steps + 1 and tables.complete
+        self._gaps = len(self.points) <= self.steps  # else line 3 follows from the others
         self._count(keys, slots)
         self.keys = [key for key in keys if key.write is None or self._fits[key.place]]
         self.at = np.searchsorted(self.points, [key.at for key in self.keys])
@@ -114,7 +114,7 @@ class Stack:
 
     def _points(self, keys: Sequence[Candidate]) -> Numbers:
         count = max(_FEWEST_POINTS, _MOST_ROUNDS // max(1, len(keys)))
-        every = self.tables.complete and self.steps <= count
+        every = self.tables.every and self.steps <= count
         count = self.steps if every else min(self.steps, count, _MOST_POINTS)
         some = np.linspace(0, self.steps, count + 1).astype(np.intp)
         return np.unique(np.concatenate((some, [key.at for key in keys]))).astype(np.intp)
@@ -132,7 +132,7 @@ class Stack:
         work = len(keys) * max(across**2 / 2, _MOST_SUMS / _MOST_NUMBERS * len(self.points))
         while prod(shape) > 1 and work * prod(shape) > _MOST_SUMS:
             largest = shape.index(max(shape))
-            shape[largest], self.complete = 1, False
+            shape[largest] = 1
             self._fits[largest] = counts[largest] <= slots[largest]
         self._shape, self._endless = shape, endless
         self._excess = [slots[k] - self.tables.slots(k) for k in places]
@@ -181,28 +181,24 @@ class Stack:
         self._set_whole()
         rooms = list(zip(self._own, self._kept, strict=True))
         rows = [[np.searchsorted(self._columns, room) for room in pair] for pair in rooms]
-        if self.complete:  # every length is a column of the tables; reverse them once for each key
-            back = self.tables.seconds[self.steps : 0 : -1].T
-            turned = [[np.ascontiguousarray(back[room]) for room in pair] for pair in rooms]
         across = max(_NARROWEST, 2 * _MOST_ROUNDS // max(1, count))
         for y in range(points):
             first = int(np.searchsorted(self.at, y - across))
             last = int(np.searchsorted(self.at, y, side="right"))
-            if not self.complete:
-                fresh = self._fresh(int(self.at[first]) if first < last else y, y)
+            fresh = self._fresh(int(self.at[first]) if first < last else y, y)
             self.least[1 : first + 1, y] = self.least[0, y]
             for i in range(first, last):
                 a, best = int(self.at[i]), self.least[i, y, self._before[i]]
                 x, ahead = y - a, self.ahead[y] - self.ahead[a]
                 once[i][:, x] = best + ahead
                 if x:
-                    drop, keep = turned[i] if self.complete else (fresh[row] for row in rows[i])
-                    ways = (drop[:, -x:] + once[i][:, :x]).min(axis=1)
+                    drop, keep = (fresh[row, -x:] for row in rows[i])
+                    ways = (drop + once[i][:, :x]).min(axis=1)
                     if x > 1:
-                        keep = keep[:, -x + 1 :] + again[i][:, 1:x]
+                        keep = keep[:, 1:] + again[i][:, 1:x]
                         np.minimum(ways, keep.min(axis=1), out=ways)
                     best = np.minimum(best, ways + self.keys[i].read)
-                    if not self.complete:
+                    if self._gaps:
                         np.minimum(best, self._whole[i][:, x] + once[i][:, 0], out=best)
                     if self.jumps[y] < inf:
                         np.minimum(best, self.jumps[y] + self.seconds[i][:, x - 1], out=best)
@@ -283,7 +279,7 @@ class Stack:
         drop += below[a:y]
         keep += seconds[:x]
         keep[0] = inf
-        if not self.complete and self._whole[i][row, x] + below[a] <= best:
+        if self._gaps and self._whole[i][row, x] + below[a] <= best:
             return StackLeg(key, key.at, end), a, False
         p = int((keep if keep.min() < drop.min() else drop).argmin())
         return StackLeg(key, int(self.points[a + p]), end), a + p, bool(keep.min() < drop.min())

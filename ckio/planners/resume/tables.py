@@ -68,7 +68,7 @@ def spaces(chain: Chain, platform: Platform, /, *, held: int, new_tapes: bool) -
             largest = max(given, key=lambda it: (it.empty > _FEWEST and it.read, it.empty))
             size = largest.empty - largest.empty // 16
             restarts, tapes = largest.after_restart[:size], largest.after_tape[:size]
-            fewer = replace(largest, after_restart=restarts, after_tape=tapes, exact=False)
+            fewer = replace(largest, after_restart=restarts, after_tape=tapes)
             given[given.index(largest)] = fewer
         return given + read_only
     return read_only
@@ -87,8 +87,8 @@ class ResumeTables:
         n u + r_k + Q by level.
     after_restart : tuple of arrays of int
         By level, the column after a restart checkpoint is stored there.
-    complete : bool
-        Whether the tables have every length and every slot, without rounding.
+    every : bool
+        Whether the tables have every length.
     """
 
     def __init__(
@@ -102,9 +102,9 @@ class ResumeTables:
     ) -> None:
         self.spaces, self.move, self.held = tuple(given), move, held
         columns = len(given) * max(8, prod(space.empty + 1 for space in given))
-        every = steps**2 * columns / 2 <= _MOST_COMPARED and steps * 3 * columns <= _MOST_NUMBERS
-        short = steps if every else min(steps, max(_SHORT, 2 * held))
-        self.complete = every and all(space.exact for space in given)
+        quick = steps**2 * columns / 2 <= _MOST_COMPARED and steps * 3 * columns <= _MOST_NUMBERS
+        short = steps if quick else min(steps, max(_SHORT, 2 * held))
+        self.every = short == steps
         self.lengths = _growing(short, steps, part=32)
         tried = np.searchsorted(self.lengths, _growing(min(_TRIED, steps), steps, part=16))
         self._tried = np.unique(tried)[1:]
