@@ -256,6 +256,7 @@ def slots_case(random: Random, *, steps: int) -> tuple[Chain, Platform]:
 
 
 def check_segments(cases: int, *, steps: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dp, "SHORT", 256)
     random, shortened = Random(seed), 0
     for _ in range(cases):
         chain, machine = slots_case(random, steps=steps)
