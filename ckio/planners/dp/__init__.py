@@ -21,22 +21,25 @@ For example, with one slot that is free of cost, h = 1, no tapes and u = 1 s, th
 P(3) = Q0(3) = 3 s: from x_0 advance two steps and reverse the last one; read x_0, advance one step
 and reverse the second one; read x_0 and reverse the first one.
 
-With one level, h = 1, a = b and no cost of access, these are equations (1) and (2) of Maddison, "On
-the implementation of checkpointing with high-level algorithmic differentiation", 2023. His argument
-that it never pays to store both x_i and the tape of step i is also true with costs. Exhaustive
-search has found nothing better in many thousand small cases. This is strong evidence, but no proof.
+With one level of s slots, h = 1, a = b and no cost of access, these are equations (1) and (2) of
+Maddison, "On the implementation of checkpointing with high-level algorithmic differentiation",
+2023: P(n, s) = p(n, s) - n and Q0(n, s) = p_0(n, s - 1) - n. His argument that it never pays to
+store both x_i and the tape of step i is also true with costs. Exhaustive search has found nothing
+better in many thousand small cases. This is strong evidence, but no proof.
 
 The recurrence takes O(K n^2) time for each F. Therefore chains with many values of F are planned
 hierarchically: one level after the other, in an order of the levels. In stage k all nearer levels
 are empty at the start and no farther level is used. f is the free space on level k:
 
     P_k(n, f) = min(P_{k-1}(n), w'_k + r'_k + P_k(n - 1, f - b), w_k + Q0_k(n, f))
+    Q0_k(n, f) = min_{1<=j<n} j u + P_k(n - j, f - a) + r_k + Q_k(j, f)
+    Q_k(n, f) = min(Q0_k(n, f), P_k(n, f))
 
-Q0_k and Q_k follow from Q0 and Q in the same way. Without tapes this is Theorem 2 of Herrmann and
-Pallez, "H-Revolve", ACM TOMS 2020, with one correction. For all levels but the first, their j ends
-at n - 2. j = n - 1 means to advance to the last step without another checkpoint, and then to read
-x_0 from level k. This is needed if a read of x_0 from level k costs less than a copy of x_0 on a
-nearer level.
+Without tapes this is Theorem 2 of Herrmann and Pallez, "H-Revolve", ACM TOMS 2020, with one
+correction. In the paper j ends at n - 2 on every level. On the first level the formula for one slot
+stands for the missing j = n - 1; on the others nothing does. j = n - 1 means to advance to the last
+step without another checkpoint, and then to read x_0 from level k. This is needed if a read of x_0
+from level k costs less than a copy of x_0 on a nearer level.
 
 With tapes, the best hierarchical schedule is not always the best schedule. A tape is read once and
 may be stored on a far level, so that a restart checkpoint that is written later and read often
@@ -291,9 +294,9 @@ class _Problem:
         if counts is None:
             raise self._too_large()
         priced, costs = counts
-        every = islice(orders(priced), _MOST_ORDERS)
+        every = orders(priced)
         solutions, solved = list[Solution](), 0
-        for order in every:
+        for order in islice(every, _MOST_ORDERS):
             solutions.append(self._solved(order, costs))
             if not solutions[-1].first:
                 solved += sum(stage.last for stage in solutions[-1].stages)

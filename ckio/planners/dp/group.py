@@ -23,11 +23,12 @@ a time, without a loss, until the sum of lengths is L. The plan then attains the
 is proved optimal.
 
 For example, let three slots have segments of 0, 1, 2 or 3 steps that cost 0, 2, 3 and 7, and one
-more slot have segments that cost 0, 5, 5 and 6. Take L = 8. At a multiplier of 3 / 1 for a step,
-the best length of the first kind is two steps (3 - 6 = -3), and of the other kind three steps
-(6 - 9 = -3). These are nine steps. It costs least to have one step less if a segment of two steps
-becomes one of one step (2 - 3 = -1). Therefore the bound is 24 - 3 - 3 - 1 - 3 = 14, and the plan
-2 + 2 + 1 and 3 attains it:
+more slot have segments that cost 0, 5, 5 and 6. Take L = 8. The multiplier is 6 / 3, that is 2 for
+a step. The best length of the first kind is two steps (3 - 4 = -1). For the other kind 0 and 3 are
+equally good (0), so that g = 3. The shortest best lengths are 2 + 2 + 2 + 0 = 6 steps. Two more
+are needed, modulo 3. It costs least to make one 2 a 1 (2 - 2 = 0, which is 1 more). Therefore the
+bound is 16 - 3 + 1 = 14. The plan 2 + 2 + 1 + 0 is made longer by g = 3, to 2 + 2 + 1 + 3, which
+attains it:
 
     >>> slots = SlotKinds([3, 1], np.array([[0, 2, 3, 7], [0, 5, 5, 6]]))
     >>> taken = optimum(slots, 8, multiplier(slots, 8), 3)

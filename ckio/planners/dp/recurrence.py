@@ -3,12 +3,13 @@
 Costs are whole numbers here (`ckio.planners.dp.costs`), so that every comparison is exact. n is the
 number of steps and f the number of the free space on the level (`spaces`), f' the number after a
 tape is stored, f" the number after a restart checkpoint is stored, and `lower` is P without the
-level. In the words of Herrmann and Pallez (2020), with l = n - 1, P is H: x_0 is in the register
-only; and Q is Hbar: x_0 is also stored on the level. For each f,
+level. For P, x_0 is in the register only; for Q, it is also stored on the level. P_f(n) + n u_b is
+HierTime_k(n - 1, f) of Herrmann and Pallez (2020), and Q_f(n) + n u_b the same with a bar, where
+u_b is the time to reverse a step. For each f,
 
     low_f(n) = min(lower(n), tape + P_f'(n - 1))
     Q_f(n) = min(low_f(n), min_{1<=j<n} j u + P_f"(n - j) + r + Q_f(j))
-    P_f(n) = min(low_f(n), w + Q_f(n))
+    P_f(n) = min(low_f(n), w + Q_f(n))              (w >= 0, so that w + low changes nothing)
 
 and `ckio.planners.dp.min_plus` solves the second line.
 

@@ -10,17 +10,19 @@ worth theta seconds. Then the best way to fill a level does not depend on the le
 
     W_k(f) = min(0,  w'_k + r'_k - theta + W_k(f - b),  min_d phi_k,f(d) - theta d + W_k(f - a)),
 
-and theta n + sum_k W_k(empty) is a lower bound of the seconds of all hierarchical plans of n steps,
-because theta is a Lagrange multiplier of the length (Everett, 1963). At the optimal multiplier two
-fillings tie, one covering fewer than n steps and one more; the sweep starts with the second and
-ends with the first. Each of them is optimal from any f. The point of change is the first at which
-the sweep covers n steps; it covers at most about a segment more. Then segments are made shorter to
-fit. The sweep is at most `Sweep.seconds` - `Sweep.bound` above the optimum.
+and theta (n - h) + sum_k W_k(empty) is a lower bound of the seconds of all hierarchical plans of n
+steps, because the last h steps cost nothing, and theta is a Lagrange multiplier of the length
+(Everett, 1963). At the optimal multiplier two fillings have the same worth: one covers at least n
+steps, the other fewer. The sweep follows the first one while more than some f is free, and then the
+second one; each is optimal from any f. Of these f the greatest is taken with which the sweep covers
+n steps. It covers at most about a segment more, and segments are made shorter to fit. The sweep is
+at most `Sweep.seconds` - `Sweep.bound` above the optimum.
 
 For example, let a level store two states at no cost, let a step take 1 s, and h = 1. Segments cost
-phi_2(d) = 1, 3, 5, ... (the advance to their end and, for d = 2, one more step) and phi_1(d) = 1,
-3, 6. At theta = 2 s, segments of one step and of two are equally good. Therefore sweeps of 3, 4 and
-5 steps, the last step without a checkpoint, cost 2, 4 and 6 s, and no sweep can cost less.
+phi_2(d) = 1, 3, 5, 8 (the advance to their end and, for d = 2, one more step) and phi_1(d) = 1, 3,
+6. At theta = 2 s, segments of 1, 2 and, with two free slots, 3 steps are equally good. Therefore
+sweeps of 3, 4, 5 and 6 steps, the last step without a checkpoint, cost 2, 4, 6 and 8 s, and no
+sweep can cost less.
 """
 
 from collections.abc import Callable, Sequence
