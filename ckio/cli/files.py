@@ -2,10 +2,10 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import click
 
@@ -17,6 +17,7 @@ from ckio.jobs.leftovers import is_run_directory
 from ckio.platform import Platform
 from ckio.platform.readable import path_of, read_text
 from ckio.schedule.text import Document, load
+from ckio.schedule.text.reader import LINE
 
 
 class _Named(click.Path):
@@ -131,11 +132,16 @@ def out(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     return click.option(*names, type=_Out(path_type=Path), callback=_writable, **attributes)
 
 
+def _lines(file: TextIO) -> Iterator[str]:
+    """Yield the lines of a file; only the beginning of a line that is longer than allowed."""
+    return iter(lambda: file.readline(LINE + 1), "")
+
+
 def read_document(path: Path, /) -> Document:
     """Return the schedule or timeline in a file; raises BadInput if there is none."""
     try:
         with path.open(encoding="utf-8") as file:
-            return load(file, source=str(path))
+            return load(_lines(file), source=str(path))
     except IsADirectoryError:
         hint = f"; name a file in it, e.g. {path / SCHEDULE}" if is_run_directory(path) else ""
         raise BadInput(f"{path}: is a directory{hint}") from None

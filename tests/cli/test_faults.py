@@ -318,7 +318,7 @@ def test_schedules_that_are_not_legal_are_bad_input(place: Path) -> None:
         (text.replace("# steps 9", "# steps 8"), "not legal"),
         (text[: len(text) // 2], "expected|cut off"),
         (re.sub(r"schedule \d", "schedule 99", text, count=1), "newer ckio"),
-        (text.replace("capacity = 102400", "capacity = 1"), "not legal"),
+        (text.replace("capacity = 102400", "capacity = 1"), "it was edited"),
     ):
         (place / "edited.txt").write_text(new)
         assert re.search(f"edited.txt.*({said})", complaint("simulate", "edited.txt", at=place))

@@ -1,4 +1,4 @@
-"""Texts that claim more than they have, or were changed at random: only bad input comes of them."""
+"""Sizes that files claim are bounded before anything is allocated; only bad input comes of them."""
 
 import subprocess
 import sys
@@ -16,6 +16,7 @@ from ckio.errors import BadInput, CkioError
 from ckio.planners.dp import hrevolve
 from ckio.platform import Level, Platform, costs
 from ckio.platform.chain import Chain
+from ckio.platform.toml import MOST_TEXT
 from ckio.report.render import render
 from ckio.schedule import text as texts
 from ckio.schedule.replay import validate
@@ -66,6 +67,7 @@ def read(text: str) -> None:
 
 
 LONG = changed(TEXT, "# steps 30", "# steps 2147483647")
+LONG_VARIED = changed(VARIED, "# steps 30", "# steps 2147483647")
 
 
 @pytest.mark.parametrize(
@@ -74,8 +76,14 @@ LONG = changed(TEXT, "# steps 30", "# steps 2147483647")
         (LONG, "needs the adjoint at 30"),
         (changed(TEXT, "# steps 30", f"# steps {9**4000}"), "line 3: .*whole number >= 1"),
         (changed(TEXT, "# restart 1000", f"# restart {9**4000}"), "line 7: .*whole number >= 0"),
+        (LONG_VARIED, "1 variables over 2147483647 steps; a text may have 10000000 versions"),
+        (
+            changed(LONG_VARIED, "# platform", "# which 0*2147483647\n# platform"),
+            "1 variables over 2147483647 steps",
+        ),
+        (TEXT + "##" + "a" * (1 << 20) + "\n", r"line \d+: .*at most 1048576 characters"),
     ],
-    ids=["steps", "digits", "bytes"],
+    ids=["steps", "digits", "bytes", "variables", "which", "line"],
 )
 def test_a_schedule_claims_more_than_it_has(text: str, told: str) -> None:
     with small(), pytest.raises(CkioError, match=told):
@@ -97,9 +105,10 @@ def test_a_long_chain_of_few_actions_costs_no_memory() -> None:
     [
         ("level = " + "[" * 100_000, "not TOML"),
         (changed(TOML, "100000", "9" * 5000), "not TOML"),
+        ("#" * (MOST_TEXT + 1), f"{MOST_TEXT} at most"),
         ("100000\n10 1 1\n", "100000 levels announced, 1 lines"),
     ],
-    ids=["deep", "digits", "levels"],
+    ids=["deep", "digits", "long", "levels"],
 )
 def test_a_platform_claims_more_than_it_has(text: str, told: str) -> None:
     with small(), pytest.raises(BadInput, match=told) as error:
@@ -134,7 +143,7 @@ def test_a_trace_claims_more_than_it_has(
 
 # Texts that are changed at random
 
-HUGE = ["0", "-1", "1e308", "nan", str(2**63 - 1), "9" * 30, "9" * 5000]
+HUGE = ["0", "-1", "1e308", "nan", "2147483647", str(2**63 - 1), "9" * 30, "9" * 5000]
 WORDS = [*HUGE, "0x" + "f" * 99, "x", "t", "read", "\x1b[2J", "%1B", "*", "per step", "", "é\0"]
 ALIKE = {"record": 1, "reverse": 1, "tape": 1, "adjoint": 1}
 READERS: dict[str, tuple[str, Callable[[str], object]]] = {
@@ -179,9 +188,10 @@ def test_whatever_a_text_says_only_bad_input_comes_of_it(reader: str, seeds: int
     [
         (LONG, ["show", "FILE", "--svg", "o"]),
         (LONG, ["simulate", "FILE"]),
+        ("", ["show", "/dev/zero"]),
         ("", ["plan", "--steps", "3", "--platform", "/dev/zero"]),
     ],
-    ids=["show", "simulate", "endless-platform"],
+    ids=["show", "simulate", "endless-schedule", "endless-platform"],
 )
 def test_the_command_says_it_in_one_line_and_little_memory(
     tmp_path: Path, text: str, words: list[str]

@@ -268,13 +268,14 @@ def test_people_may_write_comments_empty_lines_and_no_count() -> None:
     assert (document.platform, document.timeline) == (None, None)
 
 
-def test_a_platform_may_come_without_its_digest_and_be_edited() -> None:
+def test_a_platform_may_come_without_its_digest_but_not_with_another() -> None:
     text = SHORT + '#| [[level]]\n#| name = "ram"\n#| capacity = 3\n'
     assert texts.loads(text).platform == Platform((Level(name="ram", capacity=3),))
     with pytest.raises(BadInput, match=r"a\.txt, its platform: .*'ram': capacity = -1"):
         texts.loads(text.replace("= 3", "= -1"), source="a.txt")
     edited = texts.dumps(SCHEDULE, PLATFORM).replace("capacity = 21", "capacity = 22")
-    assert texts.loads(edited).platform.levels[0].capacity == 22
+    with pytest.raises(BadInput, match=f"a.txt: .* digest .*{PLATFORM.digest()}"):
+        texts.loads(edited, source="a.txt")
 
 
 def test_a_text_that_was_cut_off_is_refused() -> None:

@@ -36,6 +36,8 @@ from ckio.schedule.timeline import Timeline, TimelineRecorder
 VERSION: Final = 5
 """The version of the format. The reader refuses newer versions."""
 
+_KNOWN: Final = tuple(str(version) for version in range(1, VERSION + 1))
+
 OPS: Final = {verb: op for op, verb in enumerate(VERBS)}
 LETTERS: Final = tuple(kind.value for kind in KINDS)
 CODES: Final = {kind.value: code for kind, code in KIND_CODE.items()}
@@ -47,6 +49,14 @@ ORIGINS: Final = ("predicted", "measured")
 STEPS: Final = 2**63
 LEVELS: Final = 2**15
 """Steps and levels must be below these two numbers. All whole numbers must be below STEPS."""
+
+LINE: Final = 1 << 20
+"""The most characters of a line. The writer needs fewer, and a line is read into memory at one
+time.
+"""
+
+VERSIONS: Final = 10_000_000
+"""The most variables times steps: each variable has a version in each state, of about 60 bytes."""
 
 SETS: Final = ("use:", "out:", "kill:")
 _FLOWS: Final = ("forward", "record", "reverse")
@@ -94,13 +104,13 @@ class Headers:
         """Read one header; raise ValueError if it does not have the form in `_VARIABLES`."""
         match header, words:
             case "variable", [name, nbytes] if (known := _unquoted(name)) not in self._nbytes:
-                self._nbytes[known] = _whole(nbytes)
+                self._nbytes[known] = _number(nbytes)
             case (("seed" | "tape-of"), [_, *_]) if header not in self._names:
                 self._names[header] = list(map(_unquoted, words))
-            case "step", [number, "restored", _, *_] if _whole(number) not in self._restored:
-                self._restored[_whole(number)] = list(map(_unquoted, words[2:]))
+            case "step", [number, "restored", _, *_] if _number(number) not in self._restored:
+                self._restored[_number(number)] = list(map(_unquoted, words[2:]))
             case "step", [number, word, *rest] if (
-                word in _FLOWS and (key := (_whole(number), word)) not in self._flows
+                word in _FLOWS and (key := (_number(number), word)) not in self._flows
             ):
                 self._flows[key] = _read_flow(rest)
             case "which", [_, *_]:
@@ -115,6 +125,13 @@ class Headers:
         """
         if not (self._nbytes or self._names or self._flows or self._restored or self._runs):
             return None
+        count = len(self._nbytes)
+        if max(1, count) * length > VERSIONS:
+            raise BadInput(
+                f"{count} variables over {length} steps; a text may have {VERSIONS} versions of"
+                " variables, one of each variable in each step: correct `# steps`, or store"
+                " variables in groups (Variables.together)"
+            )
         numbers = {number for number, _ in self._flows} | {number for number, _ in self._runs}
         numbers |= self._restored.keys() | {0}
         steps = {number: self._step(number) for number in sorted(numbers)}
@@ -149,23 +166,17 @@ def _read_flow(words: Sequence[str]) -> Flow:
 
 def _run(word: str) -> tuple[int, int]:
     number, star, count = word.partition("*")
-    return _whole(number), _whole(count, least=1) if star else 1
+    run = _number(number), _number(count) if star else 1
+    if not run[1]:
+        raise ValueError
+    return run
 
 
-def _whole(word: str, /, *, least: int = 0, below: int = STEPS) -> int:
-    """Return a whole number; raise ValueError if it is not one, or not in this range."""
+def _number(word: str) -> int:
     number = int(word)
-    if not least <= number < below:
+    if not 0 <= number < STEPS:
         raise ValueError
     return number
-
-
-def _seconds(word: str, /) -> float:
-    """Return a number of seconds; raise ValueError if it is not finite, or negative."""
-    seconds = float(word)
-    if not 0 <= seconds < math.inf:
-        raise ValueError
-    return seconds
 
 
 def _unquoted(word: str) -> str:
@@ -213,21 +224,28 @@ def _row(words: list[str], names: dict[str, int]) -> Row:
     """Return the row of an action; raise ValueError, KeyError or IndexError if it is not valid."""
     op = OPS[words[0]]
     if op < WRITE:
-        _, first, last = words
-        begin = _whole(first)
-        return op, 0, 0, begin, _whole(last, least=begin + 1), 0
-    kind, step, level = CODES[words[1]], _whole(words[2]), _whole(words[3], below=LEVELS)
+        begin, end = int(words[1]), int(words[2])
+        if not 0 <= begin < end < STEPS or len(words) > 3:
+            raise ValueError
+        return op, 0, 0, begin, end, 0
+    kind, step, level = CODES[words[1]], int(words[2]), int(words[3])
+    if not (0 <= step < STEPS and 0 <= level < LEVELS):
+        raise ValueError
     return op, kind, level, step, 0, names.setdefault(_name(words[4:]), len(names))
 
 
-def _cost(name: str, text: str, /) -> int | float:
-    """Return a cost of a step, in seconds or bytes; raise ValueError if it is not valid."""
-    return _seconds(text) if name in SECONDS else _whole(text)
+def _quantity(word: str, text: str, /, *, least: int = 0) -> int | float:
+    """Return the number of a header, in seconds or whole; raise ValueError if it is not valid."""
+    seconds = word in SECONDS
+    value = float(text) if seconds else int(text)
+    if not least <= value < (math.inf if seconds else STEPS):
+        raise ValueError
+    return value
 
 
 def _keep_times(recorder: TimelineRecorder, words: list[str]) -> None:
-    start, stop, nbytes = _seconds(words[0]), _seconds(words[1]), _whole(words[2])
-    if start > stop:
+    start, stop, nbytes = float(words[0]), float(words[1]), int(words[2])
+    if not (0 <= start <= stop < math.inf and 0 <= nbytes < STEPS):
         raise ValueError
     recorder.add(start, stop, nbytes)
 
@@ -248,6 +266,7 @@ class TextReader:
         self.stored: list[tuple[int, Key]] = []
         self.overlap = SYNCHRONOUS
         self.origin = ""
+        self.digest = ""
         self.toml: list[str] = []
 
     def fail(self, line: str, expected: str) -> NoReturn:
@@ -282,9 +301,10 @@ class TextReader:
     def title(self) -> None:
         line = next(self.lines, "")
         self.number = 1
+        self.check_length(line)
         match line.split():
             case ["#", "ckio", "schedule" | "timeline" as what, version] if version.isdecimal():
-                if version not in map(str, range(1, VERSION + 1)):
+                if version not in _KNOWN:
                     self.fail(line, f"version {VERSION} at most; read it with a newer ckio")
                 self.times = TimelineRecorder() if what == "timeline" else None
             case _:
@@ -294,6 +314,7 @@ class TextReader:
         """Yield the rows of the actions, and keep the headers between them."""
         for line in self.lines:
             self.number += 1
+            self.check_length(line)
             if line.startswith("#"):
                 self.keep_header(line)
                 continue
@@ -311,6 +332,10 @@ class TextReader:
             except (BadInput, ValueError, KeyError, IndexError):
                 self.fail(line, self.form(words))
             yield row
+
+    def check_length(self, line: str) -> None:
+        if len(line) > LINE:
+            self.fail(line, f"at most {LINE} characters on a line")
 
     def keep_transfer(self, words: list[str], names: dict[str, int]) -> None:
         row = _row(words[4:], names)
@@ -334,8 +359,7 @@ class TextReader:
     def keep_header(self, line: str) -> None:
         """Take in a line that begins with `#`."""
         if line.startswith("##"):
-            if self.number == 2 and self.times is not None and line[2:].strip() in ORIGINS:
-                self.origin = line[2:].strip()
+            self.keep_origin(line[2:].strip())
         elif line.startswith("#|"):
             self.toml.append(line[2:].strip("\r\n").removeprefix(" "))
         elif line.startswith("#:"):
@@ -356,25 +380,30 @@ class TextReader:
             case [header, *rest] if header in _VARIABLES:
                 self.variables.keep(header, rest)
             case ["stored", level, kind, step, *name]:
-                key = Key(Kind(kind), _whole(step), _name(name))
-                self.stored.append((_whole(level, below=LEVELS), key))
+                number, key = int(level), Key(Kind(kind), int(step), _name(name))
+                if not (0 <= number < LEVELS and key.step < STEPS):
+                    raise ValueError
+                self.stored.append((number, key))
             case ["overlap", policy]:
                 self.overlap = Overlap.parse(policy)
             case ["handed", *letters]:
                 self.handed = frozenset(map(Kind, letters))
-            case ["platform", _]:
-                pass  # its digest, for readers
-            case [word, _] if word in self.numbers:
-                raise ValueError
-            case [word, text] if word in _COUNTS:
-                self.numbers[word] = _whole(text, least=int(word == "steps"))
-            case [word, text] if word in COSTS:
-                self.numbers[word] = _cost(word, text)
+            case ["platform", digest]:
+                self.digest = digest
+            case [word, text] if word in (*_COUNTS, *COSTS):
+                if word in self.numbers:
+                    raise ValueError
+                self.numbers[word] = _quantity(word, text, least=int(word == "steps"))
             case [word, "per", "step"] if word in COSTS and word not in self.numbers:
                 self.each, self.numbers[word] = word, []
             case _:
                 return False
         return True
+
+    def keep_origin(self, comment: str) -> None:
+        """Read the comment that says whether a timeline is predicted or measured."""
+        if self.number == 2 and self.times is not None and comment in ORIGINS:
+            self.origin = comment
 
     def keep_values(self, line: str) -> None:
         whole = "whole " * (self.each in SIZES)
@@ -382,7 +411,7 @@ class TextReader:
         if not self.each:
             self.fail(line, expected)
         try:
-            self.numbers[self.each] += [_cost(self.each, word) for word in line[2:].split()]
+            self.numbers[self.each] += [_quantity(self.each, word) for word in line[2:].split()]
         except ValueError:
             self.fail(line, expected)
 
@@ -407,4 +436,10 @@ class TextReader:
     def platform(self) -> Platform | None:
         if not self.toml:
             return None
-        return Platform.loads("\n".join(self.toml), source=f"{self.source}, its platform")
+        platform = Platform.loads("\n".join(self.toml), source=f"{self.source}, its platform")
+        if self.digest not in ("", platform.digest()):
+            raise BadInput(
+                f"{self.source}: the platform in it has the digest {platform.digest()}, not"
+                f" {self.digest}; it was edited: correct the `# platform` line, or remove it"
+            )
+        return platform
