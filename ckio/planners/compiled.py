@@ -28,9 +28,8 @@ def prepare(*modules: str) -> None:
     """Compile the kernels of `modules`, or load them from the disk, before the next plan.
 
     The time of the next plan then does not include this, and the log says once in a process that
-    compiled code is used. Each module has a function `warm_up()`. If
-    no module is named, the kernels that most planners need are prepared. A second call does
-    nothing.
+    compiled code is used. Each module has a function `warm_up()`. If no module is named, the
+    kernels that most planners need are prepared. A second call does nothing.
     """
     modules = modules or _WITH_KERNELS
     if modules in _taken:

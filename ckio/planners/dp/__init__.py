@@ -104,8 +104,11 @@ _PER_NUMBER: Final = 5e-7
 """Seconds of planning for each number in a table of a long chain. It is not measured where a plan
 is made, because the plan must not depend on the machine that makes it."""
 
-_BUDGET: Final = 1.0, 0.02
-"""Seconds that planning may take, and the part that it may take of the seconds that it can save."""
+_ALWAYS: Final = 1.0
+"""Seconds that planning may take in any case."""
+
+_SHARE: Final = 0.02
+"""The part that planning may take of the seconds that it can still save."""
 
 _NOTICED: Final = 1e-9
 """A relative loss by rounding that is no larger than that of sums of floats is not noted."""
@@ -161,8 +164,10 @@ def mixed(chain: Chain, platform: Platform, /) -> Schedule:
     """Return the schedule of least makespan with restart checkpoints and tapes on all levels.
 
     If a plan on all levels together would take more than seconds, the schedule is the best
-    hierarchical one. `Schedule.note` tells which of the two it is. The schedule is never slower
-    than that of `hrevolve`. Chains whose steps differ are planned by `varying`. Sources: Maddison
+    hierarchical one. If the sizes of states and tapes differ in a chain of more than 2001 steps,
+    planning stops when it would take more than 2 % of the seconds that it can still save, or 1 s.
+    `Schedule.note` tells which case it is, and the gap. The schedule is never slower than that of
+    `hrevolve`. Chains whose steps differ are planned by `varying`. Sources: Maddison
     (2023), equations (1) and (2); Herrmann and Pallez (2020), Theorem 2.
 
     Raises
@@ -335,10 +340,9 @@ class _Problem:
                 seconds = costs.seconds(plan.cost)
                 return Solution(plan.stages, seconds, "", complete, plan.first)
         if is_long and not all(space.slots for space in order):
-            swept, saved = self._swept(order, costs, partial(solve, order))
-            seconds = self.length * sum(space.empty + 2 for space in order) * _PER_NUMBER
-            least, part = _BUDGET
-            if swept is not None and (not saved or seconds > max(least, part * saved)):
+            swept, can_save = self._swept(order, costs, partial(solve, order))
+            planning = self.length * sum(space.empty + 1 for space in order) * _PER_NUMBER
+            if swept is not None and (not can_save or planning > max(_ALWAYS, _SHARE * can_save)):
                 return swept
         order = [it.in_slots(self.length) if it.slots else it for it in order]
         stages = self._quickly(order, move) or solve(order, self.length)
