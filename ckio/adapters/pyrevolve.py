@@ -20,7 +20,7 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
 
     A checkpoint is a list of arrays, each with its own shape and dtype. When a checkpoint is
     loaded, it is verified, and the given arrays are filled in place. The costs of a write and a
-    read, `wd` and `rd`, are the level's measured prices in seconds.
+    read, `wd` and `rd`, are the level's measured costs in seconds.
 
     A revolver leaves its first checkpoints in its storages. They are discarded when another
     `MultiLevelRevolver` gets the storage, or when no object refers to the storage any more.

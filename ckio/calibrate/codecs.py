@@ -135,16 +135,16 @@ def choose(
     if fastest.seconds < plain.seconds:
         return _time(fastest, plain, slots)
 
-    def price_of_a_slot(trial: Trial) -> tuple[float, int]:
+    def cost_of_a_slot(trial: Trial) -> tuple[float, int]:
         more = slots[trial.codec] - slots[""]
         return (trial.seconds - plain.seconds) / more, -more
 
     enough = max(1.0, MORE * slots[""])
     buying = [trial for trial in shrinking if slots[trial.codec] >= enough]
     if buying:
-        best = min(buying, key=price_of_a_slot)
+        best = min(buying, key=cost_of_a_slot)
         gain = f"a run gains where a step takes more than about {_text(best, plain, slots)}"
-        bought = f"{_instead(best, slots)}, for {_price(best, plain)}"
+        bought = f"{_instead(best, slots)}, for {_cost(best, plain)}"
         if break_even(best, plain, slots) <= step:
             sentence = f"{best.codec} pays only in capacity: {bought}; {gain}"
             return Decision(best.codec, "capacity", sentence)
@@ -176,12 +176,12 @@ def _savings(
     trial: Trial, plain: Trial, slots: Mapping[str, int], capacity: int | None
 ) -> Decision:
     """Return the decision for no codec, with the saving that a codec would give."""
-    price = _price(trial, plain)
+    cost = _cost(trial, plain)
     if capacity is None:
-        would = f"{trial.codec} would store {trial.ratio:.0%} of the bytes for {price}"
+        would = f"{trial.codec} would store {trial.ratio:.0%} of the bytes for {cost}"
         return Decision("", "capacity", f"no codec: {would}, but the level never fills")
     few = f"too few slots more ({slots[trial.codec]} instead of {slots['']})"
-    return Decision("", "nothing", f"no codec: {trial.codec} would make {few} for {price}")
+    return Decision("", "nothing", f"no codec: {trial.codec} would make {few} for {cost}")
 
 
 def _slots(trial: Trial, nbytes: int, capacity: int | None) -> int:
@@ -212,7 +212,7 @@ def _instead(trial: Trial, slots: Mapping[str, int]) -> str:
     return f"{slots[trial.codec]} slots instead of {slots['']}"
 
 
-def _price(trial: Trial, plain: Trial) -> str:
+def _cost(trial: Trial, plain: Trial) -> str:
     more, seconds = trial.seconds - plain.seconds, map(seconds_text, (trial.seconds, plain.seconds))
     return (
         f"{seconds_text(more)} more per checkpoint, written and read"

@@ -301,12 +301,12 @@ def plan_of(
         overlap = SYNCHRONOUS
     text = read_text(platform)
     machine = Platform.loads(text, source=str(platform))
-    priced = {name: given.pop(name, None) for name in COSTS}
+    own = {name: given.pop(name, None) for name in COSTS}
     name, decided, levels = chosen(planner, overlap, machine, given)
     call = planner_call(name, **given)
     known, handed = _known_costs(text, machine, platform, model, settings, display=display)
-    priced = {name: value for name, value in priced.items() if value is not None}
-    chain = replace(_chain(steps, known, priced, costs, platform), handed=handed)
+    own = {name: value for name, value in own.items() if value is not None}
+    chain = replace(_chain(steps, known, own, costs, platform), handed=handed)
     machine = with_room(machine, chain)
     if is_paper_text(text):
         machine = replace(machine, working_memory=chain.largest("tape"))
@@ -334,15 +334,15 @@ def _by_variable(plan: Planning, model: str | None, settings: Settings) -> Plann
 def _chain(
     steps: int | None,
     known: Mapping[str, float],
-    priced: Mapping[str, float],
+    own: Mapping[str, float],
     table: Path | None,
     platform: Path,
 ) -> Chain:
     """Return the chain of these costs. A table or an option replaces a cost in `known`."""
     if table is not None:
-        chain = costs.loads(read_text(table), priced, known, source=str(table))
+        chain = costs.loads(read_text(table), own, known, source=str(table))
         return chain if steps is None else chain.with_steps(steps)
-    values = {**known, **priced}
+    values = {**known, **own}
     missing = [f"--{name}" for name in COSTS if name not in values]
     if missing:
         raise BadInput(

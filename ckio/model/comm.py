@@ -207,7 +207,7 @@ def check_measures(many: bool, remedy: str, /) -> None:
     """
     if many or (launched() or (0, 1))[1] > 1:
         raise BadInput(
-            "the levels have prices, and each of several processes would measure other seconds of a"
+            "the levels have costs, and each of several processes would measure other seconds of a"
             f" step, and plan otherwise than those that it exchanges data with; {remedy}"
         )
 

@@ -93,8 +93,8 @@ def _copies(actions: Actions, chain: Chain, platform: Platform) -> Floats:
     """Return the seconds of the copies of writes to the memory level."""
     if (memory := memory_level(platform)) is None:
         return np.zeros(len(actions))
-    price = platform.levels[memory].write
-    seconds: Floats = price.latency + price.per_byte * chain.copied_of(actions).astype(np.float64)
+    cost = platform.levels[memory].write
+    seconds: Floats = cost.latency + cost.per_byte * chain.copied_of(actions).astype(np.float64)
     return seconds
 
 

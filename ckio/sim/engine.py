@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ckio.actions.columns import DISCARD, READ, WRITE
 from ckio.errors import BadInput
-from ckio.overlap.prices import backlogs_of
+from ckio.overlap.costs import backlogs_of
 from ckio.platform import Platform
 from ckio.platform.chain import SECONDS, Chain
 from ckio.platform.profile import Spread

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from simpy.events import EventPriority
 
 from ckio.actions.columns import WRITE
-from ckio.overlap.prices import Backlog, backlogs_of, transfer_seconds
+from ckio.overlap.costs import Backlog, backlogs_of, transfer_seconds
 from ckio.overlap.rules import ActionMode, Traffic, Transfer
 from ckio.platform import Platform
 from ckio.schedule import Schedule, bytes_moved, seconds_of
@@ -93,10 +93,10 @@ class RowCosts:
         platform: Platform,
         factors: NDArray[np.float64] | None = None,
     ) -> None:
-        prices, times = transfer_seconds(schedule, platform), 1.0 if factors is None else factors
+        seconds, times = transfer_seconds(schedule, platform), 1.0 if factors is None else factors
         self.seconds = (seconds_of(schedule, platform) * times).data
-        self.concurrent, self.own = (prices.seconds * times).data, prices.own.data
-        self.hinders, self.handoffs = prices.hinders.data, prices.handoffs.data
+        self.concurrent, self.own = (seconds.seconds * times).data, seconds.own.data
+        self.hinders, self.handoffs = seconds.hinders.data, seconds.handoffs.data
         self.op, self.level = schedule.actions.op.data, schedule.actions.level.data
 
 

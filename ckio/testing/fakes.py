@@ -1,4 +1,4 @@
-"""Fakes for tests: a level that takes the seconds of its prices, and a model that checks calls."""
+"""Fakes for tests: a level that takes the seconds of its costs, and a model that checks calls."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from ckio.actions import (
 from ckio.backends.base import Backend
 from ckio.errors import BadInput
 from ckio.model import Array, as_bytes
-from ckio.overlap.prices import backlog_of
+from ckio.overlap.costs import backlog_of
 from ckio.platform import Affine, Level
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock
@@ -29,7 +29,7 @@ from ckio.platform.profile import Profile
 
 
 class Throttled:
-    """A backend whose accesses take the seconds of a level's prices, on a given clock.
+    """A backend whose accesses take the seconds of a level's costs, on a given clock.
 
     The level's profile is used, too: the seconds of transfers in the background, and the bytes that
     wait in a cache until they are written to the device.
@@ -39,7 +39,7 @@ class Throttled:
     backend : Backend
         The backend that stores the checkpoints.
     level : Level
-        The prices and the profile.
+        The costs and the profile.
     clock : Clock
         The clock on which accesses take their time.
     overlaps : callable
@@ -103,9 +103,9 @@ class Throttled:
         """Close the backend. If it can delete its files, do so."""
         getattr(self._backend, "remove", self._backend.close)()
 
-    def _seconds(self, price: Affine, beside: Affine | None, loss: Affine, nbytes: int) -> float:
+    def _seconds(self, cost: Affine, beside: Affine | None, loss: Affine, nbytes: int) -> float:
         overlaps = self._overlaps(loss(nbytes))
-        return (beside if overlaps and beside is not None else price)(nbytes)
+        return (beside if overlaps and beside is not None else cost)(nbytes)
 
 
 class CountingModel:

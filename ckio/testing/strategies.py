@@ -317,9 +317,9 @@ def untidy_schedules(draw: st.DrawFn) -> Case:
     """Draw a legal case whose costs are arbitrary floats, whose sum depends on the order."""
     schedule, platform = draw(legal_schedules())
     seconds = st.floats(0, 10)
-    prices = st.builds(Affine, latency=seconds, per_byte=st.floats(0, 1))
+    affines = st.builds(Affine, latency=seconds, per_byte=st.floats(0, 1))
     levels = tuple(
-        replace(level, write=draw(prices), read=draw(prices), discard=draw(prices))
+        replace(level, write=draw(affines), read=draw(affines), discard=draw(affines))
         for level in platform.levels
     )
     steps = schedule.chain.length

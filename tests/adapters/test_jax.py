@@ -610,7 +610,7 @@ def test_of_many_processes_none_plans_by_what_it_alone_has_measured(
             lambda x, r, i: r * x * (1 - x), x, 9, params=r, platform=platform, segment=1
         ).sum()
 
-    with pytest.raises(BadInput, match="give levels without prices"):
+    with pytest.raises(BadInput, match="give levels without costs"):
         jax.grad(end)(2.0, priced)
     free = Platform((Level(name="ram", capacity=200),))
     assert float(jax.grad(end)(2.0, free)) == pytest.approx(0.5, rel=1e-4)

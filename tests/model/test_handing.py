@@ -20,7 +20,7 @@ from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, NoSchedule, Stor
 from ckio.jobs.request import Manifest
 from ckio.model import handed_by, sizes_of
 from ckio.model.arraymodel import ArrayModel
-from ckio.overlap.prices import transfer_seconds
+from ckio.overlap.costs import transfer_seconds
 from ckio.planners.auto import auto
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.resume import resume

@@ -16,7 +16,7 @@ import pytest
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.ram import Ram
 from ckio.errors import NoSchedule
-from ckio.overlap.prices import backlog_of
+from ckio.overlap.costs import backlog_of
 from ckio.overlap.rules import ActionMode, Handling, Traffic, Transfer
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.overlap import overlapped

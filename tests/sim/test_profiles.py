@@ -6,7 +6,7 @@ All rules at once are compared in `test_eventloop`; these examples can be reckon
 from dataclasses import replace
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
-from ckio.overlap.prices import Backlog
+from ckio.overlap.costs import Backlog
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.profile import Profile

@@ -80,13 +80,13 @@ def plan(
 ) -> SweepPlan:
     """Plan the gradient of `count` blocks whose states have `nbytes` bytes each.
 
-    `seconds` is called only if the levels have prices. It returns the seconds of a block, forward
+    `seconds` is called only if the levels have costs. It returns the seconds of a block, forward
     and back. The seconds back are measured if its argument is true: hrevolve makes no use of them,
     because each of its schedules reverses each block once and does nothing meanwhile. Raises
     NoSchedule, and BadInput for a planner that stores tapes or adjoints.
     """
-    priced = any(level.write != FREE or level.read != FREE for level in platform.levels)
-    advance, reverse = seconds(planner != "hrevolve") if priced else (1.0, 3.0)
+    has_costs = any(level.write != FREE or level.read != FREE for level in platform.levels)
+    advance, reverse = seconds(planner != "hrevolve") if has_costs else (1.0, 3.0)
     chain = Chain(
         steps=count,
         advance=advance,

@@ -103,7 +103,7 @@ def checkpointed_scan(
         Arrays whose first axis is the step: step i reads row i of each. They have a gradient, too.
     platform : Platform or path, optional
         The levels; by default one level in memory. Capacities apply to each gradient separately.
-        Files are removed when the gradient is done. If the levels have prices, the time of a block
+        Files are removed when the gradient is done. If the levels have costs, the time of a block
         is measured; several processes cannot do so, because they would plan differently.
     planner : str or callable, optional
         A planner that stores no tapes, or its name.
@@ -447,7 +447,7 @@ def _measured(blocks: LoopBlocks, back: bool) -> tuple[float, float]:
     If `back` is false, the seconds back are a guess, because a program that reverses a block takes
     long to compile. They are measured in a separate thread, because JAX may be tracing in this one.
     """
-    check_measures(jax.process_count() > 1, "give levels without prices")
+    check_measures(jax.process_count() > 1, "give levels without costs")
     seconds: list[float] = []
 
     def measure() -> None:

@@ -101,8 +101,8 @@ def checkpointed_loop(
     planner
         A planner or its name.
     seconds
-        Seconds of a step, which the planner compares with the prices of the levels. If the levels
-        have prices and this is not given, the step is run twice to measure it. This is done once
+        Seconds of a step, which the planner compares with the costs of the levels. If the levels
+        have costs and this is not given, the step is run twice to measure it. This is done once
         for each step and shape of state. Several processes must give it, the same in all, so that
         their plans are the same.
     preserve_rng_state
@@ -247,12 +247,12 @@ def planned(
     nbytes = sum(t.nbytes for t in (*state, *random))
     platform = _memory(nbytes, n) if platform is None else platform_of(platform)
     if seconds is None:
-        priced = any(_has_price(level, nbytes) for level in platform.levels)
-        if priced:
+        has_costs = any(_has_cost(level, nbytes) for level in platform.levels)
+        if has_costs:
             parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
             many = parallel and torch.distributed.get_world_size() > 1
             check_measures(many, "give `seconds`, the same in all")
-        seconds = _seconds(loop, At(owned(state), random)) if priced else 1.0
+        seconds = _seconds(loop, At(owned(state), random)) if has_costs else 1.0
     # The plan does not depend on the cost of the reverse: 3 forward steps is a rule of thumb.
     chain = Chain(
         steps=n,
@@ -311,8 +311,8 @@ def _memory(nbytes: int, n: int | None) -> Platform:
     return Platform((level,), working_memory=nbytes)
 
 
-def _has_price(level: Level, nbytes: int) -> bool:
-    return any(price(nbytes) > 0 for price in (level.write, level.read, level.discard))
+def _has_cost(level: Level, nbytes: int) -> bool:
+    return any(cost(nbytes) > 0 for cost in (level.write, level.read, level.discard))
 
 
 def _seconds(loop: Loop, at: At) -> float:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Advance
 from ckio.actions.columns import KINDS, WRITE
-from ckio.overlap.prices import transfer_seconds
+from ckio.overlap.costs import transfer_seconds
 from ckio.planners.compiled import kernel
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform.chain import Chain

@@ -425,7 +425,7 @@ class _Concurrent(Rank):
             channel, stored = self.run.channels[lane.channel], lane.ratio * nbytes
             channel.transfer(lane.speed, stored, self.clients, done=end)
 
-        latency = self.environment.timeout(lane.price.latency)
+        latency = self.environment.timeout(lane.cost.latency)
         assert latency.callbacks is not None
         latency.callbacks.append(move)
 
@@ -434,7 +434,7 @@ class _Concurrent(Rank):
         if (moving := self._moving.pop(number, None)) is not None:
             lane, nbytes, begun = moving
             now = self.environment.now
-            more = now - begun - lane.price.per_byte * nbytes
+            more = now - begun - lane.cost.per_byte * nbytes
             if more > ROUNDING * now:
                 self.slowed[lane.channel] += more
             self.nbytes[lane.channel] += lane.ratio * nbytes

@@ -41,7 +41,7 @@ class LanePrice:
     ----------
     channel, speed : int
         The speed of such a transfer alone is `Lanes.speeds[channel][speed]`.
-    price : Affine
+    cost : Affine
         The cost of the level, in seconds.
     ratio : float
         Stored bytes per byte.
@@ -49,7 +49,7 @@ class LanePrice:
 
     channel: int
     speed: int
-    price: Affine
+    cost: Affine
     ratio: float
 
 
@@ -74,12 +74,12 @@ class Lanes:
             if level.channel not in names:
                 continue
             channel, profile = names.index(level.channel), level.profile or _NOTHING
-            for op, price, concurrent in (
+            for op, cost, concurrent in (
                 (WRITE, level.write, profile.write_beside),
                 (READ, level.read, profile.read_beside),
             ):
                 for waits in (True, False) if overlap else (True,):
-                    paid = price if waits else concurrent or price
+                    paid = cost if waits else concurrent or cost
                     speed = level.ratio / paid.per_byte if paid.per_byte else inf
                     speeds = self.speeds[channel]
                     if speed not in speeds:
@@ -253,8 +253,8 @@ def _transfers(
         here = (actions.op == op) & (actions.level == number)
         channel[here], speed[here] = lane.channel, lane.speed
         nbytes[here] = lane.ratio * payload[here]
-        latency[here] = lane.price.latency
-        alone[here] = lane.price.per_byte * payload[here]
+        latency[here] = lane.cost.latency
+        alone[here] = lane.cost.per_byte * payload[here]
     collective = np.array([shared.collective for shared in ranks.shared.values()], np.bool_)
     return SharedTransfers(
         channel=channel,

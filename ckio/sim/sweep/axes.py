@@ -341,14 +341,14 @@ def _with_level(question: Question, name: str, knob: str, value: Value) -> Platf
 def _new(level: Level, knob: str, value: Value, chain: Chain) -> dict[str, Any]:
     """Return the new attributes of a level for a value of one quantity."""
     access, _, what = knob.rpartition(".")
-    prices = {each: getattr(level, each) for each in ([access] if access else ["write", "read"])}
+    costs = {each: getattr(level, each) for each in ([access] if access else ["write", "read"])}
     match what, value:
         case "slots", int(slots):
             return {"capacity": slots * level.stored(chain.largest("restart"))}
         case "bandwidth", int(rate):
-            return {each: replace(price, per_byte=1 / rate) for each, price in prices.items()}
+            return {each: replace(cost, per_byte=1 / rate) for each, cost in costs.items()}
         case "latency", float(seconds):
-            return {each: replace(price, latency=seconds) for each, price in prices.items()}
+            return {each: replace(cost, latency=seconds) for each, cost in costs.items()}
         case _:
             return {what: value}
 
