@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ckio.actions import Advance
 from ckio.actions.columns import KINDS, WRITE
 from ckio.overlap.costs import transfer_seconds
-from ckio.planners.compiled import kernel
+from ckio.planners.compiled import inner_kernel, kernel
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, bytes_moved, seconds_of
@@ -330,7 +330,7 @@ def perform(program: TransferProgram, length: int, policy: Policy, state: State)
     return state.totals[0].now if state.totals[0].phase == _OVER else np.inf
 
 
-@kernel
+@inner_kernel
 def _start(program: TransferProgram, length: int, policy: Policy, state: State) -> None:
     for row in range(length):
         state.status[row] = _LATER
@@ -345,7 +345,7 @@ def _start(program: TransferProgram, length: int, policy: Policy, state: State) 
     _forget(state.device)
 
 
-@kernel
+@inner_kernel
 def _pass_time(state: State) -> bool:
     """Advance the time to the next instant at which anything ends; return whether there is one."""
     soonest = state.totals[0].until if state.totals[0].phase == _BUSY else np.inf
@@ -361,19 +361,19 @@ def _pass_time(state: State) -> bool:
 # The time that writes wait for the device
 
 
-@kernel
+@inner_kernel
 def _forget(device: Device) -> None:
     for number in range(len(device.waiting)):
         device.waiting[number] = device.since[number] = 0.0
 
 
-@kernel
+@inner_kernel
 def _waiting(device: Device, number: int, now: float) -> float:
     left = device.waiting[number] - device.drained[number] * (now - device.since[number])
     return max(0.0, left)
 
 
-@kernel
+@inner_kernel
 def _longer(program: TransferProgram, device: Device, row: int, now: float) -> float:
     """Return the additional seconds of a write that begins now."""
     number = program.late[row]
@@ -383,7 +383,7 @@ def _longer(program: TransferProgram, device: Device, row: int, now: float) -> f
     return max(0.0, over / device.drained[number])
 
 
-@kernel
+@inner_kernel
 def _add(program: TransferProgram, device: Device, row: int, now: float) -> None:
     """Add the bytes of a write that ends now."""
     number = program.late[row]
@@ -395,7 +395,7 @@ def _add(program: TransferProgram, device: Device, row: int, now: float) -> None
 # The program
 
 
-@kernel
+@inner_kernel
 def _continue(program: TransferProgram, length: int, policy: Policy, state: State) -> None:
     """Advance the program as far as possible at the current time."""
     totals = state.totals[0]
@@ -424,7 +424,7 @@ def _continue(program: TransferProgram, length: int, policy: Policy, state: Stat
         totals.phase = _OVER
 
 
-@kernel
+@inner_kernel
 def _work(program: TransferProgram, state: State, seconds: float) -> None:
     """Start the current action; finish it immediately if it takes no time."""
     totals = state.totals[0]
@@ -434,7 +434,7 @@ def _work(program: TransferProgram, state: State, seconds: float) -> None:
         _leave(program, state)
 
 
-@kernel
+@inner_kernel
 def _enter(program: TransferProgram, policy: Policy, state: State) -> float:
     """Return the seconds that the program itself needs for its next action, or _NOT_YET."""
     row = state.totals[0].row
@@ -453,13 +453,13 @@ def _enter(program: TransferProgram, policy: Policy, state: State) -> float:
     return program.own[row] + _longer(program, state.device, row, state.totals[0].now)
 
 
-@kernel
+@inner_kernel
 def _copy(program: TransferProgram, state: State, row: int) -> float:
     """Return the seconds of a copy, including the cost of a wait before it."""
     return program.own[row] + (program.handoff[row] if state.totals[0].waited else 0.0)
 
 
-@kernel
+@inner_kernel
 def _enter_write(program: TransferProgram, policy: Policy, state: State, row: int) -> float:
     totals = state.totals[0]
     if totals.staged < policy.write_behind and program.nbytes[row] <= totals.free:
@@ -473,7 +473,7 @@ def _enter_write(program: TransferProgram, policy: Policy, state: State, row: in
     return _NOT_YET
 
 
-@kernel
+@inner_kernel
 def _enter_read(program: TransferProgram, state: State, row: int) -> float:
     if state.status[row] == _ARRIVED:
         return _copy(program, state, row)
@@ -488,7 +488,7 @@ def _enter_read(program: TransferProgram, state: State, row: int) -> float:
     return _NOT_YET
 
 
-@kernel
+@inner_kernel
 def _discard(program: TransferProgram, state: State, row: int) -> None:
     """Cancel a staged write that has not started; otherwise queue the discard on the channel."""
     source = program.source[row]
@@ -501,7 +501,7 @@ def _discard(program: TransferProgram, state: State, row: int) -> None:
     _queue(state, program.channel[row], row)
 
 
-@kernel
+@inner_kernel
 def _leave(program: TransferProgram, state: State) -> None:
     """Finish the current action."""
     totals = state.totals[0]
@@ -531,7 +531,7 @@ def _leave(program: TransferProgram, state: State) -> None:
 # The channels
 
 
-@kernel
+@inner_kernel
 def _begin(
     program: TransferProgram, length: int, policy: Policy, state: State, number: int
 ) -> None:
@@ -560,7 +560,7 @@ def _begin(
     state.until[number] = now + (seconds + _longer(program, state.device, row, now))
 
 
-@kernel
+@inner_kernel
 def _end(program: TransferProgram, state: State, number: int) -> None:
     """Finish the transfer of a channel."""
     totals, row = state.totals[0], state.now[number]
@@ -575,7 +575,7 @@ def _end(program: TransferProgram, state: State, number: int) -> None:
         _give_back(program, state, row)
 
 
-@kernel
+@inner_kernel
 def _queue(state: State, number: int, row: int) -> None:
     """Append a write or discard to the queue of a channel."""
     state.following[row] = NONE
@@ -586,7 +586,7 @@ def _queue(state: State, number: int, row: int) -> None:
     state.tail[number] = row
 
 
-@kernel
+@inner_kernel
 def _oldest(state: State, number: int) -> int:
     """Remove the oldest write or discard that is not cancelled from the queue, and return it.
 
@@ -606,7 +606,7 @@ def _oldest(state: State, number: int) -> int:
     return row
 
 
-@kernel
+@inner_kernel
 def _pass_by(program: TransferProgram, state: State, row: int) -> None:
     """Go to the following read of the channel if `row` is its next one."""
     number = program.channel[row]
@@ -614,7 +614,7 @@ def _pass_by(program: TransferProgram, state: State, row: int) -> None:
         state.reads[number] = program.follows[row]
 
 
-@kernel
+@inner_kernel
 def _give_back(program: TransferProgram, state: State, row: int) -> None:
     """Free the pool space of a staged write, unless the program copies from it now."""
     state.totals[0].staged -= 1
@@ -622,7 +622,7 @@ def _give_back(program: TransferProgram, state: State, row: int) -> None:
         state.totals[0].free += program.nbytes[row]
 
 
-@kernel
+@inner_kernel
 def _may_begin(
     program: TransferProgram, policy: Policy, state: State, number: int, row: int
 ) -> bool:
@@ -640,7 +640,7 @@ def _may_begin(
     return _fits(program, policy, state, row)
 
 
-@kernel
+@inner_kernel
 def _fits(program: TransferProgram, policy: Policy, state: State, row: int) -> bool:
     """Return whether the pool has space for a read, now and until the program uses it."""
     at, nbytes = state.totals[0].row, program.nbytes[row]
