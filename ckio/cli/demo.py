@@ -136,10 +136,9 @@ def store_all_gradient(fresh: Callable[[], Differentiable], steps: int, /) -> Ma
 
 
 def _page(outcome: Result, grid: int, memory: MemoryCurve | None, *, same: bool) -> str:
-    problems = [("images", problem) for problem in outcome.problems]
     return page(
         title=f"ckio demo: {MODEL}, {grid} x {grid} cells",
-        facts=[*facts(outcome), ("store-all", _sameness(same)), *problems],
+        facts=[*facts(outcome), ("store-all", _sameness(same))],
         platform=outcome.platform,
         chain=outcome.schedule.chain,
         predicted=outcome.prediction,
@@ -147,7 +146,6 @@ def _page(outcome: Result, grid: int, memory: MemoryCurve | None, *, same: bool)
         report=outcome.report,
         verdict=verdict(outcome),
         memory=memory,
-        images=outcome.images,
         origin=console.origin(),
     )
 

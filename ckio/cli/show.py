@@ -20,7 +20,6 @@ from ckio.cli.files import (
 from ckio.cli.options import argument, option, with_example
 from ckio.errors import BadInput
 from ckio.jobs.directory import MEASURED
-from ckio.jobs.images import read_images
 from ckio.jobs.planning import blamed_on
 from ckio.jobs.result import verdict_in
 from ckio.platform import Platform
@@ -136,12 +135,10 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
     if found.schedule.overlap:
         facts.append(("overlap", str(found.schedule.overlap)))
     is_run = measured is not None and file.name == MEASURED
-    images, problems = read_images(file.parent) if is_run else ([], [])
     verdict = ""
     if is_run and measured is not None:
         chain, seconds = found.schedule.chain, predicted.makespan
         verdict = verdict_in(file.parent, measured, chain, platform, predicted=seconds)
-    facts += [("images", problem) for problem in problems]
     return page(
         title=shown(file.name),
         facts=facts,
@@ -150,7 +147,6 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
         predicted=predicted,
         measured=measured,
         verdict=verdict,
-        images=images,
         report=None if measured is None else report,
         origin=console.origin(),
     )

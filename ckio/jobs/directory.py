@@ -10,7 +10,6 @@
     gradient.h5       functional, controls and gradient: see `ckio.jobs.gradients`
     result.json       the entries that `ckio run --json` prints, after the run has ended
     measured.txt      the measured timeline; missing if the disk was full after the result
-    images.json       small images of state and gradient, if the model offers any
 
 The last four are written in this order. The space of the gradient and of the result is reserved
 when the run begins, in the temporary files with which they are written (see `write_whole`).
@@ -58,12 +57,12 @@ from ckio.platform import Platform
 T = TypeVar("T")
 
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
-PREDICTED, MEASURED, IMAGES = "predicted.txt", "measured.txt", "images.json"
+PREDICTED, MEASURED = "predicted.txt", "measured.txt"
 CONTROL, GRADIENT, PLATFORM = "control.h5", "gradient.h5", "platform.toml"
 STATES = "states.txt"
 
 _NAMES: Final = (
-    r"(manifest|result|images)\.json|(schedule|predicted|measured)(-\d+)?\.txt|states\.txt"
+    r"(manifest|result)\.json|(schedule|predicted|measured)(-\d+)?\.txt|states\.txt"
     r"|(control|gradient)\.h5|platform\.toml"
 )
 WHOLE: Final = re.compile(_NAMES)

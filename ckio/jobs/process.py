@@ -36,7 +36,6 @@ from ckio.jobs.adjoints import Kept, next_plan
 from ckio.jobs.directory import GRADIENT, MEASURED, RESULT, RunDirectory
 from ckio.jobs.display import QUIET, Display, Ticker
 from ckio.jobs.gradients import controls_of, digest, shared_controls, write_gradient
-from ckio.jobs.images import ImageTaker, taker_of
 from ckio.jobs.journal import Journal
 from ckio.jobs.levels import Keep
 from ckio.jobs.models import RESULTS, blamed, check_has, watched
@@ -241,8 +240,6 @@ def conclude(
     """
     load, steps = os.getloadavg()[0], schedule.chain.length
     earlier = history.earlier(process.name, platform, overlap=bool(process.overlap))
-    taker = taker_of(model, steps, process.display.warn)
-    taker = taker if process.ranks.is_alone else None
     measured, model = _perform(
         process,
         model,
@@ -251,7 +248,6 @@ def conclude(
         backends=backends,
         predicted=predicted,
         kept=kept,
-        taker=taker,
     )
     done = replace(schedule, actions=measured.actions)
     with _stored_if_not_written(process, model, schedule, platform, backends):
@@ -266,10 +262,6 @@ def conclude(
         figures |= _circumstances(process, report, steps, load, earlier)
         _write_result(directory, figures)
     _write_measured(process, directory, done, measured)
-    if taker is not None:
-        taker.take_gradient(model)
-        taker.write(directory)
-        ended = replace(ended, images=tuple(taker.images), problems=tuple(taker.problems))
     return replace(ended, figures=figures)
 
 
@@ -433,7 +425,6 @@ def _perform(
     backends: Sequence[Backend],
     predicted: Timeline,
     kept: Kept,
-    taker: ImageTaker | None,
 ) -> tuple[Timeline, Differentiable]:
     """Perform the schedule with a progress bar, which the model's `on_step` advances.
 
@@ -445,12 +436,7 @@ def _perform(
     levels = _in_background(backends, platform, model) if process.overlap else backends
     live = model
 
-    def look(event: Event) -> None:
-        assert taker is not None
-        taker.watch(event, live)
-
-    looks = None if taker is None else look
-    with _watching(process, schedule, predicted, looks) as (tick, watch):
+    with _watching(process, schedule, predicted) as (tick, watch):
         live = watched(lambda: model, tick)()
 
         def fresh() -> Differentiable:
@@ -563,7 +549,6 @@ def _watching(
     process: Process,
     schedule: Schedule,
     predicted: Timeline,
-    look: Callable[[Event], None] | None,
 ) -> Iterator[tuple[Ticker, Callable[[Event], None] | None]]:
     """Return a context with the ticker of a progress bar, and a function for each event, if any.
 
@@ -573,7 +558,7 @@ def _watching(
     """
     actions = schedule.actions
     total = int((actions.end - actions.begin)[actions.op <= REVERSE].sum())
-    watchers, left = [] if look is None else [look], None
+    watchers, left = list[Callable[[Event], None]](), None
     if process.display.is_shown:
         watch_remaining, left = by_the_wall(predicted)
         watchers.append(watch_remaining)

@@ -26,7 +26,6 @@ from ckio.jobs.directory import (
 )
 from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
 from ckio.jobs.history import EarlierRuns
-from ckio.jobs.images import read_images
 from ckio.model import Array, Differentiable, functional_of
 from ckio.model.gradient import GradientCheck
 from ckio.parallel.group import ALONE, RankGroup
@@ -36,7 +35,6 @@ from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text
 from ckio.report import Report, compare
 from ckio.report.headline import headline
-from ckio.report.thumbnails import Thumbnail
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.text import loads
@@ -87,10 +85,6 @@ class Result:
         The Taylor test; None if there was none, or if an earlier process made it.
     figures : mapping
         The entries that `ckio run --json` prints.
-    images : tuple of Thumbnail
-        Small images of the last state and of the gradient, if the model offers them.
-    problems : tuple of str
-        The errors that occurred while the images were made.
     source : str
         The directory from which a stored result was read, and when it was computed; "" for one that
         was just computed.
@@ -107,8 +101,6 @@ class Result:
     report: Report | None
     check: GradientCheck | None
     figures: Mapping[str, Any]
-    images: tuple[Thumbnail, ...] = ()
-    problems: tuple[str, ...] = ()
     source: str = ""
 
     def __repr__(self) -> str:
@@ -216,7 +208,6 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
         logging.getLogger("ckio").warning("the gradient of the run is not at %s any more", path)
         gradient, control = {}, {}
     functional = figures["functional"]
-    images, problems = read_images(directory.path) if ranks.is_alone else ([], [])
     return Result(
         functional=math.nan if functional is None else functional,
         gradient=in_order(gradient, figures.get("gradient", ())),
@@ -229,8 +220,6 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
         report=None if lost else _report(predicted.timeline, measured.timeline, platform),
         check=None,
         figures=figures,
-        images=tuple(images),
-        problems=tuple(problems),
         source=f"{directory.path}, computed at {_when(figures)}",
     )
 

@@ -34,14 +34,13 @@ class Model(Protocol):
     A fresh model is at x_0, has no tape, and its adjoint is at n. ckio calls the methods only in
     orders that the `Machine` allows, so that a model need not check the order.
 
-    Six members are optional. `estimated` is true if the checkpoints differ in size and their
+    Five members are optional. `estimated` is true if the checkpoints differ in size and their
     sizes are not known before they are written: then they need not have the bytes that the chain
     gives. `steps` is n if the model knows, before the forward gets there, at which step it will
     finish, and otherwise None. `make_start()` computes x_0, if the model does so when x_0 is first
     used: a run calls it before its time begins to count, so that the first action takes no longer
-    than predicted. `images()` returns arrays of one or two dimensions by name. It is called when
-    the forward has reached x_n; the report then shows these arrays and those of the gradient.
-    `space` is the memory of the buffers if it is not that of the host (see `MemorySpace`).
+    than predicted. `space` is the memory of the buffers if it is not that of the host (see
+    `MemorySpace`).
     `not_finite(key)` returns the names of the arrays of a checkpoint that have infinite values or
     NaN, or None if it has no floating-point values; without it, the buffers are searched.
     """

@@ -350,16 +350,9 @@ class ArrayModel(ABC):
         self._keep_seed()
         return float(self._adjoint.functional)
 
-    def images(self) -> dict[str, Array]:
-        """Return the arrays of the state of one or two dimensions, which the report shows.
-
-        Only those of real numbers can be shown. A subclass may return a part of them, or others.
-        """
-        return {
-            name: a
-            for name, a in self._state.items()
-            if a.ndim in (1, 2) and a.size > 1 and a.dtype.kind in "biuf"
-        }
+    def state_arrays(self) -> dict[str, Array]:
+        """Return the arrays of the state by name, as they are now; only read them."""
+        return dict(self._state)
 
     def layout(self, key: Key, /) -> Layout:
         return self._checkpoints.layout(key)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ckio.actions.variables import Flow, Step
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arraymodel import ArrayModel
-from ckio.model.arrays import Array, Arrays
+from ckio.model.arrays import Arrays
 from ckio.models.options import check_real, check_whole
 
 Values = NDArray[np.float64]
@@ -254,11 +254,6 @@ class Vorticity(ArrayModel):
     def dt(self) -> float:
         """The time step, in s."""
         return self._dt
-
-    def images(self) -> dict[str, Array]:
-        """The vorticity and the stream function, with the south above."""
-        state = super().images()
-        return {name: state[name] for name in ("zeta", "psi")}
 
     def start(self, state: Arrays, /) -> None:
         """Set ζ_0 to the control inside the walls, and compute ψ_0 from it."""

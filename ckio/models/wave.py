@@ -418,10 +418,6 @@ class Wave(ArrayModel):
         """The number of steps after which the model ends; None if no `time` was given."""
         return self._steps
 
-    def images(self) -> dict[str, Array]:
-        """The wave field, without its halo; the surface is above."""
-        return {"u": super().images()["u"][INSIDE]}
-
     def gathered(self, name: str, array: Array, /) -> Array:
         """Return the whole of a state array, control or gradient, from the parts of all ranks.
 

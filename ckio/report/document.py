@@ -78,11 +78,6 @@ figure { margin: 0; }
 figcaption, p { max-width: 46rem; margin: 0 0 .5rem; color: var(--quiet); }
 figcaption { margin-top: .5rem; }
 svg.picture { display: block; width: 100%; height: auto; }
-.gallery { display: flex; flex-wrap: wrap; gap: 1rem 1.5rem; margin: .5rem 0; }
-.thumbnail { width: 10rem; }
-.thumbnail img { image-rendering: pixelated; display: block; }
-.thumbnail p { font-size: .8rem; margin: .25rem 0 0; overflow-wrap: anywhere; }
-svg.line-image { width: 10rem; background: var(--box); }
 svg.difference { display: inline-block; width: 8rem; height: .9rem; vertical-align: middle; }
 table.differences td:last-child { text-align: left; padding-left: 1.2rem; }
 tr.largest td { font-weight: 600; }

@@ -1,6 +1,6 @@
 """The report of a run or a plan as one self-contained HTML page: verdict, pictures and tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from html import escape
 from typing import Final
 
@@ -24,7 +24,6 @@ from ckio.report.pictures import (
     sweeps,
 )
 from ckio.report.pictures.timelines import ON_ITS_WAY
-from ckio.report.thumbnails import Thumbnail, gallery
 from ckio.schedule.occupancy import occupancies
 from ckio.schedule.timeline import Timeline
 
@@ -79,7 +78,6 @@ def page(
     report: Report | None = None,
     verdict: str = "",
     memory: MemoryCurve | None = None,
-    images: Sequence[Thumbnail] = (),
     origin: str = "",
 ) -> str:
     """Return the whole page as text. It needs no other file and no network.
@@ -103,8 +101,6 @@ def page(
         whether more memory would help.
     memory : MemoryCurve, optional
         The makespan over the memory for checkpoints; the page shows its picture.
-    images : sequence of Thumbnail
-        Small images of the model's state and gradient.
     origin : str
         The last line: when, where and with which versions the page was made.
     """
@@ -118,7 +114,6 @@ def page(
         f'<p class="verdict">{escape(f"{said} {more}".strip())}</p>',
         *_schedule(shown, chain, platform),
         *([] if memory is None else [_memory(memory)]),
-        *([_images(images)] if images else []),
         *_figures(timelines, chain, platform),
         "<h2>Run summary</h2>",
         _facts(facts),
@@ -144,15 +139,6 @@ def _memory(curve: MemoryCurve) -> str:
         [f"<div>{over_memory(curve).element()}</div>"],
         lead=escape(curve.said()),
     )
-
-
-def _images(images: Sequence[Thumbnail]) -> str:
-    caption = (
-        "The images show the model's arrays after the last forward step, and the gradient; the"
-        " first row of an array is at the top. If an image has red and blue, red is positive, blue"
-        " is negative and white is zero."
-    )
-    return figure("State and gradient", caption, [gallery(images)])
 
 
 def _facts(facts: Iterable[tuple[str, str]]) -> str:

@@ -12,7 +12,7 @@ def run(start=None):
     if start is not None:
         ocean.control["zeta"][...] = start
     ocean.advance(0, STEPS)
-    return ocean.control["zeta"], ocean.images()["psi"]
+    return ocean.control["zeta"], ocean.state_arrays()["psi"]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ STEPS, GRID = 600, 64
 (output,) = sys.argv[1:]
 model = GrayScott(grid=GRID)
 model.record(0, STEPS)
-fields = {f"v after {STEPS} steps": model.images()["v"]}
+fields = {f"v after {STEPS} steps": model.field()}
 model.reverse(0, STEPS)
 fields["dJ/dv at the start"] = model.gradient["u"].reshape(GRID, GRID, 2)[..., 1]
 figure = Figure(figsize=(8, 3.4), layout="constrained")

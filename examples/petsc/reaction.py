@@ -69,11 +69,9 @@ class GrayScott(TSModel):
         ts.setFromOptions()
         super().__init__(ts, self.initial(), dt, half_sum, parameters=self.rates, comm=comm)
 
-    def images(self) -> dict[str, np.ndarray]:
-        """Return v as a picture, if one rank has the whole grid."""
-        (rows, columns), whole = self._shape[:2], self._grid.getSizes()
-        v = self._state["u"].reshape(self._shape)[..., 1]
-        return {"v": v} if (columns, rows) == tuple(whole) else {}
+    def field(self) -> np.ndarray:
+        """Return v on the grid points of this rank."""
+        return self._state["u"].reshape(self._shape)[..., 1]
 
     def initial(self) -> PETSc.Vec:
         """Return u = 1 and v = 0, but for a square in the middle that is disturbed."""

@@ -274,7 +274,7 @@ def test_a_run_leaves_its_timelines_and_no_checkpoints(machine: Path) -> None:
     kept = {path.name for path in (machine / "tidy").iterdir()}
     assert kept == {
         *("manifest.json", "schedule.txt", "predicted.txt", "measured.txt"),
-        *("result.json", "gradient.h5", "images.json", "states.txt"),
+        *("result.json", "gradient.h5", "states.txt"),
     }
     assert not [path for path in (machine / "ck").rglob("*") if path.is_file()]
     taken = complaint(*run_options("hrevolve", "tidy"), at=machine)
