@@ -18,9 +18,9 @@ from ckio.jobs.display import Display
 from ckio.jobs.gradients import digest
 from ckio.jobs.job import Job
 from ckio.jobs.models import identity, maker, measured, watched
-from ckio.jobs.planning import planner_call
+from ckio.jobs.planning import plan_of, planner_call
 from ckio.jobs.result import Result, facts, verdict
-from ckio.jobs.sweeping import what_if
+from ckio.jobs.sweeping import sweep
 from ckio.model import Array, Differentiable
 from ckio.parallel.group import ALONE
 from ckio.platform import Level, Option
@@ -105,7 +105,7 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
         show(outcome)
         console.echo(f"store-all       {_sameness(same)}\n")
         if memory is not None:
-            console.echo(f"{memory.said()}\n")
+            console.echo(f"{memory.text()}\n")
         console.echo(f"{report}: the report, with pictures")
         if picture is not None:
             console.echo(f"{picture}: the measured timeline")
@@ -152,12 +152,10 @@ def _page(outcome: Result, grid: int, memory: MemoryCurve | None, *, same: bool)
 
 def _over_memory(
     platform: Path, settings: Mapping[str, Option], steps: int, display: Display
-) -> MemoryCurve | None:
+) -> MemoryCurve:
     """Return the makespan over the memory of the first level, for the steps of the demo."""
-    question = what_if(
-        [], platform=platform, model=MODEL, settings=settings, steps=steps, display=display
-    )
-    return question.answered(display=display).over_memory()
+    plan = plan_of(platform=platform, model=MODEL, settings=settings, steps=steps, display=display)
+    return sweep(plan, display=display).curve()
 
 
 def _picture(outcome: Result, directory: NewDirectory) -> Path | None:

@@ -14,17 +14,20 @@ from ckio.cli.options import (
     PAPERS_GROUP,
     by_variable_option,
     cost_options,
+    duration_option,
     json_option,
     option,
     overlap_option,
     planner_options,
     with_example,
 )
-from ckio.jobs.planning import overlap_figures, plan_of, policy
+from ckio.jobs.adjoints import cost_of_a_kill, expected_makespan, first_plan
+from ckio.jobs.planning import Planning, overlap_figures, plan_of, policy
 from ckio.planners import compact
 from ckio.planners.compiled import seconds_of_loading
 from ckio.planners.table import PLANNERS
 from ckio.platform import Platform
+from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.policy import Overlap, Policy
@@ -41,6 +44,11 @@ def _planners() -> dict[str, list[tuple[str, str]]]:
 @cost_options
 @overlap_option
 @by_variable_option
+@duration_option(
+    "--mtbf",
+    help="Mean time between failures, e.g. 6h: also print the interval of adjoint checkpoints and"
+    " the expected makespan.",
+)
 @out("-o", "--output", help="Write the schedule to this file; - is stdout.")
 @option(
     "--format", "form", type=click.Choice(["native", "paper"]), default="native", show_default=True,
@@ -60,6 +68,7 @@ def command(
     form: str,
     concat: int | None,
     overlap: Policy | None,
+    mtbf: float | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -77,6 +86,9 @@ def command(
 
     With --by-variable, each array of the state is stored separately, and only when it is needed.
     For this, the --model must declare which arrays its steps use and overwrite; see `ckio analyze`.
+
+    With --mtbf, it is also predicted how long a run takes that fails at random and is resumed each
+    time: `ckio run` stores the adjoint on a durable level at Daly's interval.
 
     The --platform may also be in the text form of Herrmann & Pallez (2020). Then a forward step
     takes 1 second, a forward step that records its tape and an adjoint step take 0 seconds, and a
@@ -105,6 +117,8 @@ def command(
         figures["sequence"] = short
     if output is not None:
         write_text(output, _text(schedule, machine, overlap, form) if short is None else short)
+    if mtbf is not None:
+        figures["failures"] = _with_failures(plan, overlap, mtbf)
     if as_json:
         console.print_json(figures)
         return
@@ -116,6 +130,28 @@ def command(
         tell_written(output, "; this format cannot contain the overlap policy" if unsaid else "")
     elif short is not None:
         console.echo(short, nl=False)
+
+
+def _with_failures(plan: Planning, overlap: Overlap, mtbf: float) -> dict[str, Any]:
+    """Return the level and interval of adjoint checkpoints, and the expected makespan."""
+
+    def planned(chain: Chain, platform: Platform) -> Schedule:
+        return replace(plan, chain=chain, platform=platform).planned()
+
+    schedule, kept = first_plan(plan.chain, plan.platform, None, planned, mtbf=mtbf)
+    schedule = replace(schedule, overlap=overlap) if overlap else schedule
+    seconds = expected_makespan(schedule, plan.platform, kept, mtbf)
+    text = cost_of_a_kill(schedule, plan.platform, kept, mtbf) or (
+        f"with a failure in {seconds_text(mtbf)} on average, expect {seconds_text(seconds)}; no"
+        " adjoint is stored"
+    )
+    return {
+        "mtbf": mtbf,
+        "level": kept.level,
+        "every": kept.every,
+        "expected": seconds,
+        "text": text,
+    }
 
 
 def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[str, Any]:
@@ -171,6 +207,8 @@ def show(figures: dict[str, Any], /) -> None:
         for level in figures["levels"]
     ]
     console.print_table("", header, rows)
+    if "failures" in figures:
+        console.echo(f"\n{figures['failures']['text']}")
 
 
 def _how(figures: dict[str, Any]) -> str:

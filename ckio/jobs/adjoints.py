@@ -21,6 +21,7 @@ from ckio.planners.recover import (
     Stored,
     adjoint_seconds,
     aside,
+    expected_seconds,
     recover,
     with_adjoint_checkpoints,
 )
@@ -30,6 +31,7 @@ from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.schedule import Schedule, makespan
+from ckio.sim.engine import makespan as predicted
 
 _LEAST: Final = 1.0
 """The least interval, in seconds, if none is given: a level may cost 0 s, so that Daly's is 0 s."""
@@ -346,17 +348,40 @@ def _with_no_more(
     return _last_one_stays(staying)
 
 
-def cost_of_a_kill(schedule: Schedule, platform: Platform, kept: Kept, /) -> str:
+def expected_makespan(schedule: Schedule, platform: Platform, kept: Kept, mtbf: float, /) -> float:
+    """Return an estimate of the mean seconds of a run that is killed once in `mtbf` seconds.
+
+    A kill repeats the work since the last adjoint checkpoint, and, before that, a part of a forward
+    sweep: half of the steps remain in the mean, and for these the checkpoints that survive save
+    about half of the sweep.
+    """
+    seconds, chain = predicted(schedule, platform), schedule.chain
+    interval = seconds
+    if kept.level is not None:
+        number = platform.number(kept.level)
+        interval = min(interval, kept.every + adjoint_seconds(chain, platform, number))
+    sweep = chain.seconds(Advance(0, chain.length))
+    return expected_seconds(seconds, interval, mtbf, sweep / 4)
+
+
+def cost_of_a_kill(
+    schedule: Schedule, platform: Platform, kept: Kept, mtbf: float | None = None, /
+) -> str:
     """Return a sentence on level and interval of adjoint checkpoints, and the cost of a kill.
 
-    It is "" if none is stored.
+    With `mtbf`, the mean seconds between two kills, it also gives the expected makespan. The
+    sentence is "" if no adjoint is stored.
     """
     if kept.level is None or not (schedule.actions.kind == KIND_CODE[Kind.ADJOINT]).any():
         return ""
     costs = kill_seconds(schedule.chain, platform, platform.number(kept.level), kept.every)
+    expected = ""
+    if mtbf is not None:
+        seconds = seconds_text(expected_makespan(schedule, platform, kept, mtbf))
+        expected = f"; with a kill in {seconds_text(mtbf)} on average, expect {seconds}"
     return (
         f"an adjoint checkpoint on {kept.level} every {seconds_text(kept.every)} of work; a kill"
-        f" costs about {seconds_text(costs)} of work"
+        f" costs about {seconds_text(costs)} of work{expected}"
     )
 
 

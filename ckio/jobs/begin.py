@@ -59,7 +59,9 @@ def begin(process: Process, directory: RunDirectory, /) -> Result:
         with levels_of(process, manifest) as backends:
             display.tell(process.planning.not_considered)
             display.tell(decided.get("note", ""))
-            display.tell(adjoints.cost_of_a_kill(schedule, process.platform, kept))
+            display.tell(
+                adjoints.cost_of_a_kill(schedule, process.platform, kept, process.request.mtbf)
+            )
             return conclude(
                 process,
                 directory,

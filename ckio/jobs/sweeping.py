@@ -1,386 +1,200 @@
-"""Plans for many machines, chains and planners in one call, to compare their makespans.
+"""The makespan over the capacity of a level: what more of it would save, and what less would cost.
 
-asked = what_if(["ram.slots=2,4,8"], platform=Path("platform.toml"), steps=1000)
-answered = asked.answered()         plans all points, on all cores
-print(answered.said())              for example: from 2 to 4 of ram.slots: 20.1% less
-answered.csv()                      a line for each point
+swept = sweep(plan_of(steps=1000, platform=Path("platform.toml")))
+print(swept.text())         for example: Twice the memory would save 11%; half would cost 15%.
 """
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from math import inf, isfinite
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from ckio.actions.columns import WRITE
 from ckio.errors import BadInput
 from ckio.jobs.display import QUIET, Display
-from ckio.jobs.failing import Expected
-from ckio.jobs.planning import Planning, plan_of, planner_call
+from ckio.jobs.planning import Planning
 from ckio.planners.trivial import recompute_all, store_all
-from ckio.platform import Platform
-from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain
-from ckio.platform.readable import bytes_text, read_text, seconds_text
-from ckio.report.curves import CurveAxis, CurvePoint
+from ckio.platform import Level, Platform
+from ckio.platform.chain import Chain
+from ckio.platform.readable import bytes_text, seconds_text
 from ckio.report.headline import tape_bytes
 from ckio.report.pictures import MemoryCurve
-from ckio.schedule import makespan
-from ckio.schedule.policy import SYNCHRONOUS, Policy
-from ckio.sim.ranks import Ranks
-from ckio.sim.sweep import (
-    Answer,
-    Axis,
-    Point,
-    Question,
-    Use,
-    Value,
-    front,
-    parse,
-    points,
-    sentence,
-    sweep,
-)
-
-FAILING_RUNS: Final = 20
-"""The number of runs with failures at each point, if none is given."""
-
-_GIVEN: Final = ("planner", "steps", "platform", "model", "settings", "costs", *COSTS)
-"""The options that do not belong to a planner."""
-
-_COLUMNS: Final = ("makespan", "forward_steps", "actions", "memory", "pareto")
-"""The columns of each point, before the columns of the levels."""
+from ckio.schedule import bytes_moved, counts
+from ckio.schedule import makespan as seconds_alone
+from ckio.sim.engine import makespan
 
 _MOST_DOUBLINGS: Final = 10
-"""Plans are made for memories from 1/1024 of the present one to 1024 times the present one."""
+"""Plans are made for capacities from 1/1024 of the present one to 1024 times the present one."""
 
-_TIMES: Final = ((86400, "d"), (3600, "h"), (60, "min"))
-
-
-_BYTES: Final = ("capacity", "working_memory", "restart", "tape", "adjoint")
-"""The knobs whose values are bytes."""
-
-
-def value_text(axis: Axis, value: Value, /) -> str:
-    """Return a value of an axis, with its unit."""
-    if value is None or isinstance(value, str):
-        return value or axis.endless
-    match axis.knob.rpartition(".")[2]:
-        case knob if knob in _BYTES:
-            return bytes_text(int(value))
-        case "bandwidth":
-            return _rate_text(int(value))
-        case "latency" | "advance" | "record" | "reverse":
-            return seconds_text(value)
-        case "mtbf":
-            return _time_text(value)
-        case _:
-            return str(value) if isinstance(value, int) else f"{value:.4g}"
-
-
-def _rate_text(rate: int) -> str:
-    """Return bytes per second with a decimal unit (powers of 1000), as for drives."""
-    power = min(4, (len(str(rate)) - 1) // 3)
-    return f"{rate / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}/s"
-
-
-def _time_text(seconds: float) -> str:
-    """Return a long time in minutes, hours or days."""
-    for unit, sign in _TIMES:
-        if seconds >= unit:
-            return f"{seconds / unit:.4g} {sign}"
-    return seconds_text(seconds)
-
-
-def curve_axis(axis: Axis, /) -> CurveAxis:
-    """Return an axis for drawing."""
-    labels = tuple(value_text(axis, value) for value in axis.values)
-    numbers = [None if isinstance(value, str) else value for value in axis.values]
-    if not axis.is_ordered:
-        return CurveAxis(axis.name, labels)
-    base = 1024 if axis.knob.rpartition(".")[2] in _BYTES else 1000
-    return CurveAxis(axis.name, labels, tuple(numbers), partial(value_text, axis), base)
+_ENOUGH: Final = 1.01
+"""A capacity is enough if its plan takes at most 1 % longer than the best plan of the table."""
 
 
 @dataclass(frozen=True)
-class WhatIf:
-    """A question, the axes along which it varies, and all points of these axes.
+class Row:
+    """The plan for one capacity.
 
     Attributes
     ----------
-    base : Question
-        The question with the present values.
-    axes : sequence of Axis
-        The quantities that vary, with their values.
-    points : sequence of Point
-        All combinations of the axes' values; the last axis varies fastest.
-    about_memory : bool
-        Whether no axis was named. The only axis is then the capacity of the first level.
+    capacity : int
+        Bytes of the level.
+    makespan : float
+        Seconds, with the plan's own policy of overlap.
+    forward_steps : int
+        The number of forward steps, advanced and recorded.
+    written : int
+        The bytes that are written to all levels.
+    reason : str
+        Why there is no plan; then all numbers are 0. Empty if there is one.
     """
 
-    base: Question
-    axes: Sequence[Axis]
-    points: Sequence[Point]
-    about_memory: bool = False
+    capacity: int
+    makespan: float = 0.0
+    forward_steps: int = 0
+    written: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The plans of one chain for several capacities of a level.
+
+    Attributes
+    ----------
+    level : str
+        The name of the level.
+    present : int or None
+        Its capacity on the platform, in bytes; None without a limit.
+    is_first : bool
+        Whether it is the first level, whose capacity is called memory.
+    rows : tuple of Row
+        The plans, in the order of the capacities.
+    everything : (int, float)
+        The bytes and the makespan if every tape is stored in memory.
+    nothing : float
+        The makespan if only x_0 is stored.
+    """
+
+    level: str
+    present: int | None
+    is_first: bool
+    rows: tuple[Row, ...]
+    everything: tuple[int, float]
+    nothing: float
 
     @property
-    def fails(self) -> bool:
-        """Return whether any makespan is the mean of runs with failures."""
-        asked = (point.question for point in self.points)
-        return any(isinstance(question, Question) and question.fails for question in asked)
+    def planned(self) -> list[Row]:
+        """The rows that have a plan."""
+        return [row for row in self.rows if not row.reason]
 
-    def answered(self, *, processes: int | None = None, display: Display = QUIET) -> "Answered":
-        """Plan all points in parallel processes, by default one for each core."""
-        questions = [
-            point.question for point in self.points if isinstance(point.question, Question)
-        ]
-        with display.progress("planning", len(questions), unit="points") as tick:
-            planned = iter(sweep(questions, processes=processes, watch=tick))
-        answers = [
-            next(planned) if isinstance(point.question, Question) else Answer(reason=point.question)
-            for point in self.points
-        ]
-        return Answered(self, answers, front(answers))
+    def curve(self) -> MemoryCurve:
+        """Return the curve for drawing; raises BadInput if no capacity above 0 has a plan."""
+        points = [(row.capacity, row.makespan) for row in self.planned if row.capacity]
+        if not points:
+            raise BadInput(f"there is nothing to draw: {self.text()}")
+        what = "memory" if self.is_first else f"capacity of {self.level}"
+        return MemoryCurve(points, self.present, self.everything, self.nothing, what)
+
+    def text(self) -> str:
+        """Return the result in a sentence.
+
+        It is about twice and half the capacity of the platform, if these are among the rows.
+        Otherwise it names the least capacity that is enough.
+        """
+        if not self.planned:
+            return f"no capacity has a schedule: {self.rows[0].reason}"
+        if self.present and (text := self.curve().changes()):
+            return text
+        least = min(row.makespan for row in self.planned)
+        enough = next(row for row in self.planned if row.makespan <= least * _ENOUGH)
+        return (
+            f"{bytes_text(enough.capacity)} of {self.level} are enough: the makespan is"
+            f" {seconds_text(enough.makespan)}, and the least of the table"
+            f" {seconds_text(least)}."
+        )
+
+    def figures(self) -> dict[str, Any]:
+        """Return the rows and the sentence as plain data, as `--json` prints them."""
+        return {
+            "level": self.level,
+            "present": self.present,
+            "points": [asdict(row) for row in self.rows],
+            "everything": {"bytes": self.everything[0], "makespan": self.everything[1]},
+            "nothing": self.nothing,
+            "answer": self.text(),
+        }
 
 
-def what_if(
-    vary: Sequence[str],
+def sweep(
+    plan: Planning,
     /,
     *,
-    platform: Path | None,
-    overlap: Policy | None = None,
-    ranks: Ranks | None = None,
-    mtbf: float | None = None,
-    restart_time: float | None = None,
-    trajectories: int | None = None,
+    level: str = "",
+    capacities: Sequence[int] = (),
     display: Display = QUIET,
-    **options: Any,
-) -> WhatIf:
-    """Return the question of how a chain would be planned on other machines.
+) -> Sweep:
+    """Plan the chain for several capacities of one level.
 
     Parameters
     ----------
-    vary : sequence of str
-        The axes, in the form of `ckio.sim.sweep.parse`: NAME=VALUE,... or NAME=LOW:HIGH:COUNT.
-        Without axes, the capacity of the first level varies in powers of two, from one checkpoint
-        to the bytes of all tapes.
-    platform : path
-        A file of `ckio calibrate`.
-    overlap : Overlap, "auto" or None
-        The policy for overlap. None is synchronous, except for the planner `overlapped`.
-    ranks : Ranks, optional
-        The ranks that perform the schedule together.
-    mtbf, restart_time : float, optional
-        The mean time between failures, and the time from a failure until another process runs, in
-        seconds.
-    trajectories : int, optional
-        The number of runs with failures at each point.
-    **options
-        The options of `plan_of`. An option that an axis varies need not be given.
+    plan : Planning
+        The planner, the chain and the platform.
+    level : str
+        The name of the level; by default it is the first level.
+    capacities : sequence of int
+        Bytes; 0 is a platform without the level. By default, the present capacity of the level
+        times powers of two, from one checkpoint to the bytes of all tapes.
 
     Raises
     ------
     BadInput
-        If an option is missing, or options do not fit together.
+        If there is no such level, or it has no limit and no capacities are given.
     """
-    if platform is None:
-        raise BadInput(
-            "--platform is missing: a file that `ckio calibrate` writes; see ckio calibrate --help"
-        )
-    machine = Platform.loads(read_text(platform), source=str(platform))
-    axes = [parse(text, machine) for text in vary]
-    varied = {axis.name: axis.values for axis in axes}
-    if "ranks" in varied and ranks is None:
-        ranks = Ranks(count=1)
-    options = _filled_in({"platform": platform, **options}, varied)
-    plan = plan_of(**options, overlap=overlap or SYNCHRONOUS, display=display)
-    if not vary:
-        axes = [_memory_axis(plan)]
-    own = {name: value for name, value in options.items() if name not in _GIVEN}
-    names = {str(name) for name in varied.get("planner", ())}
-    planners = {name: planner_call(name, **own) for name in sorted(names)}
-    planners.setdefault(plan.planner, plan.call)
-    memory = plan.platform.levels[0].name if plan.platform.levels else ""
-    call = planners[plan.planner]
-    base = Question(plan.planner, call, plan.chain, plan.platform, memory, overlap, ranks)
-    base = _failing(base, varied, mtbf, restart_time, trajectories)
-    return WhatIf(base, axes, list(points(axes, base, planners)), about_memory=not vary)
+    platform = plan.platform
+    if not platform.levels:
+        raise BadInput("sweep: the platform has no level; add one to its file")
+    number = platform.number(level) if level else 0
+    here = platform.levels[number]
+    values = sorted(set(capacities)) or _around(here, plan.chain)
+    plan.load(display)
+    rows = []
+    with display.progress("planning", len(values), unit="plans") as tick:
+        for capacity in values:
+            rows.append(_row(plan, number, capacity))
+            tick()
+    nothing = seconds_alone(recompute_all(plan.chain, platform), platform)
+    everything = _everything(plan.chain)
+    return Sweep(here.name, here.capacity, number == 0, tuple(rows), everything, nothing)
 
 
-def _memory_axis(plan: Planning) -> Axis:
-    """Return the axis of the first level's capacity: the present one times powers of two."""
-    first = plan.platform.levels[0] if plan.platform.levels else None
-    if first is None or first.capacity is None:
+def _around(level: Level, chain: Chain) -> list[int]:
+    """Return the capacity of a level times powers of two."""
+    if not level.capacity:
         raise BadInput(
-            "sweep: the platform has no first level whose capacity is limited, so there is no"
-            " memory to vary; name an axis, for example --vary planner=hrevolve,mixed"
+            f"sweep: level {level.name} has no capacity that could be doubled; name capacities, for"
+            " example --capacity 4GB,16GB"
         )
-    least = first.stored(plan.chain.largest("restart"))
-    most = max(_everything(plan.chain)[0], first.capacity)
-    more = [first.capacity << power for power in range(_MOST_DOUBLINGS + 1)]
-    less = [first.capacity >> power for power in range(1, _MOST_DOUBLINGS + 1)]
-    known = [memory for memory in (*less[::-1], *more) if least <= memory < 2 * most]
-    capacities = sorted({first.capacity, *known})
-    return parse(f"{first.name}.capacity={','.join(map(str, capacities))}", plan.platform)
+    least = level.stored(chain.largest("restart"))
+    most = 2 * max(_everything(chain)[0], level.capacity)
+    less = [level.capacity >> power for power in range(_MOST_DOUBLINGS, 0, -1)]
+    more = [level.capacity << power for power in range(1, _MOST_DOUBLINGS + 1)]
+    known = {nbytes for nbytes in (*less, *more) if least <= nbytes < most}
+    return sorted(known | {level.capacity})
 
 
 def _everything(chain: Chain) -> tuple[int, float]:
     """Return the bytes of all tapes, and the makespan if they are stored in memory."""
     endless = Platform((), working_memory=None)
-    return tape_bytes(chain), makespan(store_all(chain, endless), endless)
+    return tape_bytes(chain), seconds_alone(store_all(chain, endless), endless)
 
 
-def _filled_in(options: Mapping[str, Any], varied: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the options, with a value of each axis that varies one; none may be given twice."""
-    filled = dict(options)
-    for name in ("planner", "steps", *SECONDS, *SIZES):
-        if name not in varied:
-            continue
-        if filled.get(name) is not None:
-            raise BadInput(f"--{name} is also varied by --vary {name}=...; give one of them")
-        filled[name] = max(varied[name]) if name == "steps" else varied[name][0]
-    return filled
-
-
-def _failing(
-    question: Question,
-    varied: Mapping[str, Sequence[Any]],
-    mtbf: float | None,
-    restart: float | None,
-    runs: int | None,
-) -> Question:
-    """Return the question with failures; raises BadInput if the options do not fit together."""
-    if mtbf is not None and "mtbf" in varied:
-        raise BadInput("--mtbf is also varied by --vary mtbf=...; give one of them")
-    if mtbf is None and "mtbf" not in varied:
-        if (restart, runs) != (None, None):
-            raise BadInput(
-                "--restart-time and --trajectories are options of runs with failures; give the mean"
-                " time between failures by --mtbf TIME or --vary mtbf=..."
-            )
-        return question
-    if question.overlap or question.ranks is not None:
-        raise BadInput(
-            "--mtbf: runs with failures are simulated on one rank and without overlap; leave out"
-            " --ranks and --overlap"
-        )
-    expect = Expected(restart or 0.0, runs or FAILING_RUNS)
-    return replace(question, mtbf=mtbf or inf, expect=expect)
-
-
-@dataclass(frozen=True)
-class Answered:
-    """All points with their answers, and whether each is on the Pareto front.
-
-    Attributes
-    ----------
-    asked : WhatIf
-        The question.
-    answers : sequence of Answer
-        The answers, in the order of the points.
-    front : sequence of bool
-        For each point, whether no other point has both less memory and a smaller makespan.
-    """
-
-    asked: WhatIf
-    answers: Sequence[Answer]
-    front: Sequence[bool]
-
-    def rows(self) -> Sequence[tuple[Point, Answer, bool]]:
-        """Return each point with its answer, and whether it is on the front."""
-        return list(zip(self.asked.points, self.answers, self.front, strict=True))
-
-    def curves(self) -> list[CurvePoint | None]:
-        """Return the points for drawing; None for a point without a schedule."""
-        return [
-            None if answer.reason else CurvePoint(answer.makespan, answer.memory, best)
-            for answer, best in zip(self.answers, self.front, strict=True)
-        ]
-
-    def over_memory(self) -> MemoryCurve | None:
-        """Return the curve of makespan over memory; None for other axes, or without any plan."""
-        if not self.asked.about_memory:
-            return None
-        (axis,), base = self.asked.axes, self.asked.base
-        planned = [
-            (int(value), answer.makespan)
-            for value, answer in zip(axis.values, self.answers, strict=True)
-            if value is not None and not answer.reason
-        ]
-        if not planned:
-            return None
-        present = base.platform.levels[0].capacity or 0
-        nothing = makespan(recompute_all(base.chain, base.platform), base.platform)
-        return MemoryCurve(sorted(planned), present, _everything(base.chain), nothing)
-
-    def csv(self) -> str:
-        """Return a line for each point, with all digits. Unknown values are empty."""
-        names = [level.name for level in self.asked.base.platform.levels]
-        columns = [*_COLUMNS, *["error"] * self.asked.fails]
-        of_levels = [f"{name}.{what}" for name in names for what in ("written", "read", "peak")]
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([axis.name for axis in self.asked.axes] + [*columns, *of_levels, "reason"])
-        for point, answer, best in self.rows():
-            pairs = zip(self.asked.axes, point.values, strict=True)
-            values = [axis.endless if value is None else value for axis, value in pairs]
-            if answer.reason:
-                writer.writerow([*values, *[""] * (len(columns) + len(of_levels)), answer.reason])
-                continue
-            uses = [(answer.levels or {}).get(name, Use()) for name in names]
-            levels = [number for use in uses for number in (use.written, use.read, use.peak)]
-            memory = "" if answer.memory is None else answer.memory
-            figures = [answer.makespan, answer.forward, answer.actions, memory, int(best)]
-            errors = [_known(answer.error, "")] * self.asked.fails
-            writer.writerow([*values, *figures, *errors, *levels, ""])
-        return text.getvalue()
-
-    def figures(self) -> dict[str, Any]:
-        """Return the axes, the points and the sentence as plain data, as `--json` prints them."""
-        return {
-            "axes": {axis.name: list(axis.values) for axis in self.asked.axes},
-            "points": [self._figures(point, answer, best) for point, answer, best in self.rows()],
-            "answer": self.said(),
-        }
-
-    def _figures(self, point: Point, answer: Answer, best: bool) -> dict[str, Any]:
-        values = dict(zip((axis.name for axis in self.asked.axes), point.values, strict=True))
-        if answer.reason:
-            return {"values": values, "reason": answer.reason}
-        levels = {
-            name: {"written": use.written, "read": use.read, "peak": use.peak}
-            for name, use in (answer.levels or {}).items()
-        }
-        return {
-            "values": values,
-            "makespan": answer.makespan,
-            "forward_steps": answer.forward,
-            "actions": answer.actions,
-            "memory": answer.memory,
-            "pareto": best,
-            "levels": levels,
-            **({"error": _known(answer.error, None)} if self.asked.fails else {}),
-        }
-
-    def said(self) -> str:
-        """Return the answer in a sentence: the effect of one axis, or the best point of several."""
-        if curve := self.over_memory():
-            return curve.said()
-        if len(self.asked.axes) == 1:
-            return sentence(self.asked.axes[0], self.answers, value_text)
-        planned = [at for at, answer in enumerate(self.answers) if not answer.reason]
-        if not planned:
-            return f"no point has a schedule: {self.answers[0].reason}"
-        best = min(planned, key=lambda at: self.answers[at].makespan)
-        where = ", ".join(
-            f"{axis.name} = {value_text(axis, value)}"
-            for axis, value in zip(self.asked.axes, self.asked.points[best].values, strict=True)
-        )
-        least = seconds_text(self.answers[best].makespan)
-        return f"the least makespan of {len(planned)} points is {least}, at {where}"
-
-
-def _known(error: float, unknown: str | None) -> float | str | None:
-    """Return a standard error, or `unknown` if it is not finite, as for a single run."""
-    return error if isfinite(error) else unknown
+def _row(plan: Planning, number: int, capacity: int) -> Row:
+    levels = list(plan.platform.levels)
+    levels[number] = replace(levels[number], capacity=capacity)
+    platform = replace(plan.platform, levels=tuple(levels))
+    try:
+        planned = replace(plan, platform=platform).planned()
+    except BadInput as error:
+        return Row(capacity, reason=str(error))
+    seconds = makespan(planned, platform) if planned.makespan is None else planned.makespan
+    written = bytes_moved(planned, platform)[planned.actions.op == WRITE].sum()
+    return Row(capacity, seconds, counts(planned).forward, int(written))

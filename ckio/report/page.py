@@ -108,7 +108,7 @@ def page(
     timelines = {"predicted": predicted} | ({"measured": measured} if measured is not None else {})
     levels = occupancies(shown, chain, platform)
     said = verdict or headline(shown, chain, platform)
-    more = memory_sentence(levels, chain, platform) if memory is None else memory.said()
+    more = memory_sentence(levels, chain, platform) if memory is None else memory.text()
     body = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="verdict">{escape(f"{said} {more}".strip())}</p>',
@@ -137,7 +137,7 @@ def _memory(curve: MemoryCurve) -> str:
         "Each box is the makespan of the best plan with that amount of memory for checkpoints. The"
         " vertical line is the memory of this plan.",
         [f"<div>{over_memory(curve).element()}</div>"],
-        lead=escape(curve.said()),
+        lead=escape(curve.text()),
     )
 
 

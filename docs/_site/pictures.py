@@ -35,7 +35,8 @@ from ckio import (
     simulate,
     store_all,
 )
-from ckio.jobs.sweeping import what_if
+from ckio.jobs.planning import plan_of
+from ckio.jobs.sweeping import sweep
 from ckio.planners.recover import recover, with_adjoint_checkpoints
 from ckio.report.pictures import (
     STYLE,
@@ -227,10 +228,7 @@ PICTURES: Final[dict[str, tuple[Callable[[], Case], View]]] = {
 def memory_of_the_tour() -> Picture:
     """The tour's chain with more memory and with less."""
     path = HERE / "tour.toml"
-    answered = what_if([], platform=path, model="ocean.py", steps=200).answered(processes=1)
-    curve = answered.over_memory()
-    assert curve is not None, answered.said()
-    return over_memory(curve)
+    return over_memory(sweep(plan_of(platform=path, model="ocean.py", steps=200)).curve())
 
 
 CURVES: Final = {"memory": memory_of_the_tour}

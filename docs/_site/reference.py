@@ -43,14 +43,13 @@ PAGES: Final = {
         "A run as one object: begun, stopped, resumed, with its gradient in a file. How it is used"
         " is told in [recovery](../recovery.md).",
         "Job Result Halted jobs.request jobs.directory jobs.gradients jobs.display jobs.journal"
-        " jobs.leftovers jobs.planning jobs.failing jobs.sweeping jobs.analyzing",
+        " jobs.leftovers jobs.planning jobs.sweeping jobs.analyzing",
     ),
     "doing": (
         "Measure, simulate, run, compare",
         "The interpreters of a schedule, and what goes on when a run does not end well.",
         "calibrate simulate run perform failover run_to_end compare render recover"
-        " with_adjoint_checkpoints planners.recover.* report sim.failures.* sim.sweep.*"
-        " report.trace report.page",
+        " with_adjoint_checkpoints planners.recover.* report report.trace report.page",
     ),
     "variables": (
         "What goes into a checkpoint",

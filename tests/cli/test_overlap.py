@@ -203,26 +203,6 @@ def test_a_policy_is_kept_whatever_the_planner(place: Path, name: str) -> None:
     assert none | {"plan_seconds": 0} == plain | {"plan_seconds": 0}
 
 
-@pytest.mark.slow
-def test_a_sweep_asks_plans_what_overlaps(place: Path) -> None:
-    axes = ("--vary", "overlap=none,auto,all", "--vary", "planner=mixed,auto,overlapped")
-    rows = answer("sweep", *PLAN, *axes, "--processes", 1, at=place)["points"]
-    seconds = {tuple(row["values"].values()): row["makespan"] for row in rows}
-    for (policy, name), found in seconds.items():
-        line = ("--planner", name, *PLAN, "--overlap", policy)
-        simulated = answer("simulate", *line, at=place)["makespan"]
-        assert found == pytest.approx(simulated, rel=1e-12)
-    best = seconds["auto", "auto"]
-    assert best == seconds["auto", "overlapped"] <= min(seconds.values())
-    for more in (("--overlap", "auto"), ("--planner", "overlapped")):
-        (row,) = answer("sweep", *PLAN, *more, "--vary", "nvme=on", at=place)["points"]
-        assert row["makespan"] == best
-    (row,) = answer("sweep", *PLAN, "--vary", "nvme=on", at=place)["points"]
-    assert row["makespan"] == answer("plan", *PLAN, "--planner", "auto", at=place)["makespan"]
-    failing = ("--vary", "nvme=on", "--mtbf", "1h", "--overlap", "auto")
-    assert "on one rank and without overlap" in complaint("sweep", *PLAN, *failing, at=place)
-
-
 # By default: where it was measured
 
 

@@ -69,9 +69,7 @@ def test_commands_work_on_each_others_output(place: Path) -> None:
     assert piped(f"{costs} -o -", place) == (place / "plan.txt").read_bytes()
 
 
-def test_a_table_and_a_platform_go_there_too(place: Path) -> None:
-    vary = (*PLAN.replace("plan", "sweep", 1).split(), "--vary", "ram.slots=1,2")
-    assert ckio(*vary, "-o", "-", at=place).stdout.startswith("ram.slots,makespan,")
+def test_a_platform_goes_there_too(place: Path) -> None:
     words = ("calibrate", "--level", "a=ram", "--size", "4KiB", "--repeats", 1)
     assert ckio(*words, "-o", "-", at=place).stdout.startswith("# The storage of one machine")
     assert [path.name for path in place.iterdir()] == ["node.toml"]
@@ -91,8 +89,6 @@ def test_stdout_is_for_one_thing(place: Path) -> None:
     ckio(*PLAN.split(), "-o", "plan.txt", at=place)
     for line in (f"{PLAN} -o - --json", "show plan.txt --svg - --html -"):
         assert "stdout is taken" in complaint(*line.split(), at=place)
-    vary = (*PLAN.replace("plan", "sweep", 1).split(), "--vary", "ram.slots=1,2")
-    assert "name a file" in complaint(*vary, "--picture", "-", at=place)
 
 
 def test_a_directory_is_neither_stdout_nor_a_file(place: Path) -> None:

@@ -13,7 +13,7 @@ from ckio.cli.entry import COMMANDS
 from ckio.errors import BadInput
 from ckio.jobs.analyzing import model_figures
 from ckio.jobs.planning import plan_of
-from ckio.jobs.sweeping import what_if
+from ckio.jobs.sweeping import sweep
 from ckio.schedule import makespan
 from ckio.schedule.occupancy import busy_seconds, overlap_savings
 from ckio.schedule.policy import Overlap
@@ -66,16 +66,12 @@ def test_what_overlap_saves(node: Path) -> None:
 
 
 def test_a_sweep(node: Path) -> None:
-    axes = ["ram.capacity=80,160,200", "nvme=on,off"]
-    varied = [word for axis in axes for word in ("--vary", axis)]
-    figures = answer("sweep", "--steps", 30, "--platform", node, *WORDS, *varied, at=node.parent)
-    answered = what_if(axes, steps=30, platform=node, **COSTS).answered(processes=1)
-    assert json.loads(json.dumps(answered.figures())) == {
+    words = ("--steps", 30, "--platform", node, "--capacity", "80B,160B,200B")
+    figures = answer("sweep", *words, *WORDS, at=node.parent)
+    swept = sweep(plan_of(steps=30, platform=node, **COSTS), capacities=[80, 160, 200])
+    assert json.loads(json.dumps(swept.figures())) == {
         name: value for name, value in figures.items() if name != "lossy"
     }
-    assert answered.csv().count("\n") == 7
-    with pytest.raises(BadInput, match=r"--steps is also varied by --vary steps=..."):
-        what_if(["steps=3,4"], steps=30, platform=node, **COSTS)
 
 
 def without_seconds(figures: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ckio.planners.recover import (
     adjoint_seconds,
     aside,
     every,
+    expected_seconds,
     recover,
     with_adjoint_checkpoints,
 )
@@ -243,6 +244,31 @@ def test_no_other_interval_wastes_much_less() -> None:
     for cost in (0.01, 1, 10, 60):
         best = min(wasted(0.01 * mean * k, cost, mean) for k in range(1, 400))
         assert wasted(every(cost, mean), cost, mean) <= 1.001 * best, f"cost {cost}"
+
+
+@pytest.mark.parametrize("mtbf", [300.0, 2000.0, 50_000.0])
+def test_the_expected_seconds_are_the_mean_of_runs_that_are_killed(mtbf: float) -> None:
+    parts, part, redone, random = 40, 50.0, 20.0, Random(1)
+
+    def run() -> float:
+        now, kill = 0.0, random.expovariate(1 / mtbf)
+        for _ in range(parts):
+            end, restored = now + part, 0.0
+            while kill < end:  # the part and, before it, what restores its state
+                now, kill, restored = kill, kill + random.expovariate(1 / mtbf), redone
+                end = now + restored + part
+            now = end
+        return now
+
+    runs = [run() for _ in range(2000)]
+    mean = sum(runs) / len(runs)
+    assert isclose(expected_seconds(parts * part, part, mtbf, redone), mean, rel_tol=0.03)
+
+
+def test_without_kills_nothing_is_added_and_too_many_never_let_it_end() -> None:
+    assert isclose(expected_seconds(1000, 10, 1e12, 5), 1000, rel_tol=1e-6)
+    assert expected_seconds(1000, 1000, 1.0, 5) == inf
+    assert expected_seconds(0, 10, 100, 5) == 0
 
 
 def test_adjoints_are_not_planned_on_a_level_that_is_read_only() -> None:

@@ -410,10 +410,10 @@ def test_verdict_and_first_picture_fit_the_first_screen(count: int) -> None:
 def test_the_verdict_says_whether_more_memory_would_help() -> None:
     curve = MemoryCurve([(1000, 40.0), (2000, 30.0), (4000, 24.0)], 2000, (8000, 20.0), 90.0)
     arguments = {"platform": PLATFORM, "chain": CHAIN, "predicted": PREDICTED}
-    for memory, words in ((curve, curve.said()), (None, "Level ram never fills up, so a")):
+    for memory, words in ((curve, curve.text()), (None, "Level ram never fills up, so a")):
         text = page(title="memory", facts=[], memory=memory, **arguments)  # type: ignore[arg-type]
         (verdict,) = re.findall(r'<p class="verdict">(.*?)</p>', text)
         assert words in verdict
         if memory is not None:
             _, _, section = text.partition("<h2>Would more memory help?</h2>")
-            assert section.index(f"<p>{memory.said()}</p>") < section.index("<svg")
+            assert section.index(f"<p>{memory.text()}</p>") < section.index("<svg")

@@ -21,7 +21,6 @@ from ckio.report.render import render
 from ckio.schedule import text as texts
 from ckio.schedule.replay import validate
 from ckio.sim.engine import simulate
-from ckio.sim.failures import Failure, parse_trace
 
 CHAIN = Chain(steps=30, advance=1, record=1, reverse=1, restart=1000, tape=1000, adjoint=1000)
 PLATFORM = Platform(
@@ -119,26 +118,6 @@ def test_a_platform_claims_more_than_it_has(text: str, told: str) -> None:
 def test_a_platform_of_many_levels_is_read() -> None:
     levels = tuple(Level(name=f"l{number}", capacity=number) for number in range(100))
     assert Platform.loads(Platform(levels).dumps()) == Platform(levels)
-
-
-def of_trace(text: str) -> object:
-    return parse_trace(text, {"process": Failure(survive=frozenset())}, float)
-
-
-@pytest.mark.parametrize(
-    ("reader", "text", "told"),
-    [
-        (of_trace, "x" * 100_000, "line 1"),
-        (of_trace, f"1 {'x' * 100_000}", "line 1"),
-    ],
-    ids=lambda it: it if isinstance(it, str) and len(it) < 40 else "",
-)
-def test_a_trace_claims_more_than_it_has(
-    reader: Callable[[str], object], text: str, told: str
-) -> None:
-    with small(), pytest.raises(BadInput, match=told) as error:
-        reader(text)
-    assert len(str(error.value)) < 400
 
 
 # Texts that are changed at random

@@ -19,6 +19,7 @@ from ckio.planners.recover.adjoints import (
     adjoint_seconds,
     aside,
     every,
+    expected_seconds,
     spares,
     with_adjoint_checkpoints,
     without,
@@ -32,6 +33,7 @@ __all__ = [
     "adjoint_seconds",
     "aside",
     "every",
+    "expected_seconds",
     "recover",
     "with_adjoint_checkpoints",
 ]

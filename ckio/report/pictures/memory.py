@@ -1,4 +1,4 @@
-"""Makespan over memory: the time that more memory saves and that less memory costs."""
+"""Makespan over the capacity of a level: the time that more saves, and that less costs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,46 +26,49 @@ _LABEL: Final = 78
 
 @dataclass(frozen=True, slots=True)
 class MemoryCurve:
-    """The makespans of one chain with different amounts of memory for checkpoints.
+    """The makespans of one chain with different amounts of memory, or capacities of a level.
 
     Attributes
     ----------
     points : sequence of (int, float)
-        Bytes of memory, in increasing order, and the makespan in seconds.
-    present : int
-        The bytes of the machine.
+        Bytes above 0, in increasing order, and the makespan in seconds.
+    present : int or None
+        The bytes of the machine; None without a limit.
     everything : (int, float)
         The bytes and the makespan if every tape is stored in memory.
     nothing : float
         The makespan if only x_0 is stored.
+    what : str
+        The name of the quantity.
     """
 
     points: Sequence[tuple[int, float]]
-    present: int
+    present: int | None
     everything: tuple[int, float]
     nothing: float
+    what: str = "memory"
 
-    def said(self) -> str:
-        """Return one sentence on the makespan with twice and with half the memory.
+    def changes(self) -> str:
+        """Return one sentence on the makespan with twice and with half; "" if neither is known.
 
-        >>> MemoryCurve([(1, 40.0), (2, 30.0), (4, 24.0)], 2, (8, 20.0), 90.0).said()
+        >>> MemoryCurve([(1, 40.0), (2, 30.0), (4, 24.0)], 2, (8, 20.0), 90.0).changes()
         'Twice the memory would save 20%; half would cost 33%.'
         """
-        seconds = dict(self.points)
-        now = seconds.get(self.present)
+        seconds, present = dict(self.points), self.present or 0
+        now, more, less = (seconds.get(it) for it in (present, 2 * present, present // 2))
         parts = []
-        if now:
-            more, less = seconds.get(2 * self.present), seconds.get(self.present // 2)
-            if more is not None:
-                saved = 1 - more / now
-                parts.append(f"twice the memory would {_changed('save', saved)}")
-            if less is not None:
-                parts.append(f"half would {_changed('cost', less / now - 1)}")
-        if not parts:
-            nbytes, least = self.everything
-            parts.append(f"storing everything takes {bytes_text(nbytes)}, {seconds_text(least)}")
+        if now and more is not None:
+            parts.append(f"twice the {self.what} would {_changed('save', 1 - more / now)}")
+        if now and less is not None:
+            parts.append(f"half would {_changed('cost', less / now - 1)}")
         sentence = "; ".join(parts)
-        return f"{sentence[0].upper()}{sentence[1:]}."
+        return f"{sentence[0].upper()}{sentence[1:]}." if parts else ""
+
+    def text(self) -> str:
+        """Return `changes`, or else what it takes to store everything."""
+        nbytes, least = self.everything
+        stored = f"Storing everything takes {bytes_text(nbytes)}, {seconds_text(least)}."
+        return self.changes() or stored
 
 
 def _changed(verb: str, share: float) -> str:
@@ -75,8 +78,8 @@ def _changed(verb: str, share: float) -> str:
 def over_memory(curve: MemoryCurve, /) -> Picture:
     """Return the picture of a curve: memory across in powers of two, seconds upwards from 0."""
     nbytes, least = curve.everything
-    low = min(curve.points[0][0], curve.present, nbytes)
-    high = max(curve.points[-1][0], curve.present, nbytes)
+    known = [*(it for it, _ in curve.points), *([curve.present] if curve.present else []), nbytes]
+    low, high = min(known), max(known)
     most = max(seconds for _, seconds in curve.points)
     shown = curve.nothing <= 1.5 * most
     until = 1.08 * max(most, curve.nothing if shown else 0.0, least)
@@ -100,11 +103,10 @@ def over_memory(curve: MemoryCurve, /) -> Picture:
     parts += _limit(y(least), stored, below=True)  # the curve is above it
     if shown:
         parts += _limit(y(curve.nothing), f"recompute everything: {seconds_text(curve.nothing)}")
-    place = number(x(curve.present))
-    parts.append(path(f"M{place} {TOP}V{BOTTOM}", css="end", title="the memory of this plan"))
-    parts.append(
-        text(x(curve.present) + 5, TOP + 8, f"this plan: {bytes_text(curve.present)}", "faint")
-    )
+    if curve.present:
+        place, now = x(curve.present), f"this platform: {bytes_text(curve.present)}"
+        parts.append(path(f"M{number(place)} {TOP}V{BOTTOM}", css="end", title="this platform"))
+        parts.append(text(place + 5, TOP + 8, now, "faint"))
     places = [(x(memory), y(seconds)) for memory, seconds in curve.points]
     line = "L".join(f"{number(a)} {number(b)}" for a, b in places)
     marks = "".join(
@@ -112,10 +114,8 @@ def over_memory(curve: MemoryCurve, /) -> Picture:
         for (a, b), (memory, seconds) in zip(places, curve.points, strict=True)
     )
     parts.append(f'<g class="line move ink">{path(f"M{line}")}{marks}</g>')
-    parts.append(
-        text(RIGHT, BOTTOM + 34, "memory for checkpoints (the first level)", "faint right")
-    )
-    return Picture(BOTTOM + FOOT, tuple(parts), f"Makespan over memory. {curve.said()}")
+    parts.append(text(RIGHT, BOTTOM + 34, f"{curve.what} for checkpoints", "faint right"))
+    return Picture(BOTTOM + FOOT, tuple(parts), f"Makespan over {curve.what}. {curve.text()}")
 
 
 def _labels(memories: Sequence[int], x: Callable[[float], float]) -> list[str]:
