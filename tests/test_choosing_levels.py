@@ -54,23 +54,19 @@ def test_seconds_in_the_text_are_printed_by_a_command() -> None:
     assert set(told) <= found
 
 
-def makespan(pattern: str) -> float:
-    """Return the one makespan, or each time the same, at the end of what a pattern finds."""
-    (found,) = {float(seconds) for seconds in re.findall(pattern + r" +([\d.]+)", text())}
-    return found
+def makespans(name: str, level: str) -> tuple[float, float]:
+    """Return the makespan with the far level of a platform, and that without it."""
+    command = rf"sweep --steps \d+ --platform {name} --level {level} --capacity 0,"
+    (printed,) = [printed for line, printed in BLOCK.findall(text()) if re.search(command, line)]
+    rows = re.findall(r"(?m)^[\d.]+ \w+ +([\d.]+) ", printed)
+    return float(rows[-1]), float(rows[0])
 
 
 def test_the_first_table_is_of_these_machines() -> None:
     """Bytes and seconds are those of the platform files; savings are of printed makespans."""
     table = re.findall(r"^\| (?:workstation|GPU node|cluster node) .*\|$", text(), re.MULTILINE)
-    states = makespan(r"(?m)^off +14.9 GiB"), makespan(r"(?m)^off +149 GiB")
-    node = makespan(r"(?m)^off +89.4 GiB")
-    pairs = [
-        (makespan(r"(?m)^on +14.9 GiB"), states[0]),
-        (makespan(r"(?m)^on +149 GiB"), states[1]),
-        (makespan(r"(?m)^on +89.4 GiB"), node),
-        (makespan(r"(?m)^500 MB/s"), node),
-    ]
+    far_levels = ("ssd", "nvme", "nvme", "pfs")
+    pairs = list(map(makespans, machines(), far_levels))
     for row, toml, (both, alone) in zip(table, machines().values(), pairs, strict=True):
         _, _, state, step, _, access, steps, saved, _ = (cell.strip() for cell in row.split("|"))
         platform = Platform.loads(toml, source=PAGE.name)

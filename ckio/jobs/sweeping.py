@@ -12,6 +12,7 @@ from ckio.actions.columns import WRITE
 from ckio.errors import BadInput
 from ckio.jobs.display import QUIET, Display
 from ckio.jobs.planning import Planning
+from ckio.planners.base import without_notes
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
@@ -106,11 +107,15 @@ class Sweep:
             return text
         least = min(row.makespan for row in self.planned)
         enough = next(row for row in self.planned if row.makespan <= least * _ENOUGH)
-        return (
-            f"{bytes_text(enough.capacity)} of {self.level} are enough: the makespan is"
-            f" {seconds_text(enough.makespan)}, and the least of the table"
-            f" {seconds_text(least)}."
-        )
+        if not enough.capacity:
+            return f"Level {self.level} saves less than 1%."
+        amount = f"{bytes_text(enough.capacity)} of {self.level}"
+        if enough is not self.rows[-1]:
+            return f"{amount} are enough: more saves less than 1%."
+        first, seconds = self.planned[0], seconds_text(enough.makespan)
+        saved = f", {1 - enough.makespan / first.makespan:.0%} less than with"
+        more = "" if first is enough else f"{saved} {bytes_text(first.capacity)}"
+        return f"With {amount} the makespan is {seconds}{more}."
 
     def figures(self) -> dict[str, Any]:
         """Return the rows and the sentence as plain data, as `--json` prints them."""
@@ -192,7 +197,8 @@ def _row(plan: Planning, number: int, capacity: int) -> Row:
     levels[number] = replace(levels[number], capacity=capacity)
     platform = replace(plan.platform, levels=tuple(levels))
     try:
-        planned = replace(plan, platform=platform).planned()
+        with without_notes():
+            planned = replace(plan, platform=platform).planned()
     except BadInput as error:
         return Row(capacity, reason=str(error))
     seconds = makespan(planned, platform) if planned.makespan is None else planned.makespan

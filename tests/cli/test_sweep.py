@@ -77,11 +77,19 @@ def test_another_level_may_vary_and_without_it_the_plan_is_that_of_the_others(
 def test_the_least_capacity_that_is_enough_is_named(platform: Path) -> None:
     words = ("--capacity", "8000B,64000B,70000B", "--platform", platform)
     text = ckio("sweep", *COSTS, *words, at=platform.parent).stdout.splitlines()[-1]
-    best = planned(64_000)
-    assert planned(70_000) == best < 0.99 * planned(8000)
-    assert text == (
-        f"62.5 KiB of ram are enough: the makespan is {best:.4g} s, and the least of the table"
-        f" {best:.4g} s."
+    assert planned(70_000) == planned(64_000) < 0.99 * planned(8000)
+    assert text == "62.5 KiB of ram are enough: more saves less than 1%."
+
+
+def test_the_sentence_names_a_level_that_saves_nothing_and_the_best_if_it_is_the_last() -> None:
+    plan = Planning("auto", CHAIN, NODE, auto)
+    large = replace(NODE, levels=(replace(NODE.levels[0], capacity=64_000), NODE.levels[1]))
+    swept = sweep(replace(plan, platform=large), level="nvme", capacities=[0, 20_000])
+    assert swept.text() == "Level nvme saves less than 1%."
+    seconds = planned(0, 1), planned(20_000, 1)
+    assert sweep(plan, level="nvme", capacities=[0, 20_000]).text() == (
+        f"With 19.5 KiB of nvme the makespan is {seconds[1]:.4g} s,"
+        f" {1 - seconds[1] / seconds[0]:.0%} less than with 0 B."
     )
 
 
