@@ -18,7 +18,6 @@ from ckio.cli.options import (
     option,
     settings_option,
     size_option,
-    typed,
     with_example,
 )
 from ckio.errors import BadInput
@@ -26,7 +25,7 @@ from ckio.jobs.directory import all_ranks, check_alike
 from ckio.jobs.models import Settings, identity, maker, measured
 from ckio.platform import Level, Option, Platform, size
 from ckio.platform.profile import Quantiles
-from ckio.platform.readable import bytes_text, path_of, seconds_text
+from ckio.platform.readable import bytes_text, path_of, seconds_text, typed
 
 DURABILITIES: Final = {
     "process": "Checkpoints survive if the process is killed. This is the default.",

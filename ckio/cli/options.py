@@ -9,7 +9,7 @@ import click
 from ckio.cli.files import INPUT
 from ckio.errors import BadInput
 from ckio.platform import Option, size
-from ckio.platform.readable import duration
+from ckio.platform.readable import duration, typed
 from ckio.schedule.policy import AUTO, policy_of
 
 MOST_BYTES: Final = 2**63 - 1
@@ -17,7 +17,6 @@ MOST_BYTES: Final = 2**63 - 1
 
 COSTS_GROUP: Final = "Costs and sizes of the time steps"
 OVERLAP_GROUP: Final = "Overlap of I/O with computation"
-PLANNER_GROUP: Final = "Options of particular planners (--planner)"
 PAPERS_GROUP: Final = "To reproduce papers"
 
 Rows = Sequence[tuple[str, str]]
@@ -121,18 +120,6 @@ def together(*options: Any) -> Callable[[Any], Any]:
 # Values of options, which are read from text
 
 
-def typed(text: str, /) -> Option:
-    """Return the bool, int or float that a text represents, or else the text itself."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for number in (int, float):
-        try:
-            return number(text)
-        except ValueError:
-            continue
-    return text
-
-
 def read_by(read: Callable[[str], Any], /, hint: str = "") -> Callable[..., Any]:
     """Return a callback that converts the text of an option by `read`.
 
@@ -217,22 +204,12 @@ planner_options = together(
     ),
     option(
         "--planner", metavar="NAME",
-        help="Planner that computes the schedule; `ckio plan --help` lists them.  [default: auto,"
-        " the fastest schedule of all planners that apply]",
-    ),
-    option(
-        "--on", metavar="LEVEL", group=PLANNER_GROUP,
-        help="Level for the checkpoints of a planner that uses one level.",
-    ),
-    option(
-        "--period", type=int, metavar="N", group=PLANNER_GROUP,
-        help="Time steps between two checkpoints of a periodic planner.",
+        help="Planner that computes the schedule, with its options if any, e.g."
+        " periodic:period=10,on=ram; `ckio plan --help` lists them.  [default: auto, the fastest"
+        " schedule of all planners that apply]",
     ),
 )  # fmt: skip
-"""The options that choose a planner.
-
-Those after `--planner` apply only to planners that have an option of this name.
-"""
+"""The options that choose a planner."""
 
 cost_options = together(
     option(

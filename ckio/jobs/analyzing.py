@@ -38,9 +38,7 @@ from ckio.platform import Level, Platform
 from ckio.platform.clock import WallClock
 from ckio.platform.readable import read_text
 from ckio.schedule import Schedule, bytes_moved, counts, makespan
-
-DEFAULT: Final = "auto"
-"""The planner to which options belong if no planner is named."""
+from ckio.schedule.policy import AUTO
 
 MOST_SNAPSHOTS: Final = 1000
 """The most steps whose snapshots are compared. Later steps have the same snapshots as the last."""
@@ -56,7 +54,6 @@ def model_figures(
     planner: str | None = None,
     steps: int | None = None,
     display: Display = QUIET,
-    **own: Any,
 ) -> dict[str, Any]:
     """Return the arrays that checkpoints of a model must contain, as `ckio analyze --json` does.
 
@@ -72,8 +69,6 @@ def model_figures(
     planner, steps : str, int, optional
         With steps, the result has plans with whole states, with the needed arrays of a state, and
         with single arrays: the bytes they store and their makespans.
-    **own
-        Options of the planner.
 
     Raises
     ------
@@ -82,11 +77,10 @@ def model_figures(
     RunFailed
         If a step of the model fails.
     """
-    options = {"planner": planner, **own}
-    machine = _machine(platform, steps, options)
+    machine = _machine(platform, steps, planner)
     what, fresh = f"model {model!r}", maker(model, settings)
     declared = declared_by(what, fresh(), steps)
-    length = _length(declared, steps, options)
+    length = _length(declared, steps, planner)
     with display.progress(f"watching {model}"), blamed(f"{what}, watched"):
         arrays = watch(fresh, declared, min(watched, steps or watched))
         wrong = arrays.contradictions()
@@ -100,7 +94,7 @@ def model_figures(
             platform=platform,
             steps=length,
             display=display,
-            **options,
+            planner=planner,
         )
     return {
         "model": identity(model, settings),
@@ -114,35 +108,32 @@ def model_figures(
     }
 
 
-def _machine(path: Path | None, steps: int | None, options: dict[str, Any]) -> Platform | None:
+def _machine(path: Path | None, steps: int | None, planner: str | None) -> Platform | None:
     """Return the platform, if one is given; raises BadInput if an option would have no effect."""
     if steps is not None and steps < 1:
         raise BadInput(f"--steps {steps}: a chain has at least 1 step")
-    if options["planner"] == OVERLAPPED:
+    if planner == OVERLAPPED:
         raise BadInput(
             f"--planner {OVERLAPPED} plans with whole checkpoints only; choose another planner, or"
             " use `ckio plan --overlap`"
         )
     if path is not None:
-        own = {name: value for name, value in options.items() if name != "planner"}
-        planner_call(options["planner"] or DEFAULT, **own)
+        planner_call(planner or AUTO)
         return Platform.loads(read_text(path), source=str(path))
-    for name, value in options.items():
-        if value is not None:
-            raise BadInput(f"--{name} is an option of a plan; give --platform and --steps, too")
+    if planner is not None:
+        raise BadInput("--planner is an option of a plan; give --platform and --steps, too")
     return None
 
 
-def _length(declared: Variables | None, steps: int | None, options: dict[str, Any]) -> int | None:
+def _length(declared: Variables | None, steps: int | None, planner: str | None) -> int | None:
     """Return the number of steps of the plan, as given or declared; None without a plan.
 
     Raises BadInput if an option would have no effect.
     """
     if steps is None and declared is not None and not isinstance(declared.steps, Step):
         return len(declared.steps)
-    for name, value in options.items():
-        if steps is None and value is not None:
-            raise BadInput(f"--{name} is an option of a plan; give --steps, too")
+    if steps is None and planner is not None:
+        raise BadInput("--planner is an option of a plan; give --steps, too")
     return steps
 
 

@@ -88,8 +88,8 @@ class Job:
     disk, archive : path, optional
         A directory for files of checkpoints, and an HDF5 file for checkpoints.
     planner : str, optional
-        The planner. The default "auto" takes the best plan of all planners. The options of the
-        planner are given as further keywords.
+        The planner, with its options if any, for example "periodic:period=10". The default "auto"
+        takes the best plan of all planners.
     overlap : Overlap, "auto", "all", "none" or str, optional
         The policy that decides which transfers overlap with computation. By default the plan
         decides.
@@ -159,7 +159,6 @@ class Job:
         journal: str | os.PathLike[str] | TextIO | None = None,
         comm: Comm | None = None,
         display: Display | None = None,
-        **options: Any,
     ) -> None:
         self.directory = path_of(directory)
         self._make, self._comm = model, comm
@@ -182,7 +181,6 @@ class Job:
             settings=settings or {},
             steps=steps,
             planner=planner,
-            options={name: value for name, value in options.items() if value is not None},
             by_variable=by_variable,
             overlap=overlap,  # type: ignore[arg-type]
             every=_seconds(every),
@@ -389,7 +387,7 @@ class Job:
             unknown.check_finishes(name, plain())
         platform = request.platform or self._calibrated(plain, ranks)
         planner, overlap, levels = _chosen(request, platform, ranks)
-        call = planner_call(planner, **request.options)
+        call = planner_call(planner)
         chain = self._chain(platform, plain, ranks)
         models = {**platform.models, identity(name, request.settings, ranks=ranks.size): chain}
         platform = replace(with_room(platform, chain), models=models)
@@ -481,4 +479,4 @@ def _chosen(
     if overlap is None and (not ranks.is_alone or any(_refusals(request).values())):
         overlap = SYNCHRONOUS
     planner = request.planner or (None if request.steps else unknown.PLANNER)
-    return chosen(planner, overlap, platform, request.options)
+    return chosen(planner, overlap, platform)

@@ -24,13 +24,16 @@ from ckio.planners.base import Planner
 from ckio.planners.compared import Plan
 from ckio.platform import Platform, costs, is_paper_text
 from ckio.platform.chain import COSTS, Chain
-from ckio.platform.readable import read_text
+from ckio.platform.readable import read_text, typed
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
 from ckio.schedule.replay import validate
 
 MOST_STEPS: Final = 2**31 - 1
 """The most steps of a plan: the schedule of more steps would need some 100 GB."""
+
+_OWN: Final = inspect.Parameter.KEYWORD_ONLY
+"""The kind of the parameters of a planner that are its options."""
 
 OVERLAPPED: Final = "overlapped"
 """The planner that also decides the policy for overlap: `auto` with overlap."""
@@ -150,23 +153,20 @@ def chosen(
     overlap: Policy | None,
     platform: Platform,
     /,
-    own: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[str, Policy, tuple[str, ...]]:
     """Return the planner, the policy for overlap, and the levels that prevented overlap.
 
-    If no planner is named, it is `auto`, or `hrevolve` if options of `hrevolve` are given (`own`).
-    With `auto` and no policy, the plan decides the overlap if its costs were measured on all far
-    levels. Otherwise nothing overlaps, and the levels without these measurements are returned.
+    If no planner is named, it is `auto`. With `auto` and no policy, the plan decides the overlap if
+    its costs were measured on all far levels. Otherwise nothing overlaps, and the levels without
+    these measurements are returned.
     """
     levels: list[str] = []
     if overlap is None:
         overlap = SYNCHRONOUS
-        asked = planner == AUTO or (planner is None and not any(own.values()))
-        if asked and far_levels(platform):
+        if planner in (AUTO, None) and far_levels(platform):
             levels = unmeasured(platform)
             overlap = SYNCHRONOUS if levels else AUTO
-    own_planner = "hrevolve" if any(own.values()) and overlap != AUTO else AUTO
-    return planner or own_planner, overlap, tuple(levels)
+    return planner or AUTO, overlap, tuple(levels)
 
 
 def policy(asked: Policy | None, own: Overlap, whose: str, /, display: Display = QUIET) -> Overlap:
@@ -192,18 +192,24 @@ def overlap_figures(planned: Plan, /) -> dict[str, Any]:
     }
 
 
-def planner_call(name: str, /, **given: Any) -> Planner:
-    """Return a planner with its own options; raises BadInput for an unknown option."""
+def planner_call(text: str, /) -> Planner:
+    """Return the planner of a text NAME or NAME:OPTION=VALUE,..., for example periodic:period=10.
+
+    Raises BadInput for an unknown planner or option.
+    """
+    name, colon, words = text.partition(":")
     planner: Planner = auto if name == OVERLAPPED else find("planners", name)
-    options = {option: value for option, value in given.items() if value is not None}
-    known = inspect.signature(planner).parameters
-    for option in options:
-        if option not in known:
-            raise BadInput(
-                f"planner {name!r} has no option --{option}; leave it out, or name the planner that"
-                " has it"
-            )
-    return functools.partial(planner, **options) if options else planner
+    if not colon:
+        return planner
+    known = [name for name, it in inspect.signature(planner).parameters.items() if it.kind is _OWN]
+    options: dict[str, Any] = {}
+    for word in words.split(","):
+        option, equals, value = word.partition("=")
+        if not equals or option not in known or option in options:
+            has = f"its options are {', '.join(known)}, each once" if known else "it has no options"
+            raise BadInput(f"planner {text!r}: {word!r} is no OPTION=VALUE of {name}; {has}")
+        options[option] = typed(value)
+    return functools.partial(planner, **options)
 
 
 def with_room(platform: Platform, chain: Chain, /) -> Platform:
@@ -261,14 +267,14 @@ def plan_of(
     overlap: Policy | None = SYNCHRONOUS,
     by_variable: bool = False,
     display: Display = QUIET,
-    **given: Any,
+    **given: float | None,
 ) -> Planning:
     """Return the planning for the options of `ckio plan`.
 
     Parameters
     ----------
     planner : str, optional
-        By default `auto`, or `hrevolve` if options of a planner are given.
+        In the form of `planner_call`; by default `auto`.
     steps : int, optional
         The length of the chain; required unless `costs` determines it.
     platform : path
@@ -282,7 +288,7 @@ def plan_of(
     by_variable : bool
         Whether each variable of the model's state is stored separately, and only if it is needed.
     **given
-        Costs (seconds) and sizes (bytes) of the chain (`COSTS`), and options of the planner.
+        Costs (seconds) and sizes (bytes) of the chain, by the names in `COSTS`.
 
     Raises
     ------
@@ -301,11 +307,10 @@ def plan_of(
         overlap = SYNCHRONOUS
     text = read_text(platform)
     machine = Platform.loads(text, source=str(platform))
-    own = {name: given.pop(name, None) for name in COSTS}
-    name, decided, levels = chosen(planner, overlap, machine, given)
-    call = planner_call(name, **given)
+    name, decided, levels = chosen(planner, overlap, machine)
+    call = planner_call(name)
     known, handed = _known_costs(text, machine, platform, model, settings, display=display)
-    own = {name: value for name, value in own.items() if value is not None}
+    own = {name: value for name, value in given.items() if value is not None}
     chain = replace(_chain(steps, known, own, costs, platform), handed=handed)
     machine = with_room(machine, chain)
     if is_paper_text(text):

@@ -28,7 +28,7 @@ from ckio.platform import Platform
 from ckio.platform.chain import COSTS, Chain, PerStep
 from ckio.schedule.policy import Overlap, Policy, policy_of
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 DAY: Final = 86400.0
 
@@ -66,8 +66,8 @@ class Request:
         The options of the model.
     steps : int or None
         The number of steps; None also if the model decides itself when it is finished.
-    planner, options
-        The name of the planner, and its options.
+    planner : str or None
+        The planner in the form NAME or NAME:OPTION=VALUE,...
     overlap : Overlap, "auto" or None
         The policy for overlap; None if the plan decides.
     every : float or None
@@ -106,7 +106,6 @@ class Request:
     settings: Settings = _option(dict, dict, said="--set", resume="same")  # noqa: RUF009
     steps: int | None = _option(None, int, said="--steps", resume="same")
     planner: str | None = _option(None, str, said="--planner", resume="same")
-    options: Mapping[str, Any] = _option(dict, dict, said="--", resume="same")
     by_variable: bool = _option(False, bool, said="--by-variable", resume="same")
     overlap: Policy | None = _option(None, str, said="--overlap", resume="replace")  # noqa: RUF009
     every: float | None = _option(None, float, said="--every", resume="replace")
@@ -124,8 +123,7 @@ class Request:
     journal: Path | TextIO | None = None
 
     def __post_init__(self) -> None:
-        for name in ("settings", "options"):
-            object.__setattr__(self, name, dict(getattr(self, name)))
+        object.__setattr__(self, "settings", dict(self.settings))
         if isinstance(self.control, Mapping):
             for name, control in self.control.items():
                 check_unmasked(f"control {name!r}", control)
@@ -138,7 +136,6 @@ class Request:
                 name = option.name
                 raise BadInput(f"{name} = {value!r:.80}; it must be {_words(types)}, or None")
         _check_storable(self.settings, "setting")
-        _check_storable(self.options, "option")
         if self.steps is not None and not 1 <= self.steps < 2**63:
             raise BadInput(f"steps = {self.steps}; a chain has at least 1 step, and less than 2^63")
         for name, least in (("every", 0.0), ("mtbf", 0.0), ("walltime", 0.0)):
@@ -175,9 +172,6 @@ class Request:
             yield f"--steps is {self.steps}, the run {has}"
         if self.planner not in (None, begun.planner):
             yield f"--planner is {self.planner}, that of the run {begun.planner}"
-        for name, value in self.options.items():
-            if value is not None and value != (own := begun.options.get(name)):
-                yield f"--{name} is {value}, in the run it {_was(own)}"
         if self.by_variable and not begun.by_variable:
             yield "--by-variable is given, the run stores whole checkpoints"
 

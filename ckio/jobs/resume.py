@@ -78,7 +78,7 @@ def resumed(
             error.add_note(f"the run was begun in another directory: {line}")
         raise
     replay.note = None if ranks.rank else adding_to(directory)
-    call = planner_call(begun.planner or "", **begun.options)
+    call = planner_call(begun.planner or "")
     planning = Planning(begun.planner or "", manifest.chain, platform, call)
     process = Process(
         request=whole,

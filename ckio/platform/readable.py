@@ -144,6 +144,18 @@ def _finite(value: Any) -> Any:
             return value
 
 
+def typed(text: str, /) -> str | int | float | bool:
+    """Return the bool, int or float that a text represents, or else the text itself."""
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
 _SECONDS: Final = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 """Seconds in a unit of time."""
 

@@ -295,7 +295,7 @@ def test_less_to_store_is_more_checkpoints_and_whole_states_may_not_fit(place: P
     field = 81 * 8
     # The working memory is that of the tape that is needed: whole ones have theirs.
     platform("ocean.py grid=8", costs(7 * field + 8, 2 * field), 40_000, place)
-    words = (*OCEAN, "--platform", "node.toml", "--planner", "revolve", "--on", "ram")
+    words = (*OCEAN, "--platform", "node.toml", "--planner", "revolve:on=ram")
     rows = answer(*words, "--steps", 100, at=place)["plan"]["rows"]
     whole, needed, by_array = rows
     assert (needed["restart"], needed["tape"]) == (4 * field + 8, 2 * field)
@@ -329,13 +329,12 @@ def test_options_that_do_not_fit(place: Path) -> None:
         (("vortcity",), "did you mean vorticity?"),
         (("burgers", "--set", "recompute=u"), "has no option 'recompute'"),
         (("burgers", "--planner", "revolve"), "--planner is an option of a plan; give --platform"),
-        (("burgers", "--steps", 5, "--on", "ram"), "--on is an option of a plan; give --platform"),
         (("burgers", "--steps", 0), "--steps 0"),
         (("burgers", "--watch", 0), "--watch"),
         (("burgers", "--platform", "no.toml"), "no.toml: No such file"),
         ((*machine, "--planner", "revolve"), "give --steps, too"),
         ((*machine, "--steps", 9, "--planner", "overlapped"), "whole"),
-        ((*machine, "--steps", 9, "--period", 3), "no option --period"),
+        ((*machine, "--steps", 9, "--planner", "auto:period=3"), "no OPTION=VALUE of auto"),
     ):
         assert said in complaint("analyze", *words, at=place)
 

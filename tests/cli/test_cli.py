@@ -113,17 +113,17 @@ def test_every_planner_plans_simulates_and_is_drawn(place: Path, planner: str) -
 
 
 def test_planners_have_options_of_their_own(place: Path) -> None:
-    options = ("--planner", "revolve", "--steps", 30, *NODE, *COSTS)
-    for on, used in (((), [True, False]), (("--on", "nvme"), [False, True])):
-        levels = answer("plan", *options, *on, at=place)["levels"]
+    for planner, used in (("revolve", [True, False]), ("revolve:on=nvme", [False, True])):
+        options = ("--planner", planner, "--steps", 30, *NODE, *COSTS)
+        levels = answer("plan", *options, at=place)["levels"]
         assert [level["writes"] > 0 for level in levels] == used
-    options = ("--planner", "periodic", "--period", 5, "--steps", 20, *NODE)
-    found = answer("plan", *options, *COSTS, "--on", "nvme", at=place)
+    options = ("--planner", "periodic:period=5,on=nvme", "--steps", 20, *NODE)
+    found = answer("plan", *options, *COSTS, at=place)
     assert found["levels"][1]["peak"] >= 3
 
 
 def test_a_schedule_can_be_simulated_on_another_platform(place: Path) -> None:
-    plan = ("--planner", "revolve", "--on", "nvme", "-o", "plan.txt")
+    plan = ("--planner", "revolve:on=nvme", "-o", "plan.txt")
     ckio("plan", "--steps", 12, *NODE, *COSTS, *plan, at=place)
     (place / "fast.toml").write_text(TOML.replace("0.5", "0.0").replace("0.25", "0.0"))
     own = answer("simulate", "plan.txt", at=place)
@@ -143,9 +143,9 @@ OPTIONS = {
     "--steps 5 --reverse inf": "reverse = inf",
     "--steps 5 --restart many": "'many' is not a size",
     "--steps 5 --planner hrevolv": "did you mean hrevolve",
-    "--steps 5 --planner hrevolve --on nvme": "has no option --on",
-    "--steps 5 --planner revolve --on tape": "no level is named 'tape'",
-    "--steps 5 --planner periodic --period 0": "period = 0",
+    "--steps 5 --planner hrevolve:on=nvme": "it has no options",
+    "--steps 5 --planner revolve:on=tape": "no level is named 'tape'",
+    "--steps 5 --planner periodic:period=0": "period = 0",
     "--steps 50 --planner store-all": "store-all",
     "--steps 5 --platform node.toml --model vortex": "did you mean vorticity",
     "--steps 5 --colour": "no such option",

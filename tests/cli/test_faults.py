@@ -96,7 +96,7 @@ def run(model: str, *options: object, into: str = "run", steps: int = 50) -> tup
 
 
 def faulty(fault: str, *options: object, into: str = "run", on: str = "nvme") -> tuple[object, ...]:
-    planner = ("--planner", "revolve", "--on", on)
+    planner = ("--planner", f"revolve:on={on}")
     return run("ocean:faulty", "--set", f"fault={fault}", *options, *planner, into=into)
 
 
@@ -219,8 +219,8 @@ def test_a_plan_that_the_disk_cannot_hold_is_seen_before_the_start(place: Path) 
     text = (place / "node.toml").read_text()
     (place / "huge.toml").write_text(text.replace("capacity = 102400", "capacity = 90000000"))
     before = sorted(place.rglob("*"))
-    words = (*run("ocean:faulty"), "--platform", "huge.toml", "--planner", "revolve")
-    done = _limited(100_000, *words, "--on", "nvme", at=place)
+    words = (*run("ocean:faulty"), "--platform", "huge.toml", "--planner", "revolve:on=nvme")
+    done = _limited(100_000, *words, at=place)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "level 'nvme' has no space for this plan" in done.stderr
@@ -232,7 +232,7 @@ def test_a_disk_that_fills_during_a_run_is_told_and_the_run_goes_on(place: Path)
     text = (place / "node.toml").read_text().replace("capacity = 102400", "capacity = 4000000")
     codec = text.replace('path = "ck"}', 'path = "ck", codec = "zstd"}\nratio = 0.02')
     (place / "zstd.toml").write_text(codec)
-    words = ("--platform", "zstd.toml", "--planner", "revolve", "--on", "nvme", "--json")
+    words = ("--platform", "zstd.toml", "--planner", "revolve:on=nvme", "--json")
     done = _limited(450_000, *run("ocean:faulty", into="full"), *words, at=place)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("\n") == 1
@@ -334,7 +334,7 @@ def test_a_run_that_is_interrupted_says_what_is_left_and_lets_go(
     for number in (signal.SIGINT, signal.SIGTERM):
         into = f"stopped-{number.name}"
         monkeypatch.setenv("KILL", f"step:60:{int(number)}")
-        words = ("--planner", "revolve", "--on", "nvme")
+        words = ("--planner", "revolve:on=nvme")
         done = ckio(*run("ocean:faulty", into=into), *words, at=place, status=75)
         assert done.stderr.startswith(f"ckio: stopped by {number.name}: ")
         run_id = json.loads((place / into / "manifest.json").read_text())["run"]

@@ -69,7 +69,7 @@ def test_simulate_says_what_overlap_hides(place: Path) -> None:
 
 
 def test_nothing_may_be_hidden(place: Path) -> None:
-    near = ("--planner", "revolve", "--on", "ram", *PLAN)
+    near = ("--planner", "revolve:on=ram", *PLAN)
     found = answer("simulate", *near, "--overlap", POLICY, at=place)
     assert (found["hidden"], found["waiting"], found["after"]) == (0.0, 0.0, 0.0)
     assert found["makespan"] == found["synchronous"]
@@ -81,7 +81,7 @@ def test_nothing_may_be_hidden(place: Path) -> None:
 
 def test_a_near_horizon_leaves_more_to_wait_for(place: Path) -> None:
     (place / "node.toml").write_text(NODE.replace("2.0", "9.0"))
-    options = ("--planner", "revolve", "--on", "nvme", *PLAN)
+    options = ("--planner", "revolve:on=nvme", *PLAN)
     far, near = (
         answer("simulate", *options, "--overlap", f"{POLICY}{horizon}", at=place)["waiting"]
         for horizon in ("", ",horizon=0")

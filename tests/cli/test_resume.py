@@ -258,7 +258,6 @@ def test_another_run_is_refused_with_all_differences(half: Path) -> None:
     for more, said in (
         (("--planner", "revolve"), ["--planner is revolve", "of the run hrevolve"]),
         (("--set", "rate=0.5"), ["--set rate is 0.5, in the run it was not given"]),
-        (("--on", "far"), ["--on is far, in the run it was not given"]),
         (("--platform", "other.toml"), ["--platform differs (far: capacity 50000 for 48000)"]),
         (several, ["--steps is 41, the run has 40", "--planner is auto", "differs (", "levels"]),
     ):

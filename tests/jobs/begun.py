@@ -14,8 +14,7 @@ REQUEST = Request(
     model="m",
     settings={"grid": 4, "wind": 0.1, "name": "a b", "on": True},
     steps=3,
-    planner="periodic",
-    options={"period": 2},
+    planner="periodic:period=2",
     overlap=SYNCHRONOUS,
 )
 MANIFEST = Manifest(

@@ -49,8 +49,14 @@ def test_a_plan(node: Path) -> None:
     schedule = plan.planned()
     assert makespan(schedule, plan.platform) == figures["makespan"]
     assert schedule.note == figures["note"]
-    with pytest.raises(BadInput, match="no option --period"):
-        plan_of(steps=30, platform=node, planner="hrevolve", period=3, **COSTS)
+    for name, words in (
+        ("hrevolve:period=3", "'period=3' is no OPTION=VALUE of hrevolve; it has no options"),
+        ("revolve:on=ram,on=nvme", "its options are on, each once"),
+        ("periodic:7", "'7' is no OPTION=VALUE of periodic; its options are period, on"),
+        ("revolv:on=ram", "did you mean revolve"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            plan_of(steps=30, platform=node, planner=name, **COSTS)
 
 
 def test_what_overlap_saves(node: Path) -> None:

@@ -116,14 +116,12 @@ def test_edits_of_a_runs_files_are_refused_or_change_nothing(tmp_path: Path, see
     sys.stdout.write("\n".join([f"\nseed {seed}: {sum(ends.values())} edits", *lines, ""]))
 
 
-PLANNERS = {
-    **dict.fromkeys(("auto", "mixed", "hrevolve", "hrevolve-2020", "revolve", "multistage"), ()),
-    **dict.fromkeys(("disk-revolve", "1d-revolve", "per-rev-revolve", "overlapped"), ()),
-    **dict.fromkeys(("periodic-disk-revolve", "two-level", "bisection", "store-all"), ()),
-    "recompute-all": (),
-    "periodic": ("--period", 7),
-    "wang-moin": (),
-}
+PLANNERS = (
+    *("auto", "mixed", "hrevolve", "hrevolve-2020", "revolve", "multistage"),
+    *("disk-revolve", "1d-revolve", "per-rev-revolve", "overlapped"),
+    *("periodic-disk-revolve", "two-level", "bisection", "store-all", "recompute-all"),
+    *("periodic:period=7", "wang-moin"),
+)
 """Every planner that knows the number of steps, with options of its own."""
 
 KILLS = 3
@@ -138,7 +136,7 @@ def killed(tmp_path: Path, planners: list[str], seed: int) -> int:
             at = place(tmp_path / f"{planner}-{overlap}")
             (at / "node.toml").write_text(PLATFORM.replace("40000", "200000"))
             words = ("run", "heat.py:Heat", "--steps", STEPS, "--platform", "node.toml")
-            words = (*words, "--planner", planner, *PLANNERS[planner], "--resume", "--into", "run")
+            words = (*words, "--planner", planner, "--resume", "--into", "run")
             overlapped = () if planner == "overlapped" else ("--overlap", overlap)
             for _ in range(KILLS):
                 moment = f"{random.choice(('step', 'adjoint'))}:{random.randint(1, STEPS)}"

@@ -174,7 +174,7 @@ def test_arguments_of_a_job_are_checked_where_they_enter(heat: Any) -> None:
         ({"platform": "node.toml", "ram": "1MB"}, "archive cannot be given with a platform"),
         ({"platform": "no.toml", "ram": None}, "no.toml: No such file or directory"),
         ({"settings": {"cell": 3}, "steps": 3}, "did you mean cells"),
-        ({"steps": 3, "period": 3}, "no option --period"),
+        ({"steps": 3, "planner": "auto:period=3"}, "is no OPTION=VALUE of auto"),
         *(
             ({"settings": {"cells": value}, "steps": 3}, "setting 'cells' = .* cannot be stored")
             for value in (np.zeros(3), Path("obs.nc"), {1}, 2j, (1, 2), object(), b"x")
@@ -190,7 +190,7 @@ def test_arguments_of_a_job_are_checked_where_they_enter(heat: Any) -> None:
 
 def test_numbers_of_numpy_and_paths_as_text_are_arguments_like_others(heat: Any) -> None:
     numbers: dict[str, Any] = {"steps": np.int64(4), "settings": {"cells": np.int32(8)}}
-    job = Job("run", model=heat, planner="periodic", period=np.int64(2), every=np.float32(9),
+    job = Job("run", model=heat, planner="periodic:period=2", every=np.float32(9),
               platform="node.toml", journal="log", **numbers)  # fmt: skip
     assert job.run().figures["steps"] == 4
     assert Path("log").read_text().startswith('{"ckio_journal": 1')
