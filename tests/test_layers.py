@@ -58,7 +58,6 @@ HEAVY = {
     "click": {"cli"},
     "rich": {"jobs"},
     "matplotlib": {"report"},
-    "cairosvg": {"report"},
     "numba": {"planners"},
     "jax": {"analysis", "programs", "adapters"},
     "torch": {"adapters"},

@@ -25,8 +25,7 @@ from ckio.model import Array, Differentiable
 from ckio.parallel.group import ALONE
 from ckio.platform import Level, Option
 from ckio.report.page import page
-from ckio.report.pictures import MemoryCurve, draw
-from ckio.report.pictures.svg import check_png, png
+from ckio.report.pictures import MemoryCurve
 
 MODEL = "vorticity"
 SLOTS = {"ram": 6, "nvme": 24, "archive": 60}
@@ -93,22 +92,17 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
     same = digest(reference) == outcome.figures["gradient_digest"]
     memory = _over_memory(directory.path / "platform.toml", settings, steps, display)
     directory.write("report.html", _page(outcome, grid, memory, same=same))
-    picture = _picture(outcome, directory)
 
     verified = bool(outcome.figures["verified"]) and same
     report = directory.path / "report.html"
     if as_json:
         figures = {**outcome.figures, "verified": verified, "equals_store_all": same}
-        drawn = None if picture is None else str(picture)
-        console.print_json({**figures, "report": str(report), "picture": drawn})
+        console.print_json({**figures, "report": str(report)})
     else:
         show(outcome)
         console.echo(f"store-all       {_sameness(same)}\n")
-        if memory is not None:
-            console.echo(f"{memory.text()}\n")
+        console.echo(f"{memory.text()}\n")
         console.echo(f"{report}: the report, with pictures")
-        if picture is not None:
-            console.echo(f"{picture}: the measured timeline")
         console.echo(f"{directory.path / 'platform.toml'}: the platform, for your own plans")
     if not verified:
         raise RunFailed("the gradient is NOT verified")
@@ -135,7 +129,7 @@ def store_all_gradient(fresh: Callable[[], Differentiable], steps: int, /) -> Ma
     return model.gradient
 
 
-def _page(outcome: Result, grid: int, memory: MemoryCurve | None, *, same: bool) -> str:
+def _page(outcome: Result, grid: int, memory: MemoryCurve, *, same: bool) -> str:
     return page(
         title=f"ckio demo: {MODEL}, {grid} x {grid} cells",
         facts=[*facts(outcome), ("store-all", _sameness(same))],
@@ -156,17 +150,6 @@ def _over_memory(
     """Return the makespan over the memory of the first level, for the steps of the demo."""
     plan = plan_of(platform=platform, model=MODEL, settings=settings, steps=steps, display=display)
     return sweep(plan, display=display).curve()
-
-
-def _picture(outcome: Result, directory: NewDirectory) -> Path | None:
-    """Write the measured timeline as a PNG file, and return its path; None without CairoSVG."""
-    try:
-        check_png()
-    except BadInput:
-        return None
-    drawn = draw(outcome.timeline, outcome.schedule.chain, outcome.platform)
-    directory.write("timeline.png", png(drawn))
-    return directory.path / "timeline.png"
 
 
 def _sameness(same: bool) -> str:

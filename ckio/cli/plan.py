@@ -23,7 +23,6 @@ from ckio.cli.options import (
 )
 from ckio.jobs.adjoints import cost_of_a_kill, expected_makespan, first_plan
 from ckio.jobs.planning import Planning, overlap_figures, plan_of, policy
-from ckio.planners import compact
 from ckio.planners.compiled import seconds_of_loading
 from ckio.planners.table import PLANNERS
 from ckio.platform import Platform
@@ -56,17 +55,11 @@ def _planners() -> dict[str, list[tuple[str, str]]]:
     help="Format of the file: native is ckio's own, paper is the notation of Herrmann & Pallez"
     " (2020).",
 )  # fmt: skip
-@option(
-    "--concat", type=click.IntRange(1, 3), metavar="1|2|3", group=PAPERS_GROUP,
-    help="Print the schedule in the short form of Herrmann & Pallez (2020): 1, as calls of Revolve;"
-    " 2, also of 1D-Revolve; 3, as a list of periods.",
-)  # fmt: skip
 @json_option
 def command(
     *,
     output: Path | None,
     form: str,
-    concat: int | None,
     overlap: Policy | None,
     mtbf: float | None,
     as_json: bool,
@@ -110,13 +103,8 @@ def command(
         figures |= {"makespan": schedule.makespan, **overlap_figures(schedule)}
     figures["plan_seconds"] = seconds
     figures["lossy"] = lossy(machine)
-    short = None
-    if concat is not None:
-        short = compact.dumps(schedule, machine, planner=plan.planner, concat=concat)
-    if short is not None:
-        figures["sequence"] = short
     if output is not None:
-        write_text(output, _text(schedule, machine, overlap, form) if short is None else short)
+        write_text(output, _text(schedule, machine, overlap, form))
     if mtbf is not None:
         figures["failures"] = _with_failures(plan, overlap, mtbf)
     if as_json:
@@ -126,10 +114,8 @@ def command(
     console.say(plan.not_considered)
     console.say_lossy(figures["lossy"])
     if output is not None:
-        unsaid = overlap and (form == "paper" or short is not None)
+        unsaid = overlap and form == "paper"
         tell_written(output, "; this format cannot contain the overlap policy" if unsaid else "")
-    elif short is not None:
-        console.echo(short, nl=False)
 
 
 def _with_failures(plan: Planning, overlap: Overlap, mtbf: float) -> dict[str, Any]:

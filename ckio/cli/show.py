@@ -4,8 +4,6 @@ import gzip
 import shutil
 from pathlib import Path
 
-import click
-
 from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import (
@@ -18,15 +16,12 @@ from ckio.cli.files import (
     write_text,
 )
 from ckio.cli.options import argument, option, with_example
-from ckio.errors import BadInput
 from ckio.jobs.directory import MEASURED
 from ckio.jobs.planning import blamed_on
 from ckio.jobs.result import verdict_in
 from ckio.platform import Platform
 from ckio.platform.readable import shown
 from ckio.report import compare
-from ckio.report.pictures.svg import check_png
-from ckio.report.pictures.svg import png as painted
 from ckio.report.render import render
 from ckio.schedule.text import Document
 from ckio.schedule.timeline import Timeline
@@ -41,30 +36,19 @@ from ckio.schedule.timeline import Timeline
     help="Platform file, if FILE does not contain its platform.",
 )
 @out("--svg", metavar="OUT", help="Write the pictures to this SVG file; - is stdout.")
-@out("--png", metavar="OUT", help="Write the pictures to this PNG file.  [needs ckio[png]]")
 @out("--html", metavar="OUT", help="Write an HTML page with the pictures.")
 @out(
     "--perfetto",
     metavar="OUT",
     help="Write a trace for the viewer Perfetto (ui.perfetto.dev); OUT.gz is compressed.",
 )
-@option("--all-events", is_flag=True, help="Do not merge short actions in a long trace.")
-@option(
-    "--width",
-    type=click.IntRange(40, 10_000),
-    metavar="N",
-    help="Number of columns of the text picture.  [default: width of the terminal]",
-)
 def command(
     *,
     file: Path,
     platform: Path | None,
     svg: Path | None,
-    png: Path | None,
     html: Path | None,
     perfetto: Path | None,
-    all_events: bool,
-    width: int | None,
 ) -> None:
     """Draw the schedule or the timeline in FILE, as text or as files.
 
@@ -78,16 +62,12 @@ def command(
     their time.
     """
     found = read_document(file)
-    files = [path for path in (svg, png, html, perfetto) if path is not None]
-    if all_events and perfetto is None:
-        raise BadInput("--all-events is an option of the trace; give --perfetto OUT as well")
+    files = [path for path in (svg, html, perfetto) if path is not None]
     if not files:
-        columns = width or shutil.get_terminal_size((100, 24)).columns
+        columns = shutil.get_terminal_size((100, 24)).columns
         console.echo(render(found.timeline or found.schedule, width=max(40, columns)))
         console.say_lossy(lossy(found.platform or Platform(())))
         return
-    if png is not None:
-        check_png()
     machine = platform_for(found, file, platform)
     from ckio.sim.engine import simulate
 
@@ -95,22 +75,17 @@ def command(
         predicted = simulate(found.schedule, machine)
     chain, how = found.schedule.chain, ""
     timeline = found.timeline or predicted
-    if svg is not None or png is not None:
+    if svg is not None:
         from ckio.report.pictures import draw
 
-        drawn = draw(timeline, chain, machine)
-        if png is not None:
-            write_bytes(png, painted(drawn))
-        if svg is not None:
-            write_text(svg, drawn)
+        write_text(svg, draw(timeline, chain, machine))
     if html is not None:
         write_text(html, _page(file, found, predicted, machine))
     if perfetto is not None:
-        from ckio.report.trace import HOW_TO_OPEN, MOST_EVENTS, trace
+        from ckio.report.trace import HOW_TO_OPEN, trace
 
         how = HOW_TO_OPEN
-        most = None if all_events else MOST_EVENTS
-        _write_trace(perfetto, trace(timeline, chain, machine, most=most))
+        _write_trace(perfetto, trace(timeline, chain, machine))
     for written in files:
         tell_written(written, how if written == perfetto else "")
 

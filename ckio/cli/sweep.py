@@ -5,7 +5,7 @@ from typing import Any
 
 from ckio.adapters.registry import lossy
 from ckio.cli import console
-from ckio.cli.files import STDOUT, out, tell_written, write_bytes, write_text
+from ckio.cli.files import out, tell_written, write_text
 from ckio.cli.options import (
     cost_options,
     json_option,
@@ -15,13 +15,11 @@ from ckio.cli.options import (
     read_by,
     with_example,
 )
-from ckio.errors import BadInput
 from ckio.jobs.planning import plan_of
 from ckio.jobs.sweeping import Row, Sweep, sweep
 from ckio.platform import size
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.report.pictures import over_memory
-from ckio.report.pictures.svg import check_png, png
 from ckio.schedule.policy import SYNCHRONOUS, Policy
 
 
@@ -44,7 +42,7 @@ def _sizes(text: str) -> list[int]:
 @overlap_option
 @out(
     "--picture",
-    help="Draw the makespan over the capacity to this .svg or .png file.  [a .png needs ckio[png]]",
+    help="Draw the makespan over the capacity to this SVG file.",
 )
 @json_option
 def command(
@@ -64,17 +62,11 @@ def command(
 
     Without --overlap, no transfers overlap with computation, except for the planner `overlapped`.
     """
-    if picture is not None:
-        _check_suffix(picture)
     display = console.display(quiet=as_json)
     plan = plan_of(**options, overlap=overlap or SYNCHRONOUS, display=display)
     swept = sweep(plan, level=level, capacities=capacities or (), display=display)
     if picture is not None:
-        text = over_memory(swept.curve()).file()
-        if picture.suffix == ".png":
-            write_bytes(picture, png(text))
-        else:
-            write_text(picture, text)
+        write_text(picture, over_memory(swept.curve()).file())
     rounds = lossy(plan.platform)
     if as_json:
         console.print_json(swept.figures() | {"lossy": rounds})
@@ -83,14 +75,6 @@ def command(
     console.say_lossy(rounds)
     if picture is not None:
         tell_written(picture)
-
-
-def _check_suffix(path: Path) -> None:
-    """Raise BadInput if no picture with this suffix can be drawn here."""
-    if path == STDOUT or path.suffix not in (".svg", ".png"):
-        raise BadInput(f"--picture {path}: name a file .svg or .png, for example memory.svg")
-    if path.suffix == ".png":
-        check_png()
 
 
 def _show(swept: Sweep, /) -> None:

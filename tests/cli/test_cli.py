@@ -4,15 +4,10 @@ import json
 import subprocess
 import sys
 from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli.commands import CKIO, answer, ckio, complaint
-
-from ckio.cli import demo
-from ckio.platform import Level, Platform
 
 LISTING_1 = "# paper 004, Listing 1\n3\n1 0 0\n2 2 2\n10 3 3\n"
 TOML = """\
@@ -313,27 +308,8 @@ def test_the_demo_goes_the_whole_way(tmp_path: Path) -> None:
     assert found["verified"] is True
     assert found["equals_store_all"] is True
     kept = {path.name for path in (tmp_path / "ckio-demo").iterdir()}
-    drawn = {"timeline.png"} if find_spec("cairosvg") else set()
-    assert kept == {"platform.toml", "report.html", "run"} | drawn
-    assert found["picture"] == ("ckio-demo/timeline.png" if drawn else None)
+    assert kept == {"platform.toml", "report.html", "run"}
     out = ckio(*small, at=tmp_path).stdout
-    assert ("ckio-demo-2/timeline.png: " in out) == bool(drawn)
-    for name in drawn:
-        assert (tmp_path / "ckio-demo" / name).read_bytes().startswith(b"\x89PNG\r\n")
     assert (tmp_path / "ckio-demo-2" / "report.html").exists()
     for word in ("advance", "level nvme", "total", "forward steps", "gradient check", "store-all"):
         assert word in out
-
-
-def test_the_demo_does_without_cairosvg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def measured(asked: list[Level], *, models: dict[str, Any], display: object) -> Platform:
-        del display
-        known = dict.fromkeys(models, Platform.loads(MACHINE).models["vorticity grid=16"])
-        return Platform(tuple(asked), working_memory=150_000, models=known)
-
-    monkeypatch.setitem(sys.modules, "cairosvg", None)
-    monkeypatch.setattr(demo, "measured", measured)
-    found = answer("demo", "--steps", 9, "--grid", 16, "--planner", "hrevolve", at=tmp_path)
-    assert (found["verified"], found["picture"]) == (True, None)
-    kept = {path.name for path in (tmp_path / "ckio-demo").iterdir()}
-    assert kept == {"platform.toml", "report.html", "run"}

@@ -27,23 +27,6 @@ def test_it_says_what_a_planner_has_to_say(place: Path) -> None:
     assert {point.name for point in entry_points(group="ckio.planners")} <= set(told)
 
 
-def test_a_short_form_is_printed_and_written(place: Path) -> None:
-    words = ("plan", "--planner", "disk-revolve", *LISTING_4, "--concat", 3)
-    found = answer(*words, at=place)
-    assert found["makespan"] == 384
-    assert found["sequence"] == "Sequence: (16, 16, 16, 16, 16, 11; 10)\n"
-    assert found["sequence"] in ckio(*words, at=place).stdout
-    ckio(*words, "-o", "short.txt", at=place)
-    assert (place / "short.txt").read_text() == found["sequence"]
-
-
-def test_what_a_short_form_cannot_say_is_refused(place: Path) -> None:
-    (place / "three.txt").write_text("3\n1 0 0\n2 2 2\n10 3 3\n")
-    said = complaint("plan", "--steps", 40, "--platform", "three.txt", "--concat", 3, at=place)
-    assert "concat 3 cannot express a schedule of " in said
-    assert "--concat" in complaint("plan", *LISTING_4, "--concat", 4, at=place)
-
-
 @pytest.mark.slow
 def test_steps_that_differ_come_from_a_table(place: Path) -> None:
     table = "advance, record\n" + "".join(f"{1 + step % 3}, {2 + step % 3}\n" for step in range(30))

@@ -129,5 +129,3 @@ def test_what_cannot_be_varied_is_refused(platform: Path, tmp_path: Path) -> Non
     words = ("sweep", *COSTS, "--platform", platform)
     assert "no level is named" in complaint(*words, "--level", "disk", at=tmp_path)
     assert "--capacity" in complaint(*words, "--capacity", "4GB,much", at=tmp_path)
-    for name in ("-", "memory.gif"):
-        assert "name a file" in complaint(*words, "--picture", name, at=tmp_path)

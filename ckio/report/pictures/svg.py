@@ -1,8 +1,4 @@
-"""The drawing layer: axes, marks and shapes with tooltips, as SVG with one style sheet.
-
-A picture is written as SVG. CairoSVG (extra `png`) converts it to PNG. CairoSVG does not support
-variables in style sheets, so it gets a style sheet in which the colours of paper replace them.
-"""
+"""The drawing layer: axes, marks and shapes with tooltips, as SVG with one style sheet."""
 
 import math
 import re
@@ -15,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions.columns import RECORD, VERBS
-from ckio.errors import BadInput
 from ckio.platform.readable import time_unit
 
 Floats = NDArray[np.float64]
@@ -32,8 +27,6 @@ WORDED: Final = 66
 """Width at the end of an axis that is reserved for its name, so that numbers do not overlap it."""
 DISTINCT: Final = 250
 """The largest number of shapes of one class that are drawn one by one."""
-SHARP: Final = 2
-"""The number of pixels of a PNG for each unit of a picture."""
 
 LIGHT: Final = """\
   --paper: #fff; --ink: #1c1e21; --faint: #5f656d; --grid: #d9dce0; --lane: #f3f4f6;
@@ -144,26 +137,6 @@ class Picture:
             + "\n".join([*first, *self.parts])
             + "\n</svg>"
         )
-
-
-def check_png() -> None:
-    """Raise BadInput with the package to install if pictures cannot be converted to PNG."""
-    try:
-        import cairosvg  # noqa: F401
-    except (ImportError, OSError) as error:  # OSError: the Cairo library is missing
-        raise BadInput(f"PNG needs CairoSVG ({error}); pip install 'ckio[png]'") from None
-
-
-def png(svg: str, /) -> bytes:
-    """Return the PNG file of a text from `Picture.file`, in the colours of paper.
-
-    Raises BadInput if CairoSVG is not installed.
-    """
-    check_png()
-    from cairosvg import svg2png
-
-    pixels: bytes = svg2png(bytestring=svg.replace(STYLE, _PAPER).encode(), scale=SHARP)
-    return pixels
 
 
 @dataclass(frozen=True, slots=True)
