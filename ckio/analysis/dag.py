@@ -300,11 +300,11 @@ def solve(graph: ValueGraph, /, *, cost: Cost | None = None) -> StoredValues:
     )
     arcs = network(graph, cost)
     # The cheapest of three cuts: all arcs, all arcs of the source, or all required values.
-    required = {("in", name) for name in graph.required}
+    required = {("out", name) for name in graph.required}
     bound = min(
         sum(weight for *_, weight in arcs if weight < inf),
         sum(weight for tail, _, weight in arcs if tail == SOURCE),
-        sum(weight for tail, head, weight in arcs if tail in required and head[0] == "out"),
+        sum(weight for _, head, weight in arcs if head in required),
     )
     beyond = nearest_cut(arcs, bound=bound)
     return choose(

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind, nbytes_of
 from ckio.actions.variables import NOTHING, ChainFlows, Flow, Names, Step, Variables
-from ckio.analysis.recorded import contradictions, differences, observe
+from ckio.analysis.recorded import contradictions, observe, unneeded
 from ckio.errors import BadInput
 from ckio.model import sizes_of
 from ckio.model.arraymodel import ArrayModel
@@ -139,8 +139,7 @@ class ModelArrays:
 
     def notes(self) -> tuple[str, ...]:
         """Return a sentence for each declaration that the first steps do not need."""
-        wrong = set(self.contradictions())
-        return tuple(note for note in self._compared(differences) if note not in wrong)
+        return self._compared(unneeded)
 
     def _compared(
         self, compare: Callable[[Variables, Variables], tuple[str, ...]]
