@@ -42,7 +42,8 @@ be written at 1:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +60,7 @@ from ckio.schedule.replay import NONE, StepRows
 _RESTART, _ADJOINT = KIND_CODE[Kind.RESTART], KIND_CODE[Kind.ADJOINT]
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
+class Events(NamedTuple):
     """The events of one variable in a schedule, in order.
 
     Attributes
@@ -93,14 +93,13 @@ class Events:
 
     def take(self, index: NDArray[np.intp] | Bools, /) -> "Events":
         """Return the events at `index`."""
-        return Events(*(getattr(self, column.name)[index] for column in fields(self)))
+        return Events._make(column[index] for column in self)
 
     @staticmethod
     def together(some: Sequence["Events"], /) -> "Events":
         """Return all events in the order of their actions; one action keeps the given order."""
-        columns = ([getattr(events, column.name) for events in some] for column in fields(Events))
-        both = Events(*map(np.concatenate, columns))
-        return both.take(np.argsort(both.place, kind="stable"))
+        every = Events(*map(np.concatenate, zip(*some, strict=True)))
+        return every.take(np.argsort(every.place, kind="stable"))
 
     @staticmethod
     def needs(place: Ints, version: int, /) -> "Events":
@@ -150,7 +149,7 @@ def _settled(events: Events) -> Events:
         after = at + 1
         if after < len(need) and not through[after] and need[after] == events.leaves[at]:
             through[at] = False
-    return replace(events, through=through)
+    return events._replace(through=through)
 
 
 def _contents(events: Events, reads: Ints, versions: Ints, at: Ints) -> Ints:
@@ -277,7 +276,7 @@ class _ScheduledVariable:
             first = zip(arrays.version[late].tolist(), arrays.read[late].tolist(), strict=True)
             more = [self._kept(version, read, events) for version, read in first]
             if in_slots and not more:
-                more = [it for it in [self._moved(arrays, events)] if len(it.place)]
+                more = [moved for moved in [self._moved(arrays, events)] if len(moved.place)]
             if not more:
                 return arrays
             events = Events.together([events, *more])

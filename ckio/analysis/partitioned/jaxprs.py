@@ -25,7 +25,7 @@ from ckio.analysis.partitioned.program import (
     Compute,
     StraightLine,
     Values,
-    computed,
+    compute_all,
     leading_to,
 )
 from ckio.errors import BadInput
@@ -278,8 +278,13 @@ def traced_flow(step: Function, state: Values, /) -> Step:
     """
     program = trace(step, state)
     out = program.overwritten
-    use = program.reached(program.outputs[name] for name in out)
-    return Step(Flow(use, out, out), Flow(program.reached(program.required), out, out))
+
+    def start(values: Iterable[str]) -> set[str]:
+        """Return the arrays of the state from which these values are computed."""
+        return leading_to(values, program.assignments)[1].difference(program.constants)
+
+    use = start(program.outputs[name] for name in out)
+    return Step(Flow(use, out, out), Flow(start(program.required), out, out))
 
 
 def _checked(state: object) -> dict[str, Any]:
@@ -339,7 +344,7 @@ def _program(closed: Any, names: tuple[str, ...], smooth: tuple[str, ...]) -> St
 
     def backward(values: Values, cotangent: Values) -> dict[str, Any]:
         given = {mark: cotangent[name] for name, mark in marks.items()}
-        known = computed(adjoint, {**values, **given})
+        known = compute_all(adjoint, {**values, **given})
         return {
             name: it.array if isinstance(it, Literal) else known[it]
             for name, it in gradient.items()
