@@ -190,13 +190,13 @@ class StoredValues:
     Attributes
     ----------
     saved : tuple of names
-        S: the locations at which the old content is saved before it is overwritten.
+        S: the locations at which the old value is saved before it is overwritten.
     stored : tuple of names
         U: the values that are stored as soon as they are computed. Minimal values are stored before
         they are overwritten.
     begins : tuple of names
         The minimal values that are read again from their variables. If a location overwrites one of
-        them, its old content is `saved`.
+        them, its old value is `saved`.
     recomputed : tuple of names
         The values that are computed again, each once, in a possible order.
     nbytes : int
@@ -242,8 +242,8 @@ def choose(
     saved, stored = frozenset(saved), frozenset(stored)
     locations = [name for name in graph.locations if name in saved]
     values = [name for name in graph.arguments if name in stored]
-    again = graph.needed(stored)
-    needed = [name for name in graph.arguments if name in again]
+    recomputed = graph.needed(stored)
+    needed = [name for name in graph.arguments if name in recomputed]
     for value in needed:
         _check_available(graph, value, saved)
     sizes = [graph.locations[name] for name in locations]
@@ -270,7 +270,7 @@ def _check_available(graph: ValueGraph, value: Name, saved: frozenset[Name]) -> 
         if location not in saved:
             raise BadInput(
                 f"choose: {value!r} is needed again and not stored, and {location!r} overwrites it;"
-                f" save its content at {location!r}, store the value, or store the values that are"
+                f" save its value at {location!r}, store the value, or store the values that are"
                 " computed from it"
             )
 
@@ -325,7 +325,7 @@ def network(graph: ValueGraph, cost: Cost | None, /) -> list[Arc]:
     It has two nodes for each value before the required ones, in(v) and out(v), and one node at(o)
     for each location:
 
-        source --saving(o)-->  at(o)             cut: the old content is saved at o       (o in S)
+        source --saving(o)-->  at(o)             cut: the old value is saved at o       (o in S)
         at(o)  --infinite-->   in(v)             (v, o) in E_b
         in(v)  --weight(v)-->  out(v)            cut: v is stored                         (v in U)
         source --again(v)-->   in(v)             cut: v is needed and computed again
@@ -370,9 +370,9 @@ def network(graph: ValueGraph, cost: Cost | None, /) -> list[Arc]:
     arcs += [(("at", location), ("in", name), inf) for name, location in pairs]
     for name in values:
         storing = inf if name in unstorable else weight(graph.nbytes.get(name, 1))
-        again = graph.recompute.get(name, 0.0)
+        seconds = graph.recompute.get(name, 0.0)
         arcs.append((("in", name), ("out", name), storing))
-        if again > 0 and (cost or again == inf):
-            arcs.append((SOURCE, ("in", name), again))
+        if seconds > 0 and (cost or seconds == inf):
+            arcs.append((SOURCE, ("in", name), seconds))
         arcs += [(("out", argument), ("in", name), inf) for argument in graph.arguments[name]]
     return [*arcs, *((("out", name), SINK, inf) for name in graph.required)]

@@ -74,8 +74,8 @@ class ArrayReads:
     def of(name: str, version: Ints, read: Ints, sites: Iterable[WriteSites], /) -> "ArrayReads":
         """Return reads in order, with their sites; sites of other versions are left out."""
         order, rows = np.lexsort((read, version)), WriteSites.together(sites)
-        asked = rows.take(np.isin(rows.version, version))
-        return ArrayReads(name, version[order], read[order], asked)
+        rows = rows.take(np.isin(rows.version, version))
+        return ArrayReads(name, version[order], read[order], rows)
 
     @property
     def first(self) -> Ints:

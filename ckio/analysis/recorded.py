@@ -194,10 +194,10 @@ def flow_of(
     RunFailed
         If the code is not a function of the arrays, so that two runs give different results.
     """
-    asked: set[str] = set()
-    truth = _done(does, WatchedArrays(copies("arrays", arrays), asked.add))
+    read: set[str] = set()
+    truth = _run(does, WatchedArrays(copies("arrays", arrays), read.add))
     if results is None:
-        results = _done(does, copies("arrays", arrays))
+        results = _run(does, copies("arrays", arrays))
     if odd := _different(truth, results):
         raise RunFailed(
             f"run once more on copies of the same arrays, it gives another {join(odd)}: its"
@@ -205,14 +205,14 @@ def flow_of(
         )
     out = {name for name in arrays if name in truth and not equal(truth[name], arrays[name])}
     used, carried = set(), set()
-    for name in sorted((asked | out).intersection(arrays if names is None else names)):
+    for name in sorted((read | out).intersection(arrays if names is None else names)):
         for fill in fills:
             trial = copies("arrays", arrays)
             poison(trial[name], fill)
             start = copies("arrays", trial)
             try:
                 with quiet():
-                    after = _done(does, trial)
+                    after = _run(does, trial)
             except Exception:  # the code may raise any error for values that it cannot use
                 if fill == OTHER:
                     used.add(name)
@@ -225,7 +225,7 @@ def flow_of(
     return Flow(used, out, out - carried)
 
 
-def _done(does: Callable[[Arrays], Results], arrays: Arrays) -> dict[str, Array]:
+def _run(does: Callable[[Arrays], Results], arrays: Arrays) -> dict[str, Array]:
     """Return the results of some code, copied, because the code may use their memory again."""
     return {name: np.array(value) for name, value in does(arrays).items()}
 
