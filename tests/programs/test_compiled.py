@@ -242,6 +242,9 @@ def counting(which):
     if which == 3:
         for x in set("ab"):
             total += len(x)
+    if which == 4:
+        for x in map(abs, [-1]):
+            total += x
     for x in itertools.repeat(2, 3):
         total += x
     return total
@@ -252,7 +255,9 @@ def iter_of(n: int) -> Any:
 
 
 def test_what_may_not_end_is_refused() -> None:
-    for which, message in enumerate(["in a count", "a generator", "in a cycle", "a set"]):
+    for which, message in enumerate(
+        ["in a count", "a generator", "in a cycle", "a set", "in a map"]
+    ):
         with pytest.raises(BadInput, match=message) as caught:
             counting.advance(counting.start(which))
         frames = traceback.extract_tb(caught.value.__traceback__)

@@ -27,11 +27,7 @@ from ckio.programs.compiled.frames import (
     unpack,
 )
 from ckio.programs.compiled.functions import BlockFunction, Code
-from ckio.programs.compiled.source import (
-    check_aliases,
-    check_calls,
-    source_of,
-)
+from ckio.programs.compiled.source import check_aliases, check_calls, source_of
 from ckio.programs.heap import Heap, Json, copy, flatten, leaves, rebuild, restore
 from ckio.programs.interface import Cotangent, taped
 from ckio.programs.tape.operators import Traced, build
@@ -50,9 +46,9 @@ def program(function: Callable[..., Any], /) -> "CompiledProgram":
 
     The function may contain nested loops, branches, and calls of other programs and of itself, and
     it may change arrays in place. It can be interrupted between statements. A loop over an object
-    without an index (for example a dict or `map`) runs over a list that is made at its start. A
-    call of a plain function runs within one tick. Raises NotResumable, with file and line, if the
-    function contains statements that cannot be resumed.
+    without an index (for example a dict) runs over a list that is made at its start. A call of a
+    plain function runs within one tick. Raises NotResumable, with file and line, if the function
+    contains statements that cannot be resumed.
     """
     return CompiledProgram(function)
 
