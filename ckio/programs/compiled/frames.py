@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ckio.errors import BadInput
 from ckio.programs.compiled.functions import RETURNED, BlockFunction, Code, Unset
-from ckio.programs.heap import Json, QuickCopy, Unclear, copy, flatten, restore
+from ckio.programs.heap import Json, copy, flatten, restore
 
 BlocksOf: TypeAlias = Callable[[Code], tuple[BlockFunction, ...]]
 
@@ -102,16 +102,7 @@ def renamed(now: Now, values: Mapping[str, Any], /) -> Now:
 
 def copied(now: Now, /) -> Now:
     """Return a copy of a state; raises BadInput for values that a checkpoint cannot store."""
-    quick = QuickCopy().copy
-    try:
-        if isinstance(now, Boundary):
-            return Boundary(now.name, quick(now.value))
-        return tuple(
-            Frame(f.code, f.block, tuple(v if v is Unset else quick(v) for v in f.values))
-            for f in now
-        )
-    except (Unclear, RecursionError):
-        return renamed(now, copy(named(now)))
+    return renamed(now, copy(named(now)))
 
 
 def _named_frames(frames: tuple[Frame, ...]) -> Iterator[tuple[Frame, list[str]]]:
