@@ -156,8 +156,6 @@ def test_views_of_a_given_memory():
     assert np.shares_memory(across.value, cell.value)
     late = tape.view(cell, memory[2:4])
     assert late.value.tolist() == [4, 1]
-    with pytest.raises(BadInput, match="is not in the memory"):
-        tape.view(cell, np.zeros(3))
     (found,) = tape.backward([(inner, np.array([1.0, 2.0, 3.0, 4.0]))], [cell])
     assert found.tolist() == [0, 2, 4, 0, 8, 0]
 
@@ -271,8 +269,6 @@ def test_deep_tapes_and_their_size():
     (found,) = tape.backward([(y, np.array(1.0))], [x])
     assert found == 1.0
     assert tape.nodes == 0
-    with pytest.raises(BadInput, match="reversed already"):
-        tape.backward([], [x])
     with pytest.raises(BadInput, match="reversed already"):
         x * 2.0
 
