@@ -327,3 +327,17 @@ def test_programs_in_closures_and_modules_are_found() -> None:
     state, _, _ = outer.advance(outer.start(1.0), 5)
     assert len(state.now) > 2
     assert outer.result(outer.advance(stored(outer, state))[0]) == outer(1.0) == 9.0
+
+
+def test_what_a_program_names_may_be_defined_after_it() -> None:
+    @program
+    def first(x):
+        factors = table
+        return later(x) * factors[1]
+
+    @program
+    def later(x):
+        return 2.0 * x
+
+    table = np.array([1.0, 5.0])
+    assert primops(first, 3.0)[0] == 30.0

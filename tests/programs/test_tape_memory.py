@@ -373,3 +373,14 @@ def test_in_place_campaign(operations):
 @given(OPERATIONS)
 def test_long_in_place_campaign(operations):
     differ(operations)
+
+
+def test_an_array_with_another_shape_is_copied_once_more():
+    tape = Tape()
+    u, v, c = tape.input(U), tape.input(U.reshape(2, 3)), V.copy()
+    y = u * c
+    c.shape = (2, 3)
+    z = v * c
+    found = tape.backward([(y, np.ones(6)), (z, np.ones((2, 3)))], [u, v])
+    np.testing.assert_array_equal(found[0], V)
+    np.testing.assert_array_equal(found[1], V.reshape(2, 3))

@@ -96,7 +96,7 @@ def _cumprod(result: Any, a: Any, *, axis: Any = None, dtype: Any = None) -> Par
     def pull(g: Any, a: Any, r: Any) -> Any:
         factors = np.moveaxis(a.reshape(-1) if axis is None else np.asarray(a), along, 0)
         given, products = np.moveaxis(g, along, 0), np.moveaxis(r, along, 0)
-        bars, rest = np.zeros_like(factors), np.zeros_like(factors[:1])[0]
+        bars, rest = np.zeros_like(factors), np.zeros(factors.shape[1:], factors.dtype)
         for i in range(len(factors) - 1, -1, -1):
             rest = rest + given[i]
             bars[i] = rest * products[i - 1] if i else rest
