@@ -32,7 +32,7 @@ from ckio.programs.interface import (
     has_derivative,
     inputs,
     metered,
-    passed,
+    report_ticks,
     seed,
 )
 
@@ -89,7 +89,7 @@ class Pulling(Generic[S]):
     def advance(self, state: S, limit: float, /) -> tuple[S, int, bool]:
         """Run ticks like `Program.advance`."""
         after, ticks, finished = self._program.advance(state, limit)
-        passed(ticks)
+        report_ticks(ticks)
         return after, ticks, finished
 
     def back(
@@ -112,7 +112,7 @@ class Pulling(Generic[S]):
             del middle
             return self.back(state, half, cotangent)
         bars, self.rate = _pull(self._program, state, ticks, cotangent, end)
-        passed(ticks)
+        report_ticks(ticks)
         return bars
 
     def _most(self, state: S, ticks: int) -> float:
@@ -120,10 +120,10 @@ class Pulling(Generic[S]):
         some = min(64, max(ticks // 16, min(8, ticks // 2)))  # a single tick may not be typical
         if self.rate is None:
             self.rate = rate(self._program, self.advance(state, ticks - some)[0], some)
-            passed(some)
+            report_ticks(some)
         if ticks * self.rate < self._budget / _NEAR:
             return self.rate
-        passed(some)
+        report_ticks(some)
         return max(self.rate, rate(self._program, state, some))
 
 

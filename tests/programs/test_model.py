@@ -26,7 +26,7 @@ from ckio.planners.online import Online
 from ckio.planners.recover import aside, recover, with_adjoint_checkpoints
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
-from ckio.programs.interface import digests, metered, taped, vjp
+from ckio.programs.interface import digests, metered, report_tape, vjp
 from ckio.programs.model import as_chain
 from ckio.runner import run
 from ckio.runner.unknown import run_to_end
@@ -222,4 +222,4 @@ def test_a_state_that_differs_on_a_tape_is_described() -> None:
         with pytest.raises(
             RunFailed, match="reproducible: v1, v2, v3, v4, v5, v6, v7, v8 differed"
         ):
-            taped(0, 0, lambda: ({}, {"values": {"v0": 0}}))
+            report_tape(0, 0, lambda: ({}, {"values": {"v0": 0}}))

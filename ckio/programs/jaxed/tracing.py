@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.errors import BadInput
 from ckio.programs.heap import Json, leaves, rebuild, same_structure
-from ckio.programs.interface import Cotangent, taped
+from ckio.programs.interface import Cotangent, report_tape
 from ckio.programs.jaxed.flatten import flatten
 from ckio.programs.jaxed.nodes import check, fingerprint, is_smooth
 from ckio.programs.jaxed.regions import RegisterMachine
@@ -141,7 +141,7 @@ class JaxProgram:
             bars, nodes, size = self._machine.pullback(pc, registers, int(ticks), given)
             names = [name for name in self._code.live[pc] if name in bars]
             found = {name: np.array(conj(bars[name])) for name in names}
-        taped(nodes, size)
+        report_tape(nodes, size)
         return found
 
     def pack(self, state: RegisterState, /) -> tuple[dict[str, NDArray[Any]], Json]:
