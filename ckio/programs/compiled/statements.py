@@ -84,16 +84,9 @@ class _Translation:
     def _plain(self, statement: ast.stmt) -> None:
         """Write an `assert`, a `raise`, or an expression."""
         new = copy.copy(statement)
-        before = statement.value if isinstance(statement, ast.Expr) else None
         for name, part in ast.iter_fields(statement):
             if isinstance(part, ast.expr) and name != "msg":
                 setattr(new, name, self.hoist(part))
-        if (
-            isinstance(new, ast.Expr)
-            and isinstance(new.value, ast.Name)
-            and new.value is not before
-        ):
-            return  # the statement was only a call of a program, whose result is not used
         self._do(new)
         if isinstance(new, ast.Raise):
             self.writing.end(node=_at(ast.Constant(None), statement))
