@@ -123,24 +123,15 @@ class Tape:
         return len(self._nodes)
 
     def input(self, value: Any, /) -> Value:
-        """Return a number or an array as an input of the tape, with a derivative.
+        """Return a float or complex number, or an array of them, as an input of the tape.
 
-        The given array is never changed, because a write to the input copies it first. Raises
-        BadInput for a value without a derivative.
+        The given array is never changed, because a write to the input copies it first.
         """
         slot = self.slot()
         if isinstance(value, np.ndarray):
-            if value.dtype.kind not in "fc":
-                raise BadInput(
-                    f"an array of {value.dtype} has no derivative; use it without Tape.input"
-                )
             memory = _memory_of(value)
             self._kept[id(root(value))] = root(value)
             return self.kind(self, value, None, Cell(memory, slot, value), view_in(memory, value))
-        if not isinstance(value, float | complex | np.inexact):
-            raise BadInput(
-                f"{type(value).__name__} has no derivative; give floats or arrays of them"
-            )
         return self.number(value, slot)
 
     def view(self, owner: Value, array: Array, /) -> Value:
