@@ -257,7 +257,7 @@ class ProgramModel(Generic[S]):
         self._cotangent = self._pulling.back(low, ticks, self._cotangent, self._next)
         self._next = digests(self._program.pack(low))
 
-    def begin_again(self) -> None:
+    def rewind(self) -> None:
         """Return to x_0, as a new model. The result y stays known if the end was reached."""
         self._state, self._packed, self._tape, self._at = None, None, None, 0
         self._pulling.rate = None
@@ -279,7 +279,7 @@ class ProgramModel(Generic[S]):
         before = time.perf_counter()
         self._pulling.back(start, min(self.base, self.ticks or 0), {})
         back = time.perf_counter() - before
-        self.begin_again()
+        self.rewind()
         return Chain(
             steps=max(1, steps),
             advance=seconds * self.base / max(1, self.ticks or 0),

@@ -144,7 +144,7 @@ class CompiledProgram:
         return unpack(arrays, meta, self._codes(), self.fingerprint, self._objects())
 
     def renew(self) -> None:
-        """Compile again if a called function has become a program, or is not a program any more."""
+        """Recompile if a called function has become a program, or is not a program any more."""
         if self._code and self._code.calls != self._scope.calls():
             self._code = None
 
