@@ -101,11 +101,11 @@ def small_case(
             else random.randint(low, high)
         )
 
-    advance, more = each(1, 4, seconds_differ), each(0, 4, seconds_differ)
+    advance, record = each(1, 4, seconds_differ), each(0, 7, seconds_differ)
     case = Chain(
         steps=steps,
         advance=advance,
-        record=np.add(advance, more).tolist(),
+        record=np.maximum(advance, record).tolist(),
         reverse=each(0, 2, seconds_differ),
         restart=each(1, 3, sizes_differ),
         tape=each(1, 3, sizes_differ),
