@@ -116,13 +116,13 @@ def fitting(
     """
     kept = [{key for key in keys if key.kind is not Kind.ADJOINT} for keys in survivors]
     left = chain.length if adjoint is None else adjoint[0].step
-    dropped = list(_dropped(chain, platform, kept, left))
+    dropped = list(_drop(chain, platform, kept, left))
     if adjoint is not None:
         kept[adjoint[1]].add(adjoint[0])
     return tuple(map(frozenset, kept)), dropped
 
 
-def _dropped(
+def _drop(
     chain: Chain, platform: Platform, kept: Sequence[set[Key]], left: int
 ) -> Iterator[Discard]:
     """Remove from each set the keys that do not fit on its level, and yield their Discards."""
