@@ -2,11 +2,11 @@
 
     F(0) = low(0)
     F(l) = min(low(l), min_{a + i = l - 1} inner(a) + again(i)),
-    again(i) = (i + 1) u_f + r + F(i)
+    again(i) = (i + 1) u + r + F(i)
 
 on whole numbers, for any functions `low` and `inner`. In the schedule, x_0 is stored, i + 1 steps
-are advanced, `inner` is the cost of the rest, and x_0 is read again for those i + 1 steps. The
-choice i = l - 1, a = 0 is allowed only if `sweeps`. For example, with u_f = 1, r = 0, low = inner =
+are advanced, `inner` is the cost of the rest, and x_0 is read again for those i + 1 steps. For
+example, with u = 1, r = 0, low = inner =
 (0, inf, inf): F(1) = inner(0) + again(0) = 0 + 1 = 1, and F(2) = inner(0) + again(1) = 0 + 2 + 1 =
 3.
 
@@ -62,8 +62,8 @@ class Work(NamedTuple):
         For the comparison with an earlier period, when that saves time.
     near : int64 array of three elements
         The place where the sum of the hulls was least for the length before.
-    advance, read, sweeps
-        u_f, r, and whether i = l - 1 is allowed.
+    move, read
+        u and r.
     """
 
     low: Ints
@@ -73,15 +73,14 @@ class Work(NamedTuple):
     split: Ints
     past: PeriodDifferences
     near: Ints
-    advance: int
+    move: int
     read: int
-    sweeps: bool
 
 
 class MinPlus:
     """F for one pair of functions after another; lengths at which F stays equal are not solved."""
 
-    def __init__(self, size: int, /, *, advance: int, read: int, sweeps: bool) -> None:
+    def __init__(self, size: int, /, *, move: int, read: int) -> None:
         self._work = Work(
             low=np.full(size, -1),
             inner=curve(size),
@@ -90,9 +89,8 @@ class MinPlus:
             split=np.full(size, LOW),
             past=no_periods(size),
             near=np.zeros(3, np.int64),
-            advance=advance,
+            move=move,
             read=read,
-            sweeps=sweeps,
         )
 
     def solve(self, low: Ints, inner: Ints, /) -> tuple[int, Ints, Ints]:
@@ -108,7 +106,7 @@ class MinPlus:
         changed = max(0, first - 1)
         work.low[changed:], work.inner.y[changed:] = low[changed:], inner[changed:]
         if first == 0:
-            work.least[0], work.again.y[0] = low[0], low[0] + work.advance + work.read
+            work.least[0], work.again.y[0] = low[0], low[0] + work.move + work.read
         _solve(work, max(1, first))
         return first, work.least, work.split
 
@@ -135,11 +133,10 @@ def _solve(work: Work, first: int) -> None:
         for i in range(last, last + 2):
             if 0 <= i < length - 1:
                 _try(work, length, i)
-        if work.sweeps:
-            _try(work, length, length - 1)
+        _try(work, length, length - 1)
         if length > 1:
             tried += _solve_one(work, length)
-        again.y[length] = work.least[length] + (length + 1) * work.advance + work.read
+        again.y[length] = work.least[length] + (length + 1) * work.move + work.read
         push(again, length)
         if tried > longest:
             choose(work.past, inner)

@@ -109,7 +109,7 @@ def plan(
     left = (length - held) // _PART_OF_CHAIN
     longest = max(_SHORTEST, 2 * held, _first_guess(length - held, sum(counts)))
     while longest <= left:
-        stages = solve([space.in_slots(longest) for space in order], longest)
+        stages = solve([space.in_slots() for space in order], longest)
         extended = extend(stages, counts, length - held, move)
         if not isinstance(extended, int):
             return extended
@@ -170,7 +170,7 @@ def _costs(stages: Solved, move: int) -> tuple[Ints, Ints | None]:
     """Return phi for each kind of slot and length; with tapes also the same with P instead of Q."""
     longest, count = stages[0].longest, sum(stage.last for stage in stages)
     costs = np.zeros((count, longest + 1), np.int64)
-    tapes = any(stage.spaces[0].tapes for stage in stages)
+    tapes = any(stage.space.takes_tapes for stage in stages)
     left_over = np.zeros_like(costs) if tapes else None
     moved, row = move * np.arange(1, longest + 1), 0
     for stage in stages:
@@ -179,7 +179,7 @@ def _costs(stages: Solved, move: int) -> tuple[Ints, Ints | None]:
             if free == 0:
                 continue
             costs[row, 1:] = moved + int(space.write + space.read) + stored[1:]
-            if space.tapes:
+            if space.takes_tapes:
                 costs[row, 1] = min(costs[row, 1], int(space.tape))
             if left_over is not None:
                 left_over[row, 1:] = moved + unstored[1:]

@@ -133,7 +133,7 @@ class SegmentTables:
 
 
 def _stored(stage: Table, unit: float) -> Seconds:
-    q = np.full((len(stage.rows), len(stage.lower)), inf)
+    q = np.full((len(stage.rows), len(stage.nearer)), inf)
     for row, (_, stored) in zip(q, stage.values(), strict=True):
         row[1:] = np.where(stored < INFEASIBLE >> 1, stored * unit, inf)[1:]
     return q

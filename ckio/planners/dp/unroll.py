@@ -43,7 +43,7 @@ class StoreDecision(NamedTuple):
     place: int
 
 
-LOWER: Final = StoreDecision(None, 0)
+NEARER: Final = StoreDecision(None, 0)
 
 
 class Segment(NamedTuple):

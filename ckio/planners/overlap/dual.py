@@ -300,7 +300,7 @@ class Problem:
             costs = [cost for it in order for cost in it.costs]
             rounded = _rounded_down(self.move, costs, self.chain.length)
             stages = recurrence.in_order(
-                counted(order, rounded), self._longest, move=rounded.advance, held=self.held
+                counted(order, rounded), self._longest, move=rounded.move, held=self.held
             )
             unrolling = Unrolling(stages, held=self.held, recording=self.recording)
             self._tables[key] = SegmentTables(stages, self.held, float(rounded.unit)), unrolling

@@ -108,10 +108,10 @@ class ResumeTables:
         self.lengths = _growing(short, steps, part=32)
         tried = np.searchsorted(self.lengths, _growing(min(_TRIED, steps), steps, part=16))
         self._tried = np.unique(tried)[1:]
-        lower = np.where(np.arange(short + 1) <= held, 0.0, np.inf)
-        solved = joint.solve(given, lower, move=move)
+        nearer = np.where(np.arange(short + 1) <= held, 0.0, np.inf)
+        solved = joint.solve(given, nearer, move=move)
         self.after_restart, self._after_tape = solved.after_restart, solved.after_tape
-        self.seconds = self._longer(solved.seconds.T)
+        self.seconds = self._longer(solved.unstored.T)
         self._inner = [self._longer(self._left(solved, after)) for after in self.after_restart]
         self.again = [self._longer(each.T) for each in solved.again]
         self.empty = solved.empty
@@ -124,7 +124,7 @@ class ResumeTables:
     def _left(solved: joint.JointTable, after: Numbers) -> Seconds:
         """Return P if one more checkpoint is stored."""
         rows = np.append(after, -1)
-        left: Seconds = solved.seconds[rows].T
+        left: Seconds = solved.unstored[rows].T
         return left
 
     def _longer(self, known: Seconds) -> Seconds:
