@@ -1,9 +1,10 @@
 """H-Revolve and mixed: schedules of least makespan on K levels, by one recurrence.
 
 A restart checkpoint occupies a bytes of a level and can be read any number of times. The tape of
-one step occupies b bytes and is read once. F is the free space on all levels, e_k is one byte of
-level k, and n is the number of steps to reverse. P, Q and Q0 are seconds, without the time to
-record and reverse each step once, which every schedule needs:
+one step occupies b bytes and is read once. F is the free space of all levels, a vector with the
+bytes of each, and F - a e_k is F with a bytes less on level k. n is the number of steps to reverse.
+The register is the state in working memory from which the next step starts. P, Q and Q0 are
+seconds, without the time to record and reverse each step once, which every schedule needs:
 
     P(n, F) = 0 for n <= h, else the least of                        x_0 in the register only
         w'_k + r'_k + P(n - 1, F - b e_k)        record the first step, and write its tape
@@ -12,10 +13,12 @@ record and reverse each step once, which every schedule needs:
     Q(n, F, k) = min(Q0(n, F, k), P(n, F))                          F includes the space of x_0
 
 for all levels k that have space. w_k is the time to write a restart checkpoint and to discard it
-later, and r_k the time to read it; w'_k and r'_k are those of a tape. u is the time to go forward
-one step: to advance, or to record if that costs less. The working memory holds the tapes of h
-steps, so that h steps can be recorded and reversed together. The second term of Q discards x_0, so
-that its space is used for tapes, or writes x_0 to another level.
+later (each is discarded once, so that the two are paid together, when it is written), and r_k the
+time to read it. w'_k and r'_k are the times to write a tape, and to read and discard it. u is the
+time to go forward one step: to advance, or to record if that costs less (`move` in the code). The
+working memory holds the tapes of h steps, so that h steps can be recorded and reversed together.
+The second term of Q discards x_0, so that its space is used for tapes, or writes x_0 to another
+level.
 
 For example, with one slot that is free of cost, h = 1, no tapes and u = 1 s, three steps need
 P(3) = Q0(3) = 3 s: from x_0 advance two steps and reverse the last one; read x_0, advance one step
@@ -43,10 +46,11 @@ from level k costs less than a copy of x_0 on a nearer level.
 
 With tapes, the best hierarchical schedule is not always the best schedule. A tape is read once and
 may be stored on a far level, so that a restart checkpoint that is written later and read often
-could have a nearer slot. A search has found 54 s instead of 61 s, with 6 steps. Of 80,000 random
-cases of up to 40 steps on levels of a few bytes, the worst takes 86 % more, with 31 steps. Such
-short chains are planned on all levels together. In 872 cases of 100 to 300 steps, with 3 to 20 near
-slots that cost nothing and 20 to 60 far ones, the hierarchical schedule was as fast as the best.
+could have a nearer slot. A search has found 54 s instead of 61 s, with 6 steps (in the tests). Of
+80,000 random cases of up to 40 steps on levels of a few bytes, the worst takes 86 % more, with 31
+steps. Such short chains are planned on all levels together. In 872 cases of 100 to 300 steps, with
+3 to 20 near slots that cost nothing and 20 to 60 far ones, the hierarchical schedule was as fast as
+the best.
 
 In a long chain nearly all segments are alike, so that short tables solve the recurrence
 (`segments`, and `sweep` for two different sizes). If these do not prove the optimum, tables of the
@@ -64,7 +68,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.planners.base import alike, log, tapes
+from ckio.planners.base import alike, held_steps, log
 from ckio.planners.compiled import prepare
 from ckio.planners.dp import joint, segments
 from ckio.planners.dp.costs import INFEASIBLE, SHORT, IntegerCosts
@@ -130,7 +134,7 @@ def hrevolve(chain: Chain, platform: Platform, /) -> Schedule:
     """
     if chain.varies:
         return varying(chain, platform, tapes=False, planner="hrevolve")
-    tapes(chain, platform)
+    held_steps(chain, platform)
     return solve_states(chain, platform, planner="hrevolve").schedule(chain, held=1)
 
 
@@ -142,7 +146,7 @@ def hrevolve_2020(chain: Chain, platform: Platform, /) -> Schedule:
     BadInput for a chain whose steps differ.
     """
     alike(chain, planner="hrevolve-2020")
-    tapes(chain, platform)
+    held_steps(chain, platform)
     solution = solve_states(chain, platform, planner="hrevolve-2020", as_printed=True)
     return solution.schedule(chain, held=1)
 
@@ -167,7 +171,7 @@ def mixed(chain: Chain, platform: Platform, /) -> Schedule:
     """
     if chain.varies:
         return varying(chain, platform, tapes=True, planner="mixed")
-    held = tapes(chain, platform)
+    held = held_steps(chain, platform)
     solution = solve(chain, platform, held=held)
     schedule = solution.schedule(chain, held=held, recording=chain.record < chain.advance)
     if solution.complete or not any(level.slots(chain.restart, 1) for level in platform.levels):
@@ -331,6 +335,26 @@ class _Problem:
         whole = self._of_whole_chain(order, costs)
         return swept if swept.seconds <= whole.seconds else whole
 
+    def _of_whole_chain(self, order: Sequence[Space], costs: IntegerCosts) -> Solution:
+        """Return the solution from tables of all numbers of steps."""
+        first, *others = (space.in_slots() if space.slots else space for space in order)
+        order = [replace(first, to_the_last=True), *others]  # also in the theorem as printed
+        stages: tuple[Table, ...] | tuple[joint.JointTable, ...]
+        if all(joint.is_quick([space], self.chain.length) for space in order):
+            stages = joint.in_order(order, self.chain.length, move=costs.move, held=self.held)
+        else:
+            stages = self._tables(order, self.chain.length, move=costs.move)
+        least = int(stages[-1].finish[-1])
+        seconds = costs.seconds(least) if least < INFEASIBLE else inf
+        return Solution(stages, seconds, "", complete=True)
+
+    def _tables(self, order: Sequence[Space], steps: int, *, move: int) -> "tuple[Table, ...]":
+        """Return the tables of the levels for all numbers of steps up to `steps`."""
+        prepare()
+        from ckio.planners.dp.recurrence import in_order
+
+        return in_order(order, steps, move=move, held=self.held)
+
     def _in_segments(self, order: Sequence[Space], costs: IntegerCosts) -> Solution | None:
         """Return the solution by segments, if short tables prove it."""
         tables = partial(self._tables, move=costs.move)
@@ -360,23 +384,3 @@ class _Problem:
         note = f"hierarchical, in segments: at most {gap:.2%} above the best such schedule"
         can_save = costs.seconds(round(max(0.0, sweep.seconds - sweep.bound)))
         return Solution(stages, seconds, note, complete=False, first=first), can_save
-
-    def _of_whole_chain(self, order: Sequence[Space], costs: IntegerCosts) -> Solution:
-        """Return the solution from tables of all numbers of steps."""
-        first, *others = (space.in_slots() if space.slots else space for space in order)
-        order = [replace(first, to_the_last=True), *others]  # also in the theorem as printed
-        stages: tuple[Table, ...] | tuple[joint.JointTable, ...]
-        if all(joint.is_quick([space], self.chain.length) for space in order):
-            stages = joint.in_order(order, self.chain.length, move=costs.move, held=self.held)
-        else:
-            stages = self._tables(order, self.chain.length, move=costs.move)
-        least = int(stages[-1].finish[-1])
-        seconds = costs.seconds(least) if least < INFEASIBLE else inf
-        return Solution(stages, seconds, "", complete=True)
-
-    def _tables(self, order: Sequence[Space], steps: int, *, move: int) -> "tuple[Table, ...]":
-        """Return the tables of the levels for all numbers of steps up to `steps`."""
-        prepare()
-        from ckio.planners.dp.recurrence import in_order
-
-        return in_order(order, steps, move=move, held=self.held)

@@ -30,7 +30,7 @@ class PeriodDifferences(NamedTuple):
 
     Attributes
     ----------
-    length : int64 array
+    period : int64 array
         The periods; only the first `state[0]` elements are used.
     rises : int64 array (periods, lengths + 1)
         The least inner(a') - inner(a' - p) for a' >= a.
@@ -44,7 +44,7 @@ class PeriodDifferences(NamedTuple):
         The number of periods; and the i (exclusive) up to which `lows` is known.
     """
 
-    length: Ints
+    period: Ints
     rises: Ints
     lows: NDArray[np.int32]
     held: Ints
@@ -55,7 +55,7 @@ class PeriodDifferences(NamedTuple):
 def no_periods(lengths: int, /) -> PeriodDifferences:
     """Return arrays for the periods of functions of `lengths` lengths, without a period."""
     return PeriodDifferences(
-        length=np.zeros(_MOST, np.int64),
+        period=np.zeros(_MOST, np.int64),
         rises=np.empty((_MOST, lengths + 1), np.int64),
         lows=np.empty((_MOST, lengths), np.int32),
         held=np.zeros(_MOST, np.int64),
@@ -86,12 +86,12 @@ def choose(periods: PeriodDifferences, inner: Curve) -> None:
         begin, length = inner.hull[p], run(inner, p)
         if inner.y[begin + 1] - inner.y[begin] > rise(inner, p) // length:
             covered[length] += length
-    for number in range(len(periods.length)):
+    for number in range(len(periods.period)):
         period = int(covered[: longest + 1].argmax())
         if covered[period] == 0:
             break
         covered[period] = 0
-        periods.length[number] = period
+        periods.period[number] = period
         periods.state[0] = number + 1
         _least_rises(inner.y, period, periods.rises[number])
 
@@ -108,7 +108,7 @@ def keep_up(periods: PeriodDifferences, again: Curve, until: int) -> None:
     """Add the differences of `again` up to length `until` (exclusive)."""
     y = again.y
     for number in range(periods.state[0]):
-        period, lows, count = periods.length[number], periods.lows[number], periods.held[number]
+        period, lows, count = periods.period[number], periods.lows[number], periods.held[number]
         for i in range(max(period, periods.state[1]), until):
             while (
                 count > 0
@@ -122,19 +122,17 @@ def keep_up(periods: PeriodDifferences, again: Curve, until: int) -> None:
 
 
 @inner_kernel
-def open_part(
-    periods: PeriodDifferences, again: Curve, least: Ints, length: int
-) -> tuple[int, int]:
-    """Return begin <= i < end in which a sum for `length` may be less than `least[length]`.
+def open_part(periods: PeriodDifferences, again: Curve, least: Ints, ell: int) -> tuple[int, int]:
+    """Return begin <= i < end in which a sum for `ell` may be less than `least[ell]`.
 
     `least` is F for shorter lengths.
     """
-    begin, end = 0, length - 1
+    begin, end = 0, ell - 1
     for number in range(periods.state[0]):
-        period = periods.length[number]
-        if period <= length - 2:
-            gain = least[length] - least[length - period]
-            begin = max(begin, length - _closed_from(periods.rises[number], period + 1, gain))
+        period = periods.period[number]
+        if period <= ell - 2:
+            gain = least[ell] - least[ell - period]
+            begin = max(begin, ell - _closed_from(periods.rises[number], period + 1, gain))
             lows = periods.lows[number][: periods.held[number]]
             end = min(end, _open_until(lows, again.y, period, gain))
     return begin, end

@@ -9,7 +9,11 @@ levels, for each F,
     P(n) = min(nearer(n), min_k tape_k + P(n - 1, F - b e_k), min_k w_k + Q0_k(n))
     Q_k(n) = min(Q0_k(n), P(n))
 
-Costs are seconds, or whole units. The time is O(K n^2) for each row.
+Costs are seconds, or whole units. The time is O(K n^2) for each row. Less free space has the
+smaller number, so that the rows F - a e_k and F - b e_k are before row F; only if a checkpoint
+takes no space they are row F itself. Therefore the tables can be filled row by row (`joint_loop`),
+or for all rows together, n by n (`_fill`): the right-hand sides have the columns n - 1, n - j and
+j, which are all less than n.
 
 For example, one level of two slots that cost nothing, steps of 1 s, and memory for one tape:
 
@@ -212,6 +216,7 @@ def _after(spaces: Sequence[Space]) -> tuple[Numbers, Numbers]:
 
     def moved(k: int, after: Numbers) -> Numbers:
         to = after[numbers[k]]
+        assert (to <= numbers[k]).all()
         return np.where(to < 0, -1, here + (to - numbers[k]) * prod(shape[k + 1 :]))
 
     return (

@@ -32,6 +32,8 @@ two. Revolve needs the same (Griewank and Walther, 2000):
 Each row, which is P_f and Q_f for all n, equals the row before up to some n, which grows with the
 free space, because the rest after a checkpoint is never longer than n - 1. Only the longer part is
 solved and stored. If rows no longer change, more free space is of no use.
+
+`min_plus` counts lengths l = n - 1 from 0: its l is n - 1 here, and the i that it returns is j - 1.
 """
 
 from collections import deque
@@ -182,7 +184,11 @@ def in_order(order: Sequence[Space], steps: int, /, *, move: int, held: int) -> 
 
 
 def _rows(space: Space, nearer: Ints, move: int) -> Iterator[Row]:
-    """Yield the rows in the order of free space, until more is of no use."""
+    """Yield the rows in the order of free space, until more is of no use.
+
+    Row f depends on rows f' < f and f" < f, of which the last `reach` are kept: P of row g is
+    before[f - 1 - g].
+    """
     write, tape_cost = int(space.write), int(min(space.tape, INFEASIBLE))
     min_plus = MinPlus(len(nearer) - 1, move=move, read=int(space.read))
     reach = max(1, space.reach)
@@ -200,8 +206,9 @@ def _rows(space: Space, nearer: Ints, move: int) -> Iterator[Row]:
         else:
             inner = before[free - 1 - restart][1:]
             if not space.to_the_last:
-                inner = np.append(INFEASIBLE, inner[1:])
+                inner = np.append(INFEASIBLE, inner[1:])  # P_f"(1), which j = n - 1 needs
             start, least, split = min_plus.solve(low[1:], inner)
+            # `least` is new from n = start + 1. The row before has no Q if nothing fitted there.
             first = start + 1 if start and space.after_restart[free - 1] >= 0 else 0
             begin = max(1, first)
             unstored = before[0].copy()

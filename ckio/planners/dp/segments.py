@@ -37,9 +37,6 @@ _SHORTEST: Final = 256
 """Length of the first tables, which take a few milliseconds. It influences how soon a plan is
 found, and which of several plans of equal cost, but never the cost."""
 
-_PART_OF_CHAIN: Final = 2
-"""All tables together are at most half as long as the chain, so that a failure costs little."""
-
 _MOST_CELLS: Final = 1 << 25
 """The most numbers in all tables together: a quarter of a gigabyte."""
 
@@ -106,7 +103,7 @@ def plan(
     counts = [space.slots for space in order]
     if not all(counts):
         return None
-    left = (length - held) // _PART_OF_CHAIN
+    left = (length - held) // 2  # of all tables together, so that a failure costs little
     longest = max(_SHORTEST, 2 * held, _first_guess(length - held, sum(counts)))
     while longest <= left:
         stages = solve([space.in_slots() for space in order], longest)
@@ -158,7 +155,7 @@ def extend(
 
 
 def _kinds(stages: Solved, counts: Sequence[int]) -> Iterator[_SlotKind]:
-    """Yield the slots of each level by the number of free ones; the last layer has all others."""
+    """Yield the slots of each level by the number of free ones; the last row has all others."""
     for number, (stage, count) in enumerate(zip(stages, counts, strict=True)):
         last = stage.last
         for free in range(1, last):
@@ -172,18 +169,18 @@ def _costs(stages: Solved, move: int) -> tuple[Ints, Ints | None]:
     costs = np.zeros((count, longest + 1), np.int64)
     tapes = any(stage.space.takes_tapes for stage in stages)
     left_over = np.zeros_like(costs) if tapes else None
-    moved, row = move * np.arange(1, longest + 1), 0
+    moved, kind = move * np.arange(1, longest + 1), 0
     for stage in stages:
         space = stage.space
         for free, (unstored, stored) in enumerate(stage.values()):
             if free == 0:
                 continue
-            costs[row, 1:] = moved + int(space.write + space.read) + stored[1:]
+            costs[kind, 1:] = moved + int(space.write + space.read) + stored[1:]
             if space.takes_tapes:
-                costs[row, 1] = min(costs[row, 1], int(space.tape))
+                costs[kind, 1] = min(costs[kind, 1], int(space.tape))
             if left_over is not None:
-                left_over[row, 1:] = moved + unstored[1:]
-            row += 1
+                left_over[kind, 1:] = moved + unstored[1:]
+            kind += 1
     return costs, left_over
 
 

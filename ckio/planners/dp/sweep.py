@@ -128,7 +128,7 @@ class SegmentTables:
 
     @cached_property
     def stored(self) -> tuple[Seconds, ...]:
-        """Q in seconds by stage, as arrays (layers, steps); infinite if there is none."""
+        """Q in seconds by stage, as arrays (rows, steps); infinite if there is none."""
         return tuple(_stored(stage, self.unit) for stage in self.stages)
 
 
@@ -187,14 +187,14 @@ class _Search:
             q[:, : len(lengths)] + (restart + costs.move * lengths)
             for q, restart in zip(tables.stored, costs.restart, strict=True)
         ]
-        self.layers = [  # within a segment, space beyond the last row of the tables is of no use
+        self.rows = [  # within a segment, space beyond the last row of the tables is of no use
             np.minimum(np.arange(it.empty + 1), len(phi) - 1)
             for it, phi in zip(self.spaces, self.phi, strict=True)
         ]
 
     def sweep(self) -> Sweep | None:
         top, unit = self._endless()
-        none = tuple(np.full(len(it), _STOP) for it in self.layers)
+        none = tuple(np.full(len(it), _STOP) for it in self.rows)
         low = _Fill(none, 1, 1, self.costs.held)  # only the last step, without a checkpoint
         theta = top if unit else max(self.costs.move, 1e-9)
         high = self._fill(theta)
@@ -206,7 +206,7 @@ class _Search:
         if high.steps < self.steps:
             return self._with_endless(high, top, unit) if unit else None
         bound, low, high = self._narrowed(low, high)
-        first, last = 0, sum(len(it) for it in self.layers)
+        first, last = 0, sum(len(it) for it in self.rows)
         while last - first > 1:
             middle = (first + last) // 2
             if _steps(self._path(low, high, middle)) >= self.steps:
@@ -220,7 +220,7 @@ class _Search:
         """Return the least seconds for each step on levels that never fill, and its segment."""
         top, unit = inf, None
         for stage, (space, phi) in enumerate(zip(self.spaces, self.phi, strict=True)):
-            free, last = int(self.layers[stage][-1]), space.empty
+            free, last = int(self.rows[stage][-1]), space.empty
             if space.after_restart[-1] == last:
                 rate = phi[free, 1:] / np.arange(1, phi.shape[1])
                 if rate.min() < top:
@@ -246,12 +246,12 @@ class _Search:
         """Return the best way to fill the levels if each step is worth theta seconds."""
         rest = self.held if self.costs.held < theta else 1
         choices, steps, worth = [], rest, rest * (self.costs.held - theta)
-        for stage, (space, layer) in enumerate(zip(self.spaces, self.layers, strict=True)):
+        for stage, (space, rows) in enumerate(zip(self.spaces, self.rows, strict=True)):
             least, length = np.empty((2, len(self.phi[stage])))
             _best(self.phi[stage], theta, least, length)
-            choice, tape = np.full(len(layer), _STOP), float(self.costs.tape[stage]) - theta
+            choice, tape = np.full(len(rows), _STOP), float(self.costs.tape[stage]) - theta
             after = space.after_restart, space.after_tape
-            worth += _filled(least[layer], length[layer], tape, after, choice)
+            worth += _filled(least[rows], length[rows], tape, after, choice)
             choices.append(choice)
             steps += _walked(choice, choice, -1, after, np.empty((2, len(choice) + 1), np.int64))[1]
         return _Fill(tuple(choices), rest, steps, worth + theta * steps)
@@ -288,7 +288,7 @@ class _Search:
             choices = low.choices[stage], high.choices[stage]
             count, _ = _walked(*choices, size - 1 - cut, after, out)
             for number, steps in out[:, :count].T.tolist():
-                kind, free = Kind.RESTART if steps else Kind.TAPE, int(self.layers[stage][number])
+                kind, free = Kind.RESTART if steps else Kind.TAPE, int(self.rows[stage][number])
                 segments.append(Segment(kind, stage, free, max(1, steps), 1))
             cut = max(0, cut - size)
         return segments, rest
@@ -331,13 +331,13 @@ def _steps(made: tuple[Sequence[Segment], int]) -> int:
 
 @kernel
 def _best(phi: Seconds, theta: float, least: Seconds, length: Seconds) -> None:
-    """Set the least phi(d) - theta d of each layer, and its d."""
-    for layer in range(phi.shape[0]):
-        least[layer], length[layer] = np.inf, 0.0
+    """Set the least phi(d) - theta d of each row, and its d."""
+    for row in range(phi.shape[0]):
+        least[row], length[row] = np.inf, 0.0
         for d in range(1, phi.shape[1]):
-            value = phi[layer, d] - theta * d
-            if value < least[layer]:
-                least[layer], length[layer] = value, d
+            value = phi[row, d] - theta * d
+            if value < least[row]:
+                least[row], length[row] = value, d
 
 
 @kernel

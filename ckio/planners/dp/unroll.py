@@ -1,8 +1,17 @@
 """From the decisions of a solved recurrence to the actions of a schedule.
 
 Stage k is the solution of the recurrence on levels 1 to k. The work that remains is a stack of
-parts: (steps, free space on level k, where the first state x is). x is in the register, or must be
-read from a level.
+parts: (steps, free space on level k, where the first state x is). The top of the stack is finished
+first, because the last steps of the chain are reversed first. Whenever a part is taken from the
+stack,
+
+* its x is stored, and is read first. Only the whole chain begins with x in the register; and so
+  does what remains of a part after an advance, which is never on the stack, but done at once;
+* all later steps are reversed, and their checkpoints are discarded. A part discards its x as soon
+  as no action reads it any more;
+* the only checkpoints stored are x and those of the parts below on the stack, whose space is not
+  counted in its free space.
+
 Parts of the same length with the same free space occur many times. Unless they are short or very
 long, their actions are computed once, as a tile, and the tile is copied to each place where it
 occurs. Therefore a schedule of a million steps takes about a second.

@@ -45,8 +45,7 @@ from scipy.optimize import linprog
 
 from ckio.actions import Key, Kind
 from ckio.actions.columns import KIND_CODE, RECORD, WRITE
-from ckio.planners.base import tapes as tapes_held
-from ckio.planners.base import without_notes
+from ckio.planners.base import held_steps, without_notes
 from ckio.planners.dp import recurrence
 from ckio.planners.dp.costs import IntegerCosts
 from ckio.planners.dp.spaces import Space, counted, orders, spaces
@@ -146,7 +145,7 @@ def _held(chain: Chain, platform: Platform, tapes: bool) -> int:
     It is one step if a model has no tapes of its own to store: it then keeps the state of each
     recorded step, and these bytes are in no size of the chain.
     """
-    return 1 if not tapes and not chain.tape else tapes_held(chain, platform)
+    return 1 if not tapes and not chain.tape else held_steps(chain, platform)
 
 
 class Problem:
