@@ -142,6 +142,18 @@ def test_a_tape_far_away_can_beat_every_hierarchy() -> None:
     assert planned(chain, machine, jointly=False) == 40
 
 
+def test_six_steps_take_50_s_on_all_levels_together_and_61_s_in_a_hierarchy() -> None:
+    """The example of `ckio.planners.dp`: x_0 is stored near, and then the tape of step 4 far."""
+    chain = Chain(steps=6, advance=4, record=4, reverse=0, restart=2, tape=1, adjoint=1)
+    near = Level(name="near", capacity=2, read=Affine(per_byte=1))
+    far = Level(
+        name="far", capacity=1, write=Affine(per_byte=1), read=Affine(per_byte=1), discard=Affine(1)
+    )
+    machine = Platform((near, far), working_memory=1)
+    assert planned(chain, machine, jointly=True) == least_makespan(chain, machine, tapes=True) == 50
+    assert planned(chain, machine, jointly=False) == 61
+
+
 def small_case(random: Random, *, levels: int, most_steps: int) -> tuple[Chain, Platform]:
     """A case that the search can solve: sizes that differ, levels in any order, or in one."""
     restart, tape = random.randint(1, 3), random.randint(1, 3)

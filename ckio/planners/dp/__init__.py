@@ -46,11 +46,11 @@ from level k costs less than a copy of x_0 on a nearer level.
 
 With tapes, the best hierarchical schedule is not always the best schedule. A tape is read once and
 may be stored on a far level, so that a restart checkpoint that is written later and read often
-could have a nearer slot. A search has found 54 s instead of 61 s, with 6 steps (in the tests). Of
-80,000 random cases of up to 40 steps on levels of a few bytes, the worst takes 86 % more, with 31
-steps. Such short chains are planned on all levels together. In 872 cases of 100 to 300 steps, with
-3 to 20 near slots that cost nothing and 20 to 60 far ones, the hierarchical schedule was as fast as
-the best.
+could have a nearer slot. A search has found 50 s instead of 61 s, with 6 steps
+(`tests/planners/test_mixed.py`). Of 80,000 random cases of up to 40 steps on levels of a few bytes,
+the worst takes 86 % more, with 31 steps. Such short chains are planned on all levels together. In
+872 cases of 100 to 300 steps, with 3 to 20 near slots that cost nothing and 20 to 60 far ones, the
+hierarchical schedule was as fast as the best.
 
 In a long chain nearly all segments are alike, so that short tables solve the recurrence
 (`segments`, and `sweep` for two different sizes). If these do not prove the optimum, tables of the
@@ -227,7 +227,7 @@ def solve_states(
     """
     problem = _Problem(chain, 1, chain.advance, planner)
     if chain.length == 1:
-        return problem.finished(_NOTHING, "")
+        return problem.result(_NOTHING, "")
     given = restart_spaces(chain, platform, planner=planner)
     if as_printed:
         given = [replace(space, to_the_last=False) for space in given]
@@ -239,7 +239,7 @@ def solve_states(
             f" for costs rounded to {costs.seconds(1):.3g} s: at most {costs.above:.1%} more than"
             " the least"
         )
-    return problem.finished(best, note)
+    return problem.result(best, note)
 
 
 def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
@@ -250,7 +250,7 @@ def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
     problem = _Problem(chain, held, min(chain.advance, chain.record), "mixed")
     if chain.length <= held:
         note = "optimal: no step is recomputed, and nothing is stored"
-        return problem.finished(_NOTHING, note)
+        return problem.result(_NOTHING, note)
     given = spaces(chain, platform, held=held)
     if joint.is_quick_together(given, chain.length):
         best, note = problem.together(given), _SEARCHED
@@ -261,7 +261,7 @@ def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
         note += "; sizes are rounded up to units, because there are too many sums of sizes"
     if chain.record < chain.advance:
         note += _RECORDING
-    return problem.finished(best, note)
+    return problem.result(best, note)
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class _Problem:
     move: float
     planner: str
 
-    def finished(self, solution: Solution, note: str) -> Solution:
+    def result(self, solution: Solution, note: str) -> Solution:
         """Return the solution with the time to record and reverse each step once.
 
         Raises BadInput if it takes infinitely long.

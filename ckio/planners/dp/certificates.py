@@ -36,7 +36,7 @@ class PeriodDifferences(NamedTuple):
         The least inner(a') - inner(a' - p) for a' >= a.
     lows : int32 array (periods, lengths)
         The ascending i for which again(i) - again(i - p) is less than all differences to the right.
-    held : int64 array
+    counts : int64 array
         The number of `lows` of each period.
     covered : int64 array (lengths)
         Temporary storage for the choice of periods.
@@ -47,7 +47,7 @@ class PeriodDifferences(NamedTuple):
     period: Ints
     rises: Ints
     lows: NDArray[np.int32]
-    held: Ints
+    counts: Ints
     covered: Ints
     state: Ints
 
@@ -58,7 +58,7 @@ def no_periods(lengths: int, /) -> PeriodDifferences:
         period=np.zeros(_MOST, np.int64),
         rises=np.empty((_MOST, lengths + 1), np.int64),
         lows=np.empty((_MOST, lengths), np.int32),
-        held=np.zeros(_MOST, np.int64),
+        counts=np.zeros(_MOST, np.int64),
         covered=np.empty(lengths + 1, np.int64),
         state=np.zeros(2, np.int64),
     )
@@ -68,7 +68,7 @@ def no_periods(lengths: int, /) -> PeriodDifferences:
 def forget(periods: PeriodDifferences) -> None:
     """Remove all periods."""
     periods.state[0], periods.state[1] = 0, 0
-    periods.held[:] = 0
+    periods.counts[:] = 0
 
 
 @inner_kernel
@@ -108,7 +108,7 @@ def keep_up(periods: PeriodDifferences, again: Curve, until: int) -> None:
     """Add the differences of `again` up to length `until` (exclusive)."""
     y = again.y
     for number in range(periods.state[0]):
-        period, lows, count = periods.period[number], periods.lows[number], periods.held[number]
+        period, lows, count = periods.period[number], periods.lows[number], periods.counts[number]
         for i in range(max(period, periods.state[1]), until):
             while (
                 count > 0
@@ -117,7 +117,7 @@ def keep_up(periods: PeriodDifferences, again: Curve, until: int) -> None:
                 count -= 1
             lows[count] = i
             count += 1
-        periods.held[number] = count
+        periods.counts[number] = count
     periods.state[1] = max(periods.state[1], until)
 
 
@@ -133,7 +133,7 @@ def open_part(periods: PeriodDifferences, again: Curve, least: Ints, ell: int) -
         if period <= ell - 2:
             gain = least[ell] - least[ell - period]
             begin = max(begin, ell - _closed_from(periods.rises[number], period + 1, gain))
-            lows = periods.lows[number][: periods.held[number]]
+            lows = periods.lows[number][: periods.counts[number]]
             end = min(end, _open_until(lows, again.y, period, gain))
     return begin, end
 

@@ -191,11 +191,14 @@ def optimum(slots: SlotKinds, length: int, multiplier: Multiplier, longest: int,
         return None
     residues = _Residues.of(slots, multiplier, longest)
     target = (length - residues.steps) % multiplier.g
-    found = residues.shortest(target, most_work=_MOST_WORK * length)
-    if found is None or not _stretch(slots, multiplier, found.taken, length):
+    found = _shortest_path(residues, target, _MOST_WORK * length)
+    if found is None:
         return None
-    bound = multiplier.kappa * length + residues.least + found.extra
-    return found.taken if multiplier.g * slots.cost(found.taken) == bound else None
+    taken, extra = found
+    if not _stretch(slots, multiplier, taken, length):
+        return None
+    bound = multiplier.kappa * length + residues.least + extra
+    return taken if multiplier.g * slots.cost(taken) == bound else None
 
 
 @dataclass(frozen=True)
@@ -245,29 +248,13 @@ class _Residues:
         """The steps of the plan in which every slot has its best length."""
         return _dot(self.counts, self.best)
 
-    def shortest(self, target: int, *, most_work: int) -> "_Path | None":
-        """Return the lengths of all slots on the cheapest way to this residue.
-
-        No change on it costs more than the best way that is known at once. Return None if the
-        search is too much work.
-        """
-        paths = _ShortestPaths.through(self, target, self._direct(target), most_work)
-        return None if paths is None else _Path(paths.back(target), paths.cost(target))
-
-    def _direct(self, target: int) -> int:
+    def direct(self, target: int) -> int:
         """Return the least cost of a way that changes only one or two slots of one kind."""
         rest = (target - np.arange(self.extra.shape[1])) % self.extra.shape[1]
         return min(
             min(int(extra[target]), int((extra + extra[rest]).min()) if count > 1 else INFEASIBLE)
             for count, extra in zip(self.counts, self.extra, strict=True)
         )
-
-
-class _Path(NamedTuple):
-    """A way through the residues, and its cost in addition to that of the best lengths."""
-
-    taken: Taken
-    extra: int
 
 
 class _Multiples(NamedTuple):
@@ -279,62 +266,54 @@ class _Multiples(NamedTuple):
     costs: Ints
 
 
-@dataclass(frozen=True)
-class _ShortestPaths:
-    """The cheapest ways from residue 0, slot by slot, and the slots that made a difference."""
+def _shortest_path(residues: _Residues, target: int, most_work: int) -> tuple[Taken, int] | None:
+    """Return the lengths of all slots on the cheapest way from residue 0 to another one.
 
-    residues: _Residues
-    weight: int
-    stages: tuple[tuple[_Multiples, Ints], ...]
-    ways: Ints
+    Also return its cost in addition to that of the best lengths. No change on it costs more than
+    the best way that is known at once. Return None if the search is too much work.
+    """
+    counts, g, limit = residues.counts, residues.extra.shape[1], residues.direct(target)
+    most_multiples = sum(min(count, g) for count in counts)
+    weight = 2 * most_multiples * (int(residues.lengths.max()) + 1)
+    if limit * weight >= INFEASIBLE:
+        return None
+    ways = np.full(g, INFEASIBLE)
+    ways[0] = 0
+    stages: list[tuple[_Multiples, Ints]] = []
+    for kind in sorted(range(len(counts)), key=lambda kind: -counts[kind]):
+        multiples = _multiples(residues, kind, limit, weight)
+        for _ in range(min(counts[kind], g)):
+            most_work -= g * len(multiples.residues)
+            if most_work < 0:
+                return None
+            after = _one_slot(ways, multiples)
+            if np.array_equal(after, ways):
+                break
+            stages.append((multiples, ways))
+            ways = after
+        limit = min(limit, _cost(int(ways[target]), weight))
+    return _back(residues, stages, ways, target), _cost(int(ways[target]), weight)
 
-    @staticmethod
-    def through(
-        residues: _Residues, target: int, limit: int, most_work: int
-    ) -> "_ShortestPaths | None":
-        """Return the ways with changes that cost at most `limit`; None if that is too much work."""
-        counts, g = residues.counts, residues.extra.shape[1]
-        most_multiples = sum(min(count, g) for count in counts)
-        weight = 2 * most_multiples * (int(residues.lengths.max()) + 1)
-        if limit * weight >= INFEASIBLE:
-            return None
-        ways = np.full(g, INFEASIBLE)
-        ways[0] = 0
-        stages: list[tuple[_Multiples, Ints]] = []
-        for kind in sorted(range(len(counts)), key=lambda kind: -counts[kind]):
-            multiples = _multiples(residues, kind, limit, weight)
-            for _ in range(min(counts[kind], g)):
-                most_work -= g * len(multiples.residues)
-                if most_work < 0:
-                    return None
-                after = _one_slot(ways, multiples)
-                if np.array_equal(after, ways):
-                    break
-                stages.append((multiples, ways))
-                ways = after
-            limit = min(limit, _cost(int(ways[target]), weight))
-        return _ShortestPaths(residues, weight, tuple(stages), ways)
 
-    def cost(self, target: int) -> int:
-        """Return the cost of the cheapest way to a residue."""
-        return _cost(int(self.ways[target]), self.weight)
+def _back(
+    residues: _Residues, stages: Sequence[tuple[_Multiples, Ints]], ways: Ints, target: int
+) -> Taken:
+    """Return the lengths of all slots on the cheapest way to a residue.
 
-    def back(self, target: int) -> Taken:
-        """Return the lengths of all slots on the cheapest way to a residue."""
-        taken = [Counter[int]() for _ in self.residues.counts]
-        at, cost = target, self.ways[target]
-        for multiples, before in reversed(self.stages):
-            if before[at] == cost:
-                continue
-            come = before[at - multiples.residues]
-            chosen = int(np.argmax(come + multiples.costs == cost))
-            taken[multiples.kind][int(multiples.lengths[chosen])] += 1
-            at, cost = (at - int(multiples.residues[chosen])) % len(before), come[chosen]
-        for lengths, count, best in zip(
-            taken, self.residues.counts, self.residues.best.tolist(), strict=True
-        ):
-            lengths[best] += count - lengths.total()
-        return taken
+    `stages` are the slots that made a difference, and the ways without each of them.
+    """
+    taken = [Counter[int]() for _ in residues.counts]
+    at, cost = target, ways[target]
+    for multiples, before in reversed(stages):
+        if before[at] == cost:
+            continue
+        come = before[at - multiples.residues]
+        chosen = int(np.argmax(come + multiples.costs == cost))
+        taken[multiples.kind][int(multiples.lengths[chosen])] += 1
+        at, cost = (at - int(multiples.residues[chosen])) % len(before), come[chosen]
+    for lengths, count, best in zip(taken, residues.counts, residues.best.tolist(), strict=True):
+        lengths[best] += count - lengths.total()
+    return taken
 
 
 def _multiples(residues: _Residues, kind: int, limit: int, weight: int) -> _Multiples:

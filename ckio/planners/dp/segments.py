@@ -92,7 +92,7 @@ def plan(
     Parameters
     ----------
     order : sequence of Space
-        The levels, with costs in whole units.
+        The levels, with costs in whole units. All have slots.
     length : int
         n, the steps of the chain; the working memory holds the tapes of `held` of them.
     solve : callable
@@ -101,8 +101,6 @@ def plan(
         The cost to go forward over a step, in whole units.
     """
     counts = [space.slots for space in order]
-    if not all(counts):
-        return None
     left = (length - held) // 2  # of all tables together, so that a failure costs little
     longest = max(_SHORTEST, 2 * held, _first_guess(length - held, sum(counts)))
     while longest <= left:

@@ -54,12 +54,13 @@ class Space:
     after_restart, after_tape : arrays of int
         For the number of each sum, the number after a restart checkpoint or a tape is stored; -1 if
         it does not fit. The last element is for the empty level. A level that never fills has only
-        one number.
+        one number, which leads to itself (`endless`).
     exact : bool
         Whether no size was rounded.
     slots : int
         How many checkpoints fit if all that are stored have one size, at most n - 1; 0 if they have
-        two sizes. This is never rounded.
+        two sizes. This is never rounded. An endless level may have it, too: the chain needs no
+        more slots.
     to_the_last : bool
         Whether j may be n - 1: x_0 is stored here, and the next action is to advance to the last
         step. The printed theorem allows this on the first level only (`hrevolve_2020`).
@@ -155,10 +156,10 @@ def with_integer_costs(
     least = min(min(write + read, tape) for write, read, tape in costs)
     finite = [cost for each in costs for cost in each if cost < inf]
     units = integer_costs(move, finite, steps=steps, least=least)
-    return None if units is None else (counted(given, units), units)
+    return None if units is None else (with_units(given, units), units)
 
 
-def counted(given: Sequence[Space], units: IntegerCosts, /) -> list[Space]:
+def with_units(given: Sequence[Space], units: IntegerCosts, /) -> list[Space]:
     """Return the levels with their costs in units; infinite costs stay infinite."""
     others = iter(units.others)
     costs = [[next(others) if cost < inf else cost for cost in it.costs] for it in given]

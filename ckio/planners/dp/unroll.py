@@ -141,7 +141,7 @@ class Unrolling:
         self._after_tape = [[a.tolist() for a in stage.after_tape] for stage in stages]
         self._numbers = [[space.number for space in stage.spaces] for stage in stages]
         self._tiles: dict[_StepsLeft, Actions] = {}
-        self._known: dict[Segment, Actions] = {}
+        self._of_segment: dict[Segment, Actions] = {}
         self._tiled = self._depth = 0
         self._todo: list[_StepsLeft | _Spend] = []
         self._draft = Draft()
@@ -158,7 +158,9 @@ class Unrolling:
             for _ in range(segment.copies):
                 self._begin(at, segment)
                 at += segment.steps
-        self._reverse(_StepsLeft(at, length - at, *self._top(), None))
+        last = len(self.stages) - 1
+        empty = self.stages[last].empty if self.stages else 0
+        self._reverse(_StepsLeft(at, length - at, last, empty, None))
         for segment, begin in zip(reversed(first), reversed(begins), strict=True):
             tile = self.back(segment)
             ends = range(begin, begin + segment.steps * segment.copies, segment.steps)
@@ -168,21 +170,16 @@ class Unrolling:
     def back(self, segment: Segment) -> Actions:
         """Return the actions that reverse one of these segments, at step 0."""
         one = segment._replace(copies=1)
-        if one not in self._known:
+        if one not in self._of_segment:
             part: _StepsLeft | _Spend = _StepsLeft(0, one.steps, one.stage, one.free, 0)
             if one.kind is Kind.TAPE:
                 part = _Spend(0, self.level(one))
-            self._known[one] = self._made(part)
-        return self._known[one]
+            self._of_segment[one] = self._make(part)
+        return self._of_segment[one]
 
     def level(self, segment: Segment) -> int:
         """Return the number of a segment's level in the platform."""
         return self._numbers[segment.stage][0]
-
-    def _top(self) -> tuple[int, int]:
-        """Return the last stage, and its number for empty levels."""
-        last = len(self.stages) - 1
-        return last, self.stages[last].empty if self.stages else 0
 
     def _begin(self, at: int, segment: Segment) -> None:
         """Write the checkpoint of a segment, and go to the end of the segment."""
@@ -194,7 +191,7 @@ class Unrolling:
             self._draft.write(at, level=level)
             self._move(at, at + segment.steps)
 
-    def _made(self, left: _StepsLeft | _Spend) -> Actions:
+    def _make(self, left: _StepsLeft | _Spend) -> Actions:
         """Return the actions that reverse one part or one step."""
         outer = self._todo, self._draft
         self._todo, self._draft, self._depth = [], Draft(), self._depth + 1
@@ -225,7 +222,7 @@ class Unrolling:
             if self._tiled > _MOST_TILED or self._depth > _DEEPEST:
                 self._finish(part)
                 return
-            self._tiles[key] = self._made(key)
+            self._tiles[key] = self._make(key)
             self._tiled += len(self._tiles[key])
         self._draft.lay(self._tiles[key], (at,))
 

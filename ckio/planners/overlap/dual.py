@@ -48,7 +48,7 @@ from ckio.actions.columns import KIND_CODE, RECORD, WRITE
 from ckio.planners.base import held_steps, without_notes
 from ckio.planners.dp import recurrence
 from ckio.planners.dp.costs import IntegerCosts
-from ckio.planners.dp.spaces import Space, counted, orders, spaces
+from ckio.planners.dp.spaces import Space, orders, spaces, with_units
 from ckio.planners.dp.sweep import Seconds, SegmentTables, SweepCosts, first_sweep
 from ckio.planners.dp.unroll import Segment, Unrolling
 from ckio.platform import Level, Platform, memory_level
@@ -299,7 +299,7 @@ class Problem:
             costs = [cost for it in order for cost in it.costs]
             rounded = _rounded_down(self.move, costs, self.chain.length)
             stages = recurrence.in_order(
-                counted(order, rounded), self._longest, move=rounded.move, held=self.held
+                with_units(order, rounded), self._longest, move=rounded.move, held=self.held
             )
             unrolling = Unrolling(stages, held=self.held, recording=self.recording)
             self._tables[key] = SegmentTables(stages, self.held, float(rounded.unit)), unrolling
