@@ -2,8 +2,8 @@
 
 The free space F is a single number here, the number of a row; the columns are the numbers of steps
 n. There is a row for each combination of free space on the levels. The last row means that a
-checkpoint does not fit; all its values are infinite. With u_f = u, and `nearer` for P without these
-levels, for each F,
+checkpoint does not fit; all its values are infinite. `nearer` is P without these levels. For
+each F,
 
     Q0_k(n) = min_{1<=j<n} P(n - j, F - a e_k) + j u + r_k + Q_k(j)
     P(n) = min(nearer(n), min_k tape_k + P(n - 1, F - b e_k), min_k w_k + Q0_k(n))

@@ -4,12 +4,12 @@ The first sweep divides a chain into segments, one for each checkpoint. If a res
 a tape have the same size on each level, or a level never fills, each slot begins one segment. The
 lengths of the segments are then the solution of a small integer program (see
 `ckio.planners.dp.group`, which also proves how long a segment can be). A segment of d steps that
-begins on level k with m free slots costs
+begins on level k with f free slots costs
 
-    phi_k,m(d) = d u + w_k + r_k + Q_k,m(d),   phi_k,m(1) <= w'_k + r'_k,
+    phi_k,f(d) = d u + w_k + r_k + Q_k,f(d),   phi_k,f(1) <= w'_k + r'_k,
 
 where the second relation holds because a segment of one step may be a tape. For example, with
-u = 1, w_k = r_k = 0 and Q_k,m(2) = 1, phi_k,m(2) = 3. The segments have L = n - h steps in total,
+u = 1, w_k = r_k = 0 and Q_k,f(2) = 1, phi_k,f(2) = 3. The segments have L = n - h steps in total,
 because P does not decrease with n and the last h steps cost nothing.
 
 Therefore the tables of the recurrence need only the length of one or two segments, and not that of
