@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from ckio.actions import Discard, Key, Kind
 from ckio.actions.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
 from ckio.errors import NoSchedule
-from ckio.planners.base import no_schedule
-from ckio.planners.base import tapes as tapes_held
+from ckio.planners.base import held_steps, no_schedule
 from ckio.planners.resume.legs import plans
 from ckio.planners.resume.remainder import Remainder, checked, furthest_adjoint, remainder
 from ckio.platform import Platform
@@ -68,7 +67,7 @@ def resume(
     keys = checked(chain, platform, stored, state)
     rest = remainder(chain, platform, keys, state=state, new_tapes=tapes)
     if rest.end:
-        tapes_held(chain, platform)
+        held_steps(chain, platform)
     first = furthest_adjoint(chain, platform, keys)
     begin = Actions.of([] if first is None else [first])
     schedules = [with_discards(Schedule(chain, begin + actions, keys)) for actions in plans(rest)]

@@ -142,9 +142,9 @@ class Blocks:
 def solve(given: Sequence[Space], steps: int, /, *, move: float, held: int) -> Blocks:
     """Return P for the blocks of a chain, if the register holds `held` tapes."""
     size = min(steps, _MOST_BLOCKS)
-    lower = np.where(np.arange(size + 1) <= held, 0.0, inf)
-    first, block = joint.solve(given, lower, move=move), 1
-    seconds, again, half = first.seconds, first.again, size // 2
+    nearer = np.where(np.arange(size + 1) <= held, 0.0, inf)
+    first, block = joint.solve(given, nearer, move=move), 1
+    seconds, again, half = first.unstored, first.again, size // 2
     tape, after_tape = np.array([space.tape for space in given]), first.after_tape
     while block * size < steps:
         block, move, tape = 2 * block, 2 * move, 2 * tape
