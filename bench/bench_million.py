@@ -51,7 +51,7 @@ class Machine(NamedTuple):
             )
         )
         chain = self.chain(length)
-        return solve_states(chain, platform, planner="hrevolve", repaired=True)
+        return solve_states(chain, platform, planner="hrevolve")
 
     def chain(self, length: int) -> Chain:
         costs = {"advance": self.units()[3], "record": 0, "reverse": 0}

@@ -16,8 +16,8 @@ from random import Random
 
 import record
 
-from ckio.analysis.cut import minimum_cut
-from ckio.analysis.dag import Cost, Name, StoredValues, ValueGraph, numbered, solve
+from ckio.analysis.cut import nearest_cut
+from ckio.analysis.dag import Cost, Name, StoredValues, ValueGraph, network, solve
 from ckio.platform import Affine
 
 MOST_SECONDS = 10
@@ -123,9 +123,10 @@ def measured(case: Case) -> list[str]:
     """A row: how large, how long, and what was chosen."""
     found: list[StoredValues] = []
     seconds = record.seconds(lambda: found.append(solve(case.graph, cost=case.price)))
-    numbers = numbered(case.graph, case.price)
-    alone = record.seconds(lambda: minimum_cut(numbers))
+    arcs = network(case.graph, case.price)
     (choice,) = found
+    bound = choice.seconds if case.price else float(choice.nbytes)
+    alone = record.seconds(lambda: nearest_cut(arcs, bound=bound))
     chosen = [len(choice.saved), len(choice.stored), len(choice.recomputed)]
     return [
         case.name,

@@ -27,15 +27,22 @@ import time
 import xml.etree.ElementTree as Xml
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import record
 
 ROOT = Path(__file__).parent.parent
-CORE = ("planners", "schedule", "analysis", "programs", "runner", "backends", "jobs")
+CORE = (
+    *("planners", "schedule", "analysis", "programs", "runner", "backends", "jobs"),
+    *("sim", "calibrate", "report", "cli", "adapters"),
+)
 FOLDER = ROOT / ".mutants"
 TIERS = {"quick": "not slow", "slow": "slow"}
+LONGEST = 120.0
+"""Traced seconds of the tests that are run against a mutant, the shortest first."""
+
 PATIENCE = 120, 5
 """A mutant does not end if its tests take so many seconds, and so many times as long as usual."""
 
@@ -164,8 +171,13 @@ def tests_through(mutant: Mutant, tests: dict[tuple[str, int], set[str]]) -> set
 
 
 def chosen_tests(mutant: Mutant, tests: set[str], taken: Counter[str]) -> list[str]:
-    """Return the node ids of tests, the shortest first; of a file that none runs, its package's."""
+    """Return the node ids of tests, the shortest first, of at most LONGEST seconds in all.
+
+    Of a file that no test runs, they are those of its package.
+    """
     known = sorted((it for it in tests if it in taken), key=lambda it: taken[it])
+    within = accumulate(taken[it] for it in known)
+    known = [it for it, seconds in zip(known, within, strict=True) if seconds <= LONGEST]
     nodes = []
     for name in known:
         module, _, function = name.rpartition(".")
@@ -216,7 +228,7 @@ def run(packages: Sequence[str], count: int, seed: int, into: Path) -> None:
             for tier, seconds in taken.items():
                 through = tests_through(mutant, tests[tier])
                 nodes = chosen_tests(mutant, through, seconds)
-                usual = sum(seconds[it] for it in through)
+                usual = min(LONGEST, sum(seconds[it] for it in through))
                 result[tier] = finds(copy, tier, nodes, usual)
                 if result[tier] != "survives":
                     break

@@ -1,41 +1,15 @@
-"""Find the cheapest set of values to store and to compute again, as one minimum cut.
+"""Find the minimum cut of a network that is nearest to its sink.
 
-The network has two nodes for each value, v_in and v_out, and one for each location:
+An arc from a to b with weight w is cut if a remains on the side of the source and b is on the side
+of the sink. Minimum cuts form a lattice. The one nearest to the sink has the fewest nodes on its
+side, and all other minimum cuts have these nodes on that side, too.
 
-    source --saving(o)-->  o                 cut: the old content is saved at o       (o in S)
-    o      --infinite-->   v_in              (v, o) in E_b
-    v_in   --weight(v)-->  v_out             cut: v is stored                         (v in U)
-    source --again(v)-->   v_in              cut: v is needed and computed again
-    q_out  --infinite-->   v_in              v is computed from q
-    r_out  --infinite-->   sink              r is required
+For example, the two arcs from 1 weigh as much as the one to 1, so that both cuts are minimum cuts:
 
-A node is on the sink's side of the cut if its value has to be available again. This is true for
-r_out. If it is true for v_out, it is true for v_in, unless v is stored. If it is true for v_in, it
-is true for the q_out of its arguments, and for the locations that overwrite v. Therefore a cut
-consists of exactly S, U and the values that have to be computed again, and a minimum cut is a
-cheapest choice. A minimal value that is never overwritten has no path from the source and costs
-nothing. The DAGs share locations. Therefore they are solved together.
-
-Minimum cuts form a lattice, and the one nearest to the sink is taken. Every other minimum cut also
-saves the locations that it saves, and computes the values that it computes again. This extends the
-tie-breaker of Algorithm 1 of Cole-Mullen, Lyons & Utke, "minimal distance to R", to all DAGs.
-
-For example, u has 8 bytes, v = f(u) has 4 and w = g(v) has 16. If w is required and u is
-overwritten, the cuts are to save u (8 bytes), to store v (4) or to store w (16):
-
-    >>> graph = NumberedGraph(
-    ...     values=["u", "v", "w"],
-    ...     locations=["o"],
-    ...     arguments=np.array([[0, 1], [1, 2]]),
-    ...     overwrites=np.array([[0], [0]]),
-    ...     required=np.array([2]),
-    ...     weight=np.array([8.0, 4.0, 16.0]),
-    ...     saving=np.array([8.0]),
-    ...     again=np.zeros(3),
-    ... )
-    >>> saved, stored = minimum_cut(graph)
-    >>> saved.tolist(), stored.tolist()
-    ([False], [False, True, False])
+    >>> from math import inf
+    >>> arcs = [(SOURCE, 1, 3.0), (1, 2, 1.0), (1, 3, 2.0), (2, SINK, inf), (3, SINK, inf)]
+    >>> sorted(nearest_cut(arcs, bound=3.0) - {SINK})
+    [2, 3]
 
 **Flows.** scipy computes maximum flows, but with capacities of 32 bits. Therefore weights are
 counted in units of a power of two, and rounded up, so that nothing of positive weight is free. The
@@ -49,121 +23,45 @@ does not depend on scipy's algorithm.
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from itertools import count
+from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 Ints: TypeAlias = NDArray[np.int32]
-Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
+
+Arc: TypeAlias = tuple[Hashable, Hashable, float]
+"""The nodes at which an arc begins and ends, and its weight: at least 0; infinite if it cannot be
+cut.
+"""
+
+SOURCE: Final = "source"
+SINK: Final = "sink"
 
 BITS: Final = 30
 """The bits of the bound, in units: scipy's capacities have a sign and 31 bits."""
 
 
-class Arcs(NamedTuple):
-    """The arcs of a network.
+def nearest_cut(arcs: Sequence[Arc], /, *, bound: float) -> set[Hashable]:
+    """Return the nodes on the sink's side of the minimum cut that is nearest to the sink.
 
-    Attributes
-    ----------
-    tails, heads : int32 array
-        The nodes at which each arc begins and ends; no pair occurs twice.
-    weights : float64 array
-        The weight of each arc, at least 0, and infinite for an arc that cannot be cut.
-    """
-
-    tails: Ints
-    heads: Ints
-    weights: Floats
-
-
-class NumberedGraph(NamedTuple):
-    """The part of a graph before its required values, the paper's G*_R, in numbers.
-
-    Attributes
-    ----------
-    values, locations : sequences of names
-        The names for the numbers. The values are in the order in which they are computed.
-    arguments : int32 array (2, pairs)
-        An argument, and the value that is computed from it.
-    overwrites : int32 array (2, pairs)
-        E_b: a minimal value, and a location that overwrites it.
-    required : int32 array
-        R, for all DAGs together.
-    weight : float64 array (values)
-        The bytes of each value or, with a cost, the seconds to store it. Infinite for a value that
-        cannot be stored.
-    saving : float64 array (locations)
-        The bytes or seconds of the data that are overwritten at each location.
-    again : float64 array (values)
-        The seconds to compute each value again. Without a cost 0, or infinite for a value that
-        cannot be computed again.
-    """
-
-    values: Sequence[Hashable]
-    locations: Sequence[Hashable]
-    arguments: Ints
-    overwrites: Ints
-    required: Ints
-    weight: Floats
-    saving: Floats
-    again: Floats
-
-
-def minimum_cut(graph: NumberedGraph, /) -> tuple[Bools, Bools]:
-    """Return S (for each location) and U (for each value) of the cheapest choice.
-
-    At least one choice must be possible. Node v is v_in, and v + len(graph.values) is v_out. The
-    locations are the next nodes.
-    """
-    values, locations = len(graph.values), len(graph.locations)
-    first, source = 2 * values, 2 * values + locations
-    sink = source + 1
-    argument, result = graph.arguments
-    value, location = graph.overwrites
-    paid = np.flatnonzero(graph.again > 0)
-    arcs = _arcs(
-        (source, first + np.arange(locations), graph.saving),
-        (first + location, value, np.inf),
-        (np.arange(values), values + np.arange(values), graph.weight),
-        (source, paid, graph.again[paid]),
-        (values + argument, result, np.inf),
-        (values + graph.required, sink, np.inf),
-    )
-    # The cheapest of three cuts: all arcs, all arcs of the source, or all required values.
-    bound = min(
-        arcs.weights[np.isfinite(arcs.weights)].sum(),
-        arcs.weights[arcs.tails == source].sum(),
-        graph.weight[graph.required].sum(),
-    )
-    beyond = cut_nearest_sink(arcs, sink + 1, source=source, sink=sink, bound=float(bound))
-    return beyond[first:source], beyond[values:first] & ~beyond[:values]
-
-
-def _arcs(*groups: tuple[ArrayLike, ArrayLike, ArrayLike]) -> Arcs:
-    """Return groups of arcs as one; a number in a group is used for all arcs of this group."""
-    columns = [np.broadcast_arrays(*group) for group in groups]
-    tails, heads, weights = (np.concatenate(column) for column in zip(*columns, strict=True))
-    return Arcs(tails.astype(np.int32), heads.astype(np.int32), weights.astype(np.float64))
-
-
-def cut_nearest_sink(arcs: Arcs, nodes: int, /, *, source: int, sink: int, bound: float) -> Bools:
-    """Return the sink's side of the minimum cut that is nearest to the sink.
-
-    Of all minimum cuts, this one has the fewest nodes on the sink's side. At least one cut must
-    weigh no more than `bound`.
+    No two arcs have the same nodes. At least one cut must weigh no more than `bound`.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-    units = in_units(arcs.weights, bound)
-    capacities = csr_array((units, (arcs.tails, arcs.heads)), shape=(nodes, nodes))
-    residual = capacities - maximum_flow(capacities, source, sink).flow
+    nodes = list(dict.fromkeys((SOURCE, SINK, *(node for arc in arcs for node in arc[:2]))))
+    number = dict(zip(nodes, count()))
+    tails = np.array([number[tail] for tail, _, _ in arcs], np.int32)
+    heads = np.array([number[head] for _, head, _ in arcs], np.int32)
+    units = in_units(np.array([weight for *_, weight in arcs], np.float64), bound)
+    capacities = csr_array((units, (tails, heads)), shape=(len(nodes), len(nodes)))
+    residual = capacities - maximum_flow(capacities, number[SOURCE], number[SINK]).flow
     residual.eliminate_zeros()
-    beyond = np.zeros(nodes, np.bool_)
-    beyond[breadth_first_order(residual.T.tocsr(), sink, return_predecessors=False)] = True
-    return beyond
+    reaching = breadth_first_order(residual.T.tocsr(), number[SINK], return_predecessors=False)
+    return {nodes[node] for node in reaching.tolist()}
 
 
 def in_units(weights: Floats, bound: float, /) -> Ints:

@@ -4,7 +4,7 @@ The tape of a step need not contain all values that the adjoint reads, because s
 computed again from other values. These must then be available: in variables that are not
 overwritten, or stored when they are computed (the set U), or saved where the program overwrites
 them (the set S) [Cole-Mullen, Lyons & Utke]. The cheapest choice for several DAGs at once is a
-minimum cut of one network (`cut`).
+minimum cut of one network (`network`).
 
 For example, two DAGs read the variable a, in y = sin a and in z = a**3, before a = 0 overwrites it.
 Saving the 8 bytes of a is sufficient for both, while storing the two derivatives takes 16 bytes:
@@ -31,10 +31,8 @@ from functools import cached_property
 from math import inf
 from typing import TypeAlias
 
-import numpy as np
-
 from ckio.actions.checks import as_float, check_cost, check_size
-from ckio.analysis.cut import Floats, Ints, NumberedGraph, minimum_cut
+from ckio.analysis.cut import SINK, SOURCE, Arc, nearest_cut
 from ckio.errors import BadInput
 from ckio.platform import Level
 
@@ -192,13 +190,13 @@ class StoredValues:
     Attributes
     ----------
     saved : tuple of names
-        S: the locations at which the old content is saved before it is overwritten.
+        S: the locations at which the old value is saved before it is overwritten.
     stored : tuple of names
         U: the values that are stored as soon as they are computed. Minimal values are stored before
         they are overwritten.
     begins : tuple of names
         The minimal values that are read again from their variables. If a location overwrites one of
-        them, its old content is `saved`.
+        them, its old value is `saved`.
     recomputed : tuple of names
         The values that are computed again, each once, in a possible order.
     nbytes : int
@@ -244,8 +242,8 @@ def choose(
     saved, stored = frozenset(saved), frozenset(stored)
     locations = [name for name in graph.locations if name in saved]
     values = [name for name in graph.arguments if name in stored]
-    again = graph.needed(stored)
-    needed = [name for name in graph.arguments if name in again]
+    recomputed = graph.needed(stored)
+    needed = [name for name in graph.arguments if name in recomputed]
     for value in needed:
         _check_available(graph, value, saved)
     sizes = [graph.locations[name] for name in locations]
@@ -272,7 +270,7 @@ def _check_available(graph: ValueGraph, value: Name, saved: frozenset[Name]) -> 
         if location not in saved:
             raise BadInput(
                 f"choose: {value!r} is needed again and not stored, and {location!r} overwrites it;"
-                f" save its content at {location!r}, store the value, or store the values that are"
+                f" save its value at {location!r}, store the value, or store the values that are"
                 " computed from it"
             )
 
@@ -281,7 +279,8 @@ def solve(graph: ValueGraph, /, *, cost: Cost | None = None) -> StoredValues:
     """Return the cheapest choice of S and U for all DAGs of the graph together.
 
     The result is exact, up to rounding (see `cut`). Among equally cheap choices it is the one that
-    saves the fewest locations and computes the fewest values again.
+    saves the fewest locations and computes the fewest values again. This extends the tie-breaker of
+    Algorithm 1 of Cole-Mullen, Lyons & Utke, "minimal distance to R", to all DAGs.
 
     Parameters
     ----------
@@ -299,47 +298,81 @@ def solve(graph: ValueGraph, /, *, cost: Cost | None = None) -> StoredValues:
         saved=graph.locations,
         stored=graph.arguments.keys() - set(graph.unstorable),
     )
-    numbers = numbered(graph, cost)
-    saved, stored = minimum_cut(numbers)
+    arcs = network(graph, cost)
+    # The cheapest of three cuts: all arcs, all arcs of the source, or all required values.
+    required = {("out", name) for name in graph.required}
+    bound = min(
+        sum(weight for *_, weight in arcs if weight < inf),
+        sum(weight for tail, _, weight in arcs if tail == SOURCE),
+        sum(weight for _, head, weight in arcs if head in required),
+    )
+    beyond = nearest_cut(arcs, bound=bound)
     return choose(
         graph,
-        saved=[name for name, is_saved in zip(numbers.locations, saved, strict=True) if is_saved],
-        stored=[name for name, is_stored in zip(numbers.values, stored, strict=True) if is_stored],
+        saved=[name for name in graph.locations if ("at", name) in beyond],
+        stored=[
+            name
+            for name in graph.arguments
+            if ("out", name) in beyond and ("in", name) not in beyond
+        ],
         cost=cost,
     )
 
 
-def numbered(graph: ValueGraph, cost: Cost | None, /) -> NumberedGraph:
-    """Return the part of a graph before its required values, weighted by bytes or a cost."""
-    needed = graph.needed()
+def network(graph: ValueGraph, cost: Cost | None, /) -> list[Arc]:
+    """Return the network whose minimum cuts are the cheapest choices of S and U.
+
+    It has two nodes for each value before the required ones, in(v) and out(v), and one node at(o)
+    for each location:
+
+        source --saving(o)-->  at(o)             cut: the old value is saved at o       (o in S)
+        at(o)  --infinite-->   in(v)             (v, o) in E_b
+        in(v)  --weight(v)-->  out(v)            cut: v is stored                         (v in U)
+        source --again(v)-->   in(v)             cut: v is needed and computed again
+        out(q) --infinite-->   in(v)             v is computed from q
+        out(r) --infinite-->   sink              r is required
+
+    A node is on the sink's side of the cut if its value has to be available again. This is true for
+    out(r). If it is true for out(v), it is true for in(v), unless v is stored. If it is true for
+    in(v), it is true for the out(q) of its arguments, and for the locations that overwrite v.
+    Therefore a cut consists of exactly S, U and the values that have to be computed again. A
+    minimal value that is never overwritten has no path from the source and costs nothing. The DAGs
+    share locations. Therefore they are solved together.
+
+    Without a cost, bytes are the weights, and only values that cannot be computed again have an
+    arc from the source.
+
+    For example, u has 8 bytes, v = f(u) has 4 and w = g(v) has 16. If w is required and u is
+    overwritten, the cuts are to save u (8 bytes), to store v (4) or to store w (16):
+
+    >>> graph = ValueGraph(
+    ...     arguments={"u": (), "v": ("u",), "w": ("v",)},
+    ...     required=["w"],
+    ...     overwrites={"u": ["u = 0"]},
+    ...     nbytes={"u": 8, "v": 4, "w": 16},
+    ... )
+    >>> [(head, weight) for _, head, weight in network(graph, None) if weight < inf]
+    [(('at', 'u = 0'), 8), (('out', 'u'), 8), (('out', 'v'), 4), (('out', 'w'), 16)]
+    >>> solve(graph).stored
+    ('v',)
+    """
+
+    def weight(nbytes: int) -> float:
+        return seconds_for(cost, nbytes) if cost else nbytes
+
+    needed, unstorable = graph.needed(), frozenset(graph.unstorable)
     values = [name for name in graph.arguments if name in needed]
-    value_number = {name: i for i, name in enumerate(values)}
-    pairs = [(name, place) for name in values for place in graph.overwrites.get(name, ())]
-    locations = list(dict.fromkeys(place for _, place in pairs))
-    location_number = {place: i for i, place in enumerate(locations)}
-    again = np.array([graph.recompute.get(name, 0.0) for name in values], np.float64)
-    if cost is None:
-        again[np.isfinite(again)] = 0.0
-
-    def weights(sizes: Iterable[int]) -> Floats:
-        return np.array([seconds_for(cost, it) if cost else it for it in sizes], np.float64)
-
-    weight, never = weights(graph.nbytes.get(name, 1) for name in values), set(graph.unstorable)
-    weight[np.array([name in never for name in values], np.bool_)] = inf
-
-    return NumberedGraph(
-        values=values,
-        locations=locations,
-        arguments=_columns(
-            (value_number[a], i) for i, v in enumerate(values) for a in graph.arguments[v]
-        ),
-        overwrites=_columns((value_number[name], location_number[place]) for name, place in pairs),
-        required=np.array([value_number[name] for name in graph.required], np.int32),
-        weight=weight,
-        saving=weights(graph.locations[place] for place in locations),
-        again=again,
-    )
-
-
-def _columns(pairs: Iterable[tuple[int, int]]) -> Ints:
-    return np.array(list(pairs), np.int32).reshape(-1, 2).T
+    pairs = [(name, location) for name in values for location in graph.overwrites.get(name, ())]
+    arcs: list[Arc] = [
+        (SOURCE, ("at", location), weight(graph.locations[location]))
+        for location in dict.fromkeys(location for _, location in pairs)
+    ]
+    arcs += [(("at", location), ("in", name), inf) for name, location in pairs]
+    for name in values:
+        storing = inf if name in unstorable else weight(graph.nbytes.get(name, 1))
+        seconds = graph.recompute.get(name, 0.0)
+        arcs.append((("in", name), ("out", name), storing))
+        if seconds > 0 and (cost or seconds == inf):
+            arcs.append((SOURCE, ("in", name), seconds))
+        arcs += [(("out", argument), ("in", name), inf) for argument in graph.arguments[name]]
+    return [*arcs, *((("out", name), SINK, inf) for name in graph.required)]

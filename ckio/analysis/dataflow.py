@@ -42,7 +42,8 @@ be written at 1:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +60,7 @@ from ckio.schedule.replay import NONE, StepRows
 _RESTART, _ADJOINT = KIND_CODE[Kind.RESTART], KIND_CODE[Kind.ADJOINT]
 
 
-@dataclass(frozen=True, slots=True)
-class Events:
+class Events(NamedTuple):
     """The events of one variable in a schedule, in order.
 
     Attributes
@@ -93,14 +93,13 @@ class Events:
 
     def take(self, index: NDArray[np.intp] | Bools, /) -> "Events":
         """Return the events at `index`."""
-        return Events(*(getattr(self, column.name)[index] for column in fields(self)))
+        return Events._make(column[index] for column in self)
 
     @staticmethod
     def together(some: Sequence["Events"], /) -> "Events":
         """Return all events in the order of their actions; one action keeps the given order."""
-        columns = ([getattr(events, column.name) for events in some] for column in fields(Events))
-        both = Events(*map(np.concatenate, columns))
-        return both.take(np.argsort(both.place, kind="stable"))
+        every = Events(*map(np.concatenate, zip(*some, strict=True)))
+        return every.take(np.argsort(every.place, kind="stable"))
 
     @staticmethod
     def needs(place: Ints, version: int, /) -> "Events":
@@ -150,20 +149,20 @@ def _settled(events: Events) -> Events:
         after = at + 1
         if after < len(need) and not through[after] and need[after] == events.leaves[at]:
             through[at] = False
-    return replace(events, through=through)
+    return events._replace(through=through)
 
 
-def _contents(events: Events, reads: Ints, versions: Ints, at: Ints) -> Ints:
+def _versions_at(events: Events, reads: Ints, versions: Ints, at: Ints) -> Ints:
     """Return the version of the variable in the state at each of the actions `at`."""
     place = np.concatenate(([BEFORE], events.place, reads))
     order = np.argsort(place, kind="stable")
-    contents = np.concatenate(([0], events.left, versions))[order]
+    present = np.concatenate(([0], events.left, versions))[order]
     needs = np.concatenate(([0], events.need, versions))[order]
     through = np.concatenate(([False], events.through, np.zeros(len(reads), np.bool_)))[order]
     for number in np.flatnonzero(through).tolist():
-        if contents[number - 1] != needs[number]:
-            contents[number] = NONE
-    version: Ints = contents[np.searchsorted(place[order], at) - 1]
+        if present[number - 1] != needs[number]:
+            present[number] = NONE
+    version: Ints = present[np.searchsorted(place[order], at) - 1]
     return version
 
 
@@ -270,14 +269,14 @@ class _ScheduledVariable:
         while True:
             settled = _settled(events)
             places, versions = self._where_read(settled)
-            contents = _contents(settled, places, versions, self._writes)
-            arrays = ArrayReads.of(self.name, versions, places, self._sites(contents))
+            present = _versions_at(settled, places, versions, self._writes)
+            arrays = ArrayReads.of(self.name, versions, places, self._sites(present))
             # A version that is dead until it is read may be lost before it can be written.
             late = arrays.first[arrays.late]
             first = zip(arrays.version[late].tolist(), arrays.read[late].tolist(), strict=True)
             more = [self._kept(version, read, events) for version, read in first]
             if in_slots and not more:
-                more = [it for it in [self._moved(arrays, events)] if len(it.place)]
+                more = [moved for moved in [self._moved(arrays, events)] if len(moved.place)]
             if not more:
                 return arrays
             events = Events.together([events, *more])
@@ -318,7 +317,7 @@ class _ScheduledVariable:
         places[restart] = self._restarts[which[restart]]
         return places, need
 
-    def _sites(self, contents: Ints) -> tuple[WriteSites, WriteSites]:
+    def _sites(self, present: Ints) -> tuple[WriteSites, WriteSites]:
         """Return all sites to write: stored from the start, and at Writes of the schedule."""
         times, until = self._times, self._times.until(self._version)
         start = WriteSites(self._version[times.step], times.written, times.level, until)
@@ -326,10 +325,10 @@ class _ScheduledVariable:
         end = self._writes.copy()
         written = times.written != BEFORE
         at = np.searchsorted(self._writes, times.written[written])
-        fits = self._version[times.step[written]] == contents[at]
+        fits = self._version[times.step[written]] == present[at]
         end[at[fits]] = until[written][fits]
         level = self._schedule.actions.level[self._writes].astype(np.int64)
-        return start.take(~written), WriteSites(contents, self._writes, level, end)
+        return start.take(~written), WriteSites(present, self._writes, level, end)
 
     def _moved(self, arrays: ArrayReads, events: Events) -> Events:
         """Return events that need the variable where a checkpoint is written that is read later.

@@ -98,7 +98,7 @@ def _lowered(
     schedule: Schedule, variables: Variables, platform: Platform | None, stored: Keys
 ) -> Schedule:
     """Return a legal schedule for these variables, without grouping them further."""
-    _check_made(schedule, variables, stored)
+    _check_stored(schedule, variables, stored)
     steps = variables.over(schedule.chain.length)
     arrays = [
         (Kind.RESTART, _available(each, stored))
@@ -120,7 +120,7 @@ def _lowered(
     return Schedule(chain, PlacedActions.together(every).actions, start, note=schedule.note)
 
 
-def _check_made(schedule: Schedule, variables: Variables, stored: Keys) -> None:
+def _check_stored(schedule: Schedule, variables: Variables, stored: Keys) -> None:
     for level, keys in enumerate(schedule.stored):
         for key in (key for key in keys if key.kind in variables.kinds):
             missing = set(variables.parts(key, schedule.chain.length)).difference(stored[level])

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind, nbytes_of
 from ckio.actions.variables import NOTHING, ChainFlows, Flow, Names, Step, Variables
-from ckio.analysis.recorded import contradictions, differences, observe
+from ckio.analysis.recorded import contradictions, observe, unneeded
 from ckio.errors import BadInput
 from ckio.model import sizes_of
 from ckio.model.arraymodel import ArrayModel
@@ -139,8 +139,7 @@ class ModelArrays:
 
     def notes(self) -> tuple[str, ...]:
         """Return a sentence for each declaration that the first steps do not need."""
-        wrong = set(self.contradictions())
-        return tuple(note for note in self._compared(differences) if note not in wrong)
+        return self._compared(unneeded)
 
     def _compared(
         self, compare: Callable[[Variables, Variables], tuple[str, ...]]
@@ -218,22 +217,41 @@ class Recomputable:
     moved: dict[str, float]
 
 
-def analyze(make: Callable[[], Any], /, *, steps: int | None = None) -> ModelArrays:
+def analyze(
+    make: Callable[[], Any],
+    /,
+    *,
+    steps: int | None = None,
+    watched: int = WATCHED,
+    what: str = "the model",
+) -> ModelArrays:
     """Find the arrays that the steps of a model use and overwrite, by running the first steps.
 
-    Each of the first WATCHED steps is also run on altered copies. `steps` is the length of the
-    chain, which is needed if the model declares every step separately. Raises BadInput if the model
-    declares fewer steps, or if it neither is an `ArrayModel` nor has an attribute `variables`.
+    Each of the first `watched` steps is also run on altered copies. `steps` is the length of the
+    chain, which is needed if the model declares every step separately. `what` is the name of the
+    model in errors. Raises BadInput if the model declares fewer steps, or if it neither is an
+    `ArrayModel` nor has an attribute `variables`.
     """
-    declared = declared_by("the model", make(), steps)
-    return watch(make, declared, min(WATCHED, steps or WATCHED))
+    model = make()
+    declared = _declared(what, model, steps)
+    if not isinstance(model, ArrayModel):
+        assert declared is not None, "of other models nothing else is known"
+        return ModelArrays(declared, None, 0, {}, (), declared.tape, sizes_of(model)["tape"])
+    watched = max(1, make().advance(0, min(watched, steps or watched)))
+    observed = observe(make, steps=watched)
+    names = declared.nbytes if declared else [it.name for it in model.layout(Key(Kind.RESTART, 0))]
+    recomputed = tuple(name for name in model.derived if name not in names)
+    tape = model.layout(Key(Kind.TAPE, 0))
+    named = {field.name for field in tape} | (declared.tape if declared else NOTHING)
+    taped = frozenset(named | observed.tape.intersection(recomputed))
+    derived, nbytes = model.derived, nbytes_of(tape)
+    return ModelArrays(declared, observed, watched, derived, recomputed, taped, nbytes)
 
 
-def declared_by(what: str, model: Any, steps: int | None, /) -> Variables | None:
+def _declared(what: str, model: Any, steps: int | None, /) -> Variables | None:
     """Return the declaration of a model for this number of steps, or for all if it is None.
 
-    Returns None if the model declares nothing. Raises BadInput if it declares fewer steps, or if it
-    neither is an `ArrayModel` nor has an attribute `variables`.
+    Returns None if the model declares nothing.
     """
     declared = getattr(model, "variables", None)
     if not isinstance(declared, Variables):
@@ -251,23 +269,6 @@ def declared_by(what: str, model: Any, steps: int | None, /) -> Variables | None
             " many; give fewer steps, or declare more"
         )
     return declared.cut(steps)
-
-
-def watch(make: Callable[[], Any], declared: Variables | None, steps: int, /) -> ModelArrays:
-    """Observe the first steps of a model, if it is a model whose steps can be observed."""
-    model = make()
-    if not isinstance(model, ArrayModel):
-        assert declared is not None, "of other models nothing else is known"
-        return ModelArrays(declared, None, 0, {}, (), declared.tape, sizes_of(model)["tape"])
-    watched = max(1, make().advance(0, steps))
-    observed = observe(make, steps=watched)
-    names = declared.nbytes if declared else [it.name for it in model.layout(Key(Kind.RESTART, 0))]
-    recomputed = tuple(name for name in model.derived if name not in names)
-    tape = model.layout(Key(Kind.TAPE, 0))
-    named = {field.name for field in tape} | (declared.tape if declared else NOTHING)
-    taped = frozenset(named | observed.tape.intersection(recomputed))
-    derived, nbytes = model.derived, nbytes_of(tape)
-    return ModelArrays(declared, observed, watched, derived, recomputed, taped, nbytes)
 
 
 def uses(arrays: ModelArrays, steps: int | None, /) -> list[ArrayUse]:

@@ -10,6 +10,7 @@ arrays of one variable at once.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +22,7 @@ from ckio.platform import Level, Platform
 from ckio.schedule.occupancy import BEFORE
 
 
-@dataclass(frozen=True, slots=True)
-class WriteSites:
+class WriteSites(NamedTuple):
     """Writes of the schedule at which arrays can be written, because the state contains them.
 
     Attributes
@@ -42,15 +42,12 @@ class WriteSites:
 
     def take(self, index: Ints | Bools, /) -> "WriteSites":
         """Return the sites at `index`."""
-        return WriteSites(
-            self.version[index], self.place[index], self.level[index], self.until[index]
-        )
+        return WriteSites(*(column[index] for column in self))
 
     @staticmethod
     def together(some: Iterable["WriteSites"], /) -> "WriteSites":
         """Return all sites, ordered by version and action."""
-        columns = zip(*((it.version, it.place, it.level, it.until) for it in some), strict=True)
-        rows = WriteSites(*map(np.concatenate, columns))
+        rows = WriteSites(*map(np.concatenate, zip(*some, strict=True)))
         return rows.take(np.lexsort((rows.place, rows.version)))
 
 
@@ -77,8 +74,8 @@ class ArrayReads:
     def of(name: str, version: Ints, read: Ints, sites: Iterable[WriteSites], /) -> "ArrayReads":
         """Return reads in order, with their sites; sites of other versions are left out."""
         order, rows = np.lexsort((read, version)), WriteSites.together(sites)
-        asked = rows.take(np.isin(rows.version, version))
-        return ArrayReads(name, version[order], read[order], asked)
+        rows = rows.take(np.isin(rows.version, version))
+        return ArrayReads(name, version[order], read[order], rows)
 
     @property
     def first(self) -> Ints:

@@ -20,12 +20,11 @@ sense, because an error in it affects nothing else. It may be declared either wa
     (['u'], ['flux', 'total', 'u'], ['flux'])
 
 `observe` does this for some steps of a model, forward and backward. The result holds for these
-steps. You can declare it, or compare it with the declaration (`differences`).
+steps. You can declare it, or compare it with the declaration (`contradictions`, `unneeded`).
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import takewhile
 from typing import Any, Final, TypeAlias
 from warnings import catch_warnings, simplefilter
 
@@ -39,14 +38,14 @@ from ckio.model.arraymodel import ArrayModel, functional_at
 from ckio.model.arrays import Array, Arrays, copies
 
 Results: TypeAlias = Mapping[str, Array]
-"""The results of some code. A result with the name of an array is its content afterwards."""
+"""The results of some code. A result with the name of an array has its values afterwards."""
 
 NAN: Final = 0
 """NaN spreads to everything that depends on it. But a model may check for it and refuse it."""
 OTHER: Final = 1
-"""Content that is possible: finite, of either sign, and of similar size."""
+"""Values that are possible: finite, of either sign, and of similar size."""
 FILLS: Final = (NAN, OTHER, 2, 3)
-"""The last two are far above and far below all likely content, so that comparisons change."""
+"""The last two are far above and far below all likely values, so that comparisons change."""
 
 _FAR: Final = 1e6
 """The ratio of these last two to the largest number in the array."""
@@ -56,12 +55,17 @@ _ADDED: Final = (1, 2, 1000, -1000)
 ends.
 """
 
+HIDDEN: Final = (
+    "perhaps the model stores data between steps that are not in its state, or draws random numbers"
+)
+"""The usual reasons why code is not a function of its arrays."""
+
 _ENDED: Final = ""
 """The name of the answer of `finished` among the results of a step; no array has this name."""
 
 
 def poison(array: NDArray[Any], fill: int, /) -> None:
-    """Fill an array, which is in C order, with other content than it has: one of `FILLS`."""
+    """Fill an array, which is in C order, with other values than it has: one of `FILLS`."""
     if not array.nbytes:
         return
     flat = array.reshape(-1)
@@ -83,13 +87,13 @@ def _finite(array: NDArray[Any], fill: int) -> NDArray[Any]:
     sizes = np.abs(array)
     largest = np.max(sizes, where=np.isfinite(sizes), initial=0) or 1
     random = np.random.default_rng(0)
-    content = np.asarray(largest * random.uniform(0.3, 0.9, array.shape))
+    values = np.asarray(largest * random.uniform(0.3, 0.9, array.shape))
     if fill == OTHER:
-        content *= random.choice((-1.0, 1.0), array.shape)
+        values *= random.choice((-1.0, 1.0), array.shape)
     else:
-        content *= _FAR if fill == FILLS[2] else -_FAR
+        values *= _FAR if fill == FILLS[2] else -_FAR
     most = np.finfo(array.dtype).max
-    clipped: NDArray[Any] = np.clip(content, -most, most)
+    clipped: NDArray[Any] = np.clip(values, -most, most)
     return clipped
 
 
@@ -104,9 +108,9 @@ def equal(one: Array, other: Array, /) -> bool:
     return np.array_equal(_values(one), _values(other))
 
 
-def digest(content: Array, /) -> bytes:
+def digest(array: Array, /) -> bytes:
     """Return the xxh3_128 of the values of an array; it is the same for arrays that are `equal`."""
-    return xxhash.xxh3_128_digest(_values(content).data)
+    return xxhash.xxh3_128_digest(_values(array).data)
 
 
 def _values(array: Array) -> NDArray[np.uint8]:
@@ -127,47 +131,50 @@ def _values(array: Array) -> NDArray[np.uint8]:
 
 
 class WatchedArrays(Arrays):
-    """Arrays without a copy, which call `asked` with the name of an array before returning it."""
+    """Arrays without a copy, which call `ask` with the name of an array before returning it."""
 
-    def __init__(self, arrays: Mapping[str, NDArray[Any]], asked: Callable[[str], object]) -> None:
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], ask: Callable[[str], object]) -> None:
         super().__init__(arrays)
-        self._asked = asked
+        self._ask = ask
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         array = super().__getitem__(name)
-        self._asked(name)
+        self._ask(name)
         return array
+
+    def __iter__(self) -> Iterator[str]:  # otherwise dict(arrays) would not call __getitem__
+        return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:
         return self[name] if name in self else default  # noqa: SIM401 - that is this method
 
     def values(self) -> Any:
-        return self._all().values()
+        return dict(self).values()
 
     def items(self) -> Any:
-        return self._all().items()
-
-    def __iter__(self) -> Iterator[str]:  # otherwise dict(arrays) would not call __getitem__
-        return super().__iter__()
-
-    def __or__(self, other: Any) -> Any:
-        return self._all() | other
+        return dict(self).items()
 
     def copy(self) -> Any:
-        return self._all()
+        return dict(self)
 
-    def _all(self) -> dict[str, NDArray[Any]]:
-        for name in self:
-            self._asked(name)
-        return {name: super(WatchedArrays, self).__getitem__(name) for name in self}
+    def __or__(self, other: Any) -> Any:
+        return dict(self) | other
 
 
-def flow_of(does: Callable[[Arrays], Results], arrays: Mapping[str, Array], /) -> Flow:
+def flow_of(
+    does: Callable[[Arrays], Results],
+    arrays: Mapping[str, Array],
+    /,
+    names: Iterable[str] | None = None,
+    *,
+    fills: Iterable[int] = FILLS,
+    results: Results | None = None,
+) -> Flow:
     """Return the arrays that a piece of code uses and overwrites. It is run on copies.
 
-    This takes two runs, and four more for each array that the code reads or overwrites. An array is
-    also used if the code fails when it is filled with `OTHER`. A failure with another fill is
-    ignored, because it may only be a check of the values.
+    This takes two runs, and one more with each of `fills` for each array that the code reads or
+    overwrites. An array is also used if the code fails when it is filled with `OTHER`. A failure
+    with another fill is ignored, because it may only be a check of the values.
 
     Parameters
     ----------
@@ -175,43 +182,50 @@ def flow_of(does: Callable[[Arrays], Results], arrays: Mapping[str, Array], /) -
         The code: a function from arrays, which it may change in place, to its results.
     arrays : mapping of str to array
         The arrays with which it starts. They are not changed.
+    names : iterable of str, optional
+        The arrays that are given other values. The flow of others is incomplete.
+    fills : iterable of int
+        Their other values, some of `FILLS`.
+    results : mapping of str to array, optional
+        The results of a run that was made before; otherwise it is run once more.
 
     Raises
     ------
     RunFailed
         If the code is not a function of the arrays, so that two runs give different results.
     """
-    asked: set[str] = set()
-    truth = _done(does, WatchedArrays(copies("arrays", arrays), asked.add))
-    again = _done(does, copies("arrays", arrays))
-    if odd := _different(truth, again):
+    read: set[str] = set()
+    truth = _run(does, WatchedArrays(copies("arrays", arrays), read.add))
+    if results is None:
+        results = _run(does, copies("arrays", arrays))
+    if odd := _different(truth, results):
         raise RunFailed(
-            f"run twice on copies of the same arrays, it gives two {join(odd)}: its results have"
-            " to be a function of its arguments"
+            f"run once more on copies of the same arrays, it gives another {join(odd)}: its"
+            f" results have to be a function of its arguments; {HIDDEN}"
         )
     out = {name for name in arrays if name in truth and not equal(truth[name], arrays[name])}
     used, carried = set(), set()
-    for name in sorted(asked | out):
-        for fill in FILLS:
+    for name in sorted((read | out).intersection(arrays if names is None else names)):
+        for fill in fills:
             trial = copies("arrays", arrays)
             poison(trial[name], fill)
             start = copies("arrays", trial)
             try:
                 with quiet():
-                    results = _done(does, trial)
-            except Exception:  # the code may raise any error for content that it cannot use
+                    after = _run(does, trial)
+            except Exception:  # the code may raise any error for values that it cannot use
                 if fill == OTHER:
                     used.add(name)
                     carried.add(name)
                 continue
-            odd = _different(truth, results)
+            odd = _different(truth, after)
             used |= {name} if odd - {name} else NOTHING
             carried |= odd & {name}
-            out |= {n for n in start if n in results and not equal(results[n], start[n])}
+            out |= {n for n in start if n in after and not equal(after[n], start[n])}
     return Flow(used, out, out - carried)
 
 
-def _done(does: Callable[[Arrays], Results], arrays: Arrays) -> dict[str, Array]:
+def _run(does: Callable[[Arrays], Results], arrays: Arrays) -> dict[str, Array]:
     """Return the results of some code, copied, because the code may use their memory again."""
     return {name: np.array(value) for name, value in does(arrays).items()}
 
@@ -222,7 +236,7 @@ def _different(one: Results, other: Results) -> set[str]:
 
 @contextmanager
 def quiet() -> Generator[None]:
-    """Suppress the warnings that impossible content would cause."""
+    """Suppress the warnings that impossible values would cause."""
     with np.errstate(all="ignore"), catch_warnings():
         simplefilter("ignore")
         yield
@@ -233,28 +247,11 @@ def join(names: Iterable[str], /) -> str:
     return ", ".join(sorted(names)) or "nothing"
 
 
-def seldom() -> Iterator[int]:
-    """Yield the steps that are tested thoroughly, because testing all of them would take too long.
-
-    These are the first three steps, which are often special, and fewer and fewer of the later ones.
-    If a program does something at regular intervals only, one of these steps is among them at some
-    point. (Steps at distances that double would all be even, except for one.)
-
-    >>> from itertools import islice
-    >>> list(islice(seldom(), 10))
-    [0, 1, 2, 4, 7, 12, 20, 33, 54, 88]
-    """
-    due, then = 1, 2
-    while True:
-        yield due - 1
-        due, then = then, due + then
-
-
 class OwnMethods:
-    """A model's own methods, before they are replaced.
+    """A model's own methods, before others replace them.
 
     No method of this class changes the model's state or gradient. All may raise RunFailed, as
-    `flow_of` does.
+    `flow_of` does. Only the arrays `names` are tested.
     """
 
     def __init__(self, model: ArrayModel) -> None:
@@ -262,9 +259,9 @@ class OwnMethods:
         self.step, self.finished = model.step, model.finished
         self.adjoint_step, self.adjoint_seed = model.adjoint_step, model.adjoint_seed
 
-    def ends_by(self, state: Arrays, i: int, /) -> Names:
+    def ends_by(self, state: Arrays, i: int, names: Iterable[str], /) -> Names:
         """Return the arrays that determine whether the program ends at x_i."""
-        return flow_of(lambda state: self._ended(state, i), state).use
+        return flow_of(lambda state: self._ended(state, i), state, names).use
 
     def forward(self, state: Arrays, i: int, /) -> Flow:
         """Return the flow of a step, including the call of `finished` before it."""
@@ -277,7 +274,7 @@ class OwnMethods:
 
         return flow_of(does, state)
 
-    def reads(self, adjoint: Arrays, tape: Arrays, i: int, /) -> Names:
+    def reads(self, adjoint: Arrays, tape: Arrays, i: int, names: Iterable[str], /) -> Names:
         """Return the arrays of its tape on which the adjoint of a step depends."""
         any_cotangent = copies("adjoint", adjoint)  # zeros would hide the factors next to them
         for array in any_cotangent.values():
@@ -287,9 +284,9 @@ class OwnMethods:
             cotangent = copies("adjoint", any_cotangent)
             return self._derivatives(cotangent, lambda: self.adjoint_step(cotangent, tape, i))
 
-        return flow_of(does, tape).use
+        return flow_of(does, tape, names).use
 
-    def seeds(self, state: Arrays, adjoint: Arrays, n: int, /) -> Names:
+    def seeds(self, state: Arrays, adjoint: Arrays, n: int, names: Iterable[str], /) -> Names:
         """Return the arrays of x_n on which J and the start of the adjoint depend."""
 
         def does(state: Arrays) -> Results:
@@ -298,7 +295,7 @@ class OwnMethods:
                 cotangent, lambda: functional_at(self.adjoint_seed, state, cotangent, n)
             )
 
-        return flow_of(does, state).use
+        return flow_of(does, state, names).use
 
     def _ended(self, state: Arrays, i: int) -> dict[str, NDArray[Any]]:
         return {_ENDED: np.array(self.finished(state, i))}
@@ -323,10 +320,9 @@ class OwnMethods:
 def observe(make: Callable[[], ArrayModel], /, steps: int = 3) -> Variables:
     """Return the arrays that the first steps of a model use, overwrite, and read from tapes.
 
-    Each observed step is run once forward and backward on a new model, and some times more on
+    Each of these steps is run once forward and backward on a new model, and some times more on
     copies for every array that it reads. It is observed with its tape, from x_0 on, with J
-    evaluated right after it. The first three steps are observed, then later ones at increasing
-    distances (`seldom`), and the last.
+    evaluated right after it.
 
     A model that computes arrays again after loads (`recompute`) is observed as if it did not.
 
@@ -354,7 +350,7 @@ def observe(make: Callable[[], ArrayModel], /, steps: int = 3) -> Variables:
     if steps < 1:
         raise BadInput(f"observe: steps = {steps}; it must be at least 1")
     observed = _ObservedSteps()
-    for step in (*takewhile(lambda step: step < steps - 1, seldom()), steps - 1):
+    for step in range(steps):
         model = make()
         if step and model.advance(0, step) < step:
             break
@@ -383,7 +379,7 @@ class _ObservedSteps:
 
         def step(state: Arrays, i: int, /) -> None:
             self.nbytes = {name: array.nbytes for name, array in state.items()}
-            self.ends |= own.ends_by(state, i)
+            self.ends |= own.ends_by(state, i, state)
             one, other = self.forward, own.forward(state, i)
             self.forward = (
                 other
@@ -393,11 +389,11 @@ class _ObservedSteps:
             return own.step(state, i)  # the model refuses a step that returns a value
 
         def adjoint_step(adjoint: Arrays, tape: Arrays, i: int, /) -> None:
-            self.tape |= own.reads(adjoint, tape, i)
+            self.tape |= own.reads(adjoint, tape, i, tape)
             return own.adjoint_step(adjoint, tape, i)
 
         def adjoint_seed(state: Arrays, adjoint: Arrays, n: int, /) -> float:
-            self.seed |= own.seeds(state, adjoint, n)
+            self.seed |= own.seeds(state, adjoint, n, state)
             return own.adjoint_seed(state, adjoint, n)
 
         vars(model).update(step=step, adjoint_step=adjoint_step, adjoint_seed=adjoint_seed)
@@ -409,52 +405,58 @@ def contradictions(declared: Variables, observed: Variables, /) -> tuple[str, ..
     If steps are declared separately, the observations are compared with all of them together.
     """
     says, does = _AllSteps(declared), _AllSteps(observed)
-    # An array that is used has its right value before the step. Then it has it after the step, too,
-    # whether it is killed or not.
-    killed = says.kill - says.use - does.kill
-    unknown = observed.nbytes.keys() - declared.nbytes.keys()
     sizes = {
         name
         for name, nbytes in observed.nbytes.items()
         if declared.nbytes.get(name, nbytes) != nbytes
     }
-    return (
-        *_say(unknown, "the state has {}, which is not declared"),
-        *_say(sizes, "{} is declared to have other bytes than it has"),
-        *_say(does.use - says.use, "step uses {}, which is not declared"),
-        *_say(does.out - says.out, "step overwrites {}, which is not declared"),
-        *_say(killed, "step is declared to overwrite all of {}; some of its old content remains"),
-        *_say(does.record - says.record, "a recorded step needs {}, which is not declared"),
-        *_say(
-            does.tape - says.tape if says.tape else (),
-            "adjoint_step reads {} from the tape, of which it is not declared to be a part",
-        ),
-        *_say(does.seed - says.seed, "adjoint_seed reads {}, which is not declared"),
+    return _sentences(
+        {
+            "the state has {}, which is not declared": observed.nbytes.keys() - declared.nbytes,
+            "{} is declared to have other bytes than it has": sizes,
+            "step uses {}, which is not declared": does.use - says.use,
+            "step overwrites {}, which is not declared": does.out - says.out,
+            # An array that is used has its right value before the step. Then it has it after the
+            # step, too, whether it is killed or not.
+            "step is declared to overwrite all of {}; some of its old values remain": (
+                says.kill - says.use - does.kill
+            ),
+            "a recorded step needs {}, which is not declared": does.record - says.record,
+            "adjoint_step reads {} from the tape, of which it is not declared to be a part": (
+                does.tape - says.tape if says.tape else NOTHING
+            ),
+            "adjoint_seed reads {}, which is not declared": does.seed - says.seed,
+        }
     )
 
 
-def differences(declared: Variables, observed: Variables, /) -> tuple[str, ...]:
-    """Return the contradictions, and then the declarations that were not observed.
+def unneeded(declared: Variables, observed: Variables, /) -> tuple[str, ...]:
+    """Return a sentence for each array and set that is declared and was not observed.
 
-    The latter do no harm, but checkpoints and tapes may be larger than necessary. They may also be
-    right for other steps or other values, which only the author of the model knows. Differences
-    without consequences are omitted: whether an array is used on which only its own new value
-    depends, and whether an array that is used is also killed.
+    These do no harm, but checkpoints and tapes may be larger than necessary. They may also be right
+    for other steps or other values, which only the author of the model knows. Differences without
+    consequences are omitted: whether an array is used on which only its own new value depends, and
+    whether an array that is used is also killed.
     """
     says, does = _AllSteps(declared), _AllSteps(observed)
     carried = does.out - does.kill
-    return (
-        *contradictions(declared, observed),
-        *_say(says.use - does.use - carried, "step is declared to use {}; nothing depends on it"),
-        *_say(says.out - does.out, "step is declared to overwrite {}; it stays as it is"),
-        *_say(
-            does.kill - says.kill - says.use,
-            "step overwrites all of {}; it is declared to preserve some of its old content",
-        ),
-        *_say(says.record - does.record, "a recorded step is declared to need {}; it does not"),
-        *_say(says.tape - does.tape, "{} is on the tape; adjoint_step does not need it"),
-        *_say(says.seed - does.seed, "adjoint_seed is declared to read {}; it does not need it"),
+    return _sentences(
+        {
+            "step is declared to use {}; nothing depends on it": says.use - does.use - carried,
+            "step is declared to overwrite {}; it stays as it is": says.out - does.out,
+            "step overwrites all of {}; it is declared to preserve some of its old values": (
+                does.kill - says.kill - says.use
+            ),
+            "a recorded step is declared to need {}; it does not": says.record - does.record,
+            "{} is on the tape; adjoint_step does not need it": says.tape - does.tape,
+            "adjoint_seed is declared to read {}; it does not need it": says.seed - does.seed,
+        }
     )
+
+
+def _sentences(found: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """Return the sentences, each once for every name that was found for it."""
+    return tuple(text.format(name) for text, names in found.items() for name in sorted(names))
 
 
 class _AllSteps:
@@ -464,10 +466,6 @@ class _AllSteps:
         steps = variables.different
         self.use = NOTHING.union(*(step.forward.use for step in steps))
         self.out = NOTHING.union(*(step.forward.out for step in steps))
-        self.kill = frozenset(variables.nbytes).intersection(*(it.forward.kill for it in steps))
+        self.kill = frozenset(variables.nbytes).intersection(*(step.forward.kill for step in steps))
         self.record = NOTHING.union(*(step.record.use | step.reverse.use for step in steps))
         self.tape, self.seed = variables.tape, variables.seed
-
-
-def _say(names: Iterable[str], sentence: str) -> Iterator[str]:
-    return map(sentence.format, sorted(names))

@@ -23,11 +23,10 @@ from ckio.analysis.model_arrays import (
     WATCHED,
     ModelArrays,
     Recomputable,
+    analyze,
     declaration,
-    declared_by,
     recomputable,
     uses,
-    watch,
 )
 from ckio.analysis.snapshots import compare_snapshots
 from ckio.errors import BadInput, NoSchedule
@@ -79,10 +78,9 @@ def model_figures(
     """
     machine = _machine(platform, steps, planner)
     what, fresh = f"model {model!r}", maker(model, settings)
-    declared = declared_by(what, fresh(), steps)
-    length = _length(declared, steps, planner)
     with display.progress(f"watching {model}"), blamed(f"{what}, watched"):
-        arrays = watch(fresh, declared, min(watched, steps or watched))
+        arrays = analyze(fresh, steps=steps, watched=watched, what=what)
+        length = _length(arrays.declared, steps, planner)
         wrong = arrays.contradictions()
         again = [] if wrong else recomputable(arrays, fresh, machine)
     # No costs are measured for a model with a wrong declaration, because it would fail in any run.

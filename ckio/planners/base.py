@@ -161,7 +161,7 @@ def alike(chain: Chain, /, *, planner: str) -> None:
         )
 
 
-def tapes(chain: Chain, platform: Platform, /) -> int:
+def held_steps(chain: Chain, platform: Platform, /) -> int:
     """Return the number of steps whose tapes fit in the working memory together.
 
     Raises NoSchedule if the tape of one step does not fit.

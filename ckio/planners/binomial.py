@@ -19,7 +19,7 @@ Source: Griewank and Walther (2000), "Algorithm 799: Revolve", ACM TOMS.
 from math import comb
 
 from ckio.errors import BadInput
-from ckio.planners.base import alike, candidates, nearest, space_for_one, tapes
+from ckio.planners.base import alike, candidates, held_steps, nearest, space_for_one
 from ckio.planners.draft import Draft
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -60,7 +60,7 @@ def on_one_level(
 ) -> Schedule:
     """Return Revolve in at most `most` slots of the nearest level, or of the level called `on`."""
     alike(chain, planner=planner)
-    tapes(chain, platform)
+    held_steps(chain, platform)
     levels = candidates(platform, on)
     draft = Draft()
     if chain.length == 1:

@@ -63,10 +63,10 @@ from ckio.planners.base import (
     candidates,
     cheapest_first,
     check_ascending,
+    held_steps,
     level_slots,
     no_schedule,
     slot_levels,
-    tapes,
     without_notes,
 )
 from ckio.planners.blocks import levels_by_use, share_out
@@ -96,7 +96,7 @@ def bisection(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
     and the levels cannot store ceil(log2 n) checkpoints. Source: Siskind and Pearlmutter (2016),
     Fig. 2.
     """
-    tapes(chain, platform)
+    held_steps(chain, platform)
     levels, steps, draft = candidates(platform, on), chain.length, Draft()
     if steps == 1:
         draft.step_back(0)
@@ -168,7 +168,7 @@ class Bisection:
     def levels(self) -> tuple[LevelSlots, ...]:
         """The levels that can store a checkpoint, the cheapest to write and read first."""
         endless = self.chain.with_steps(_MOST + 1)
-        tapes(endless, self.platform)
+        held_steps(endless, self.platform)
         return tuple(_level_slots(endless, self.platform))
 
     def follow(self, step: int = 0, stored: Sequence[Iterable[Key]] = (), /) -> "BisectionFollower":

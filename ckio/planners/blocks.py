@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import DISCARD, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners.base import LevelSlots, alike, level_slots, tapes
+from ckio.planners.base import LevelSlots, alike, held_steps, level_slots
 from ckio.planners.binomial import revolve
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
@@ -108,7 +108,7 @@ def in_periods(
     chain in near slots. Raises NoSchedule if the levels have too few slots.
     """
     alike(chain, planner=planner)
-    tapes(chain, platform)
+    held_steps(chain, platform)
     if chain.length == 1:
         return Schedule(chain, revolved(1, 1, level=0))
     first, *beyond = level_slots(chain, platform, planner=planner)

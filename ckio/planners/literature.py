@@ -33,11 +33,11 @@ from ckio.actions import Key, Kind
 from ckio.planners.base import (
     alike,
     candidates,
+    held_steps,
     level_slots,
     nearest,
     slot_levels,
     space_for_one,
-    tapes,
 )
 from ckio.planners.blocks import (
     NearAndFar,
@@ -99,7 +99,7 @@ def multistage(chain: Chain, platform: Platform, /) -> Schedule:
     47.0
     """
     alike(chain, planner="multistage")
-    tapes(chain, platform)
+    held_steps(chain, platform)
     if chain.length == 1:
         return Schedule(chain, revolved(1, 1, level=0))
     levels = level_slots(chain, platform, planner="multistage")
@@ -450,7 +450,7 @@ def wang_moin(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
     36
     """
     alike(chain, planner="wang-moin")
-    tapes(chain, platform)
+    held_steps(chain, platform)
     levels, draft = candidates(platform, on), Draft()
     if chain.length == 1:
         draft.step_back(0)

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from ckio.actions import Key, Kind
 from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
-from ckio.planners.base import alike, candidates, nearest, tapes
+from ckio.planners.base import alike, candidates, held_steps, nearest
 from ckio.planners.draft import Draft
 from ckio.platform import Level, Platform, copies
 from ckio.platform.chain import Chain
@@ -70,7 +70,7 @@ def store_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
     >>> makespan(store_all(chain, platform), platform)
     11.0
     """
-    tapes(chain, platform)
+    held_steps(chain, platform)
     levels, held = candidates(platform, on), _held_at_the_end(chain, platform)
     spilled = chain.each("tape")[: chain.length - held]
     draft, number = Draft(), 0
@@ -106,7 +106,7 @@ def recompute_all(chain: Chain, platform: Platform, /, *, on: str | None = None)
     >>> makespan(recompute_all(chain, platform), platform)
     14.0
     """
-    tapes(chain, platform)
+    held_steps(chain, platform)
     levels, last = candidates(platform, on), chain.length - 1
     draft = Draft()
     if last:
@@ -160,7 +160,7 @@ def periodic(
     """
     alike(chain, planner="periodic")
     check_period(period, chain)
-    steps, held, levels = chain.length, tapes(chain, platform), candidates(platform, on)
+    steps, held, levels = chain.length, held_steps(chain, platform), candidates(platform, on)
     periods = np.arange(1, steps + 1) if period is None else np.array([period])
     if held == steps and steps in periods:
         return _schedule(chain, steps, held, level=0)  # stores nothing on the level

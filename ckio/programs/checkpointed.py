@@ -3,14 +3,14 @@
 The program is run forward once in steps of `base` ticks. Because its length is not known yet, a
 rule decides which states are stored meanwhile. Then the steps are reversed one by one, each from
 the nearest stored state before it. For example, bisection has stored x_0, x_4, x_6 and x_7 when 8
-steps have been run. Steps 7, 6 and 4 start from these states. Step 5 runs one step again from x_4.
-Step 3 runs three steps again from x_0, and stores x_2 meanwhile, from which step 2 starts. Step 1
-runs one step again, and step 0 none. So 5 steps are run again, in addition to 8 steps to the end
+steps have been run. Steps 7, 6 and 4 start from these states. Step 5 recomputes one step from x_4.
+Step 3 recomputes three steps from x_0, and stores x_2 meanwhile, from which step 2 starts. Step 1
+recomputes one step, and step 0 none. So 5 steps are recomputed, in addition to 8 steps to the end
 and 8 steps with a tape.
 
 A plan assumes the size of the first state. If states grow, it may need more bytes than a level has.
-The rest of the run is then planned again from the stored states. It stores fewer states and runs
-more steps again.
+The rest of the run is then planned from the stored states. It stores fewer states and recomputes
+more steps.
 
 If the options name a directory, a killed run is resumed from it:
 
@@ -136,7 +136,7 @@ class Options:
     every
         Seconds between two checkpoints of the adjoint in `directory`.
     allow_rounding
-        Whether a state may differ by rounding when it is computed again.
+        Whether a state may differ by rounding when it is recomputed.
     """
 
     base: int | Literal["auto"] = "auto"
@@ -212,7 +212,7 @@ class Task(Generic[S]):
     ticks : int or None
         Ticks of the whole program if it ended within the first ones, otherwise None.
     replay : ReplayCheck
-        The states that are compared when they are computed again, by all models of the task.
+        The states that are compared when they are recomputed, by all models of the task.
     """
 
     program: Program[S]
@@ -284,7 +284,7 @@ def reverse(
         done = run_forward(
             rules, platform, model, backends, say=log.warning, stored=stored, watch=watch
         )
-        model.begin_again()
+        model.rewind()
         if run is not None:
             run.end(done.steps)
     else:
@@ -475,7 +475,7 @@ class StoredRun:
         self.steps = self._about["steps"] = steps
         try:
             self._store()
-        except OSError as error:  # only time is lost: a resumed run would run forward again
+        except OSError as error:  # only time is lost: a resumed run would repeat the forward run
             log.warning("%s: the number of steps cannot be stored: %s", self._path, error)
 
 

@@ -2,7 +2,7 @@
 
     leaves, rebuild          structures of tuples, lists and dicts, and the names of their leaves
     flatten, restore         values as pieces of memory and a structure of JSON
-    copy, QuickCopy          copies of values
+    copy                     copies of values
     span                     the addresses of an array
 
 Arrays that share memory also share it when they are restored, with the same strides. The reason is
@@ -511,68 +511,8 @@ def _address(array: NDArray[Any]) -> int:
     return address
 
 
-# Copies
-
-
-class Unclear(Exception):
-    """A value that `QuickCopy` cannot copy."""
-
-
-class QuickCopy:
-    """A fast copy of plain values. A shared list or array stays shared.
-
-    Lists and dicts are new objects, and arrays are copied in their memory order. Raises Unclear for
-    arrays that may share memory or are not contiguous, and for all other types of values.
-    """
-
-    def __init__(self) -> None:
-        self._copies: dict[int, Any] = {}
-        self._owners: set[int] = set()
-
-    def copy(self, value: Any, /) -> Any:
-        """Return a copy of a value. The caller must keep the value alive as long as this object."""
-        kind = type(value)
-        if kind in _UNCHANGING:
-            return value
-        if kind is tuple:
-            return tuple(map(self.copy, value))
-        number = id(value)
-        if number in self._copies:
-            return self._copies[number]
-        copy: Any
-        if kind is np.ndarray:
-            copy = self._copies[number] = self._array(value)
-        elif kind is list:
-            copy = self._copies[number] = []
-            copy.extend(map(self.copy, value))
-        elif kind is dict:
-            copy = self._copies[number] = {}
-            copy.update(zip(map(self.copy, value), map(self.copy, value.values()), strict=True))
-        else:
-            raise Unclear
-        return copy
-
-    def _array(self, array: NDArray[Any]) -> NDArray[Any]:
-        owner = array if array.base is None else array.base
-        alone = type(owner) is np.ndarray and owner.base is None and id(owner) not in self._owners
-        if not alone or not array.flags.forc or array.dtype.kind not in _KINDS:
-            raise Unclear
-        self._owners.add(id(owner))
-        return array.copy("K")
-
-
-_UNCHANGING: Final = frozenset(
-    [type(None), bool, int, float, complex, str, bytes, range]
-    + [np.dtype(code).type for code in _DTYPES]
-)
-"""Immutable types of values that a checkpoint can contain."""
-
-
 def copy(values: Mapping[str, object], /) -> dict[str, Any]:
     """Return a copy of the values that shares no memory with them."""
-    with suppress(Unclear, RecursionError):
-        copied: dict[str, Any] = QuickCopy().copy(dict(values))
-        return copied
     heap = flatten(values)
     memories = {name: memory.copy() for name, memory in heap.memories.items()}
     return restore(heap.structure, memories, heap.objects)

@@ -289,7 +289,7 @@ def metered() -> Iterator[Meter]:
         _METERS.reset(token)
 
 
-def taped(nodes: int, nbytes: int, reached: Callable[[], Packed] | None = None, /) -> None:
+def report_tape(nodes: int, nbytes: int, reached: Callable[[], Packed] | None = None, /) -> None:
     """Report a complete tape to all meters: its operations, their bytes, and the state reached.
 
     Raises RunFailed if that state was another one when these ticks were run without a tape. The
@@ -322,7 +322,7 @@ def digests(packed: Packed, /) -> Digests:
     return found
 
 
-def passed(ticks: int, /) -> None:
+def report_ticks(ticks: int, /) -> None:
     """Report a number of ticks that have been run to all meters."""
     for meter in _METERS.get():
         meter.ticks += ticks

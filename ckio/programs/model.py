@@ -32,7 +32,7 @@ from ckio.programs.interface import (
     has_derivative,
     inputs,
     metered,
-    passed,
+    report_ticks,
     seed,
 )
 
@@ -89,7 +89,7 @@ class Pulling(Generic[S]):
     def advance(self, state: S, limit: float, /) -> tuple[S, int, bool]:
         """Run ticks like `Program.advance`."""
         after, ticks, finished = self._program.advance(state, limit)
-        passed(ticks)
+        report_ticks(ticks)
         return after, ticks, finished
 
     def back(
@@ -112,7 +112,7 @@ class Pulling(Generic[S]):
             del middle
             return self.back(state, half, cotangent)
         bars, self.rate = _pull(self._program, state, ticks, cotangent, end)
-        passed(ticks)
+        report_ticks(ticks)
         return bars
 
     def _most(self, state: S, ticks: int) -> float:
@@ -120,10 +120,10 @@ class Pulling(Generic[S]):
         some = min(64, max(ticks // 16, min(8, ticks // 2)))  # a single tick may not be typical
         if self.rate is None:
             self.rate = rate(self._program, self.advance(state, ticks - some)[0], some)
-            passed(some)
+            report_ticks(some)
         if ticks * self.rate < self._budget / _NEAR:
             return self.rate
-        passed(some)
+        report_ticks(some)
         return max(self.rate, rate(self._program, state, some))
 
 
@@ -257,7 +257,7 @@ class ProgramModel(Generic[S]):
         self._cotangent = self._pulling.back(low, ticks, self._cotangent, self._next)
         self._next = digests(self._program.pack(low))
 
-    def begin_again(self) -> None:
+    def rewind(self) -> None:
         """Return to x_0, as a new model. The result y stays known if the end was reached."""
         self._state, self._packed, self._tape, self._at = None, None, None, 0
         self._pulling.rate = None
@@ -279,7 +279,7 @@ class ProgramModel(Generic[S]):
         before = time.perf_counter()
         self._pulling.back(start, min(self.base, self.ticks or 0), {})
         back = time.perf_counter() - before
-        self.begin_again()
+        self.rewind()
         return Chain(
             steps=max(1, steps),
             advance=seconds * self.base / max(1, self.ticks or 0),

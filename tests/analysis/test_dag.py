@@ -140,6 +140,10 @@ BAD = [
     ({"required": "y z"}, "is one name, but several are expected"),
     ({"overwrites": {"z": ["o"]}}, "overwrites names 'z'"),
     ({"overwrites": {"y": ["o"]}}, "only minimal values are variables"),
+    (
+        {"arguments": {"x": (), "w": (), "y": ("x", "w")}, "overwrites": {"y": ["o"]}},
+        "'y' is overwritten, but it is computed from 'x'; only",
+    ),
     ({"overwrites": {"x": "out"}}, "'out' is one name"),
     ({"nbytes": {"x": -1}}, "nbytes of 'x' = -1"),
     ({"nbytes": {"x": 0.5}}, "nbytes of 'x' = 0.5"),

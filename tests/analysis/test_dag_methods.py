@@ -5,9 +5,9 @@ from random import Random
 
 import numpy as np
 import pytest
-from oracles.store_or_recompute import bicliques, largest, solve_by
+from oracles.store_or_recompute import bicliques, largest, numbered, solve_by
 
-from ckio.analysis.dag import ValueGraph, numbered, solve
+from ckio.analysis.dag import ValueGraph, solve
 
 from .dag_cases import every, figure_6, objective, random_graph, solvable
 

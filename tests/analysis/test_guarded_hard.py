@@ -15,7 +15,7 @@ from ckio.model.arraymodel import ArrayModel
 from ckio.testing import restore, save, x
 
 STEPS = 12
-NO_FUNCTION = r"{}.* (is|are) different; steps have to be a function .* stores data between"
+NO_FUNCTION = r"{}.*: its results have to be a function .* stores data between"
 USES = r"step {} uses {}, which is not declared \(use\)"
 
 Does = Callable[[ArrayModel, Any, int], object]
@@ -266,7 +266,7 @@ def test_observation_looks_at_steps_of_every_kind():
             if i % of == at:
                 state["u"] += state["v"]
 
-        observed = observe(lambda does=does: made(does, Flow(EVERY, EVERY)), steps=90)
+        observed = observe(lambda does=does: made(does, Flow(EVERY, EVERY)), steps=8)
         assert "v" in observed.steps.forward.use
 
 
@@ -292,9 +292,9 @@ def test_chance_is_found_also_where_all_is_declared():
         state["u"] += random.random(5) if i == 9 else 0
 
     flow = Flow(EVERY, EVERY)
-    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 0, run again")):
+    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 0, run once more")):
         guard(made(always, flow))
-    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 9, run again")):
+    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 9, run once more")):
         guard(made(once, flow))
 
 
@@ -315,9 +315,9 @@ def test_what_a_step_leaves_for_the_next_one_outside_of_the_state_is_found():
         model.was = i == 8
 
     flow = Flow(EVERY, EVERY)
-    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 0, run again")):
+    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 0, run once more")):
         guard(made(always, flow))
-    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 8, run again")):
+    with pytest.raises(RunFailed, match=NO_FUNCTION.format("step 8, run once more")):
         guard(made(once, flow))
 
 

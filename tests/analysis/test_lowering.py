@@ -255,6 +255,16 @@ def test_what_a_schedule_starts_with_has_to_be_there() -> None:
     assert validate(lower(survived, variables, stored=stored), platform).adjoint == 0
 
 
+def test_a_stored_adjoint_checkpoint_remains_at_the_start_of_the_lowered_schedule() -> None:
+    a_1, x_0, u_0 = Key(Kind.ADJOINT, 1), Key(Kind.RESTART, 0), Key(Kind.RESTART, 0, "u")
+    variables = Variables({"u": 1}, Step(Flow({"u"}, {"u"}, {"u"})), seed={"u"}, tape={"u"})
+    actions = [Read(a_1, 0), Read(x_0, 1), Record(0, 1), Reverse(0, 1)]
+    schedule = Schedule(chain_of(1, 1), actions, [{a_1}, {x_0}])
+    lowered = lower(schedule, variables, stored=[set(), {u_0}])
+    assert list(map(set, lowered.stored)) == [{a_1}, {u_0}]
+    assert validate(lowered, roomy(schedule)).adjoint == 0
+
+
 def test_variables_that_steps_treat_alike_are_stored_as_one() -> None:
     flow = Flow({"u", "v"}, {"u", "v", "w"}, {"u", "v", "w"})
     variables = Variables({"u": 4, "v": 4, "w": 4, "map": 4}, Step(flow), seed={"u"})

@@ -6,7 +6,7 @@ array written at the latest or at the earliest site.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from ckio.actions import Action, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import READ, WRITE, Actions
 from ckio.actions.variables import ChainFlows, Step, as_names
 from ckio.analysis.dataflow import needed_arrays
-from ckio.analysis.placing import ArrayReads, PlacedActions, WriteSites
+from ckio.analysis.placing import ArrayReads, PlacedActions
 from ckio.platform import Level, Platform
 from ckio.schedule import Schedule, counts
 from ckio.schedule.occupancy import BEFORE
@@ -40,7 +40,7 @@ class Array(NamedTuple):
 
 def arrays_of(needed: ArrayReads, /) -> Iterator[Array]:
     """All arrays of a variable, each by itself."""
-    columns = (getattr(needed.sites, it.name).tolist() for it in fields(WriteSites))
+    columns = (column.tolist() for column in needed.sites)
     rows = [(version, WriteSite(*site)) for version, *site in zip(*columns, strict=True)]
     for version in np.unique(needed.version).tolist():
         reads = needed.read[needed.version == version].tolist()

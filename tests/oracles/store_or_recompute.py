@@ -43,17 +43,91 @@ A biclique (V_B, O_B) has an edge from each of its values to each of its locatio
 O_B is all that V_B has in common, and V_B all values that have O_B.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ckio.analysis.cut import Bools, Ints, NumberedGraph, minimum_cut
-from ckio.analysis.dag import Cost, StoredValues, ValueGraph, choose, numbered, solve
+from ckio.analysis.cut import SINK, SOURCE, nearest_cut
+from ckio.analysis.dag import Cost, Name, StoredValues, ValueGraph, choose, seconds_for, solve
 from ckio.errors import BadInput
 
+Bools: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int32]
+
 Method: TypeAlias = Literal["cut", "paper", "milp"]
+
+
+class NumberedGraph(NamedTuple):
+    """The part of a graph before its required values, the paper's G*_R, in numbers.
+
+    Attributes
+    ----------
+    values, locations : sequences of names
+        The names for the numbers. The values are in the order in which they are computed.
+    arguments : int32 array (2, pairs)
+        An argument, and the value that is computed from it.
+    overwrites : int32 array (2, pairs)
+        E_b: a minimal value, and a location that overwrites it.
+    required : int32 array
+        R, for all DAGs together.
+    weight : float64 array (values)
+        The bytes of each value or, with a cost, the seconds to store it. Infinite for a value that
+        cannot be stored.
+    saving : float64 array (locations)
+        The bytes or seconds of the data that are overwritten at each location.
+    again : float64 array (values)
+        The seconds to compute each value again. Without a cost 0, or infinite for a value that
+        cannot be computed again.
+    """
+
+    values: Sequence[Name]
+    locations: Sequence[Name]
+    arguments: Ints
+    overwrites: Ints
+    required: Ints
+    weight: Floats
+    saving: Floats
+    again: Floats
+
+
+def numbered(graph: ValueGraph, cost: Cost | None, /) -> NumberedGraph:
+    """The part of a graph before its required values, weighted by bytes or a cost."""
+    needed = graph.needed()
+    values = [name for name in graph.arguments if name in needed]
+    value_number = {name: i for i, name in enumerate(values)}
+    pairs = [(name, place) for name in values for place in graph.overwrites.get(name, ())]
+    locations = list(dict.fromkeys(place for _, place in pairs))
+    location_number = {place: i for i, place in enumerate(locations)}
+    again = np.array([graph.recompute.get(name, 0.0) for name in values], np.float64)
+    if cost is None:
+        again[np.isfinite(again)] = 0.0
+
+    def weights(sizes: Iterable[int]) -> Floats:
+        return np.array([seconds_for(cost, it) if cost else it for it in sizes], np.float64)
+
+    weight, never = weights(graph.nbytes.get(name, 1) for name in values), set(graph.unstorable)
+    weight[np.array([name in never for name in values], np.bool_)] = inf
+
+    return NumberedGraph(
+        values=values,
+        locations=locations,
+        arguments=_columns(
+            (value_number[a], i) for i, v in enumerate(values) for a in graph.arguments[v]
+        ),
+        overwrites=_columns((value_number[name], location_number[place]) for name, place in pairs),
+        required=np.array([value_number[name] for name in graph.required], np.int32),
+        weight=weight,
+        saving=weights(graph.locations[place] for place in locations),
+        again=again,
+    )
+
+
+def _columns(pairs: Iterable[tuple[int, int]]) -> Ints:
+    return np.array(list(pairs), np.int32).reshape(-1, 2).T
 
 
 class Answer(NamedTuple):
@@ -138,8 +212,19 @@ def restore(graph: NumberedGraph, saved: Bools, /) -> Answer:
     Values of V_S are there again. What reaches R from the other minimal values is separated from
     them by a minimal vertex cut, of several the one nearest to R.
     """
-    free = graph._replace(saving=np.where(saved, 0.0, inf), again=np.zeros(len(graph.values)))
-    return Answer(saved, minimum_cut(free)[1])
+    weights = graph.weight.tolist()
+    arcs = [
+        *(
+            (SOURCE, ("in", v), inf)
+            for v in {v for v, o in graph.overwrites.T.tolist() if not saved[o]}
+        ),
+        *((("in", v), ("out", v), weight) for v, weight in enumerate(weights)),
+        *((("out", q), ("in", v), inf) for q, v in graph.arguments.T.tolist()),
+        *((("out", r), SINK, inf) for r in graph.required.tolist()),
+    ]
+    beyond = nearest_cut(arcs, bound=float(graph.weight[graph.required].sum()))
+    stored = [("out", v) in beyond and ("in", v) not in beyond for v in range(len(weights))]
+    return Answer(saved, np.array(stored, np.bool_))
 
 
 def search(graph: NumberedGraph, /, *, delta: float) -> Answer:

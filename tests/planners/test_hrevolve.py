@@ -28,7 +28,7 @@ PLANNERS = {"hrevolve": hrevolve, "hrevolve-2020": hrevolve_2020}
 def planned(name: str, chain: Chain, platform: Platform) -> float:
     """The makespan of the schedule, once it is seen to be legal and worth what its table says."""
     seconds = completed(PLANNERS[name](chain, platform), platform)
-    plan = solve_states(chain, platform, planner=name, repaired=name == "hrevolve")
+    plan = solve_states(chain, platform, planner=name, as_printed=name == "hrevolve-2020")
     assert seconds == plan.seconds
     return seconds
 
@@ -162,7 +162,7 @@ def test_costs_beyond_what_can_be_added_up_are_refused() -> None:
 
 def test_decimal_costs_are_not_rounded() -> None:
     machine = platform((5, 0.05, 0.05), (50, 1, 1), (1000, 5, 5))
-    plan = solve_states(chain(3000), machine, planner="hrevolve", repaired=True)
+    plan = solve_states(chain(3000), machine, planner="hrevolve")
     schedule = hrevolve(chain(3000), machine)
     assert schedule.note == plan.note == "the least makespan by H-Revolve's recurrence"
     assert makespan(schedule, machine) == pytest.approx(plan.seconds, rel=1e-12)
@@ -202,7 +202,7 @@ def theorem_2_rows(length: int, levels: Sequence[tuple[int, float, float]], *, u
 
 def test_measured_costs_of_short_chains_are_as_good_as_with_real_numbers() -> None:
     machine = platform((5, 0.0137129, 0.0119), (9, 1.0383171, 0.7431))
-    plan = solve_states(chain(300, advance=1.0007), machine, planner="hrevolve", repaired=True)
+    plan = solve_states(chain(300, advance=1.0007), machine, planner="hrevolve")
     exact = theorem_2_rows(299, [(5, 0.0137129, 0.0119), (9, 1.0383171, 0.7431)], u_f=1.0007)
     assert plan.seconds == pytest.approx(exact + 300 * (chain(1).record + chain(1).reverse), 1e-11)
     assert "rounded" not in plan.note
@@ -217,5 +217,5 @@ def test_a_level_too_slow_to_be_of_use_takes_no_precision_from_the_others(steps:
 
 def test_a_level_that_is_needed_may_be_as_slow_as_it_likes() -> None:
     slow = platform((4, 1e17, 1e17))
-    plan = solve_states(chain(5000), slow, planner="hrevolve", repaired=True)
+    plan = solve_states(chain(5000), slow, planner="hrevolve")
     assert makespan(hrevolve(chain(5000), slow), slow) == pytest.approx(plan.seconds, 1e-9)

@@ -45,7 +45,7 @@ def planned(chain: Chain, platform: Platform, *, jointly: bool | None = None) ->
     held = platform.tapes(chain)
     with pytest.MonkeyPatch.context() as chosen:
         if jointly is not None:
-            chosen.setattr(dp, "is_quick_together", lambda *_: jointly)
+            chosen.setattr(dp.joint, "is_quick_together", lambda *_: jointly)
         plan = solve(chain, platform, held=held)
     schedule = plan.schedule(chain, held=held, recording=chain.record < chain.advance)
     seconds = completed(schedule, platform)
@@ -73,7 +73,7 @@ def test_from_a_stored_state_one_level_gives_equation_2() -> None:
         # For n = s + 2 all tapes fit once x_0 is given up; beyond, it is advanced from.
         assert solved.advance(s + 2, s + 1, 0) == 0
         for n in range(s + 3, longest + 1):
-            inner, again = solved.seconds[s], solved.again[0][s + 1]
+            inner, again = solved.unstored[s], solved.again[0][s + 1]
             assert n + min(inner[1:n] + again[n - 1 : 0 : -1]) == equation_2(n, s)
 
 
@@ -140,6 +140,18 @@ def test_a_tape_far_away_can_beat_every_hierarchy() -> None:
     machine = Platform((near, far), working_memory=2)
     assert planned(chain, machine, jointly=True) == least_makespan(chain, machine, tapes=True) == 39
     assert planned(chain, machine, jointly=False) == 40
+
+
+def test_six_steps_take_50_s_on_all_levels_together_and_61_s_in_a_hierarchy() -> None:
+    """The example of `ckio.planners.dp`: x_0 is stored near, and then the tape of step 4 far."""
+    chain = Chain(steps=6, advance=4, record=4, reverse=0, restart=2, tape=1, adjoint=1)
+    near = Level(name="near", capacity=2, read=Affine(per_byte=1))
+    far = Level(
+        name="far", capacity=1, write=Affine(per_byte=1), read=Affine(per_byte=1), discard=Affine(1)
+    )
+    machine = Platform((near, far), working_memory=1)
+    assert planned(chain, machine, jointly=True) == least_makespan(chain, machine, tapes=True) == 50
+    assert planned(chain, machine, jointly=False) == 61
 
 
 def small_case(random: Random, *, levels: int, most_steps: int) -> tuple[Chain, Platform]:
@@ -261,7 +273,7 @@ def check_segments(cases: int, *, steps: int, seed: int, monkeypatch: pytest.Mon
     for _ in range(cases):
         chain, machine = slots_case(random, steps=steps)
         with monkeypatch.context() as by_level:
-            by_level.setattr(dp, "is_quick_together", lambda *_: False)
+            by_level.setattr(dp.joint, "is_quick_together", lambda *_: False)
             segments = solve(chain, machine, held=machine.tapes(chain))
         with monkeypatch.context() as in_layers:
             in_layers.setattr(dp_segments, "plan", lambda *_, **__: None)

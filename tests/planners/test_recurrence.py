@@ -35,14 +35,15 @@ class Case:
 
     def spaces(self) -> list[Space]:
         return [
-            slots_of(f"level{number}", number, slots, write=write, read=read)
+            replace(
+                slots_of(f"level{number}", number, slots, write=write, read=read),
+                to_the_last=self.repaired or not number,
+            )
             for number, (slots, write, read) in enumerate(self.levels)
         ]
 
     def tables(self) -> tuple[Table, ...]:
-        return in_order(
-            self.spaces(), self.length + 1, move=self.advance, held=1, repaired=self.repaired
-        )
+        return in_order(self.spaces(), self.length + 1, move=self.advance, held=1)
 
     def platform(self) -> Platform:
         return Platform(
@@ -184,7 +185,8 @@ def check_any_functions(random: Random) -> None:
     low, inner = some_function(random, lengths), some_function(random, lengths)
     advance, read, least_left = random.randint(0, 9), random.randint(0, 30), random.randint(0, 1)
     expected = plain_layer(low, inner, advance, read, least_left)
-    solver = MinPlus(lengths, advance=advance, read=read, sweeps=not least_left)
+    inner[:least_left] = FAR
+    solver = MinPlus(lengths, move=advance, read=read)
     other_low, other_inner = low.copy(), inner.copy()
     known = random.randint(0, lengths - 1)
     other_low[known:] += 1

@@ -56,11 +56,11 @@ class Machine:
 
     def extended(self, longest: int, length: int) -> LongPlan | int | None:
         """The plan that tables for segments of `longest` steps give."""
-        spaces = [space.in_slots(longest) for space in self.spaces()]
+        spaces = [space.in_slots() for space in self.spaces()]
         return extend(self.tables(spaces, longest), self.slots, length, self.advance)
 
     def general(self, length: int) -> int:
-        spaces = [space.in_slots(length) for space in self.spaces()]
+        spaces = [space.in_slots() for space in self.spaces()]
         return int(self.tables(spaces, length + 1)[-1].finish[-1])
 
 

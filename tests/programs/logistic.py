@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.errors import BadInput
-from ckio.programs.interface import taped
+from ckio.programs.interface import report_tape
 
 
 class At(NamedTuple):
@@ -50,7 +50,7 @@ class Logistic:
         xs, rate = [state.x], state.rate
         for _ in range(ticks):
             xs.append(rate * xs[-1] * (1 - xs[-1]))
-        taped(ticks, sum(x.nbytes for x in xs))
+        report_tape(ticks, sum(x.nbytes for x in xs))
         after, begins = ("y", "") if ticks == state.left else ("x", "rate"), ("x", "rate")
         bar = ct.get("y", ct.get("x", np.zeros_like(state.x)))
         rates = ct.get("rate", np.zeros(()))

@@ -242,6 +242,9 @@ def counting(which):
     if which == 3:
         for x in set("ab"):
             total += len(x)
+    if which == 4:
+        for x in map(abs, [-1]):
+            total += x
     for x in itertools.repeat(2, 3):
         total += x
     return total
@@ -252,7 +255,9 @@ def iter_of(n: int) -> Any:
 
 
 def test_what_may_not_end_is_refused() -> None:
-    for which, message in enumerate(["in a count", "a generator", "in a cycle", "a set"]):
+    for which, message in enumerate(
+        ["in a count", "a generator", "in a cycle", "a set", "in a map"]
+    ):
         with pytest.raises(BadInput, match=message) as caught:
             counting.advance(counting.start(which))
         frames = traceback.extract_tb(caught.value.__traceback__)
@@ -322,3 +327,17 @@ def test_programs_in_closures_and_modules_are_found() -> None:
     state, _, _ = outer.advance(outer.start(1.0), 5)
     assert len(state.now) > 2
     assert outer.result(outer.advance(stored(outer, state))[0]) == outer(1.0) == 9.0
+
+
+def test_what_a_program_names_may_be_defined_after_it() -> None:
+    @program
+    def first(x):
+        factors = table
+        return later(x) * factors[1]
+
+    @program
+    def later(x):
+        return 2.0 * x
+
+    table = np.array([1.0, 5.0])
+    assert primops(first, 3.0)[0] == 30.0

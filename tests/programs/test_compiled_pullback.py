@@ -44,7 +44,7 @@ def arrays_of_its_own(x, n):
         table[i] = x * (i + 1)
         rows[i][1] = table[i] * x
         fill(rows[i], x, empty(1) if i > 1 else np.ones(1))
-    pairs = zip(table, rows, strict=True)
+    pairs = list(zip(table, rows, strict=True))
     total = 0.0
     for value, row in pairs:
         total += value * row[0] + row[1]

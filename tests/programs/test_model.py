@@ -26,7 +26,7 @@ from ckio.planners.online import Online
 from ckio.planners.recover import aside, recover, with_adjoint_checkpoints
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
-from ckio.programs.interface import metered, vjp
+from ckio.programs.interface import digests, metered, report_tape, vjp
 from ckio.programs.model import as_chain
 from ckio.runner import run
 from ckio.runner.unknown import run_to_end
@@ -203,3 +203,23 @@ def test_what_is_given_stays_as_it_is() -> None:
     assert u.tolist() == [0.1, 0.2]
     model.measure()
     assert not np.array_equal(model.result, WANTED[0])
+
+
+def test_the_chain_of_a_measured_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step takes one second by this clock, and the last of 15 has 2 ticks in place of 7."""
+    seconds = iter(range(1000))
+    monkeypatch.setattr("ckio.programs.model.time.perf_counter", lambda: float(next(seconds)))
+    chain = fresh(7).measure()
+    assert chain.steps == 15
+    assert chain.advance == 15 * 7 / 100
+    assert chain.reverse == 1.0
+
+
+def test_a_state_that_differs_on_a_tape_is_described() -> None:
+    """The message names at most eight of the variables."""
+    with metered() as meter:
+        meter.compare = digests(({}, {"values": {f"v{n}": n for n in range(10)}}))
+        with pytest.raises(
+            RunFailed, match="reproducible: v1, v2, v3, v4, v5, v6, v7, v8 differed"
+        ):
+            report_tape(0, 0, lambda: ({}, {"values": {"v0": 0}}))

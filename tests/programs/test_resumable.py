@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ from logistic import At, Logistic
 from unknown_length import adaptive_burgers as burgers
 
 from ckio.actions import Read, Reverse
+from ckio.backends.directory import Directory
 from ckio.errors import BadInput, LevelInUse
 from ckio.programs import Options
-from ckio.programs.checkpointed import checkpoint_vjp
+from ckio.programs.checkpointed import CHECKPOINTS, StoredRun, checkpoint_vjp, task_of
 from ckio.programs.interface import vjp
 from ckio.schedule.timeline import Event
 
@@ -180,6 +181,15 @@ def test_interrupted_in_a_process_that_goes_on(tmp_path: Path, error: Any, at: i
     assert stats["ticks"] == 500
     assert 0 < stats["live_peak"] <= 7
     assert stats["forward_ticks"] > 500
+
+
+def test_the_reverse_run_has_the_slots_of_bisection(tmp_path: Path) -> None:
+    """And two more for adjoints, whatever number of states a killed run has left."""
+    with closing(Directory(tmp_path / CHECKPOINTS)) as backend:
+        run = StoredRun(tmp_path, task_of(Logistic(), X, BAR, Options(base=10)), backend)
+        run.end(8)
+        assert run.levels(None).levels[0].capacity == 4 + 2
+        assert run.levels(9).levels[0].capacity == 9 + 2
 
 
 def test_what_watches_may_stop_it(tmp_path: Path) -> None:

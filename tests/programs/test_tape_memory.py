@@ -156,8 +156,6 @@ def test_views_of_a_given_memory():
     assert np.shares_memory(across.value, cell.value)
     late = tape.view(cell, memory[2:4])
     assert late.value.tolist() == [4, 1]
-    with pytest.raises(BadInput, match="is not in the memory"):
-        tape.view(cell, np.zeros(3))
     (found,) = tape.backward([(inner, np.array([1.0, 2.0, 3.0, 4.0]))], [cell])
     assert found.tolist() == [0, 2, 4, 0, 8, 0]
 
@@ -272,8 +270,6 @@ def test_deep_tapes_and_their_size():
     assert found == 1.0
     assert tape.nodes == 0
     with pytest.raises(BadInput, match="reversed already"):
-        tape.backward([], [x])
-    with pytest.raises(BadInput, match="reversed already"):
         x * 2.0
 
 
@@ -377,3 +373,14 @@ def test_in_place_campaign(operations):
 @given(OPERATIONS)
 def test_long_in_place_campaign(operations):
     differ(operations)
+
+
+def test_an_array_with_another_shape_is_copied_once_more():
+    tape = Tape()
+    u, v, c = tape.input(U), tape.input(U.reshape(2, 3)), V.copy()
+    y = u * c
+    c.shape = (2, 3)
+    z = v * c
+    found = tape.backward([(y, np.ones(6)), (z, np.ones((2, 3)))], [u, v])
+    np.testing.assert_array_equal(found[0], V)
+    np.testing.assert_array_equal(found[1], V.reshape(2, 3))

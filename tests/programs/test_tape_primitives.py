@@ -30,6 +30,17 @@ def test_on_plain_values_it_is_the_function():
     assert product.__name__ == "product"
 
 
+def test_a_result_is_copied_only_if_it_is_in_the_memory_of_an_argument():
+    new, x = np.ones(2), np.array([1.0, 2.0])
+
+    @primitive(vjp=lambda result, x, k: lambda g: (g, None))
+    def same(x, k):
+        return x if k else new
+
+    assert same(Tape().input(x), 0).value is new
+    assert not np.shares_memory(same(Tape().input(x), 1).value, x)
+
+
 def test_cotangents_go_through():
     tape = Tape()
     u = tape.input(np.array([1.0, 2.0]))

@@ -47,7 +47,7 @@ def over_everything(a, d):
         total = total / x
     for letter in "ab":
         seen.append(letter * 2)
-    for x in map(abs, [-1, -2]):
+    for x in list(map(abs, [-1, -2])):
         total += x
     for x, (y, *rest) in [(1, (2, 3, 4))]:
         total += x + y + sum(rest)

@@ -50,7 +50,7 @@ from ckio.analysis.partitioned.program import (
     Compute,
     StraightLine,
     Values,
-    computed,
+    compute_all,
     leading_to,
 )
 from ckio.platform import Level
@@ -89,12 +89,6 @@ class Location(NamedTuple):
         return f"x[{self.array}]"
 
 
-class _OneCall(NamedTuple):
-    """The call that computes several values together."""
-
-    values: Sequence[str]
-
-
 @dataclass(frozen=True, eq=False)
 class Partition:
     """One step, its tape, and its adjoint.
@@ -129,7 +123,7 @@ class Partition:
     @cached_property
     def stored(self) -> tuple[str, ...]:
         """The names of all saved values: arrays with their values in x_i, and other values."""
-        arrays = [place.array for place in self.choice.saved if isinstance(place, Location)]
+        arrays = [where.array for where in self.choice.saved if isinstance(where, Location)]
         values = [name for name in self.choice.stored if isinstance(name, str)]
         return (*arrays, *values)
 
@@ -144,11 +138,11 @@ class Partition:
 
         The tape shares no memory with either state, so both states may be changed in place.
         """
-        given = _taken("forward: the state", state, self.program.inputs)
+        given = _select("forward: the state", state, self.program.inputs)
         new, saved = self._forward(self.program.constants, given)
         after = {**state, **new}
         return after, {
-            name: _apart(x, (*given.values(), *new.values())) for name, x in saved.items()
+            name: _separate(x, (*given.values(), *new.values())) for name, x in saved.items()
         }
 
     def backward(self, saved: Values, cotangent: Values, state: Values, /) -> dict[str, Any]:
@@ -158,8 +152,8 @@ class Partition:
         which they are not overwritten. Raises KeyError if a value is missing on the tape or in the
         state.
         """
-        given = _taken("backward: the tape", saved, self.stored)
-        given |= _taken("backward: the state", state, self.begins)
+        given = _select("backward: the tape", saved, self.stored)
+        given |= _select("backward: the state", state, self.begins)
         return dict(self._backward(self.program.constants, given, dict(cotangent)))
 
     @cached_property
@@ -169,7 +163,7 @@ class Partition:
         assignments, _ = leading_to([*new.values(), *stored], program.assignments)
 
         def forward(constants: Values, state: Values) -> tuple[dict[str, Any], dict[str, Any]]:
-            values = computed(assignments, {**constants, **state})
+            values = compute_all(assignments, {**constants, **state})
             after = {name: values[value] for name, value in new.items()}
             return after, {name: values[name] for name in stored}
 
@@ -181,20 +175,20 @@ class Partition:
         assignments, _ = leading_to(program.required, program.assignments, self.stored)
 
         def backward(constants: Values, given: Values, cotangent: Values) -> Mapping[str, Any]:
-            values = computed(assignments, {**constants, **given})
+            values = compute_all(assignments, {**constants, **given})
             return program.backward({name: values[name] for name in program.required}, cotangent)
 
         return program.compiled(backward)
 
 
-def _taken(where: str, given: Values, names: Sequence[str]) -> dict[str, Any]:
+def _select(where: str, given: Values, names: Sequence[str]) -> dict[str, Any]:
     for name in names:
         if name not in given:
             raise KeyError(f"{where} has no {name!r}; it must have {', '.join(names)}")
     return {name: given[name] for name in names}
 
 
-def _apart(array: Any, others: Iterable[Any]) -> Any:
+def _separate(array: Any, others: Iterable[Any]) -> Any:
     """Return the array, or a copy of it if it shares memory with one of the others."""
     if isinstance(array, np.ndarray) and any(
         isinstance(other, np.ndarray) and np.may_share_memory(array, other) for other in others
@@ -246,11 +240,11 @@ def weigh(program: StraightLine, state: Values, clock: Clock | None = None, /) -
     are then in memory at the same time. Otherwise they count as 0.
     """
     assignments, _ = leading_to(program.required, program.assignments)
-    computing = assignments if clock or any(it.nbytes is None for it in assignments) else ()
-    run = program.compiled(lambda given: computed(computing, given))
+    computing = assignments if clock or any(each.nbytes is None for each in assignments) else ()
+    run = program.compiled(lambda given: compute_all(computing, given))
     values = run({**program.constants, **{name: state[name] for name in program.inputs}})
     taken = [assignment.seconds or 0.0 for assignment in assignments]
-    if clock and any(it.seconds is None for it in assignments):
+    if clock and any(each.seconds is None for each in assignments):
         taken = _measured(program, assignments, values, clock)
 
     nbytes: dict[Name, int] = {name: int(_array(value).nbytes) for name, value in values.items()}
@@ -259,8 +253,9 @@ def weigh(program: StraightLine, state: Values, clock: Clock | None = None, /) -
     calls: list[Name] = []
     for assignment, seconds_taken in zip(assignments, taken, strict=True):
         results = assignment.results
-        # If one of several results is computed again, one call computes all of them.
-        call = results[0] if len(results) == 1 else _OneCall(results)
+        # If one of several results is computed again, one call computes all of them. The tuple of
+        # the results is its name.
+        call = results[0] if len(results) == 1 else tuple(results)
         arguments[call], recompute[call] = assignment.arguments, seconds_taken
         if call != results[0]:
             calls.append(call)
@@ -290,7 +285,7 @@ def _measured(
     the measured assignments are scaled so that they take no more in total than the function that
     computes all of them.
     """
-    undeclared = [number for number, it in enumerate(assignments) if it.seconds is None]
+    undeclared = [number for number, each in enumerate(assignments) if each.seconds is None]
     some = _array(next(iter(values.values()), 0.0))
     idle = _seconds(program.compiled(lambda array: array.reshape(-1)[:1]), [some], clock)
     known: dict[Hashable, float] = {}
@@ -305,7 +300,7 @@ def _measured(
         taken[number] = known[key]
 
     def required(state: Values) -> list[Any]:
-        known = computed(assignments, state)
+        known = compute_all(assignments, state)
         return [known[name] for name in program.required]
 
     state = {name: values[name] for name in (*program.inputs, *program.constants)}

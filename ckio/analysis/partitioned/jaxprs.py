@@ -6,7 +6,7 @@ the assignments that do not depend on a cotangent are the values of the step.
     >>> from pytest import importorskip
     >>> numpy = importorskip("jax.numpy")
     >>> program = trace(lambda x: {"u": numpy.sin(x["u"]) * x["k"]}, {"u": 1.0, "k": 2.0})
-    >>> program.overwritten, [list(it.results) for it in program.assignments]
+    >>> program.overwritten, [list(each.results) for each in program.assignments]
     (('u',), [['sin.2'], ['cos.3'], ['mul.4']])
     >>> program.required
     ('cos.3', 'k', 'sin.2')
@@ -25,7 +25,7 @@ from ckio.analysis.partitioned.program import (
     Compute,
     StraightLine,
     Values,
-    computed,
+    compute_all,
     leading_to,
 )
 from ckio.errors import BadInput
@@ -168,8 +168,8 @@ def _identity(equation: Any, given: Sequence[Operand]) -> Hashable | None:
         return str(array.dtype), array.tobytes()
 
     arguments = [
-        it if isinstance(it, str) else (repr(atom.aval), bits(it.array))
-        for it, atom in zip(given, equation.invars, strict=True)
+        each if isinstance(each, str) else (repr(atom.aval), bits(each.array))
+        for each, atom in zip(given, equation.invars, strict=True)
     ]
     # The type and the text are needed, because 1 == 1.0 == True, and 0.0 == -0.0.
     params = [
@@ -278,8 +278,13 @@ def traced_flow(step: Function, state: Values, /) -> Step:
     """
     program = trace(step, state)
     out = program.overwritten
-    use = program.reached(program.outputs[name] for name in out)
-    return Step(Flow(use, out, out), Flow(program.reached(program.required), out, out))
+
+    def start(values: Iterable[str]) -> set[str]:
+        """Return the arrays of the state from which these values are computed."""
+        return leading_to(values, program.assignments)[1].difference(program.constants)
+
+    use = start(program.outputs[name] for name in out)
+    return Step(Flow(use, out, out), Flow(start(program.required), out, out))
 
 
 def _checked(state: object) -> dict[str, Any]:
@@ -339,10 +344,10 @@ def _program(closed: Any, names: tuple[str, ...], smooth: tuple[str, ...]) -> St
 
     def backward(values: Values, cotangent: Values) -> dict[str, Any]:
         given = {mark: cotangent[name] for name, mark in marks.items()}
-        known = computed(adjoint, {**values, **given})
+        known = compute_all(adjoint, {**values, **given})
         return {
-            name: it.array if isinstance(it, Literal) else known[it]
-            for name, it in gradient.items()
+            name: result.array if isinstance(result, Literal) else known[result]
+            for name, result in gradient.items()
         }
 
     assignments, start = leading_to([*outputs.values(), *required], first)

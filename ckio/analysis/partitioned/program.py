@@ -166,10 +166,6 @@ class StraightLine:
         """The arrays of the state that the step overwrites."""
         return tuple(name for name in self.inputs if self.outputs.get(name, name) != name)
 
-    def reached(self, values: Iterable[str], /) -> frozenset[str]:
-        """Return the arrays of the state from which these values are computed."""
-        return frozenset(leading_to(values, self.assignments)[1]).difference(self.constants)
-
 
 def leading_to(
     wanted: Iterable[str], assignments: Iterable[Assignment], given: Collection[str] = ()
@@ -182,7 +178,7 @@ def leading_to(
     >>> double = Assignment(["b"], ["a"], lambda a: 2 * a)
     >>> square = Assignment(["c"], ["b"], lambda b: b**2)
     >>> assignments, names = leading_to(["c"], [double, square])
-    >>> [it.results for it in assignments], names
+    >>> [each.results for each in assignments], names
     ([('b',), ('c',)], {'a'})
     """
     known = frozenset(given)
@@ -196,7 +192,7 @@ def leading_to(
     return tuple(reversed(leading)), missing
 
 
-def computed(assignments: Iterable[Assignment], given: Values, /) -> dict[str, Any]:
+def compute_all(assignments: Iterable[Assignment], given: Values, /) -> dict[str, Any]:
     """Return the given values, and those that are computed from them."""
     values = dict(given)
     for assignment in assignments:

@@ -1,9 +1,10 @@
 """H-Revolve and mixed: schedules of least makespan on K levels, by one recurrence.
 
 A restart checkpoint occupies a bytes of a level and can be read any number of times. The tape of
-one step occupies b bytes and is read once. F is the free space on all levels, e_k is one byte of
-level k, and n is the number of steps to reverse. P, Q and Q0 are seconds, without the time to
-record and reverse each step once, which every schedule needs:
+one step occupies b bytes and is read once. F is the free space of all levels, a vector with the
+bytes of each, and F - a e_k is F with a bytes less on level k. n is the number of steps to reverse.
+The register is the state in working memory from which the next step starts. P, Q and Q0 are
+seconds, without the time to record and reverse each step once, which every schedule needs:
 
     P(n, F) = 0 for n <= h, else the least of                        x_0 in the register only
         w'_k + r'_k + P(n - 1, F - b e_k)        record the first step, and write its tape
@@ -12,10 +13,12 @@ record and reverse each step once, which every schedule needs:
     Q(n, F, k) = min(Q0(n, F, k), P(n, F))                          F includes the space of x_0
 
 for all levels k that have space. w_k is the time to write a restart checkpoint and to discard it
-later, and r_k the time to read it; w'_k and r'_k are those of a tape. u is the time to go forward
-one step: to advance, or to record if that costs less. The working memory holds the tapes of h
-steps, so that h steps can be recorded and reversed together. The second term of Q discards x_0, so
-that its space is used for tapes, or writes x_0 to another level.
+later (each is discarded once, so that the two are paid together, when it is written), and r_k the
+time to read it. w'_k and r'_k are the times to write a tape, and to read and discard it. u is the
+time to go forward one step: to advance, or to record if that costs less (`move` in the code). The
+working memory holds the tapes of h steps, so that h steps can be recorded and reversed together.
+The second term of Q discards x_0, so that its space is used for tapes, or writes x_0 to another
+level.
 
 For example, with one slot that is free of cost, h = 1, no tapes and u = 1 s, three steps need
 P(3) = Q0(3) = 3 s: from x_0 advance two steps and reverse the last one; read x_0, advance one step
@@ -43,10 +46,11 @@ from level k costs less than a copy of x_0 on a nearer level.
 
 With tapes, the best hierarchical schedule is not always the best schedule. A tape is read once and
 may be stored on a far level, so that a restart checkpoint that is written later and read often
-could have a nearer slot. A search has found 54 s instead of 61 s, with 6 steps. Of 80,000 random
-cases of up to 40 steps on levels of a few bytes, the worst takes 86 % more, with 31 steps. Such
-short chains are planned on all levels together. In 872 cases of 100 to 300 steps, with 3 to 20 near
-slots that cost nothing and 20 to 60 far ones, the hierarchical schedule was as fast as the best.
+could have a nearer slot. A search has found 50 s instead of 61 s, with 6 steps
+(`tests/planners/test_mixed.py`). Of 80,000 random cases of up to 40 steps on levels of a few bytes,
+the worst takes 86 % more, with 31 steps. Such short chains are planned on all levels together. In
+872 cases of 100 to 300 steps, with 3 to 20 near slots that cost nothing and 20 to 60 far ones, the
+hierarchical schedule was as fast as the best.
 
 In a long chain nearly all segments are alike, so that short tables solve the recurrence
 (`segments`, and `sweep` for two different sizes). If these do not prove the optimum, tables of the
@@ -54,7 +58,7 @@ whole chain do (`recurrence`). Both are exact for the costs that `costs` returns
 decisions into actions. Tables on all levels together are in `joint`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, islice
@@ -64,16 +68,14 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ckio.errors import BadInput
-from ckio.planners.base import alike, log, tapes
+from ckio.planners.base import alike, held_steps, log
 from ckio.planners.compiled import prepare
 from ckio.planners.dp import joint, segments
 from ckio.planners.dp.costs import INFEASIBLE, SHORT, IntegerCosts
-from ckio.planners.dp.joint import JointTable
 from ckio.planners.dp.spaces import (
     Space,
     orders,
     restart_spaces,
-    rows,
     spaces,
     with_integer_costs,
 )
@@ -86,19 +88,11 @@ from ckio.schedule import Schedule, makespan
 if TYPE_CHECKING:
     from ckio.planners.dp.recurrence import Table
 
-    Tables = tuple[Table, ...]
-
 _MOST_ORDERS: Final = 24
 """The most orders of the levels that are tried; four levels have 24."""
 
 _MOST_SOLVED: Final = 2e8
 """No further order is tried after tables of this total length: about ten seconds."""
-
-_MOST_COMPARED: Final = 5e8
-"""The most comparisons in a plan on all levels together: about half a second."""
-
-_MOST_JOINT: Final = 1 << 26
-"""The most numbers in the tables of all levels together: half a gigabyte."""
 
 _PER_NUMBER: Final = 5e-7
 """Seconds of planning for each number in a table of a long chain. It is not measured where a plan
@@ -140,7 +134,8 @@ def hrevolve(chain: Chain, platform: Platform, /) -> Schedule:
     """
     if chain.varies:
         return varying(chain, platform, tapes=False, planner="hrevolve")
-    return _hrevolve(chain, platform, "hrevolve", repaired=True)
+    held_steps(chain, platform)
+    return solve_states(chain, platform, planner="hrevolve").schedule(chain, held=1)
 
 
 def hrevolve_2020(chain: Chain, platform: Platform, /) -> Schedule:
@@ -151,13 +146,9 @@ def hrevolve_2020(chain: Chain, platform: Platform, /) -> Schedule:
     BadInput for a chain whose steps differ.
     """
     alike(chain, planner="hrevolve-2020")
-    return _hrevolve(chain, platform, "hrevolve-2020", repaired=False)
-
-
-def _hrevolve(chain: Chain, platform: Platform, planner: str, *, repaired: bool) -> Schedule:
-    tapes(chain, platform)
-    solution = solve_states(chain, platform, planner=planner, repaired=repaired)
-    return solution.schedule(chain, held=1, recording=False)
+    held_steps(chain, platform)
+    solution = solve_states(chain, platform, planner="hrevolve-2020", as_printed=True)
+    return solution.schedule(chain, held=1)
 
 
 def mixed(chain: Chain, platform: Platform, /) -> Schedule:
@@ -180,7 +171,7 @@ def mixed(chain: Chain, platform: Platform, /) -> Schedule:
     """
     if chain.varies:
         return varying(chain, platform, tapes=True, planner="mixed")
-    held = tapes(chain, platform)
+    held = held_steps(chain, platform)
     solution = solve(chain, platform, held=held)
     schedule = solution.schedule(chain, held=held, recording=chain.record < chain.advance)
     if solution.complete or not any(level.slots(chain.restart, 1) for level in platform.levels):
@@ -217,32 +208,38 @@ class Solution:
     complete: bool
     first: tuple[Segment, ...] = ()
 
-    def schedule(self, chain: Chain, /, *, held: int, recording: bool) -> Schedule:
+    def schedule(self, chain: Chain, /, *, held: int, recording: bool = False) -> Schedule:
         """Return the schedule; `chain` is the chain for which the recurrence was solved."""
         unrolling = Unrolling(self.stages, held=held, recording=recording)
         return unrolling.draft(chain.length, self.first).schedule(chain, note=self.note)
 
 
-def solve_states(chain: Chain, platform: Platform, /, *, planner: str, repaired: bool) -> Solution:
+_NOTHING: Final = Solution((), 0.0, "", complete=True)
+"""Without a checkpoint."""
+
+
+def solve_states(
+    chain: Chain, platform: Platform, /, *, planner: str, as_printed: bool = False
+) -> Solution:
     """Return the best solution without tapes over all orders of the levels.
 
-    If not `repaired`, j ends at n - 2 for all levels but the first. Raises the errors of
-    `hrevolve`.
+    If `as_printed`, j ends at n - 2 for all levels but the first. Raises the errors of `hrevolve`.
     """
-    fixed = chain.length * (chain.record + chain.reverse)
+    problem = _Problem(chain, 1, chain.advance, planner)
     if chain.length == 1:
-        return Solution((), fixed, "", complete=True)
+        return problem.result(_NOTHING, "")
     given = restart_spaces(chain, platform, planner=planner)
-    problem = _Problem(chain.length, 1, chain.advance, planner, repaired)
-    best, costs = problem.best(given)
-    theorem = "H-Revolve's recurrence" if repaired else "H-Revolve's Theorem 2 as it is printed"
+    if as_printed:
+        given = [replace(space, to_the_last=False) for space in given]
+    best, costs = problem.by_level(given)
+    theorem = "H-Revolve's Theorem 2 as it is printed" if as_printed else "H-Revolve's recurrence"
     note = f"the least makespan by {theorem}"
     if costs.above > _NOTICED:
         note += (
             f" for costs rounded to {costs.seconds(1):.3g} s: at most {costs.above:.1%} more than"
             " the least"
         )
-    return replace(best, seconds=best.seconds + fixed, note=note)
+    return problem.result(best, note)
 
 
 def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
@@ -250,139 +247,140 @@ def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
 
     The working memory holds the tapes of `held` steps.
     """
-    fixed = chain.length * (chain.record + chain.reverse)
+    problem = _Problem(chain, held, min(chain.advance, chain.record), "mixed")
     if chain.length <= held:
         note = "optimal: no step is recomputed, and nothing is stored"
-        return Solution((), fixed, note, complete=True)
+        return problem.result(_NOTHING, note)
     given = spaces(chain, platform, held=held)
-    move = min(chain.advance, chain.record)
-    problem = _Problem(chain.length, held, move, "mixed", True)
-    if is_quick_together(given, chain.length):
+    if joint.is_quick_together(given, chain.length):
         best, note = problem.together(given), _SEARCHED
     else:
-        best, _ = problem.best(given)
+        best, _ = problem.by_level(given)
         note = best.note or (_SEARCHED if len(given) == 1 else _HIERARCHICAL)
     if not all(space.exact for space in given):
         note += "; sizes are rounded up to units, because there are too many sums of sizes"
     if chain.record < chain.advance:
         note += _RECORDING
-    return replace(best, seconds=best.seconds + fixed, note=note)
-
-
-def is_quick_together(given: Sequence[Space], length: int, /) -> bool:
-    """Return whether there is time and memory for tables of all levels together."""
-    numbers = length * rows(given)
-    compared = numbers * length * len(given) / 2
-    return compared <= _MOST_COMPARED and numbers * (1 + len(given)) <= _MOST_JOINT
+    return problem.result(best, note)
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """A chain of `length` steps; the working memory holds the tapes of `held` steps."""
+    """A chain; the working memory holds the tapes of `held` steps, and `move` is u."""
 
-    length: int
+    chain: Chain
     held: int
     move: float
     planner: str
-    repaired: bool
+
+    def result(self, solution: Solution, note: str) -> Solution:
+        """Return the solution with the time to record and reverse each step once.
+
+        Raises BadInput if it takes infinitely long.
+        """
+        if not isfinite(solution.seconds):
+            raise self._too_large()
+        fixed = self.chain.length * (self.chain.record + self.chain.reverse)
+        return replace(solution, seconds=solution.seconds + fixed, note=note)
+
+    def _too_large(self) -> BadInput:
+        return BadInput(
+            f"{self.planner}: the costs are too large to be added up for {self.chain.length} steps;"
+            " give all costs in seconds, or remove levels that are much slower than a step"
+        )
 
     def together(self, given: Sequence[Space]) -> Solution:
         """Return the solution on all levels together."""
-        lower = np.where(np.arange(self.length + 1) <= self.held, 0.0, inf)
-        table = joint.solve(given, lower, move=self.move)
+        nearer = np.where(np.arange(self.chain.length + 1) <= self.held, 0.0, inf)
+        table = joint.solve(given, nearer, move=self.move)
         complete = all(space.exact for space in given)
-        return self._finite(Solution((table,), float(table.seconds[-2, -1]), "", complete))
+        return Solution((table,), float(table.finish[-1]), "", complete)
 
-    def best(self, given: Sequence[Space]) -> tuple[Solution, IntegerCosts]:
+    def by_level(self, given: Sequence[Space]) -> tuple[Solution, IntegerCosts]:
         """Return the solution of the best order of the levels, and its costs in whole units."""
-        counts = with_integer_costs(given, self.move, length=self.length - 1)
+        counts = with_integer_costs(given, self.move, steps=self.chain.length)
         if counts is None:
             raise self._too_large()
         priced, costs = counts
         every = orders(priced)
         solutions, solved = list[Solution](), 0
         for order in islice(every, _MOST_ORDERS):
-            solutions.append(self._solved(order, costs))
+            solutions.append(self._in_order(order, costs))
             if not solutions[-1].first:
                 solved += sum(stage.last for stage in solutions[-1].stages)
-            if solved * self.length > _MOST_SOLVED:
+            if solved * self.chain.length > _MOST_SOLVED:
                 break
         best = min(solutions, key=lambda solution: solution.seconds)
         names = ", ".join(stage.spaces[0].name for stage in best.stages)
         log.info("%s: levels in the order %s, of %d tried", self.planner, names, len(solutions))
+        exact = costs.above < _NOTICED and all(space.exact for space in given)
         complete = all(it.complete for it in solutions) and next(every, None) is None
-        return self._finite(replace(best, complete=complete)), costs
+        return replace(best, complete=exact and complete), costs
 
-    def _finite(self, solution: Solution) -> Solution:
-        """Return a solution whose seconds are finite."""
-        if not isfinite(solution.seconds):
-            raise self._too_large()
-        return solution
-
-    def _too_large(self) -> BadInput:
-        return BadInput(
-            f"{self.planner}: the costs are too large to be added up for {self.length} steps; give"
-            " all costs in seconds, or remove levels that are much slower than a step"
-        )
-
-    def _solved(self, order: Sequence[Space], costs: IntegerCosts) -> Solution:
+    def _in_order(self, order: Sequence[Space], costs: IntegerCosts) -> Solution:
         """Return the solution of one order of the levels.
 
         A long chain is planned from tables of its segments. If these do not prove the optimum, it
         is planned from tables of the whole chain, unless they would take longer than they can save.
         """
-        complete, swept, move = costs.above < _NOTICED, None, costs.advance
-        solve = partial(self._in_tables, move=move)
-        is_long = self.repaired and self.length - 1 > SHORT
-        if is_long:
-            plan = segments.plan(order, self.length, solve, move=move, held=self.held)
-            if plan is not None:
-                seconds = costs.seconds(plan.cost)
-                return Solution(plan.stages, seconds, "", complete, plan.first)
-        if is_long and not all(space.slots for space in order):
-            swept, can_save = self._swept(order, costs, partial(solve, order))
-            planning = self.length * sum(space.empty + 1 for space in order) * _PER_NUMBER
-            if swept is not None and (not can_save or planning > max(_ALWAYS, _SHARE * can_save)):
-                return swept
-        order = [it.in_slots(self.length) if it.slots else it for it in order]
-        stages = self._quickly(order, move) or solve(order, self.length)
+        is_long = self.chain.length - 1 > SHORT and all(space.to_the_last for space in order)
+        if is_long and all(space.slots for space in order):
+            return self._in_segments(order, costs) or self._of_whole_chain(order, costs)
+        if not is_long or (found := self._in_a_sweep(order, costs)) is None:
+            return self._of_whole_chain(order, costs)
+        swept, can_save = found
+        planning = self.chain.length * sum(space.empty + 1 for space in order) * _PER_NUMBER
+        if not can_save or planning > max(_ALWAYS, _SHARE * can_save):
+            return swept
+        whole = self._of_whole_chain(order, costs)
+        return swept if swept.seconds <= whole.seconds else whole
+
+    def _of_whole_chain(self, order: Sequence[Space], costs: IntegerCosts) -> Solution:
+        """Return the solution from tables of all numbers of steps."""
+        first, *others = (space.in_slots() if space.slots else space for space in order)
+        order = [replace(first, to_the_last=True), *others]  # also in the theorem as printed
+        stages: tuple[Table, ...] | tuple[joint.JointTable, ...]
+        if all(joint.is_quick([space], self.chain.length) for space in order):
+            stages = joint.in_order(order, self.chain.length, move=costs.move, held=self.held)
+        else:
+            stages = self._tables(order, self.chain.length, move=costs.move)
         least = int(stages[-1].finish[-1])
         seconds = costs.seconds(least) if least < INFEASIBLE else inf
-        if swept is not None and swept.seconds <= seconds:
-            return swept
-        complete = complete and all(space.exact for space in order)
-        return Solution(tuple(stages), seconds, "", complete)
+        return Solution(stages, seconds, "", complete=True)
 
-    def _swept(
-        self, order: Sequence[Space], costs: IntegerCosts, solve: "Callable[[int], Tables]"
-    ) -> tuple[Solution | None, float]:
+    def _tables(self, order: Sequence[Space], steps: int, *, move: int) -> "tuple[Table, ...]":
+        """Return the tables of the levels for all numbers of steps up to `steps`."""
+        prepare()
+        from ckio.planners.dp.recurrence import in_order
+
+        return in_order(order, steps, move=move, held=self.held)
+
+    def _in_segments(self, order: Sequence[Space], costs: IntegerCosts) -> Solution | None:
+        """Return the solution by segments, if short tables prove it."""
+        tables = partial(self._tables, move=costs.move)
+        plan = segments.plan(order, self.chain.length, tables, move=costs.move, held=self.held)
+        if plan is None:
+            return None
+        return Solution(plan.stages, costs.seconds(plan.cost), "", complete=True, first=plan.first)
+
+    def _in_a_sweep(
+        self, order: Sequence[Space], costs: IntegerCosts
+    ) -> tuple[Solution, float] | None:
         """Return the solution with the best first sweep of segments, for two different sizes.
 
         Also return the most seconds that another hierarchical solution can save.
         """
         from ckio.planners.dp.sweep import sweep_of_segments
 
-        found = sweep_of_segments(order, self.length, solve, held=self.held)
+        tables = partial(self._tables, order, move=costs.move)
+        found = sweep_of_segments(order, self.chain.length, tables, held=self.held)
         if found is None:
-            return None, inf
+            return None
         sweep, stages = found
         alike = groupby(sweep.segments)
-        first = [segment._replace(copies=len(list(group))) for segment, group in alike]
+        first = tuple(segment._replace(copies=len(list(group))) for segment, group in alike)
         seconds = costs.seconds(round(sweep.seconds))
         gap = max(0.0, sweep.seconds / sweep.bound - 1) if sweep.bound > 0 else 0.0
         note = f"hierarchical, in segments: at most {gap:.2%} above the best such schedule"
-        solution = Solution(stages, seconds, note, complete=False, first=tuple(first))
-        return solution, costs.seconds(round(max(0.0, sweep.seconds - sweep.bound)))
-
-    def _quickly(self, order: Sequence[Space], move: int) -> tuple[JointTable, ...]:
-        """Return the tables of the levels without compiled code; none if that takes long."""
-        if not all(joint.is_quick([space], self.length) for space in order):
-            return ()
-        return joint.in_order(order, self.length, move=move, held=self.held, repaired=self.repaired)
-
-    def _in_tables(self, order: Sequence[Space], length: int, *, move: int) -> "Tables":
-        """Return the tables of the levels for all numbers of steps up to `length`."""
-        prepare()
-        from ckio.planners.dp.recurrence import in_order
-
-        return in_order(order, length, move=move, held=self.held, repaired=self.repaired)
+        can_save = costs.seconds(round(max(0.0, sweep.seconds - sweep.bound)))
+        return Solution(stages, seconds, note, complete=False, first=first), can_save

@@ -30,13 +30,13 @@ class PeriodDifferences(NamedTuple):
 
     Attributes
     ----------
-    length : int64 array
+    period : int64 array
         The periods; only the first `state[0]` elements are used.
     rises : int64 array (periods, lengths + 1)
         The least inner(a') - inner(a' - p) for a' >= a.
     lows : int32 array (periods, lengths)
         The ascending i for which again(i) - again(i - p) is less than all differences to the right.
-    held : int64 array
+    counts : int64 array
         The number of `lows` of each period.
     covered : int64 array (lengths)
         Temporary storage for the choice of periods.
@@ -44,10 +44,10 @@ class PeriodDifferences(NamedTuple):
         The number of periods; and the i (exclusive) up to which `lows` is known.
     """
 
-    length: Ints
+    period: Ints
     rises: Ints
     lows: NDArray[np.int32]
-    held: Ints
+    counts: Ints
     covered: Ints
     state: Ints
 
@@ -55,10 +55,10 @@ class PeriodDifferences(NamedTuple):
 def no_periods(lengths: int, /) -> PeriodDifferences:
     """Return arrays for the periods of functions of `lengths` lengths, without a period."""
     return PeriodDifferences(
-        length=np.zeros(_MOST, np.int64),
+        period=np.zeros(_MOST, np.int64),
         rises=np.empty((_MOST, lengths + 1), np.int64),
         lows=np.empty((_MOST, lengths), np.int32),
-        held=np.zeros(_MOST, np.int64),
+        counts=np.zeros(_MOST, np.int64),
         covered=np.empty(lengths + 1, np.int64),
         state=np.zeros(2, np.int64),
     )
@@ -68,7 +68,7 @@ def no_periods(lengths: int, /) -> PeriodDifferences:
 def forget(periods: PeriodDifferences) -> None:
     """Remove all periods."""
     periods.state[0], periods.state[1] = 0, 0
-    periods.held[:] = 0
+    periods.counts[:] = 0
 
 
 @inner_kernel
@@ -86,12 +86,12 @@ def choose(periods: PeriodDifferences, inner: Curve) -> None:
         begin, length = inner.hull[p], run(inner, p)
         if inner.y[begin + 1] - inner.y[begin] > rise(inner, p) // length:
             covered[length] += length
-    for number in range(len(periods.length)):
+    for number in range(len(periods.period)):
         period = int(covered[: longest + 1].argmax())
         if covered[period] == 0:
             break
         covered[period] = 0
-        periods.length[number] = period
+        periods.period[number] = period
         periods.state[0] = number + 1
         _least_rises(inner.y, period, periods.rises[number])
 
@@ -108,7 +108,7 @@ def keep_up(periods: PeriodDifferences, again: Curve, until: int) -> None:
     """Add the differences of `again` up to length `until` (exclusive)."""
     y = again.y
     for number in range(periods.state[0]):
-        period, lows, count = periods.length[number], periods.lows[number], periods.held[number]
+        period, lows, count = periods.period[number], periods.lows[number], periods.counts[number]
         for i in range(max(period, periods.state[1]), until):
             while (
                 count > 0
@@ -117,25 +117,23 @@ def keep_up(periods: PeriodDifferences, again: Curve, until: int) -> None:
                 count -= 1
             lows[count] = i
             count += 1
-        periods.held[number] = count
+        periods.counts[number] = count
     periods.state[1] = max(periods.state[1], until)
 
 
 @inner_kernel
-def open_part(
-    periods: PeriodDifferences, again: Curve, least: Ints, length: int
-) -> tuple[int, int]:
-    """Return begin <= i < end in which a sum for `length` may be less than `least[length]`.
+def open_part(periods: PeriodDifferences, again: Curve, least: Ints, ell: int) -> tuple[int, int]:
+    """Return begin <= i < end in which a sum for `ell` may be less than `least[ell]`.
 
     `least` is F for shorter lengths.
     """
-    begin, end = 0, length - 1
+    begin, end = 0, ell - 1
     for number in range(periods.state[0]):
-        period = periods.length[number]
-        if period <= length - 2:
-            gain = least[length] - least[length - period]
-            begin = max(begin, length - _closed_from(periods.rises[number], period + 1, gain))
-            lows = periods.lows[number][: periods.held[number]]
+        period = periods.period[number]
+        if period <= ell - 2:
+            gain = least[ell] - least[ell - period]
+            begin = max(begin, ell - _closed_from(periods.rises[number], period + 1, gain))
+            lows = periods.lows[number][: periods.counts[number]]
             end = min(end, _open_until(lows, again.y, period, gain))
     return begin, end
 

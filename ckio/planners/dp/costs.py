@@ -39,23 +39,20 @@ class IntegerCosts:
 
     Attributes
     ----------
-    advance : int
-        The cost to advance one step.
+    move : int
+        The cost to go forward over one step.
     others : tuple of int
         The other costs, in the given order.
     unit : Fraction
         The unit in seconds.
-    rounded : Fraction
-        0 if costs are exact. Otherwise the number of units in a step; each cost may be wrong by
-        half a unit.
     above : float
-        A bound of the relative loss by rounding.
+        A bound of the relative loss by rounding; 0 if costs are exact. Otherwise each cost may be
+        wrong by half a unit.
     """
 
-    advance: int
+    move: int
     others: tuple[int, ...]
     unit: Fraction
-    rounded: Fraction = Fraction(0)
     above: float = 0.0
 
     def seconds(self, units: int, /) -> float:
@@ -70,19 +67,19 @@ class IntegerCosts:
 
 
 def integer_costs(
-    advance: float, others: Sequence[float], /, *, length: int, least: float = 0.0
+    move: float, others: Sequence[float], /, *, steps: int, least: float = 0.0
 ) -> IntegerCosts | None:
-    """Return the costs of a chain of `length` + 1 steps as whole numbers.
+    """Return the costs of a chain as whole numbers.
 
-    The unit is `advance` divided by a whole number; or, if `advance` is 0, the smallest positive
-    cost divided by one. If all costs are multiples of the unit for a number up to 10,000, they are
+    The unit is `move` divided by a whole number; or, if `move` is 0, the smallest positive cost
+    divided by one. If all costs are multiples of the unit for a number up to 10,000, they are
     exact: for example, 0.05 is 1/20 of 1. Otherwise they are rounded.
 
     A schedule that stores restart checkpoints for l + 1 steps advances at least l steps, reads at
     most l times, and needs at most as many writes as reads. Therefore, with the unit u, its
     makespan is wrong by at most l u, and the best schedule for the rounded costs is at most 2 l u
-    above the best one, which takes at least l times `advance`, and at least the cost `least` of one
-    checkpoint. For example, with 1000 units in a step the loss is at most 0.002. If `advance` is 0,
+    above the best one, which takes at least l times `move`, and at least the cost `least` of one
+    checkpoint. For example, with 1000 units in a step the loss is at most 0.002. If `move` is 0,
     each cost is wrong by at most a 2000th (or a 200th) of itself.
 
     Return None if sums are infinite, or if in a chain of more than 20,000 steps they would be too
@@ -90,29 +87,28 @@ def integer_costs(
     """
     if math.inf in (least, *others):
         return None
-    part = Fraction(advance) or min(
-        (Fraction(cost) for cost in others if cost), default=Fraction(1)
-    )
-    ratios = [Fraction(cost) / part for cost in (advance, *others)]
+    advances = steps - 1
+    step = Fraction(move) or min((Fraction(cost) for cost in others if cost), default=Fraction(1))
+    ratios = [Fraction(cost) / step for cost in (move, *others)]
     near = [ratio.limit_denominator(_MOST_PARTS) for ratio in ratios]
     parts = math.lcm(*(ratio.denominator for ratio in near))
     exact = parts <= _MOST_PARTS and all(
         abs(a - b) <= _CLOSE * b for a, b in zip(near, ratios, strict=True)
     )
     units = [round(cost * parts) for cost in near]
-    if exact and _sums(units, length) < LIMIT:
-        return IntegerCosts(units[0], tuple(units[1:]), part / parts)
-    finest = Fraction(LIMIT, 2) / _sums(ratios, length)
-    counts = [Fraction(count) for count in _ROUNDED] if length > SHORT else []
-    for count in counts + [finest] * (length <= _LONG):
+    if exact and _sums(units, advances) < LIMIT:
+        return IntegerCosts(units[0], tuple(units[1:]), step / parts)
+    finest = Fraction(LIMIT, 2) / _sums(ratios, advances)
+    counts = [Fraction(count) for count in _ROUNDED] if advances > SHORT else []
+    for count in counts + [finest] * (advances <= _LONG):
         units = [round(cost * count) for cost in ratios]
-        if _sums(units, length) < LIMIT:
-            above = 2 / (count * max(Fraction(1), Fraction(least) / (part * length)))
-            return IntegerCosts(units[0], tuple(units[1:]), part / count, count, float(above))
+        if _sums(units, advances) < LIMIT:
+            above = 2 / (count * max(Fraction(1), Fraction(least) / (step * advances)))
+            return IntegerCosts(units[0], tuple(units[1:]), step / count, float(above))
     return None
 
 
-def _sums(costs: Sequence[Rational], length: int) -> Rational:
+def _sums(costs: Sequence[Rational], advances: int) -> Rational:
     """Return more than the cost of any schedule, or part of one, in a recurrence."""
     largest: Rational = max(costs)
-    return (length + 2) * ((length + 2) * costs[0] + 2 * largest) + sum(costs)
+    return (advances + 2) * ((advances + 2) * costs[0] + 2 * largest) + sum(costs)

@@ -3,17 +3,17 @@
 If the recurrence (`ckio.planners.dp`) is unrolled in its first argument, the chain is divided into
 segments, one for each checkpoint of the first sweep; those of the last level come first. Let
 
-    phi_k,m(d) = d u_f + w_k + r_k + Hbar_k,m(d - 1),   phi_k,m(0) = 0,
+    phi_k,f(d) = d u + w_k + r_k + Q_k,f(d),   phi_k,f(0) = 0,
 
-be the cost of a segment of d steps that begins on level k with m free slots (d = 0: the slot is not
-used), where Hbar is Q of the recurrence. Then the least cost of L steps is
+be the cost of a segment of d steps that begins on level k with f free slots (d = 0: the slot is not
+used). Then the least cost of n steps, of which L = n - h are in segments, is
 
-    H_K(L) = min sum phi_k,m(d_k,m),   sum d_k,m = L,   over all levels k and m = 1..c_k.       (1)
+    P_K(n) = min sum phi_k,f(d_k,f),   sum d_k,f = L,   over all levels k and f = 1..c_k.       (1)
 
 If each step has a multiplier of kappa / g, with whole numbers g > 0 and kappa, and if the equation
 is replaced by a congruence modulo g, the result is a lower bound:
 
-    g H_K(L) - kappa L >= min sum (g phi_k,m(d_k,m) - kappa d_k,m),   sum d_k,m = L (mod g).    (2)
+    g P_K(n) - kappa L >= min sum (g phi_k,f(d_k,f) - kappa d_k,f),   sum d_k,f = L (mod g).    (2)
 
 This minimum is a shortest path through the residues of g, slot by slot: the group problem of
 Gomory, "On the relation between integer and noninteger solutions to linear programs", PNAS 1965.
@@ -35,32 +35,34 @@ attains it:
     >>> taken == [Counter({2: 2, 1: 1}), Counter({3: 1})], slots.cost(taken)
     (True, 14)
 
-The tables also prove how long a segment can be. Let F = Hbar_k,m. At a multiplier of kappa / g for
-a step, a segment is not worth its length, and can be replaced by one that is g steps shorter, if
+The tables also prove how long a segment can be. At a multiplier of kappa / g for a step, a segment
+is not worth its length, and can be replaced by one that is g steps shorter, if
 
-    phi_k,m(d) - phi_k,m(d - g) >= kappa,   that is   F(l) - F(l - g) >= kappa - g u_f,  l = d - 1.
+    phi_k,f(d) - phi_k,f(d - g) >= kappa,   that is   Q_k,f(d) - Q_k,f(d - g) >= kappa - g u.
 
-Tables up to some length prove this for all d > X of any size, and for all levels and slots:
+Tables up to some length prove this for all d > X of any size, and for all levels and slots. X is
+the last d in the tables at which it is false, and Y the last one at which kappa - g u in place of
+kappa is too much (`longest_worthwhile`). The tables have to reach up to 2 Y and X + Y:
 
-    if phi(d) - phi(d - g) >= kappa - g u_f  in all tables for  Y < d <= 2 Y,  then for all d > Y;
-    if phi(d) - phi(d - g) >= kappa          in all tables for  X < d <= X + Y,  then for all d > X.
+    if phi(d) - phi(d - g) >= kappa - g u  in all tables for  Y < d <= 2 Y,  then for all d > Y;
+    if phi(d) - phi(d - g) >= kappa        in all tables for  X < d <= X + Y,  then for all d > X.
 
-Proof by induction on level, slots and length. F(l) is H_{k-1}(l), which is 0 or w_j + F(l) for a
-nearer level j, so that it has the same property as that F. Or i = j - 1 splits it,
+Proof by induction on level, slots and length. Q(d) is P_{k-1}(d), which is 0 or w_i + Q_i(d) for a
+nearer level i, so that it has the same property as that Q_i. Or j splits it,
 
-    F(l) = (i + 1) u_f + r_k + F(i) + A(a),   i + a = l - 1,   A = H_k,m-1.
+    Q(d) = j u + r_k + Q(j) + P(d - j),   with P = P_k,f-1, which has one free slot less.
 
-Second claim: d > X + Y implies i + 1 > Y or a >= X. If i + 1 > Y, the first claim is true for F(i),
-so that F(i) - F(i - g) >= kappa - 2 g u_f; use the split i - g for F(l - g), which also saves
-g u_f. If a >= X, then A(a) - A(a - g) >= kappa - g u_f by induction, because A is w_k + F or the
-value of a nearer level; use the same i, and a - g. In both cases F(l) - F(l - g) >= kappa - g u_f.
-First claim: the same proof with kappa - g u_f instead of kappa, and d > 2 Y. The proof assumes
+Second claim: d > X + Y implies j > Y or d - j > X. If j > Y, the first claim is true for Q(j), so
+that Q(j) - Q(j - g) >= kappa - 2 g u; use the split j - g for Q(d - g), which also saves g u. If
+d - j > X, then P(d - j) - P(d - j - g) >= kappa - g u by induction, because P is w_k + Q or the
+value of a nearer level; use the same j, and d - j - g. In both cases Q(d) - Q(d - g) >= kappa - g
+u. First claim: the same proof with kappa - g u instead of kappa, and d > 2 Y. The proof assumes
 nothing about the shape of the functions.
 
-With tapes, Q and P of length l may also be a tape and P' of length l - 1, with less free space. If
-P is among the functions whose tables are checked, each claim for P' at l - 1 is part of the
-induction, and proves the same for l: both thresholds Y and X are at least g >= 1, so that l - 1 is
-above them if l is above 2 Y or X + Y.
+With tapes, Q and P of d steps may also be a tape and P' of d - 1 steps, with less free space. If P
+is among the functions whose tables are checked, each claim for P' at d - 1 is part of the
+induction, and proves the same for d: both thresholds Y and X are at least g >= 1, so that d - 1 is
+above them if d is above 2 Y or X + Y.
 """
 
 from collections import Counter
@@ -189,11 +191,14 @@ def optimum(slots: SlotKinds, length: int, multiplier: Multiplier, longest: int,
         return None
     residues = _Residues.of(slots, multiplier, longest)
     target = (length - residues.steps) % multiplier.g
-    found = residues.shortest(target, most_work=_MOST_WORK * length)
-    if found is None or not _stretch(slots, multiplier, found.taken, length):
+    found = _shortest_path(residues, target, _MOST_WORK * length)
+    if found is None:
         return None
-    bound = multiplier.kappa * length + residues.least + found.extra
-    return found.taken if multiplier.g * slots.cost(found.taken) == bound else None
+    taken, extra = found
+    if not _stretch(slots, multiplier, taken, length):
+        return None
+    bound = multiplier.kappa * length + residues.least + extra
+    return taken if multiplier.g * slots.cost(taken) == bound else None
 
 
 @dataclass(frozen=True)
@@ -243,29 +248,13 @@ class _Residues:
         """The steps of the plan in which every slot has its best length."""
         return _dot(self.counts, self.best)
 
-    def shortest(self, target: int, *, most_work: int) -> "_Path | None":
-        """Return the lengths of all slots on the cheapest way to this residue.
-
-        No change on it costs more than the best way that is known at once. Return None if the
-        search is too much work.
-        """
-        paths = _ShortestPaths.through(self, target, self._direct(target), most_work)
-        return None if paths is None else _Path(paths.back(target), paths.cost(target))
-
-    def _direct(self, target: int) -> int:
+    def direct(self, target: int) -> int:
         """Return the least cost of a way that changes only one or two slots of one kind."""
         rest = (target - np.arange(self.extra.shape[1])) % self.extra.shape[1]
         return min(
             min(int(extra[target]), int((extra + extra[rest]).min()) if count > 1 else INFEASIBLE)
             for count, extra in zip(self.counts, self.extra, strict=True)
         )
-
-
-class _Path(NamedTuple):
-    """A way through the residues, and its cost in addition to that of the best lengths."""
-
-    taken: Taken
-    extra: int
 
 
 class _Multiples(NamedTuple):
@@ -277,62 +266,54 @@ class _Multiples(NamedTuple):
     costs: Ints
 
 
-@dataclass(frozen=True)
-class _ShortestPaths:
-    """The cheapest ways from residue 0, slot by slot, and the slots that made a difference."""
+def _shortest_path(residues: _Residues, target: int, most_work: int) -> tuple[Taken, int] | None:
+    """Return the lengths of all slots on the cheapest way from residue 0 to another one.
 
-    residues: _Residues
-    weight: int
-    stages: tuple[tuple[_Multiples, Ints], ...]
-    ways: Ints
+    Also return its cost in addition to that of the best lengths. No change on it costs more than
+    the best way that is known at once. Return None if the search is too much work.
+    """
+    counts, g, limit = residues.counts, residues.extra.shape[1], residues.direct(target)
+    most_multiples = sum(min(count, g) for count in counts)
+    weight = 2 * most_multiples * (int(residues.lengths.max()) + 1)
+    if limit * weight >= INFEASIBLE:
+        return None
+    ways = np.full(g, INFEASIBLE)
+    ways[0] = 0
+    stages: list[tuple[_Multiples, Ints]] = []
+    for kind in sorted(range(len(counts)), key=lambda kind: -counts[kind]):
+        multiples = _multiples(residues, kind, limit, weight)
+        for _ in range(min(counts[kind], g)):
+            most_work -= g * len(multiples.residues)
+            if most_work < 0:
+                return None
+            after = _one_slot(ways, multiples)
+            if np.array_equal(after, ways):
+                break
+            stages.append((multiples, ways))
+            ways = after
+        limit = min(limit, _cost(int(ways[target]), weight))
+    return _back(residues, stages, ways, target), _cost(int(ways[target]), weight)
 
-    @staticmethod
-    def through(
-        residues: _Residues, target: int, limit: int, most_work: int
-    ) -> "_ShortestPaths | None":
-        """Return the ways with changes that cost at most `limit`; None if that is too much work."""
-        counts, g = residues.counts, residues.extra.shape[1]
-        most_multiples = sum(min(count, g) for count in counts)
-        weight = 2 * most_multiples * (int(residues.lengths.max()) + 1)
-        if limit * weight >= INFEASIBLE:
-            return None
-        ways = np.full(g, INFEASIBLE)
-        ways[0] = 0
-        stages: list[tuple[_Multiples, Ints]] = []
-        for kind in sorted(range(len(counts)), key=lambda kind: -counts[kind]):
-            multiples = _multiples(residues, kind, limit, weight)
-            for _ in range(min(counts[kind], g)):
-                most_work -= g * len(multiples.residues)
-                if most_work < 0:
-                    return None
-                after = _one_slot(ways, multiples)
-                if np.array_equal(after, ways):
-                    break
-                stages.append((multiples, ways))
-                ways = after
-            limit = min(limit, _cost(int(ways[target]), weight))
-        return _ShortestPaths(residues, weight, tuple(stages), ways)
 
-    def cost(self, target: int) -> int:
-        """Return the cost of the cheapest way to a residue."""
-        return _cost(int(self.ways[target]), self.weight)
+def _back(
+    residues: _Residues, stages: Sequence[tuple[_Multiples, Ints]], ways: Ints, target: int
+) -> Taken:
+    """Return the lengths of all slots on the cheapest way to a residue.
 
-    def back(self, target: int) -> Taken:
-        """Return the lengths of all slots on the cheapest way to a residue."""
-        taken = [Counter[int]() for _ in self.residues.counts]
-        at, cost = target, self.ways[target]
-        for multiples, before in reversed(self.stages):
-            if before[at] == cost:
-                continue
-            come = before[at - multiples.residues]
-            chosen = int(np.argmax(come + multiples.costs == cost))
-            taken[multiples.kind][int(multiples.lengths[chosen])] += 1
-            at, cost = (at - int(multiples.residues[chosen])) % len(before), come[chosen]
-        for lengths, count, best in zip(
-            taken, self.residues.counts, self.residues.best.tolist(), strict=True
-        ):
-            lengths[best] += count - lengths.total()
-        return taken
+    `stages` are the slots that made a difference, and the ways without each of them.
+    """
+    taken = [Counter[int]() for _ in residues.counts]
+    at, cost = target, ways[target]
+    for multiples, before in reversed(stages):
+        if before[at] == cost:
+            continue
+        come = before[at - multiples.residues]
+        chosen = int(np.argmax(come + multiples.costs == cost))
+        taken[multiples.kind][int(multiples.lengths[chosen])] += 1
+        at, cost = (at - int(multiples.residues[chosen])) % len(before), come[chosen]
+    for lengths, count, best in zip(taken, residues.counts, residues.best.tolist(), strict=True):
+        lengths[best] += count - lengths.total()
+    return taken
 
 
 def _multiples(residues: _Residues, kind: int, limit: int, weight: int) -> _Multiples:
@@ -380,16 +361,14 @@ def _dot(counts: Sequence[int], values: Ints) -> int:
     return sum(count * number for count, number in zip(counts, numbers, strict=True))
 
 
-def longest_worthwhile(
-    slots: SlotKinds, multiplier: Multiplier, advance: int, /
-) -> tuple[int, int]:
-    """Return X, and the length of the tables that prove it.
+def longest_worthwhile(slots: SlotKinds, multiplier: Multiplier, move: int, /) -> tuple[int, int]:
+    """Return X, and the length of the tables that prove it, which is the larger of 2 Y and X + Y.
 
-    X is proved if `slots` has segments of that length. `advance` is u_f.
+    X is proved if `slots` has segments of that length. `move` is u.
     """
-    turns = _last_cheap(slots, multiplier.g, multiplier.kappa - multiplier.g * advance)
-    worthwhile = _last_cheap(slots, multiplier.g, multiplier.kappa)
-    return worthwhile, max(2 * turns, worthwhile + turns)
+    x = _last_cheap(slots, multiplier.g, multiplier.kappa)
+    y = _last_cheap(slots, multiplier.g, multiplier.kappa - multiplier.g * move)
+    return x, max(2 * y, x + y)
 
 
 def _last_cheap(slots: SlotKinds, g: int, kappa: int) -> int:

@@ -2,20 +2,24 @@
 
 The free space F is a single number here, the number of a row; the columns are the numbers of steps
 n. There is a row for each combination of free space on the levels. The last row means that a
-checkpoint does not fit; all its values are infinite. With u_f = u, and `lower` for P without these
-levels, for each F,
+checkpoint does not fit; all its values are infinite. `nearer` is P without these levels. For
+each F,
 
     Q0_k(n) = min_{1<=j<n} P(n - j, F - a e_k) + j u + r_k + Q_k(j)
-    P(n) = min(lower(n), min_k tape_k + P(n - 1, F - b e_k), min_k w_k + Q0_k(n))
+    P(n) = min(nearer(n), min_k tape_k + P(n - 1, F - b e_k), min_k w_k + Q0_k(n))
     Q_k(n) = min(Q0_k(n), P(n))
 
-Costs are seconds, or whole units. The time is O(K n^2) for each row.
+Costs are seconds, or whole units. The time is O(K n^2) for each row. Less free space has the
+smaller number, so that the rows F - a e_k and F - b e_k are before row F; only if a checkpoint
+takes no space they are row F itself. Therefore the tables can be filled row by row (`joint_loop`),
+or for all rows together, n by n (`_fill`): the right-hand sides have the columns n - 1, n - j and
+j, which are all less than n.
 
 For example, one level of two slots that cost nothing, steps of 1 s, and memory for one tape:
 
     >>> from ckio.planners.dp.spaces import slots_of
-    >>> level, lower = slots_of("RAM", 0, 2, write=0, read=0), np.array([0, 0, inf, inf, inf, inf])
-    >>> solve((level,), lower, move=1).finish[1:].tolist()
+    >>> level, nearer = slots_of("RAM", 0, 2, write=0, read=0), np.array([0, 0, inf, inf, inf, inf])
+    >>> solve((level,), nearer, move=1).finish[1:].tolist()
     [0.0, 1.0, 2.0, 4.0, 6.0]
 """
 
@@ -31,16 +35,22 @@ from ckio.actions import Kind
 from ckio.planners.compiled import prepare
 from ckio.planners.dp.costs import INFEASIBLE
 from ckio.planners.dp.spaces import Numbers, Space, rows
-from ckio.planners.dp.unroll import LOWER, StoreDecision
+from ckio.planners.dp.unroll import NEARER, StoreDecision
 
 Costs = NDArray[Any]
 """Floats (seconds), or 64-bit integers (units)."""
 
 _INFINITE: Final[dict[str, Any]] = {"f": inf, "i": INFEASIBLE}
 
-_MOST_QUICK: Final = 1e8
+_MOST_WITH_NUMPY: Final = 1e8
 """The most comparisons with NumPy: a quarter of a second. Compiled code needs a tenth of that, but
 takes a second to be loaded."""
+
+_MOST_COMPARED: Final = 5e8
+"""The most comparisons in a plan on all levels together: about half a second."""
+
+_MOST_NUMBERS: Final = 1 << 26
+"""The most numbers in the tables of all levels together: half a gigabyte."""
 
 
 @dataclass(frozen=True)
@@ -51,30 +61,27 @@ class JointTable:
     ----------
     spaces : tuple of Space
         The levels, with costs in seconds.
-    lower : array (n)
+    nearer : array (n)
         P without these levels.
-    seconds : array (F, n)
+    unstored : array (F, n)
         P: x_0 is only in the register. The time to record and reverse each step once is left out.
     again : array (levels, F, n)
         n u + r_k + Q, a term of the inner minimum.
     after_restart, after_tape : arrays of int (levels, F)
         The rows of F - a e_k and F - b e_k; -1, the last row, if the checkpoint does not fit.
-    sweeps : bool
-        Whether j may be n - 1.
     """
 
     spaces: tuple[Space, ...]
-    lower: Costs
-    seconds: Costs
+    nearer: Costs
+    unstored: Costs
     again: Costs
     after_restart: Numbers
     after_tape: Numbers
-    sweeps: bool = True
 
     @property
     def empty(self) -> int:
         """F if nothing is stored."""
-        return len(self.seconds) - 2
+        return len(self.unstored) - 2
 
     @property
     def last(self) -> int:
@@ -83,7 +90,7 @@ class JointTable:
     @property
     def finish(self) -> Costs:
         """P if nothing is stored, for each number of steps."""
-        finish: Costs = self.seconds[-2]
+        finish: Costs = self.unstored[-2]
         return finish
 
     def least_free(self, length: int, free: int, /) -> int:
@@ -92,10 +99,10 @@ class JointTable:
 
     def store(self, length: int, free: int, /) -> StoreDecision:
         """Return what to store if x_0 is in the register only; of equal costs, a tape."""
-        costs: dict[StoreDecision, Any] = {LOWER: self.lower[length]}
+        costs: dict[StoreDecision, Any] = {NEARER: self.nearer[length]}
         for place, space in enumerate(self.spaces):
             after = self.after_tape[place, free]
-            costs[StoreDecision(Kind.TAPE, place)] = space.tape + self.seconds[after, length - 1]
+            costs[StoreDecision(Kind.TAPE, place)] = space.tape + self.unstored[after, length - 1]
         for place, space in enumerate(self.spaces):
             costs[StoreDecision(Kind.RESTART, place)] = (
                 space.write + self._sweep(length, free, place)[0]
@@ -105,58 +112,68 @@ class JointTable:
     def advance(self, length: int, free: int, place: int, /) -> int:
         """Return how far to advance from x_0, which is stored; 0 to discard it."""
         seconds, j = self._sweep(length, free, place)
-        return 0 if self.seconds[free, length] < seconds else j
+        return 0 if self.unstored[free, length] < seconds else j
 
     def _sweep(self, length: int, free: int, place: int) -> tuple[Any, int]:
         """Return Q0, the cost if x_0 is stored and the next action is to advance, and its j."""
-        end = length if self.sweeps else length - 1
+        end = length if self.spaces[place].to_the_last else length - 1
         if end < 2:
             return inf, 0
-        inner = self.seconds[self.after_restart[place, free]]
+        inner = self.unstored[self.after_restart[place, free]]
         costs = inner[length - 1 : length - end : -1] + self.again[place, free, 1:end]
         best = int(costs.argmin())  # of equal costs, the smallest j
         return costs[best], best + 1
 
 
+def comparisons(spaces: Sequence[Space], steps: int, /) -> float:
+    """Return how many sums the tables of these levels together compare."""
+    return rows(spaces) * len(spaces) * steps**2 / 2
+
+
 def is_quick(spaces: Sequence[Space], steps: int, /) -> bool:
     """Return whether NumPy solves these levels in a quarter of a second at most."""
-    return rows(spaces) * len(spaces) * steps**2 / 2 <= _MOST_QUICK
+    return comparisons(spaces, steps) <= _MOST_WITH_NUMPY
 
 
-def solve(
-    spaces: Sequence[Space], lower: Costs, /, *, move: float, sweeps: bool = True
-) -> JointTable:
-    """Solve the recurrence for all numbers of steps in `lower`; a step forward costs `move`.
+def is_quick_together(spaces: Sequence[Space], steps: int, /) -> bool:
+    """Return whether there are time and memory for tables of all levels together."""
+    numbers = steps * rows(spaces) * (1 + len(spaces))
+    return comparisons(spaces, steps) <= _MOST_COMPARED and numbers <= _MOST_NUMBERS
 
-    Costs are whole numbers if those of `lower` are. If not `sweeps`, j ends at n - 2; this is for
-    levels that are quick to solve (`is_quick`).
+
+def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTable:
+    """Solve the recurrence for all numbers of steps in `nearer`; a step forward costs `move`.
+
+    Costs are whole numbers if those of `nearer` are. Levels on which j ends at n - 2 must be quick
+    to solve (`is_quick`).
     """
     after_restart, after_tape = _after(spaces)
-    infinite = _INFINITE[lower.dtype.kind]
-    seconds = np.full((rows(spaces), len(lower)), infinite, lower.dtype)
-    seconds[:-1] = lower
-    again = np.full((len(spaces), *seconds.shape), infinite, lower.dtype)
-    costs = np.minimum([space.costs for space in spaces], infinite).astype(lower.dtype)
-    if is_quick(spaces, len(lower) - 1):
+    infinite = _INFINITE[nearer.dtype.kind]
+    unstored = np.full((rows(spaces), len(nearer)), infinite, nearer.dtype)
+    unstored[:-1] = nearer
+    again = np.full((len(spaces), *unstored.shape), infinite, nearer.dtype)
+    costs = np.minimum([space.costs for space in spaces], infinite).astype(nearer.dtype)
+    if is_quick(spaces, len(nearer) - 1):
         with np.errstate(over="ignore"):  # infinite sums are refused later
-            _fill(costs, move, (after_restart, after_tape), seconds, again, sweeps=sweeps)
+            skipped = [1 if space.to_the_last else 2 for space in spaces]
+            _fill(costs, move, (after_restart, after_tape), unstored, again, skipped=skipped)
     else:
         prepare("ckio.planners.dp.joint_loop")
         from ckio.planners.dp import joint_loop
 
-        joint_loop.fill(costs, float(move), (after_restart, after_tape), seconds, again)
-    return JointTable(tuple(spaces), lower, seconds, again, after_restart, after_tape, sweeps)
+        joint_loop.fill(costs, float(move), (after_restart, after_tape), unstored, again)
+    return JointTable(tuple(spaces), nearer, unstored, again, after_restart, after_tape)
 
 
 def in_order(
-    order: Sequence[Space], steps: int, /, *, move: int, held: int, repaired: bool
+    order: Sequence[Space], steps: int, /, *, move: int, held: int
 ) -> tuple[JointTable, ...]:
     """Solve the levels one after the other, as `recurrence.in_order` does with compiled code."""
-    lower = np.where(np.arange(steps + 1) <= held, 0, INFEASIBLE)
+    nearer = np.where(np.arange(steps + 1) <= held, 0, INFEASIBLE)
     tables = list[JointTable]()
     for space in order:
-        tables.append(solve([space], lower, move=move, sweeps=repaired or not tables))
-        lower = tables[-1].finish
+        tables.append(solve([space], nearer, move=move))
+        nearer = tables[-1].finish
     return tuple(tables)
 
 
@@ -164,32 +181,31 @@ def _fill(
     costs: Costs,
     move: float,
     after: tuple[Numbers, Numbers],
-    seconds: Costs,
+    unstored: Costs,
     again: Costs,
     *,
-    sweeps: bool,
+    skipped: Sequence[int],
 ) -> None:
     """Set P, and n u + r + Q, of all free space, for more and more steps.
 
-    `seconds` already has P without the levels.
+    `unstored` already has P without the levels. On each level, j ends at n - `skipped`.
     """
-    longest, levels = seconds.shape[1] - 1, range(len(costs))
+    longest, levels = unstored.shape[1] - 1, range(len(costs))
     # P(n, F - a e_k) in descending order of n, so that both terms have the same order in memory.
-    inner = [seconds[restart, ::-1] for restart in after[0]]
+    inner = [unstored[restart, ::-1] for restart in after[0]]
     for n in range(1, longest + 1):
-        row, most = seconds[:-1, n], n - 1 if sweeps else n - 2
-        stored = list[Any]()
+        row, stored = unstored[:-1, n], list[Any]()
         for k, (write, _, tape) in enumerate(costs):
-            np.minimum(row, tape + seconds[after[1][k], n - 1], out=row)
+            np.minimum(row, tape + unstored[after[1][k], n - 1], out=row)
             stored.append(row)
-            if most > 0:
+            if (most := n - skipped[k]) > 0:
                 first = longest - n + 1
                 sums = inner[k][:, first : first + most] + again[k, :-1, 1 : most + 1]
                 stored[k] = sums.min(axis=1)
                 np.minimum(row, write + stored[k], out=row)
         for k in levels:
             again[k, :-1, n] = n * move + costs[k, 1] + np.minimum(stored[k], row)
-            inner[k][:, longest - n] = seconds[after[0][k], n]
+            inner[k][:, longest - n] = unstored[after[0][k], n]
 
 
 def _after(spaces: Sequence[Space]) -> tuple[Numbers, Numbers]:
@@ -200,6 +216,7 @@ def _after(spaces: Sequence[Space]) -> tuple[Numbers, Numbers]:
 
     def moved(k: int, after: Numbers) -> Numbers:
         to = after[numbers[k]]
+        assert (to <= numbers[k]).all()
         return np.where(to < 0, -1, here + (to - numbers[k]) * prod(shape[k + 1 :]))
 
     return (

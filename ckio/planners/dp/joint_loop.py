@@ -15,25 +15,25 @@ Seconds = NDArray[np.float64]
 
 @kernel
 def fill(
-    costs: Seconds, move: float, after: tuple[Numbers, Numbers], seconds: Seconds, again: Seconds
+    costs: Seconds, move: float, after: tuple[Numbers, Numbers], unstored: Seconds, again: Seconds
 ) -> None:
     """Set P, and n u + r + Q, for more and more free space.
 
-    `seconds` already has P without the levels.
+    `unstored` already has P without the levels.
     """
     after_restart, after_tape = after
     levels, rows = after_restart.shape
     for row in range(rows):
-        for n in range(1, seconds.shape[1]):
-            least = seconds[row, n]
+        for n in range(1, unstored.shape[1]):
+            least = unstored[row, n]
             for k in range(levels):
-                least = min(least, costs[k, 2] + seconds[after_tape[k, row], n - 1])
-                sweep, inner, later = np.inf, seconds[after_restart[k, row]], again[k, row]
+                least = min(least, costs[k, 2] + unstored[after_tape[k, row], n - 1])
+                sweep, inner, later = np.inf, unstored[after_restart[k, row]], again[k, row]
                 for j in range(1, n):
                     sweep = min(sweep, inner[n - j] + later[j])
                 later[n] = sweep
                 least = min(least, costs[k, 0] + sweep)
-            seconds[row, n] = least
+            unstored[row, n] = least
             for k in range(levels):
                 again[k, row, n] = n * move + costs[k, 1] + min(again[k, row, n], least)
 

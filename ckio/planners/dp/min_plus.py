@@ -1,23 +1,31 @@
-"""F(l), the cost to reverse l + 1 steps whose x_0 is stored, by a min-plus convolution (kernels).
+"""Q of the recurrence on one level, for one row after another, by a min-plus convolution (kernels).
+
+Here, and in `hulls` and `certificates`, a chain of n steps has the length l = n - 1, as in Herrmann
+and Pallez (2020); `ell` in the code. F(l) is the cost to reverse l + 1 steps whose x_0 is stored:
 
     F(0) = low(0)
     F(l) = min(low(l), min_{a + i = l - 1} inner(a) + again(i)),
-    again(i) = (i + 1) u_f + r + F(i)
+    again(i) = (i + 1) u + r + F(i)
 
 on whole numbers, for any functions `low` and `inner`. In the schedule, x_0 is stored, i + 1 steps
-are advanced, `inner` is the cost of the rest, and x_0 is read again for those i + 1 steps. The
-choice i = l - 1, a = 0 is allowed only if `sweeps`. For example, with u_f = 1, r = 0, low = inner =
-(0, inf, inf): F(1) = inner(0) + again(0) = 0 + 1 = 1, and F(2) = inner(0) + again(1) = 0 + 2 + 1 =
-3.
+are advanced (j of the recurrence), `inner` is the cost of the a + 1 other steps, and x_0 is read
+again for those i + 1 steps. For example, with u = 1, r = 0, low = inner = (0, inf, inf):
+F(1) = inner(0) + again(0) = 0 + 1 = 1, and F(2) = inner(0) + again(1) = 0 + 2 + 1 = 3.
 
 As two loops, this takes O(n^2) time (`plain` in `ckio.planners.dp.recurrence`). Mostly no inner
 loop is needed. The sum of the lower convex hulls of `inner` and `again` is convex in i and is never
-above a sum of the functions. Its minimum moves little from one l to the next. First the best i for
-l - 1 and for a period earlier are tried. If one of them attains the least sum of the hulls, rounded
-up, it is the optimum. If not, any better i is in the window in which the sum of the hulls is less
-(`hulls.window`), and in the part that a comparison with an earlier period does not exclude
-(`certificates.open_part`). Neither assumes that `inner` or F is convex or periodic, but they save
-time if these nearly are.
+above a sum of the functions. Therefore, for each l, the code tries
+
+1. the best i for l - 1 and the next one, and i = l - 1, as `inner` is in the hull from a = 1 only;
+2. the i at which the sum of the hulls is least, which moves little from one l to the next. If a sum
+   is as low as this least sum, rounded up, it is the optimum;
+3. the best i a period earlier, and the same i plus the period. A period is the length of an edge of
+   the hull of `inner`: the optimum often repeats with it;
+4. all i in the window in which the sum of the hulls is less than the best sum found
+   (`hulls.window`), without those that a comparison with an earlier period excludes
+   (`certificates.open_part`).
+
+No step assumes that `inner` or F is convex or periodic, but they save time if these nearly are.
 """
 
 from typing import Final, NamedTuple
@@ -62,8 +70,8 @@ class Work(NamedTuple):
         For the comparison with an earlier period, when that saves time.
     near : int64 array of three elements
         The place where the sum of the hulls was least for the length before.
-    advance, read, sweeps
-        u_f, r, and whether i = l - 1 is allowed.
+    move, read
+        u and r.
     """
 
     low: Ints
@@ -73,15 +81,14 @@ class Work(NamedTuple):
     split: Ints
     past: PeriodDifferences
     near: Ints
-    advance: int
+    move: int
     read: int
-    sweeps: bool
 
 
 class MinPlus:
-    """F for one pair of functions after another; lengths at which F stays equal are not solved."""
+    """F for one pair of functions after another; only lengths at which F changes are solved."""
 
-    def __init__(self, size: int, /, *, advance: int, read: int, sweeps: bool) -> None:
+    def __init__(self, size: int, /, *, move: int, read: int) -> None:
         self._work = Work(
             low=np.full(size, -1),
             inner=curve(size),
@@ -90,9 +97,8 @@ class MinPlus:
             split=np.full(size, LOW),
             past=no_periods(size),
             near=np.zeros(3, np.int64),
-            advance=advance,
+            move=move,
             read=read,
-            sweeps=sweeps,
         )
 
     def solve(self, low: Ints, inner: Ints, /) -> tuple[int, Ints, Ints]:
@@ -108,7 +114,7 @@ class MinPlus:
         changed = max(0, first - 1)
         work.low[changed:], work.inner.y[changed:] = low[changed:], inner[changed:]
         if first == 0:
-            work.least[0], work.again.y[0] = low[0], low[0] + work.advance + work.read
+            work.least[0], work.again.y[0] = low[0], low[0] + work.move + work.read
         _solve(work, max(1, first))
         return first, work.least, work.split
 
@@ -129,54 +135,53 @@ def _solve(work: Work, first: int) -> None:
     forget(work.past)
     work.near[:] = 0
     tried = 0
-    for length in range(first, longest + 1):
-        last = work.split[length - 1]
-        work.least[length], work.split[length] = work.low[length], LOW
+    for ell in range(first, longest + 1):
+        last = work.split[ell - 1]
+        work.least[ell], work.split[ell] = work.low[ell], LOW
         for i in range(last, last + 2):
-            if 0 <= i < length - 1:
-                _try(work, length, i)
-        if work.sweeps:
-            _try(work, length, length - 1)
-        if length > 1:
-            tried += _solve_one(work, length)
-        again.y[length] = work.least[length] + (length + 1) * work.advance + work.read
-        push(again, length)
+            if 0 <= i < ell - 1:
+                _try(work, ell, i)
+        _try(work, ell, ell - 1)
+        if ell > 1:
+            tried += _solve_one(work, ell)
+        again.y[ell] = work.least[ell] + (ell + 1) * work.move + work.read
+        push(again, ell)
         if tried > longest:
             choose(work.past, inner)
             tried = -longest * longest  # choose the periods only once
 
 
 @inner_kernel
-def _try(work: Work, length: int, i: int) -> None:
+def _try(work: Work, ell: int, i: int) -> None:
     """Use i if it is better."""
-    value = work.inner.y[length - 1 - i] + work.again.y[i]
-    if value < work.least[length]:
-        work.least[length], work.split[length] = value, i
+    value = work.inner.y[ell - 1 - i] + work.again.y[i]
+    if value < work.least[ell]:
+        work.least[ell], work.split[ell] = value, i
 
 
 @inner_kernel
-def _solve_one(work: Work, length: int) -> int:
+def _solve_one(work: Work, ell: int) -> int:
     """Use the best i; return how many were tried one by one."""
-    sums, past = Sums(work.inner, work.again, length - 1), work.past
+    sums, past = Sums(work.inner, work.again, ell - 1), work.past
     place = descend(sums, work.near[0], work.near[1], work.near[2])
     work.near[0], work.near[1], work.near[2] = place
-    _try(work, length, place[0])
+    _try(work, ell, place[0])
     reachable = least_sum(sums, place)
-    if reachable >= work.least[length]:
+    if reachable >= work.least[ell]:
         return 0
     for number in range(past.state[0]):  # the best i a period ago, and its successor
-        period = past.length[number]
-        if period < length - 1 and work.split[length - period] >= 0:
-            for i in (work.split[length - period], work.split[length - period] + period):
-                if i < length - 1:
-                    _try(work, length, i)
-    if reachable >= work.least[length]:
+        period = past.period[number]
+        if period < ell - 1 and work.split[ell - period] >= 0:
+            for i in (work.split[ell - period], work.split[ell - period] + period):
+                if i < ell - 1:
+                    _try(work, ell, i)
+    if reachable >= work.least[ell]:
         return 0
-    keep_up(past, work.again, length - 1)
-    part = open_part(past, work.again, work.least, length)
+    keep_up(past, work.again, ell - 1)
+    part = open_part(past, work.again, work.least, ell)
     if part[0] >= part[1]:
         return 0
-    begin, end = window(sums, place, work.least[length], part)
+    begin, end = window(sums, place, work.least[ell], part)
     for i in range(begin, end):
-        _try(work, length, i)
+        _try(work, ell, i)
     return max(0, end - begin)

@@ -2,12 +2,12 @@
 
 Costs are whole numbers here (`ckio.planners.dp.costs`), so that every comparison is exact. n is the
 number of steps and f the number of the free space on the level (`spaces`), f' the number after a
-tape is stored, f" the number after a restart checkpoint is stored, and `lower` is P without the
+tape is stored, f" the number after a restart checkpoint is stored, and `nearer` is P without the
 level. For P, x_0 is in the register only; for Q, it is also stored on the level. P_f(n) + n u_b is
 HierTime_k(n - 1, f) of Herrmann and Pallez (2020), and Q_f(n) + n u_b the same with a bar, where
 u_b is the time to reverse a step. For each f,
 
-    low_f(n) = min(lower(n), tape + P_f'(n - 1))
+    low_f(n) = min(nearer(n), tape + P_f'(n - 1))
     Q_f(n) = min(low_f(n), min_{1<=j<n} j u + P_f"(n - j) + r + Q_f(j))
     P_f(n) = min(low_f(n), w + Q_f(n))              (w >= 0, so that w + low changes nothing)
 
@@ -32,6 +32,8 @@ two. Revolve needs the same (Griewank and Walther, 2000):
 Each row, which is P_f and Q_f for all n, equals the row before up to some n, which grows with the
 free space, because the rest after a checkpoint is never longer than n - 1. Only the longer part is
 solved and stored. If rows no longer change, more free space is of no use.
+
+`min_plus` counts lengths l = n - 1 from 0: its l is n - 1 here, and the i that it returns is j - 1.
 """
 
 from collections import deque
@@ -49,7 +51,7 @@ from ckio.planners.dp.costs import INFEASIBLE
 from ckio.planners.dp.hulls import Ints
 from ckio.planners.dp.min_plus import MinPlus
 from ckio.planners.dp.spaces import Numbers, Space
-from ckio.planners.dp.unroll import LOWER, StoreDecision
+from ckio.planners.dp.unroll import NEARER, StoreDecision
 
 
 class Row(NamedTuple):
@@ -79,7 +81,7 @@ class Table:
     ----------
     space : Space
         The level, with costs in whole units.
-    lower : int64 array (n)
+    nearer : int64 array (n)
         P without the level for each number of steps from 0; INFEASIBLE if there is no schedule.
     move : int
         The cost to go forward over one step.
@@ -88,7 +90,7 @@ class Table:
     """
 
     space: Space
-    lower: Ints
+    nearer: Ints
     move: int
     rows: tuple[Row, ...]
 
@@ -111,7 +113,7 @@ class Table:
     @property
     def longest(self) -> int:
         """The most steps."""
-        return len(self.lower) - 1
+        return len(self.nearer) - 1
 
     @property
     def last(self) -> int:
@@ -129,7 +131,7 @@ class Table:
 
         The next values overwrite both arrays.
         """
-        unstored, stored = np.empty((2, len(self.lower)), np.int64)
+        unstored, stored = np.empty((2, len(self.nearer)), np.int64)
         for row in self.rows:
             unstored[row.first :], stored[row.first :] = row.unstored, row.stored
             yield unstored, stored
@@ -155,8 +157,8 @@ class Table:
     def store(self, length: int, free: int, /) -> StoreDecision:
         """Return what to store if x_0 is in the register only; of equal costs, a tape."""
         cost = self._unstored(length, free)
-        if cost == self.lower[length]:
-            return LOWER
+        if cost == self.nearer[length]:
+            return NEARER
         after = int(self.space.after_tape[free])
         taped = after >= 0 and cost == self.space.tape + self._unstored(length - 1, after)
         return StoreDecision(Kind.TAPE if taped else Kind.RESTART, 0)
@@ -167,44 +169,46 @@ class Table:
         return int(row.split[at])
 
 
-def in_order(
-    order: Sequence[Space], steps: int, /, *, move: int, held: int, repaired: bool = True
-) -> tuple[Table, ...]:
+def in_order(order: Sequence[Space], steps: int, /, *, move: int, held: int) -> tuple[Table, ...]:
     """Solve the levels one after the other, for up to `steps` steps.
 
-    The working memory holds the tapes of `held` steps. If not `repaired`, j ends at n - 2 for all
-    levels but the first, as the theorem was printed.
+    The working memory holds the tapes of `held` steps.
     """
-    lower = np.where(np.arange(steps + 1) <= held, 0, INFEASIBLE)
+    nearer = np.where(np.arange(steps + 1) <= held, 0, INFEASIBLE)
     tables = list[Table]()
     for space in order:
-        if space.endless:
-            rows = _endless_rows(space, lower, move)
-        else:
-            rows = _rows(space, lower, move, sweeps=repaired or not tables)
-        tables.append(Table(space, lower, move, tuple(rows)))
-        lower = tables[-1].finish
+        rows = _endless_rows if space.endless else _rows
+        tables.append(Table(space, nearer, move, tuple(rows(space, nearer, move))))
+        nearer = tables[-1].finish
     return tuple(tables)
 
 
-def _rows(space: Space, lower: Ints, move: int, *, sweeps: bool) -> Iterator[Row]:
-    """Yield the rows in the order of free space, until more is of no use."""
+def _rows(space: Space, nearer: Ints, move: int) -> Iterator[Row]:
+    """Yield the rows in the order of free space, until more is of no use.
+
+    Row f depends on rows f' < f and f" < f, of which the last `reach` are kept: P of row g is
+    before[f - 1 - g].
+    """
     write, tape_cost = int(space.write), int(min(space.tape, INFEASIBLE))
-    min_plus = MinPlus(len(lower) - 1, advance=move, read=int(space.read), sweeps=sweeps)
+    min_plus = MinPlus(len(nearer) - 1, move=move, read=int(space.read))
     reach = max(1, space.reach)
     before = deque[Ints](maxlen=reach)  # P_f of the last rows, latest first
     useless = 0
     for free in range(space.empty + 1):
         restart, tape = int(space.after_restart[free]), int(space.after_tape[free])
-        low = lower
+        low = nearer
         if tape >= 0:
-            low = lower.copy()
+            low = nearer.copy()
             np.minimum(low[1:], tape_cost + before[free - 1 - tape][:-1], out=low[1:])
         if restart < 0:
             unstored = low
             yield Row(0, low, low, np.zeros(len(low), np.int32))
         else:
-            start, least, split = min_plus.solve(low[1:], before[free - 1 - restart][1:])
+            inner = before[free - 1 - restart][1:]
+            if not space.to_the_last:
+                inner = np.append(INFEASIBLE, inner[1:])  # P_f"(1), which j = n - 1 needs
+            start, least, split = min_plus.solve(low[1:], inner)
+            # `least` is new from n = start + 1. The row before has no Q if nothing fitted there.
             first = start + 1 if start and space.after_restart[free - 1] >= 0 else 0
             begin = max(1, first)
             unstored = before[0].copy()
@@ -219,19 +223,19 @@ def _rows(space: Space, lower: Ints, move: int, *, sweeps: bool) -> Iterator[Row
         before.appendleft(unstored)
 
 
-def _endless_rows(space: Space, lower: Ints, move: int) -> Iterator[Row]:
+def _endless_rows(space: Space, nearer: Ints, move: int) -> Iterator[Row]:
     """Yield the rows of a level that some kind of checkpoint never fills.
 
     Some of them depend on themselves, so that every j is tried.
     """
-    nowhere, known = np.full(len(lower), INFEASIBLE), list[Ints]()
+    nowhere, known = np.full(len(nearer), INFEASIBLE), list[Ints]()
     for tape, restart in zip(space.after_tape, space.after_restart, strict=True):
-        known.append(lower.copy())
+        known.append(nearer.copy())
         taped, inner = ([*known, nowhere][after] for after in (tape, restart))  # -1: does not fit
-        stored, again = np.zeros((2, len(lower)), np.int64)
-        split = np.zeros(len(lower), np.int32)
+        stored, again = np.zeros((2, len(nearer)), np.int64)
+        split = np.zeros(len(nearer), np.int32)
         costs = int(space.write), int(space.read), int(min(space.tape, INFEASIBLE))
-        plain(RowFunctions(lower, taped, inner, known[-1], stored, again, split), move, *costs)
+        plain(RowFunctions(nearer, taped, inner, known[-1], stored, again, split), move, *costs)
         yield Row(0, known[-1], stored, split)
 
 
@@ -241,7 +245,7 @@ class RowFunctions(NamedTuple):
     `taped` and `inner`, which are P_f' and P_f", may be `unstored`, which is P_f.
     """
 
-    lower: Ints
+    nearer: Ints
     taped: Ints
     inner: Ints
     unstored: Ints
@@ -253,9 +257,9 @@ class RowFunctions(NamedTuple):
 @kernel
 def plain(row: RowFunctions, move: int, write: int, read: int, tape: int) -> None:
     """Set P_f, Q_f and the best j by their definition, with a loop over all j."""
-    lower, taped, inner, unstored, stored, again, split = row
-    for n in range(1, len(lower)):
-        low = min(lower[n], tape + taped[n - 1])
+    nearer, taped, inner, unstored, stored, again, split = row
+    for n in range(1, len(nearer)):
+        low = min(nearer[n], tape + taped[n - 1])
         least, best = low, 0
         for j in range(1, n):
             value = inner[n - j] + again[j]

@@ -4,12 +4,12 @@ The first sweep divides a chain into segments, one for each checkpoint. If a res
 a tape have the same size on each level, or a level never fills, each slot begins one segment. The
 lengths of the segments are then the solution of a small integer program (see
 `ckio.planners.dp.group`, which also proves how long a segment can be). A segment of d steps that
-begins on level k with m free slots costs
+begins on level k with f free slots costs
 
-    phi_k,m(d) = d u + w_k + r_k + Q_k,m(d),   phi_k,m(1) <= w'_k + r'_k,
+    phi_k,f(d) = d u + w_k + r_k + Q_k,f(d),   phi_k,f(1) <= w'_k + r'_k,
 
 where the second relation holds because a segment of one step may be a tape. For example, with
-u = 1, w_k = r_k = 0 and Q_k,m(2) = 1, phi_k,m(2) = 3. The segments have L = n - h steps in total,
+u = 1, w_k = r_k = 0 and Q_k,f(2) = 1, phi_k,f(2) = 3. The segments have L = n - h steps in total,
 because P does not decrease with n and the last h steps cost nothing.
 
 Therefore the tables of the recurrence need only the length of one or two segments, and not that of
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 _SHORTEST: Final = 256
 """Length of the first tables, which take a few milliseconds. It influences how soon a plan is
 found, and which of several plans of equal cost, but never the cost."""
-
-_PART_OF_CHAIN: Final = 2
-"""All tables together are at most half as long as the chain, so that a failure costs little."""
 
 _MOST_CELLS: Final = 1 << 25
 """The most numbers in all tables together: a quarter of a gigabyte."""
@@ -95,7 +92,7 @@ def plan(
     Parameters
     ----------
     order : sequence of Space
-        The levels, with costs in whole units.
+        The levels, with costs in whole units. All have slots.
     length : int
         n, the steps of the chain; the working memory holds the tapes of `held` of them.
     solve : callable
@@ -104,12 +101,10 @@ def plan(
         The cost to go forward over a step, in whole units.
     """
     counts = [space.slots for space in order]
-    if not all(counts):
-        return None
-    left = (length - held) // _PART_OF_CHAIN
+    left = (length - held) // 2  # of all tables together, so that a failure costs little
     longest = max(_SHORTEST, 2 * held, _first_guess(length - held, sum(counts)))
     while longest <= left:
-        stages = solve([space.in_slots(longest) for space in order], longest)
+        stages = solve([space.in_slots() for space in order], longest)
         extended = extend(stages, counts, length - held, move)
         if not isinstance(extended, int):
             return extended
@@ -158,7 +153,7 @@ def extend(
 
 
 def _kinds(stages: Solved, counts: Sequence[int]) -> Iterator[_SlotKind]:
-    """Yield the slots of each level by the number of free ones; the last layer has all others."""
+    """Yield the slots of each level by the number of free ones; the last row has all others."""
     for number, (stage, count) in enumerate(zip(stages, counts, strict=True)):
         last = stage.last
         for free in range(1, last):
@@ -170,20 +165,20 @@ def _costs(stages: Solved, move: int) -> tuple[Ints, Ints | None]:
     """Return phi for each kind of slot and length; with tapes also the same with P instead of Q."""
     longest, count = stages[0].longest, sum(stage.last for stage in stages)
     costs = np.zeros((count, longest + 1), np.int64)
-    tapes = any(stage.spaces[0].tapes for stage in stages)
+    tapes = any(stage.space.takes_tapes for stage in stages)
     left_over = np.zeros_like(costs) if tapes else None
-    moved, row = move * np.arange(1, longest + 1), 0
+    moved, kind = move * np.arange(1, longest + 1), 0
     for stage in stages:
         space = stage.space
         for free, (unstored, stored) in enumerate(stage.values()):
             if free == 0:
                 continue
-            costs[row, 1:] = moved + int(space.write + space.read) + stored[1:]
-            if space.tapes:
-                costs[row, 1] = min(costs[row, 1], int(space.tape))
+            costs[kind, 1:] = moved + int(space.write + space.read) + stored[1:]
+            if space.takes_tapes:
+                costs[kind, 1] = min(costs[kind, 1], int(space.tape))
             if left_over is not None:
-                left_over[row, 1:] = moved + unstored[1:]
-            row += 1
+                left_over[kind, 1:] = moved + unstored[1:]
+            kind += 1
     return costs, left_over
 
 

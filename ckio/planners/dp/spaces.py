@@ -54,12 +54,16 @@ class Space:
     after_restart, after_tape : arrays of int
         For the number of each sum, the number after a restart checkpoint or a tape is stored; -1 if
         it does not fit. The last element is for the empty level. A level that never fills has only
-        one number.
+        one number, which leads to itself (`endless`).
     exact : bool
         Whether no size was rounded.
     slots : int
-        How many checkpoints fit if all that are stored have one size; 0 if they have two sizes.
-        This is never rounded.
+        How many checkpoints fit if all that are stored have one size, at most n - 1; 0 if they have
+        two sizes. This is never rounded. An endless level may have it, too: the chain needs no
+        more slots.
+    to_the_last : bool
+        Whether j may be n - 1: x_0 is stored here, and the next action is to advance to the last
+        step. The printed theorem allows this on the first level only (`hrevolve_2020`).
     """
 
     name: str
@@ -71,6 +75,7 @@ class Space:
     after_tape: Numbers
     exact: bool
     slots: int = 0
+    to_the_last: bool = True
 
     @property
     def empty(self) -> int:
@@ -83,7 +88,7 @@ class Space:
         return self.write, self.read, self.tape
 
     @property
-    def tapes(self) -> bool:
+    def takes_tapes(self) -> bool:
         """Whether a tape fits."""
         return bool(self.after_tape[-1] >= 0)
 
@@ -98,10 +103,10 @@ class Space:
         both = (self.after_restart, self.after_tape)
         return max(int((np.arange(len(it)) - it)[it >= 0].max(initial=0)) for it in both)
 
-    def in_slots(self, most: int, /) -> "Space":
-        """Return the level with at most `most` slots as numbers, for checkpoints of any kind."""
-        after = np.arange(-1, min(self.slots, most))
-        tapes = after if self.tapes else np.full_like(after, -1)
+    def in_slots(self) -> "Space":
+        """Return the level with its free slots as numbers, also if it never fills."""
+        after = np.arange(-1, self.slots)
+        tapes = after if self.takes_tapes else np.full_like(after, -1)
         return replace(self, after_restart=after, after_tape=tapes)
 
 
@@ -133,16 +138,16 @@ def restart_spaces(chain: Chain, platform: Platform, /, *, planner: str) -> list
 
 
 def with_integer_costs(
-    given: Sequence[Space], move: float, /, *, length: int
+    given: Sequence[Space], move: float, /, *, steps: int
 ) -> tuple[list[Space], IntegerCosts] | None:
-    """Return the levels with whole costs for `length` + 1 steps; None if sums are too large.
+    """Return the levels with whole costs for a chain; None if sums are too large.
 
     A schedule with one checkpoint at a time reads it for each step and advances from it. A cost
     that is more than twice that of such a schedule is never paid, and is reduced to this, so that
     it leaves enough bits for the others. Infinite costs stay infinite.
     """
     one = (
-        space.write + length * (space.read + move * (length + 1) / 2)
+        space.write + (steps - 1) * (space.read + move * steps / 2)
         for space in given
         if space.after_restart[-1] >= 0
     )
@@ -150,11 +155,11 @@ def with_integer_costs(
     costs = [[min(cost, most) if cost < inf else cost for cost in space.costs] for space in given]
     least = min(min(write + read, tape) for write, read, tape in costs)
     finite = [cost for each in costs for cost in each if cost < inf]
-    units = integer_costs(move, finite, length=length, least=least)
-    return None if units is None else (counted(given, units), units)
+    units = integer_costs(move, finite, steps=steps, least=least)
+    return None if units is None else (with_units(given, units), units)
 
 
-def counted(given: Sequence[Space], units: IntegerCosts, /) -> list[Space]:
+def with_units(given: Sequence[Space], units: IntegerCosts, /) -> list[Space]:
     """Return the levels with their costs in units; infinite costs stay infinite."""
     others = iter(units.others)
     costs = [[next(others) if cost < inf else cost for cost in it.costs] for it in given]

@@ -69,14 +69,14 @@ class SweepCosts(NamedTuple):
         To write, read and discard one checkpoint.
     move : float
         To go forward over one step.
-    held : float
+    at_end : float
         For each of the last steps, which are recorded and reversed without a checkpoint.
     """
 
     restart: Seconds
     tape: Seconds
     move: float
-    held: float
+    at_end: float
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,12 @@ class SegmentTables:
 
     @cached_property
     def stored(self) -> tuple[Seconds, ...]:
-        """Q in seconds by stage, as arrays (layers, steps); infinite if there is none."""
+        """Q in seconds by stage, as arrays (rows, steps); infinite if there is none."""
         return tuple(_stored(stage, self.unit) for stage in self.stages)
 
 
 def _stored(stage: Table, unit: float) -> Seconds:
-    q = np.full((len(stage.rows), len(stage.lower)), inf)
+    q = np.full((len(stage.rows), len(stage.nearer)), inf)
     for row, (_, stored) in zip(q, stage.values(), strict=True):
         row[1:] = np.where(stored < INFEASIBLE >> 1, stored * unit, inf)[1:]
     return q
@@ -156,7 +156,7 @@ def sweep_of_segments(
             restart=np.array([float(space.write + space.read) for space in order]),
             tape=np.array([float(space.tape) for space in order]),
             move=float(stages[0].move),
-            held=0.0,
+            at_end=0.0,
         )
         sweep = first_sweep(tables, costs, steps)
         longest *= 2
@@ -187,15 +187,15 @@ class _Search:
             q[:, : len(lengths)] + (restart + costs.move * lengths)
             for q, restart in zip(tables.stored, costs.restart, strict=True)
         ]
-        self.layers = [  # within a segment, space beyond the last row of the tables is of no use
+        self.rows = [  # within a segment, space beyond the last row of the tables is of no use
             np.minimum(np.arange(it.empty + 1), len(phi) - 1)
             for it, phi in zip(self.spaces, self.phi, strict=True)
         ]
 
     def sweep(self) -> Sweep | None:
         top, unit = self._endless()
-        none = tuple(np.full(len(it), _STOP) for it in self.layers)
-        low = _Fill(none, 1, 1, self.costs.held)  # only the last step, without a checkpoint
+        none = tuple(np.full(len(it), _STOP) for it in self.rows)
+        low = _Fill(none, 1, 1, self.costs.at_end)  # only the last step, without a checkpoint
         theta = top if unit else max(self.costs.move, 1e-9)
         high = self._fill(theta)
         for _ in range(_ROUNDS):
@@ -205,22 +205,22 @@ class _Search:
             high = self._fill(theta)
         if high.steps < self.steps:
             return self._with_endless(high, top, unit) if unit else None
-        bound, low, high = self._narrowed(low, high)
-        first, last = 0, sum(len(it) for it in self.layers)
+        bound, low, high = self._narrow(low, high)
+        first, last = 0, sum(len(it) for it in self.rows)
         while last - first > 1:
             middle = (first + last) // 2
             if _steps(self._path(low, high, middle)) >= self.steps:
                 last = middle
             else:
                 first = middle
-        segments, rest = self._shortened(*self._path(low, high, last))
+        segments, rest = self._shorten(*self._path(low, high, last))
         return Sweep(tuple(segments), rest, self._seconds(segments, rest), bound)
 
     def _endless(self) -> tuple[float, Segment | None]:
         """Return the least seconds for each step on levels that never fill, and its segment."""
         top, unit = inf, None
         for stage, (space, phi) in enumerate(zip(self.spaces, self.phi, strict=True)):
-            free, last = int(self.layers[stage][-1]), space.empty
+            free, last = int(self.rows[stage][-1]), space.empty
             if space.after_restart[-1] == last:
                 rate = phi[free, 1:] / np.arange(1, phi.shape[1])
                 if rate.min() < top:
@@ -244,19 +244,19 @@ class _Search:
 
     def _fill(self, theta: float) -> _Fill:
         """Return the best way to fill the levels if each step is worth theta seconds."""
-        rest = self.held if self.costs.held < theta else 1
-        choices, steps, worth = [], rest, rest * (self.costs.held - theta)
-        for stage, (space, layer) in enumerate(zip(self.spaces, self.layers, strict=True)):
+        rest = self.held if self.costs.at_end < theta else 1
+        choices, steps, worth = [], rest, rest * (self.costs.at_end - theta)
+        for stage, (space, rows) in enumerate(zip(self.spaces, self.rows, strict=True)):
             least, length = np.empty((2, len(self.phi[stage])))
             _best(self.phi[stage], theta, least, length)
-            choice, tape = np.full(len(layer), _STOP), float(self.costs.tape[stage]) - theta
+            choice, tape = np.full(len(rows), _STOP), float(self.costs.tape[stage]) - theta
             after = space.after_restart, space.after_tape
-            worth += _filled(least[layer], length[layer], tape, after, choice)
+            worth += _fill_level(least[rows], length[rows], tape, after, choice)
             choices.append(choice)
-            steps += _walked(choice, choice, -1, after, np.empty((2, len(choice) + 1), np.int64))[1]
+            steps += _follow(choice, choice, -1, after, np.empty((2, len(choice) + 1), np.int64))[1]
         return _Fill(tuple(choices), rest, steps, worth + theta * steps)
 
-    def _narrowed(self, low: _Fill, high: _Fill) -> tuple[float, _Fill, _Fill]:
+    def _narrow(self, low: _Fill, high: _Fill) -> tuple[float, _Fill, _Fill]:
         """Return the greatest bound, and the two fillings that are equally good there."""
         bound = -inf
         for _ in range(_ROUNDS):
@@ -286,14 +286,14 @@ class _Search:
             out = np.empty((2, size + 1), np.int64)
             after = space.after_restart, space.after_tape
             choices = low.choices[stage], high.choices[stage]
-            count, _ = _walked(*choices, size - 1 - cut, after, out)
+            count, _ = _follow(*choices, size - 1 - cut, after, out)
             for number, steps in out[:, :count].T.tolist():
-                kind, free = Kind.RESTART if steps else Kind.TAPE, int(self.layers[stage][number])
+                kind, free = Kind.RESTART if steps else Kind.TAPE, int(self.rows[stage][number])
                 segments.append(Segment(kind, stage, free, max(1, steps), 1))
             cut = max(0, cut - size)
         return segments, rest
 
-    def _shortened(self, segments: list[Segment], rest: int) -> tuple[list[Segment], int]:
+    def _shorten(self, segments: list[Segment], rest: int) -> tuple[list[Segment], int]:
         """Make segments shorter by a step, the cheapest change first, until the length is right.
 
         A segment of no steps is removed.
@@ -321,7 +321,7 @@ class _Search:
         return float(self.phi[it.stage][it.free, it.steps])
 
     def _seconds(self, segments: Sequence[Segment], rest: int) -> float:
-        return sum(self._cost(it) for it in segments) + rest * self.costs.held
+        return sum(self._cost(it) for it in segments) + rest * self.costs.at_end
 
 
 def _steps(made: tuple[Sequence[Segment], int]) -> int:
@@ -331,17 +331,17 @@ def _steps(made: tuple[Sequence[Segment], int]) -> int:
 
 @kernel
 def _best(phi: Seconds, theta: float, least: Seconds, length: Seconds) -> None:
-    """Set the least phi(d) - theta d of each layer, and its d."""
-    for layer in range(phi.shape[0]):
-        least[layer], length[layer] = np.inf, 0.0
+    """Set the least phi(d) - theta d of each row, and its d."""
+    for row in range(phi.shape[0]):
+        least[row], length[row] = np.inf, 0.0
         for d in range(1, phi.shape[1]):
-            value = phi[layer, d] - theta * d
-            if value < least[layer]:
-                least[layer], length[layer] = value, d
+            value = phi[row, d] - theta * d
+            if value < least[row]:
+                least[row], length[row] = value, d
 
 
 @kernel
-def _filled(
+def _fill_level(
     least: Seconds, length: Seconds, tape: float, after: tuple[Numbers, Numbers], choice: Ints
 ) -> float:
     """Set the best choice for every f; return W if nothing is stored."""
@@ -360,7 +360,7 @@ def _filled(
 
 
 @kernel
-def _walked(
+def _follow(
     low: Ints, high: Ints, cut: int, after: tuple[Numbers, Numbers], out: Ints
 ) -> tuple[int, int]:
     """Follow `high` while f > cut, then `low`; write (f, d) to `out`; return count and steps."""

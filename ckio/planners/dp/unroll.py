@@ -1,8 +1,17 @@
 """From the decisions of a solved recurrence to the actions of a schedule.
 
 Stage k is the solution of the recurrence on levels 1 to k. The work that remains is a stack of
-parts: (steps, free space on level k, where the first state x is). x is in the register, or must be
-read from a level.
+parts: (steps, free space on level k, where the first state x is). The top of the stack is finished
+first, because the last steps of the chain are reversed first. Whenever a part is taken from the
+stack,
+
+* its x is stored, and is read first. Only the whole chain begins with x in the register; and so
+  does what remains of a part after an advance, which is never on the stack, but done at once;
+* all later steps are reversed, and their checkpoints are discarded. A part discards its x as soon
+  as no action reads it any more;
+* the only checkpoints stored are x and those of the parts below on the stack, whose space is not
+  counted in its free space.
+
 Parts of the same length with the same free space occur many times. Unless they are short or very
 long, their actions are computed once, as a tile, and the tile is copied to each place where it
 occurs. Therefore a schedule of a million steps takes about a second.
@@ -43,7 +52,7 @@ class StoreDecision(NamedTuple):
     place: int
 
 
-LOWER: Final = StoreDecision(None, 0)
+NEARER: Final = StoreDecision(None, 0)
 
 
 class Segment(NamedTuple):
@@ -132,7 +141,7 @@ class Unrolling:
         self._after_tape = [[a.tolist() for a in stage.after_tape] for stage in stages]
         self._numbers = [[space.number for space in stage.spaces] for stage in stages]
         self._tiles: dict[_StepsLeft, Actions] = {}
-        self._known: dict[Segment, Actions] = {}
+        self._of_segment: dict[Segment, Actions] = {}
         self._tiled = self._depth = 0
         self._todo: list[_StepsLeft | _Spend] = []
         self._draft = Draft()
@@ -149,7 +158,9 @@ class Unrolling:
             for _ in range(segment.copies):
                 self._begin(at, segment)
                 at += segment.steps
-        self._reverse(_StepsLeft(at, length - at, *self._top(), None))
+        last = len(self.stages) - 1
+        empty = self.stages[last].empty if self.stages else 0
+        self._reverse(_StepsLeft(at, length - at, last, empty, None))
         for segment, begin in zip(reversed(first), reversed(begins), strict=True):
             tile = self.back(segment)
             ends = range(begin, begin + segment.steps * segment.copies, segment.steps)
@@ -159,21 +170,16 @@ class Unrolling:
     def back(self, segment: Segment) -> Actions:
         """Return the actions that reverse one of these segments, at step 0."""
         one = segment._replace(copies=1)
-        if one not in self._known:
+        if one not in self._of_segment:
             part: _StepsLeft | _Spend = _StepsLeft(0, one.steps, one.stage, one.free, 0)
             if one.kind is Kind.TAPE:
                 part = _Spend(0, self.level(one))
-            self._known[one] = self._made(part)
-        return self._known[one]
+            self._of_segment[one] = self._make(part)
+        return self._of_segment[one]
 
     def level(self, segment: Segment) -> int:
         """Return the number of a segment's level in the platform."""
         return self._numbers[segment.stage][0]
-
-    def _top(self) -> tuple[int, int]:
-        """Return the last stage, and its number for empty levels."""
-        last = len(self.stages) - 1
-        return last, self.stages[last].empty if self.stages else 0
 
     def _begin(self, at: int, segment: Segment) -> None:
         """Write the checkpoint of a segment, and go to the end of the segment."""
@@ -185,7 +191,7 @@ class Unrolling:
             self._draft.write(at, level=level)
             self._move(at, at + segment.steps)
 
-    def _made(self, left: _StepsLeft | _Spend) -> Actions:
+    def _make(self, left: _StepsLeft | _Spend) -> Actions:
         """Return the actions that reverse one part or one step."""
         outer = self._todo, self._draft
         self._todo, self._draft, self._depth = [], Draft(), self._depth + 1
@@ -216,7 +222,7 @@ class Unrolling:
             if self._tiled > _MOST_TILED or self._depth > _DEEPEST:
                 self._finish(part)
                 return
-            self._tiles[key] = self._made(key)
+            self._tiles[key] = self._make(key)
             self._tiled += len(self._tiles[key])
         self._draft.lay(self._tiles[key], (at,))
 

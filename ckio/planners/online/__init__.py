@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ckio.actions import Key
-from ckio.planners.base import LevelSlots, alike, tapes
+from ckio.planners.base import LevelSlots, alike, held_steps
 from ckio.planners.draft import Draft
 from ckio.planners.online.levels import OnlineLevels, levels
 from ckio.planners.online.sweep import Follower
@@ -50,7 +50,7 @@ def online(chain: Chain, platform: Platform, /) -> Schedule:
     """
     rule, draft = Online(chain, platform), Draft()
     if chain.length == 1:
-        tapes(chain, platform)
+        held_steps(chain, platform)
         draft.step_back(0)
         return draft.schedule(chain)
     sweep, step = rule.follow(), 0

@@ -62,7 +62,7 @@ from math import comb, sqrt
 
 import numpy as np
 
-from ckio.planners.base import LevelSlots, cheapest_first, level_slots, tapes
+from ckio.planners.base import LevelSlots, cheapest_first, held_steps, level_slots
 from ckio.planners.spacing import period_read_once, read_once
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -176,7 +176,7 @@ def levels(chain: Chain, platform: Platform, /) -> OnlineLevels:
     Raises NoSchedule if no level can store a checkpoint, or the working memory cannot hold the tape
     of one step.
     """
-    tapes(chain.with_steps(1), platform)
+    held_steps(chain.with_steps(1), platform)
     bytes_of_a_step = chain.restart + chain.tape + chain.adjoint + 1
     endless = chain.with_steps(ENDLESS // bytes_of_a_step)
     near, *others = cheapest_first(level_slots(endless, platform, planner="online"))

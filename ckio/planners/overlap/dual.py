@@ -45,11 +45,10 @@ from scipy.optimize import linprog
 
 from ckio.actions import Key, Kind
 from ckio.actions.columns import KIND_CODE, RECORD, WRITE
-from ckio.planners.base import tapes as tapes_held
-from ckio.planners.base import without_notes
+from ckio.planners.base import held_steps, without_notes
 from ckio.planners.dp import recurrence
 from ckio.planners.dp.costs import IntegerCosts
-from ckio.planners.dp.spaces import Space, counted, orders, spaces
+from ckio.planners.dp.spaces import Space, orders, spaces, with_units
 from ckio.planners.dp.sweep import Seconds, SegmentTables, SweepCosts, first_sweep
 from ckio.planners.dp.unroll import Segment, Unrolling
 from ckio.platform import Level, Platform, memory_level
@@ -146,7 +145,7 @@ def _held(chain: Chain, platform: Platform, tapes: bool) -> int:
     It is one step if a model has no tapes of its own to store: it then keeps the state of each
     recorded step, and these bytes are in no size of the chain.
     """
-    return 1 if not tapes and not chain.tape else tapes_held(chain, platform)
+    return 1 if not tapes and not chain.tape else held_steps(chain, platform)
 
 
 class Problem:
@@ -300,7 +299,7 @@ class Problem:
             costs = [cost for it in order for cost in it.costs]
             rounded = _rounded_down(self.move, costs, self.chain.length)
             stages = recurrence.in_order(
-                counted(order, rounded), self._longest, move=rounded.advance, held=self.held
+                with_units(order, rounded), self._longest, move=rounded.move, held=self.held
             )
             unrolling = Unrolling(stages, held=self.held, recording=self.recording)
             self._tables[key] = SegmentTables(stages, self.held, float(rounded.unit)), unrolling

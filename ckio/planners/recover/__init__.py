@@ -6,10 +6,9 @@ returns the best interval between them. `recover` returns the schedule for the r
 run of this schedule can be killed and recovered again.
 """
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import TypeAlias
 
@@ -119,71 +118,43 @@ def fitting(
     """
     kept = [{key for key in keys if key.kind is not Kind.ADJOINT} for keys in survivors]
     left = chain.length if adjoint is None else adjoint[0].step
-    dropped = list(_dropped(chain, platform, kept, left))
+    dropped = list(_drop(chain, platform, kept, left))
     if adjoint is not None:
         kept[adjoint[1]].add(adjoint[0])
     return tuple(map(frozenset, kept)), dropped
 
 
-def _dropped(
+def _drop(
     chain: Chain, platform: Platform, kept: Sequence[set[Key]], left: int
 ) -> Iterator[Discard]:
     """Remove from each set the keys that do not fit on its level, and yield their Discards."""
     for number, (level, keys) in enumerate(zip(platform.levels, kept, strict=False)):
         used = sum(level.stored(chain.nbytes(key)) for key in keys)
         while level.capacity is not None and used > level.capacity:
-            worth = _Worth.of(chain, kept, left)
-            key = min(filter(chain.nbytes, keys), key=worth)
+            key = min(filter(chain.nbytes, keys), key=partial(_worth, chain, kept, left))
             keys.remove(key)
             used -= level.stored(chain.nbytes(key))
             yield Discard(key, number)
 
 
-@dataclass(frozen=True, slots=True)
-class _Worth:
-    """The order in which keys are dropped.
+def _worth(chain: Chain, kept: Sequence[set[Key]], left: int, key: Key) -> tuple[float, str, int]:
+    """Return the order in which keys are dropped: by the seconds that one saves for each byte.
 
-    The least that a key saves is one forward sweep to it from the restart key before it.
-
-    Attributes
-    ----------
-    left : int
-        The steps [0, left) are to be reversed.
-    copies : Counter of Key
-        The number of levels on which each key is stored.
-    restarts : list of int
-        The steps of all restart keys, in ascending order.
+    The least that a key saves is one forward sweep to it from the restart key before it. x_0 is
+    never dropped, because it can be computed from no other key. Nor is the last state before step
+    `left`, from which the next step is reversed if its tape is not stored: without it a run that is
+    killed repeatedly would make no progress.
     """
-
-    chain: Chain
-    left: int
-    copies: Counter[Key]
-    restarts: list[int]
-
-    @staticmethod
-    def of(chain: Chain, kept: Sequence[set[Key]], left: int) -> "_Worth":
-        copies = Counter(key for keys in kept for key in keys)
-        restarts = sorted(key.step for key in copies if key.kind is Kind.RESTART)
-        return _Worth(chain, left, copies, restarts)
-
-    def __call__(self, key: Key) -> tuple[float, str, int]:
-        return self._seconds(key) / self.chain.nbytes(key), key.kind.value, -key.step
-
-    def _is_next(self, key: Key) -> bool:
-        """Return whether the next step is reversed from this restart key."""
-        if key.kind is not Kind.RESTART or self.copies[Key(Kind.TAPE, self.left - 1)]:
-            return False
-        return key.step == self.restarts[bisect_left(self.restarts, self.left) - 1]
-
-    def _seconds(self, key: Key) -> float:
-        if key.step >= self.left or self.copies[key] > 1:
-            return 0.0
-        if key == Key(Kind.RESTART, 0):
-            return inf  # all states can be computed from it, and it from no other key
-        if self._is_next(key):
-            return inf  # without it, a run that is killed repeatedly would make no progress
-        tape = key.kind is Kind.TAPE
-        lower = bisect_left(self.restarts, key.step + tape) - 1
-        below = self.restarts[lower] if lower >= 0 else 0
-        seconds = self.chain.seconds(Record(key.step, key.step + 1)) if tape else 0.0
-        return seconds + (self.chain.seconds(Advance(below, key.step)) if below < key.step else 0)
+    every = [other for keys in kept for other in keys]
+    tape = key.kind is Kind.TAPE
+    restarts = {other.step for other in every if other.kind is Kind.RESTART and other.step < left}
+    below = max((step for step in restarts if step < key.step + tape), default=0)
+    seconds = 0.0
+    if key.step < left and every.count(key) == 1:
+        if tape:
+            seconds = chain.seconds(Record(key.step, key.step + 1))
+        elif key.step == 0 or (key.step == max(restarts) and Key(Kind.TAPE, left - 1) not in every):
+            seconds = inf
+        if below < key.step:
+            seconds += chain.seconds(Advance(below, key.step))
+    return seconds / chain.nbytes(key), key.kind.value, -key.step

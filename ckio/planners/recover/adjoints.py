@@ -25,9 +25,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Discard, Key, Kind, Read
+from ckio.actions import Action, Discard, Key, Kind, Read, Reverse, Write
 from ckio.actions.checks import as_float
-from ckio.actions.columns import DISCARD, KIND_CODE, READ, REVERSE, WRITE, Actions
+from ckio.actions.columns import KIND_CODE, READ, REVERSE, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
@@ -69,12 +69,7 @@ def with_adjoint_checkpoints(
     _check_complete(schedule, body, held)
     points = _points(body, platform, seconds)
     lead = _lead(schedule, held, older)
-    gone = Actions.of([Discard(read.key, read.level) for read in older])
-    if len(points.step):
-        last = Actions.of([Discard(_adjoint(int(points.step[-1])), level)])
-    else:
-        last = gone
-    actions = lead + _with_points(body.actions, points, gone, level) + last
+    actions = lead + _with_points(body.actions, points, older, level)
     return Schedule(schedule.chain, actions, schedule.stored, schedule.note)
 
 
@@ -188,46 +183,23 @@ def _chosen(done: NDArray[np.float64], begin: float, every: float) -> list[int]:
     return chosen
 
 
-def _with_points(actions: Actions, points: _Points, first: Actions, level: int) -> Actions:
+def _with_points(actions: Actions, points: _Points, older: Sequence[Read], level: int) -> Actions:
     """Return the actions with a Reverse up to each point, a Write and a Discard added.
 
-    At the first point the Discards are `first`, those of older adjoints.
+    At the first point the Discards are those of `older` adjoints. The last one is at the end.
     """
-    count, at, step = len(points.step), points.at, points.step
-    if not count:
-        return actions
-    split = step > actions.begin[at]
-    same = np.append(False, at[1:] == at[:-1])
-    above = np.where(same, np.roll(step, 1), actions.end[at])
-
-    needed = np.ones((count, 3), np.bool_)
-    needed[:, 0] = split
-    needed[0, 2] = False
-    there = needed.ravel()
-    zeros = np.zeros(count, np.int64)
-    here = zeros + level
-    more = Actions(
-        op=np.tile(np.array([REVERSE, WRITE, DISCARD], np.uint8), count)[there],
-        begin=np.stack((step, step, np.roll(step, 1)), 1).ravel()[there],
-        end=np.stack((above, zeros, zeros), 1).ravel()[there],
-        kind=np.tile(np.array([0, _ADJOINT, _ADJOINT], np.uint8), count)[there],
-        level=np.stack((zeros, here, here), 1).ravel()[there].astype(np.int16),
-    )
-    # The rest of a Reverse that is split comes after all its points.
-    places = 2 * at + np.where(split, 0, 2)
-    place = np.repeat(places, 3)[there]
-    begun = int(needed[0].sum())
-    more = more[:begun] + first + more[begun:]
-    place = np.insert(place, begun, np.repeat(places[0], len(first)))
-    order = np.concatenate((2 * np.arange(len(actions)) + 1, place))
-    return (_shortened(actions, points, split) + more).take(np.argsort(order, kind="stable"))
-
-
-def _shortened(actions: Actions, points: _Points, split: NDArray[np.bool_]) -> Actions:
-    """Return the actions; a Reverse that is split keeps only the steps after its last point."""
-    end = actions.end.copy()
-    np.minimum.at(end, points.at[split], points.step[split])
-    return Actions(
+    end, more, places = actions.end.copy(), list[Action](), list[int]()
+    gone = [Discard(read.key, read.level) for read in older]
+    for at, step in zip(points.at.tolist(), points.step.tolist(), strict=True):
+        added, place = list[Action](), 2 * at + 2
+        if step > actions.begin[at]:  # the rest of the Reverse comes after all its points
+            added, place = [Reverse(step, int(end[at]))], 2 * at
+            end[at] = step
+        added += [Write(_adjoint(step), level), *gone]
+        gone = [Discard(_adjoint(step), level)]
+        more += added
+        places += [place] * len(added)
+    shorter = Actions(
         op=actions.op,
         begin=actions.begin,
         end=end,
@@ -236,6 +208,8 @@ def _shortened(actions: Actions, points: _Points, split: NDArray[np.bool_]) -> A
         name=actions.name,
         names=actions.names,
     )
+    order = np.concatenate((2 * np.arange(len(actions)) + 1, np.array(places, np.int64)))
+    return (shorter + Actions.of(more)).take(np.argsort(order, kind="stable")) + Actions.of(gone)
 
 
 def every(write_seconds: float, mtbf: float, /) -> float:

@@ -3,8 +3,8 @@
 Three cases need such a schedule: recovery from a crash, the loss of a level, and the reverse sweep
 of a chain of unknown length. In all of them some checkpoints are stored on some levels, and the
 planner decides for each whether to keep or to drop it. A recurrence decides which restart keys to
-keep (`legs`, `stack`), from tables of the time to finish the steps between two keys (`tables`). The
-plan is compared with those that keep all keys, and only the first one.
+keep (`legs`, `recurrence`). The plan is compared with those that keep all keys, and only the first
+one.
 
 For example, take 4 steps of one second each, one slot in memory, and x_2 and x_0 on a disk from
 which a read takes two seconds. The schedule reads x_2 and writes it to memory, advances one step
@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from ckio.actions import Discard, Key, Kind
 from ckio.actions.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
 from ckio.errors import NoSchedule
-from ckio.planners.base import no_schedule
-from ckio.planners.base import tapes as tapes_held
+from ckio.planners.base import held_steps, no_schedule
 from ckio.planners.resume.legs import plans
 from ckio.planners.resume.remainder import Remainder, checked, furthest_adjoint, remainder
 from ckio.platform import Platform
@@ -68,7 +67,7 @@ def resume(
     keys = checked(chain, platform, stored, state)
     rest = remainder(chain, platform, keys, state=state, new_tapes=tapes)
     if rest.end:
-        tapes_held(chain, platform)
+        held_steps(chain, platform)
     first = furthest_adjoint(chain, platform, keys)
     begin = Actions.of([] if first is None else [first])
     schedules = [with_discards(Schedule(chain, begin + actions, keys)) for actions in plans(rest)]
@@ -128,12 +127,7 @@ def with_discards(schedule: Schedule, /) -> Schedule:
 def _by_key(actions: Actions) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
     """Return the numbers of all accesses, grouped by key, and whether each begins a group."""
     access = np.flatnonzero(actions.op >= WRITE)
-    here = actions.take(access)
-    order = np.lexsort((here.begin, here.kind, here.level))
-    begins = np.ones(len(order), np.bool_)
-    if len(order):
-        columns = [column[order] for column in (here.level, here.kind, here.begin)]
-        begins[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    order, begins = actions.take(access).by_key()
     return access[order], begins
 
 

@@ -1,10 +1,11 @@
 """The rest of a chain: which restart keys are kept, and which steps start from each of them.
 
-A recurrence chooses the keys (`stack`). `hrevolve`, `mixed` or `varying` plan the steps between two
-keys with the free space that other keys leave. If steps differ, the recurrence is solved for the
-same number of equal steps, and every x_i is moved to the step that is the same fraction of the
-total seconds. Stored tapes directly below the adjoint are read and reversed first. The other stored
-tapes are all kept or all dropped; those that are kept are read when the adjoint reaches them.
+A recurrence chooses the keys (`recurrence`). `hrevolve`, `mixed` or `varying` plan the steps
+between two keys with the free space that other keys leave. If steps differ, or there are very many,
+the recurrence is solved for equal blocks of steps, and every x_i is moved to the end of a block
+that is the same fraction of the total seconds. Stored tapes directly below the adjoint are read and
+reversed first. The other stored tapes are all kept or all dropped; those that are kept are read
+when the adjoint reaches them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,15 +19,14 @@ from typing import Any
 import numpy as np
 
 from ckio.actions import Action, Advance, Key, Kind, Read, Reverse, Write
-from ckio.actions.columns import ADVANCE, DISCARD, RECORD, Actions
+from ckio.actions.columns import DISCARD, Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import without_notes
 from ckio.planners.blocks import Piece, joined
 from ckio.planners.dp import hrevolve, mixed
-from ckio.planners.dp.spaces import Space
+from ckio.planners.dp.spaces import Numbers, Space
+from ckio.planners.resume.recurrence import Blocks, Candidate, Leg, Stack, solve, spaces
 from ckio.planners.resume.remainder import Remainder, Stored
-from ckio.planners.resume.stack import Candidate, Stack, StackLeg
-from ckio.planners.resume.tables import ResumeTables, spaces
 from ckio.planners.trivial import recompute_all
 from ckio.platform import Level, Platform
 from ckio.platform.chain import COSTS, Chain
@@ -35,12 +35,6 @@ _MIXED = 2500
 """Longer segments, in steps, are not planned by `mixed`, because it would take long."""
 
 _FIRST = Key(Kind.RESTART, 0)
-
-_MOST_KEYS = 1024
-"""With more keys than this, all are kept."""
-
-_MOST_LEGS = 256
-"""With more keys than this, the plan that keeps all of them is not tried."""
 
 
 def plans(rest: Remainder, /) -> Iterator[Actions]:
@@ -93,119 +87,82 @@ class _Segments:
     def __init__(self, rest: Remainder) -> None:
         self.rest, self.platform = rest, _without(rest, Kind.TAPE, rest.tapes, rest.platform)
         self.tapes, self.planned = _quickest(rest), cache(self._planned)
-        each = {name: rest.chain.each(name)[: rest.end] for name in COSTS}
-        self.records = rest.new_tapes & (each["record"] < each["advance"])
         self.chain = self.alike = replace(rest.chain, variables=None).with_steps(rest.end)
-        self.at = np.arange(rest.end + 1)
         if self.chain.varies:
-            forward = np.where(self.records, each["record"], each["advance"])
-            before = np.append(0.0, np.cumsum(forward))
-            if before[-1]:
-                self.at = np.rint(before / before[-1] * rest.end).astype(np.intp)
-            self.alike = Chain(
-                steps=rest.end,
-                advance=float(forward.mean()),
-                record=float(each["record"].mean()),
-                reverse=0,
-                restart=int(np.rint(each["restart"].mean())),
-                tape=int(np.rint(each["tape"].mean())),
-                adjoint=0,
-            )
+            mean = {name: self.chain.each(name).mean() for name in COSTS}
+            sizes = {name: int(np.rint(mean[name])) for name in ("restart", "tape", "adjoint")}
+            self.alike = Chain(steps=rest.end, **{**mean, **sizes})
         self.held = max(1, self.platform.tapes(self.alike)) if rest.new_tapes else 1
 
     def plans(self) -> Iterator[Actions]:
         """Yield the plan that the recurrence chooses, with all keys, and with only the first."""
         given = spaces(self.alike, self.platform, held=self.held, new_tapes=self.rest.new_tapes)
-        chosen, state = list[StackLeg](), self.rest.state
-        if given and len(self.rest.restarts) <= _MOST_KEYS:
-            move = self.alike.advance
-            if self.records.any() and not self.chain.varies:
-                move = self.alike.record
-            tables = ResumeTables(given, self.rest.end, move=move, held=self.held)
-            jumps = np.full(self.rest.end + 1, inf)
-            for step, level in self.tapes.items() if not self.chain.varies else ():
-                read = self.rest.seconds_to_read(Kind.TAPE, step, level)
-                jumps[step + 1] = read - self.chain.record
-            stack = Stack(self._keys(tables), tables, [*map(self._slots, given)], jumps)
-            chosen = stack.best(None if state is None else int(self.at[state]))
-        every = self._every_key()
-        if chosen and len(every) > _MOST_LEGS:
-            every = []
-        for legs in (self._steps(chosen), every, self._first_key()):
+        chosen = self._chosen(given) if given else []
+        for legs in (chosen, self._every_key(), self._first_key()):
             with suppress(NoSchedule, BadInput):
                 yield self._by_planner(legs)
+
+    def _chosen(self, given: Sequence[Space]) -> list[Leg]:
+        """Return the legs that the recurrence chooses."""
+        blocks = solve(given, self.rest.end, move=self.alike.advance, held=self.held)
+        before = np.append(0.0, np.cumsum(self.chain.each("advance")))
+        part = before / before[-1] if before[-1] else np.arange(len(before)) / self.rest.end
+        at = np.rint(part * blocks.count).astype(np.intp)
+        at[1:] = np.maximum(at[1:], 1)  # only x_0 is before the first block
+        jumps = np.full(blocks.count + 1, inf)
+        for step, level in self.tapes.items() if blocks.exact and not self.chain.varies else ():
+            read = self.rest.seconds_to_read(Kind.TAPE, step, level)
+            jumps[step + 1] = read - self.chain.record
+        stack = Stack(self._keys(blocks, at), blocks, [*map(self._slots, given)], jumps)
+        legs, end = list[Leg](), self.rest.end
+        for leg in stack.best(None if self.rest.state is None else int(at[self.rest.state])):
+            first = self.rest.state if leg.key is None else leg.key.step
+            begin = max(first or 0, min(int(np.searchsorted(at, leg.begin)), end - 1))
+            if begin < end:
+                legs.append(Leg(leg.key, begin))
+                end = begin
+        return legs
 
     def _slots(self, space: Space) -> int:
         return self.platform.levels[space.number].slots(self.alike.restart, 2 * self.rest.end)
 
-    def _keys(self, tables: ResumeTables) -> list[Candidate]:
+    def _keys(self, blocks: Blocks, at: Numbers) -> list[Candidate]:
         """Return all keys that may be kept, including the state in the register, by step."""
-        places = {space.number: place for place, space in enumerate(tables.spaces)}
+        places = {space.number: place for place, space in enumerate(blocks.spaces)}
         there = [key for key in self.rest.restarts if key[1] in places]
         keys = [
-            Candidate(int(self.at[step]), step, level, places[level], self._read(step, level))
+            Candidate(int(at[step]), step, level, places[level], self._read(step, level))
             for step, level in there
         ]
         if (step := self.rest.state) is not None:
             for level in (level for level in places if (step, level) not in there):
                 write = self.rest.seconds_to_keep(Kind.RESTART, step, level)
-                at, read = int(self.at[step]), self._read(step, level)
-                keys.append(Candidate(at, step, level, places[level], read, write))
+                read = self._read(step, level)
+                keys.append(Candidate(int(at[step]), step, level, places[level], read, write))
         return sorted(keys, key=lambda key: key[:3])
 
     def _read(self, step: int, level: int) -> float:
         return self.rest.seconds_to_read(Kind.RESTART, step, level)
 
-    def _record(self, actions: Actions) -> Actions:
-        """Replace Advances by Records if these are faster, of as many steps as fit in memory."""
-        if not self.records.any():
-            return actions
-        most = 1 if self.chain.varies else self.held
-        moves = actions.op == ADVANCE
-        pieces = np.where(moves, -(-(actions.end - actions.begin) // most), 1)
-        rows = np.repeat(np.arange(len(actions)), pieces)
-        number = np.arange(len(rows)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-        longer, split = actions.take(rows), moves[rows]
-        begin = longer.begin + split * number * most
-        quicker = split & self.records[np.where(split, begin, 0)]
-        return Actions(
-            op=np.where(quicker, RECORD, longer.op).astype(np.uint8),
-            begin=begin,
-            end=np.where(split, np.minimum(begin + most, longer.end), longer.end),
-            kind=longer.kind,
-            level=longer.level,
-        )
-
-    def _steps(self, legs: Sequence[StackLeg]) -> list[StackLeg]:
-        """Return the legs in steps of the chain, from legs in equal steps."""
-        there, end = list[StackLeg](), self.rest.end
-        for leg in legs if self.chain.varies else ():
-            first = self.rest.state if leg.key is None else leg.key.step
-            begin = max(first or 0, min(int(np.searchsorted(self.at, leg.begin)), end - 1))
-            if begin < end:
-                there.append(StackLeg(leg.key, begin, end))
-                end = begin
-        return there or [*legs]
-
-    def _every_key(self) -> list[StackLeg]:
+    def _every_key(self) -> list[Leg]:
         """Return the legs if all keys are kept, and each reverses all steps up to the next key.
 
         The state in the register is used first if it is the last one, and stored if it is the only
         way to the first steps.
         """
-        end, legs, state = self.rest.end, list[StackLeg](), self.rest.state
+        end, legs, state = self.rest.end, list[Leg](), self.rest.state
         if state is not None and all(step <= state for step, _ in self.rest.restarts):
-            legs.append(StackLeg(None, self._after_tapes(state), end))
+            legs.append(Leg(None, self._after_tapes(state)))
             end = state
         for step, same in groupby(reversed(self.rest.restarts), key=lambda key: key[0]):
             read, nearest = min((self._read(*key), key[1]) for key in same)
             key = Candidate(step, step, nearest, 0, read)
-            legs.append(StackLeg(key, self._after_tapes(step), end))
+            legs.append(Leg(key, self._after_tapes(step)))
             end = step
         if state is not None and state < end and (level := self._level_for(state)) is not None:
             write = self.rest.seconds_to_keep(Kind.RESTART, state, level)
             key = Candidate(state, state, level, 0, self._read(state, level), write)
-            legs.append(StackLeg(key, self._after_tapes(state), end))
+            legs.append(Leg(key, self._after_tapes(state)))
         return legs
 
     def _level_for(self, state: int) -> int | None:
@@ -223,14 +180,14 @@ class _Segments:
         """Return the first step from this one on whose tape is not stored."""
         return next(after for after in count(step) if after not in self.tapes)
 
-    def _first_key(self) -> list[StackLeg]:
+    def _first_key(self) -> list[Leg]:
         """Return the only leg if no key but the first is kept, or the state instead of it."""
-        state, end = self.rest.state, self.rest.end
+        state = self.rest.state
         if state is not None and all(state <= step for step, _ in self.rest.restarts):
-            return [StackLeg(None, self._after_tapes(state), end)]
-        return [leg._replace(end=end) for leg in self._every_key()[-1:]]
+            return [Leg(None, self._after_tapes(state))]
+        return self._every_key()[-1:]
 
-    def _by_planner(self, legs: Sequence[StackLeg]) -> Actions:
+    def _by_planner(self, legs: Sequence[Leg]) -> Actions:
         """Return the actions of all legs, each planned in the space that later legs leave free.
 
         Stored tapes are used when the adjoint reaches them. Raises NoSchedule if some steps are not
@@ -240,7 +197,7 @@ class _Segments:
         pieces, end = [(Actions.of(_write(legs)), 0)], self.rest.end
         for number, leg in enumerate(legs):
             if end > leg.begin:
-                pieces += self._leg(leg._replace(end=end), platforms[number])
+                pieces += self._leg(leg, end, platforms[number])
                 end = leg.begin
             spent = list[Action]()
             while end - 1 in self.tapes:
@@ -249,9 +206,9 @@ class _Segments:
             pieces.append((Actions.of(spent), 0))
         if end:
             raise NoSchedule(f"the steps before {end} cannot be reached; store x_0, too")
-        return self._record(joined(pieces))
+        return joined(pieces)
 
-    def _platforms(self, legs: Sequence[StackLeg]) -> list[Platform]:
+    def _platforms(self, legs: Sequence[Leg]) -> list[Platform]:
         """Return for each leg the platform without the space of the keys and tapes of later legs.
 
         Raises NoSchedule if the keys of all legs do not fit.
@@ -269,9 +226,9 @@ class _Segments:
                 kept.add(leg.key)
         return platforms[::-1]
 
-    def _leg(self, leg: StackLeg, platform: Platform) -> list[Piece]:
+    def _leg(self, leg: Leg, end: int, platform: Platform) -> list[Piece]:
         """Return actions that read the key of a leg, advance, and reverse the steps of the leg."""
-        begin, end, key = leg.begin, leg.end, leg.key
+        begin, key = leg.begin, leg.key
         start = list[Action]()
         if key is not None:
             start.append(Read(Key(Kind.RESTART, key.step), key.level))
@@ -320,7 +277,7 @@ def _at_most(level: Level, steps: int, sizes: tuple[int, int]) -> Level:
     return replace(level, capacity=None) if enough else level
 
 
-def _write(legs: Sequence[StackLeg]) -> Iterator[Action]:
+def _write(legs: Sequence[Leg]) -> Iterator[Action]:
     """Yield Writes of the state in the register to every level from which a leg reads it."""
     for key in {leg.key for leg in legs if leg.key is not None and leg.key.write is not None}:
         yield Write(Key(Kind.RESTART, key.step), key.level)

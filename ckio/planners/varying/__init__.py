@@ -60,7 +60,7 @@ def varying(chain: Chain, platform: Platform, /, *, tapes: bool, planner: str) -
     The schedule stores restart checkpoints and, with `tapes`, also tapes. Raises NoSchedule, with
     the name of `planner`, if no level can store what the chain needs.
     """
-    base.tapes(chain, platform)
+    base.held_steps(chain, platform)
     levels = [level for level in platform.levels if _slots(level, chain, tapes)]
     for level in platform.levels:
         if level not in levels:

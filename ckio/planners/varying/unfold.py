@@ -77,7 +77,7 @@ def sweep(finest: Scale, /) -> FirstSweep:
             whole = seconds[best] + costs.write[finest.room.level[way, room], begin]
             if whole < rest[begin]:
                 rest[begin], legs[begin] = whole, Leg(begin, begin + 1 + best, way, room)
-    return FirstSweep(finest, float(rest[0]), _followed(legs))
+    return FirstSweep(finest, float(rest[0]), _follow(legs))
 
 
 def _homes(costs: IntervalCosts, room: FreeSpace) -> list[tuple[int, int]]:
@@ -91,7 +91,7 @@ def _homes(costs: IntervalCosts, room: FreeSpace) -> list[tuple[int, int]]:
     ]
 
 
-def _followed(legs: list[Leg]) -> tuple[Leg, ...]:
+def _follow(legs: list[Leg]) -> tuple[Leg, ...]:
     """Return the legs that follow one another from x_0."""
     found, begin = [], 0
     while legs[begin].end < len(legs):

@@ -19,21 +19,16 @@ from ckio.programs.compiled.frames import (
     Boundary,
     Frames,
     Now,
-    copied,
-    named,
     pack,
-    renamed,
     run,
     unpack,
+    values_of,
+    with_values,
 )
 from ckio.programs.compiled.functions import BlockFunction, Code
-from ckio.programs.compiled.source import (
-    check_aliases,
-    check_calls,
-    source_of,
-)
+from ckio.programs.compiled.source import check_aliases, check_calls, source_of
 from ckio.programs.heap import Heap, Json, copy, flatten, leaves, rebuild, restore
-from ckio.programs.interface import Cotangent, taped
+from ckio.programs.interface import Cotangent, report_tape
 from ckio.programs.tape.operators import Traced, build
 from ckio.programs.tape.tape import Tape
 
@@ -50,9 +45,9 @@ def program(function: Callable[..., Any], /) -> "CompiledProgram":
 
     The function may contain nested loops, branches, and calls of other programs and of itself, and
     it may change arrays in place. It can be interrupted between statements. A loop over an object
-    without an index (for example a dict or `map`) runs over a list that is made at its start. A
-    call of a plain function runs within one tick. Raises NotResumable, with file and line, if the
-    function contains statements that cannot be resumed.
+    without an index (for example a dict) runs over a list that is made at its start. A call of a
+    plain function runs within one tick. Raises NotResumable, with file and line, if the function
+    contains statements that cannot be resumed.
     """
     return CompiledProgram(function)
 
@@ -106,12 +101,17 @@ class CompiledProgram:
         self._dependencies()
         self.code.bind(*x)
         self._given |= flatten({"x": x}).objects
-        return Frames(0, Boundary("x", rebuild(x, "x", _copied)))
+        return Frames(0, Boundary("x", rebuild(x, "x", _copy_leaf)))
 
     def advance(self, state: Frames, limit: float = inf, /) -> tuple[Frames, int, bool]:
         """Run ticks. An exception of the program reaches the caller, with a note of its place."""
         self._check(state)
-        after = run(self.code, Frames(state.ticks, copied(state.now)), limit, _BLOCKS)
+        after = run(
+            self.code,
+            Frames(state.ticks, with_values(state.now, copy(values_of(state.now)))),
+            limit,
+            _BLOCKS,
+        )
         return after, after.ticks - state.ticks, after.finished
 
     def result(self, state: Frames, /) -> Any:
@@ -129,7 +129,7 @@ class CompiledProgram:
         first of their names.
         """
         self._check(state)
-        return _pulled(self.code, state, ticks, cotangent, partial(self._pack, value_of=_plain))
+        return _pull_back(self.code, state, ticks, cotangent, partial(self._pack, value_of=_plain))
 
     def pack(self, state: Frames, /) -> tuple[dict[str, NDArray[Any]], Json]:
         self._check(state)
@@ -144,7 +144,7 @@ class CompiledProgram:
         return unpack(arrays, meta, self._codes(), self.fingerprint, self._objects())
 
     def renew(self) -> None:
-        """Compile again if a called function has become a program, or is not a program any more."""
+        """Recompile if a called function has become a program, or is not a program any more."""
         if self._code and self._code.calls != self._scope.calls():
             self._code = None
 
@@ -177,23 +177,23 @@ class CompiledProgram:
                 )
 
 
-def _copied(path: str, leaf: Any) -> Any:
+def _copy_leaf(path: str, leaf: Any) -> Any:
     return copy({path: leaf})[path]
 
 
-def _pulled(
+def _pull_back(
     code: Code, state: Frames, ticks: int, cotangent: Cotangent, pack: Callable[[Frames], Any], /
 ) -> dict[str, Array]:
     """Return the cotangent of `state` from that `ticks` ticks later, without zeros."""
     if ticks <= 0 or state.finished:
         return {name: np.array(each) for name, each in cotangent.items()}
     tape = Tape()
-    inputs = _Inputs(tape, flatten(named(state.now)))
-    before = renamed(state.now, inputs.values)
+    inputs = _Inputs(tape, flatten(values_of(state.now)))
+    before = with_values(state.now, inputs.values)
     wanted = inputs.by_name(before)  # now, because the program may replace items of its inputs
     after = run(code, Frames(state.ticks, before), ticks, _taped(tape))
     seeds = list(_seeds(after.now, cotangent))
-    taped(tape.nodes, tape.nbytes, partial(pack, after))
+    report_tape(tape.nodes, tape.nbytes, partial(pack, after))
     bars = tape.backward(seeds, list(wanted.values()))
     return {
         name: inputs.shaped(name, traced, each)
@@ -253,7 +253,7 @@ def _seeds(now: Now, cotangent: Mapping[str, Array]) -> Iterator[tuple[Any, ...]
         results = leaves(now.value, "y")
         yield from ((results[name], each) for name, each in cotangent.items() if name in results)
         return
-    heap = flatten(named(now), _plain)
+    heap = flatten(values_of(now), _plain)
     for name, each in cotangent.items():
         holders = heap.holders.get(name, ())
         holder = next((one for one in holders if type(one) is Traced), None)

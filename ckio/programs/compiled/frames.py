@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ckio.errors import BadInput
 from ckio.programs.compiled.functions import RETURNED, BlockFunction, Code, Unset
-from ckio.programs.heap import Json, QuickCopy, Unclear, copy, flatten, restore
+from ckio.programs.heap import Json, flatten, restore
 
 BlocksOf: TypeAlias = Callable[[Code], tuple[BlockFunction, ...]]
 
@@ -79,7 +79,7 @@ class Frames:
         return isinstance(self.now, Boundary) and self.now.name == "y"
 
 
-def named(now: Now, /) -> dict[str, Any]:
+def values_of(now: Now, /) -> dict[str, Any]:
     """Return all values of a state by name: x, y, or the number of the frame and the variable.
 
     A variable that is not set is left out.
@@ -90,7 +90,7 @@ def named(now: Now, /) -> dict[str, Any]:
     return {name: value for each in pairs for name, value in each if value is not Unset}
 
 
-def renamed(now: Now, values: Mapping[str, Any], /) -> Now:
+def with_values(now: Now, values: Mapping[str, Any], /) -> Now:
     """Return a state like this one with other values. A variable that lacks one is not set."""
     if isinstance(now, Boundary):
         return Boundary(now.name, values[now.name])
@@ -98,20 +98,6 @@ def renamed(now: Now, values: Mapping[str, Any], /) -> Now:
         Frame(frame.code, frame.block, tuple(values.get(name, Unset) for name in names))
         for frame, names in _named_frames(now)
     )
-
-
-def copied(now: Now, /) -> Now:
-    """Return a copy of a state; raises BadInput for values that a checkpoint cannot store."""
-    quick = QuickCopy().copy
-    try:
-        if isinstance(now, Boundary):
-            return Boundary(now.name, quick(now.value))
-        return tuple(
-            Frame(f.code, f.block, tuple(v if v is Unset else quick(v) for v in f.values))
-            for f in now
-        )
-    except (Unclear, RecursionError):
-        return renamed(now, copy(named(now)))
 
 
 def _named_frames(frames: tuple[Frame, ...]) -> Iterator[tuple[Frame, list[str]]]:
@@ -179,7 +165,7 @@ def pack(
 
     Equal states are packed to equal bits. `objects` are those that `unpack` will be given.
     """
-    flat = flatten(named(state.now), value_of)
+    flat = flatten(values_of(state.now), value_of)
     if strange := flat.objects.keys() - objects.keys():
         raise BadInput(
             f"a variable is {min(strange)}, which is neither in the code of this program nor in its"
@@ -214,7 +200,7 @@ def unpack(
         now = _place(meta["at"], codes)
         copies = {name: np.array(array, order="C") for name, array in arrays.items()}
         restored = restore(meta["values"], copies, objects)
-        return Frames(meta["ticks"], renamed(now, restored))
+        return Frames(meta["ticks"], with_values(now, restored))
     except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise BadInput(
             f"this state of a program cannot be read: {error}; use another state"

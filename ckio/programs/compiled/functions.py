@@ -18,8 +18,9 @@ import ast
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain, repeat
-from types import CellType, CodeType, FunctionType, GeneratorType
+from itertools import chain
+from operator import length_hint
+from types import CellType, CodeType, FunctionType
 from typing import Any, Final, TypeAlias, TypeVar
 
 from ckio.errors import BadInput
@@ -298,7 +299,6 @@ def _call(node: ast.expr) -> ast.expr:
 # The items of a loop, which must have an index
 
 _ROWS: Final = (range, list, tuple, str, bytes)
-_VIEWS: Final[tuple[type, ...]] = (dict, type({}.keys()), type({}.values()), type({}.items()))
 
 
 def items(value: Any, /) -> Any:
@@ -315,29 +315,17 @@ def items(value: Any, /) -> Any:
         raise BadInput(
             "a program cannot loop over a set, whose order differs between processes; sort it first"
         )
-    if _ends(value):
+    if length_hint(value, -1) >= 0:
         return list(rest)
     raise BadInput(
-        f"a program cannot store its position in a {type(value).__name__}, which may not end;"
-        " loop with `while` and a number, or make a list of it before the loop"
+        f"a program cannot store its position in a {type(value).__name__}, which may not end; make"
+        " a list of it before the loop, or loop with `while` and a number"
     )
 
 
 def together(*inside: bool) -> bool:
     """Return whether all rows of a strict `zip` have an item; raises its ValueError."""
     return bool(list(zip(*map(range, inside), strict=True)))
-
-
-def _ends(value: Any) -> bool:
-    """Return whether an iterator certainly ends."""
-    if isinstance(value, zip | map | enumerate | filter):
-        parts = [part for part in value.__reduce__()[1] if hasattr(part, "__next__")]
-        return any(map(_ends, parts))
-    if isinstance(value, repeat):
-        return "," in repr(value)
-    if isinstance(value, GeneratorType):  # that of a traced array ends like that of a plain one
-        return value.gi_code.co_qualname.startswith("Traced.__iter__")
-    return hasattr(value, "__length_hint__") or isinstance(value, _VIEWS)
 
 
 _GIVEN: Final[dict[str, Any]] = {SEQUENCE: items, LENGTH: len, TOGETHER: together, _UNSET: Unset}

@@ -89,7 +89,7 @@ class Graph:
 
 def graph(blocks: Iterable[Block], parameters: Names, own: Names, /) -> Graph:
     """Return the graph of a function with these parameters and variables, with few blocks."""
-    reachable = _reachable(_with_heads(_threaded(list(blocks))))
+    reachable = _reachable(_with_heads(_skip_empty(list(blocks))))
     ends = [block.end for block in reachable]
     results = {end.to[0]: end.result for end in ends if end.result is not None}
     sets = [block.sets() for block in reachable]
@@ -108,7 +108,7 @@ def graph(blocks: Iterable[Block], parameters: Names, own: Names, /) -> Graph:
     )
 
 
-def _threaded(blocks: list[Block]) -> list[Block]:
+def _skip_empty(blocks: list[Block]) -> list[Block]:
     """Let jumps skip empty blocks, except for an empty block that jumps to itself."""
 
     def final(number: int) -> int:

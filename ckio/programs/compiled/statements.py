@@ -84,16 +84,9 @@ class _Translation:
     def _plain(self, statement: ast.stmt) -> None:
         """Write an `assert`, a `raise`, or an expression."""
         new = copy.copy(statement)
-        before = statement.value if isinstance(statement, ast.Expr) else None
         for name, part in ast.iter_fields(statement):
             if isinstance(part, ast.expr) and name != "msg":
                 setattr(new, name, self.hoist(part))
-        if (
-            isinstance(new, ast.Expr)
-            and isinstance(new.value, ast.Name)
-            and new.value is not before
-        ):
-            return  # the statement was only a call of a program, whose result is not used
         self._do(new)
         if isinstance(new, ast.Raise):
             self.writing.end(node=_at(ast.Constant(None), statement))
@@ -139,7 +132,7 @@ class _Translation:
         """Write a loop by index over the items at its start, so that its position can be stored."""
         place = self.name()
         tests, item = self._rows(statement.iter, place)
-        self._do(_assigned(place, _at(ast.Constant(0), statement.iter)))
+        self._do(_assignment(place, _at(ast.Constant(0), statement.iter)))
         top, body, end = self.writing.new(), self.writing.new(), self.writing.new()
         self.writing.end(top)
         self.writing.begin(top, head=True)
@@ -179,7 +172,7 @@ class _Translation:
             case _:
                 row_name = self.name()
                 items = _at(_call(SEQUENCE, self.hoist(over)), over)
-                self._do(_assigned(row_name, items))
+                self._do(_assignment(row_name, items))
                 test = ast.Compare(load(place), [ast.Lt()], [_call(LENGTH, load(row_name))])
                 return [test], ast.Subscript(load(row_name), load(place), ast.Load())
 
@@ -203,7 +196,7 @@ class _Translation:
         before = copy.copy(place)
         before.ctx = ast.Load()
         current = self.name()
-        self._do(_assigned(current, before))
+        self._do(_assignment(current, before))
         new.value = self.hoist(statement.value)
         new.target = ast.copy_location(ast.Name(current, ast.Store()), target)
         self._do(new)
@@ -267,7 +260,7 @@ class _Translation:
     def store(self, node: ast.expr) -> ast.expr:
         """Assign a value to a new variable, and return the variable."""
         name = self.name()
-        self._do(_assigned(name, node))
+        self._do(_assignment(name, node))
         return load(name, node)
 
     def _hoist_parts(self, node: Expression) -> Expression:
@@ -318,10 +311,10 @@ class _Translation:
     def _into(self, result: str, value: ast.expr) -> None:
         if not self.take_call(value, result):
             rest = self.hoist(value)  # before _do, because it may begin another block
-            self._do(_assigned(result, rest))
+            self._do(_assignment(result, rest))
 
 
-def _assigned(name: str, value: ast.expr, /) -> ast.stmt:
+def _assignment(name: str, value: ast.expr, /) -> ast.stmt:
     """Return `name = value`."""
     target = ast.copy_location(ast.Name(name, ast.Store()), value)
     return ast.copy_location(ast.Assign([target], value), value)

@@ -194,14 +194,14 @@ class _Draft:
                 self.move(results, carry)
 
         self.move(given[second:], carry)
-        again = any(map(has_loop, test[0].eqns))  # a condition with a loop is written only once
-        if again:
+        asks_once = any(map(has_loop, test[0].eqns))  # a condition with a loop is written only once
+        if asks_once:
             self.close(loop)
             self.begin(loop)
         self.close(after, onwards, choice=ask())
         self.begin(onwards)
         turn()
-        if again:
+        if asks_once:
             self.close(loop)
         else:
             self.close(after, onwards, choice=ask())

@@ -68,7 +68,7 @@ def check(jaxpr: Any) -> None:
             raise BadInput(
                 f"jax_program: the function contains {name!r}"
                 f"{what and f' with the effect {what}'}; it must do nothing but compute, because"
-                " parts of it are computed again: remove it, or do it between two calls of advance"
+                " parts of it are recomputed: remove it, or do it between two calls of advance"
             )
 
 

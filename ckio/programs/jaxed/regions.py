@@ -43,7 +43,7 @@ class RegisterMachine:
     ----------
     code : RegisterCode
     base : int
-        The most ticks of a loop whose inputs are stored at a time. They are computed again from the
+        The most ticks of a loop whose inputs are stored at a time. They are recomputed from the
         registers before the first of these ticks.
     """
 
@@ -241,7 +241,7 @@ class Region:
         nodes = [partial(self._tick, pc, fixed) for pc in self.nodes]
         begin, end = self.nodes[0], self.nodes[-1]
 
-        def again(carried: Any) -> Any:
+        def goes_on(carried: Any) -> Any:
             return (carried[0] >= begin) & (carried[0] <= end) & (carried[1] < limit)
 
         def once(carried: Any) -> Any:
@@ -252,7 +252,7 @@ class Region:
 
         path = numpy.zeros(self.base, numpy.int32) if self.several else None
         start = numpy.asarray(pc, numpy.int32), numpy.int32(0), first, path
-        came, ticks, results, path = lax.while_loop(again, once, start)
+        came, ticks, results, path = lax.while_loop(goes_on, once, start)
         return numpy.stack([came, ticks]), [results[name] for name in self.after], path
 
     def _loop_back(  # noqa: PLR0917 - by jit
@@ -262,7 +262,7 @@ class Region:
 
         The ticks are computed once more, and the needed registers before each are stored. Then the
         cotangents are propagated backwards. The number of ticks is known, so that the condition of
-        the loop is not evaluated again.
+        the loop is not needed.
         """
         numpy, lax = jax().numpy, jax().lax
         first, fixed = self._split(known, given)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, Literal, Self, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ckio.analysis.partitioned.jaxprs import jax
 from ckio.errors import BadInput
 from ckio.programs.heap import Json, leaves, rebuild, same_structure
-from ckio.programs.interface import Cotangent, taped
+from ckio.programs.interface import Cotangent, report_tape
 from ckio.programs.jaxed.flatten import flatten
 from ckio.programs.jaxed.nodes import check, fingerprint, is_smooth
 from ckio.programs.jaxed.regions import RegisterMachine
@@ -28,37 +28,6 @@ In blocks, the iterations of one innermost loop are counted.
 """
 
 Number = bool | int | float | complex
-
-
-@dataclass(frozen=True)
-class Structure:
-    """A structure without its leaves.
-
-    Attributes
-    ----------
-    template : object
-        The structure. Each leaf is replaced by its name.
-    names : tuple of str
-        The names of the leaves, in order.
-    """
-
-    template: Any
-    names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, tree: Any, name: str) -> Self:
-        """Return the structure of inputs or of a result; raises BadInput for equal names."""
-        return cls(rebuild(tree, name, lambda path, _: path), tuple(leaves(tree, name)))
-
-    def leaves(self, tree: Any) -> dict[str, Any]:
-        """Return the leaves of a tree with this structure, in the order of `names`."""
-        root = self.names[0].partition(".")[0] if self.names else ""
-        named = leaves(tree, root)
-        return {name: named[name] for name in self.names}
-
-    def tree(self, values: Mapping[str, Any]) -> Any:
-        """Return the tree with this structure and these leaves."""
-        return rebuild(self.template, "", lambda _, name: values[name])
 
 
 def traceable(name: str, leaf: Any) -> Any:
@@ -124,12 +93,12 @@ class JaxProgram:
             raise BadInput(f"mode = {mode!r}; it must be one of {', '.join(get_args(Mode))}")
         # A program runs in the precision in which it was traced, whatever is set later.
         self._double = bool(jax().config.jax_enable_x64)
-        self._inputs = Structure.of(example, "x")
-        flat = [traceable(name, leaf) for name, leaf in self._inputs.leaves(example).items()]
-        closed = jax().make_jaxpr(self._flat(function))(*flat)
+        given = leaves(example, "x")
+        self._x = _names(example, "x")
+        closed = jax().make_jaxpr(self._flat(function))(*map(traceable, given, given.values()))
         check(closed.jaxpr)
         self.fingerprint = fingerprint(closed)
-        self._code = code = flatten(closed, self._inputs.names, self._outputs.names)
+        self._code = code = flatten(closed, tuple(given), tuple(leaves(self._y, "y")))
         if mode == "auto":
             nbytes = code.nbytes({name for live in code.live for name in live})
             mode = "switch" if nbytes <= SMALL else "blocks"
@@ -141,12 +110,10 @@ class JaxProgram:
         return f"JaxProgram({nodes} nodes, mode={self.mode!r}, fingerprint={self.fingerprint!r})"
 
     def start(self, *x: Any) -> RegisterState:
-        if len(x) != len(self._inputs.template) or not same_structure(x, self._inputs.template):
-            raise BadInput(
-                f"start: x must have the structure of the example, {self._inputs.template}"
-            )
+        if not same_structure(x, self._x):
+            raise BadInput(f"start: x must have the structure of the example, {self._x}")
         with self._precision():
-            given = self._inputs.leaves(x).items()
+            given = leaves(x, "x").items()
             return RegisterState(0, {n: as_leaf(n, it, self._code.avals[n]) for n, it in given})
 
     def advance(
@@ -161,7 +128,7 @@ class JaxProgram:
         """Return the result, with arrays of JAX. Raise BadInput if the state is not finished."""
         if state.pc != self._end:
             raise BadInput("result: this state has not finished; advance it to the end first")
-        return self._outputs.tree(state.registers)
+        return _with_leaves(self._y, state.registers)
 
     def pullback(
         self, state: RegisterState, ticks: int, cotangent: Cotangent, /
@@ -174,7 +141,7 @@ class JaxProgram:
             bars, nodes, size = self._machine.pullback(pc, registers, int(ticks), given)
             names = [name for name in self._code.live[pc] if name in bars]
             found = {name: np.array(conj(bars[name])) for name in names}
-        taped(nodes, size)
+        report_tape(nodes, size)
         return found
 
     def pack(self, state: RegisterState, /) -> tuple[dict[str, NDArray[Any]], Json]:
@@ -208,9 +175,10 @@ class JaxProgram:
         """Return the function of leaves instead of trees. A call stores the result's structure."""
 
         def flat(*arrays: Any) -> list[Any]:
-            y = function(*self._inputs.tree(dict(zip(self._inputs.names, arrays, strict=True))))
-            self._outputs = Structure.of(y, "y")
-            return [traceable(name, leaf) for name, leaf in self._outputs.leaves(y).items()]
+            given = dict(zip(leaves(self._x, "x"), arrays, strict=True))
+            y = function(*_with_leaves(self._x, given))
+            self._y = _names(y, "y")
+            return [traceable(name, leaf) for name, leaf in leaves(y, "y").items()]
 
         return flat
 
@@ -222,6 +190,16 @@ class JaxProgram:
                 " real or complex leaves of the state"
             )
         return as_leaf(name, array, like)
+
+
+def _names(tree: Any, name: str) -> Any:
+    """Return the structure of a tree, with the name of each leaf in its place."""
+    return rebuild(tree, name, lambda path, _: path)
+
+
+def _with_leaves(names: Any, values: Mapping[str, Any]) -> Any:
+    """Return the tree with this structure of names and these leaves."""
+    return rebuild(names, "", lambda _, name: values[name])
 
 
 def jax_program(function: Callable[..., Any], /, *example: Any, mode: Mode = "auto") -> JaxProgram:

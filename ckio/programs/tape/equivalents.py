@@ -65,7 +65,7 @@ def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     return np.sum(widths * (y[..., 1:] + y[..., :-1]) / 2.0, axis=-1)
 
 
-def _gradient(f: Any, h: Any = 1.0, *, axis: Any = 0, edge_order: int = 1) -> Any:
+def _gradient(f: Any, h: Any = 1.0, *, axis: Any = 0) -> Any:
     """Return the gradient along one axis, for a distance h or for coordinates h."""
     f = np.moveaxis(f, axis, -1)
     h = np.float64(h) if type(h) in (int, float) else h  # numpy divides by zero, Python raises
@@ -73,23 +73,10 @@ def _gradient(f: Any, h: Any = 1.0, *, axis: Any = 0, edge_order: int = 1) -> An
     before, after = (h, h) if widths is None else (widths[:-1], widths[1:])
     a, c = -after / (before * (before + after)), before / (after * (before + after))
     inner = a * f[..., :-2] - (a + c) * f[..., 1:-1] + c * f[..., 2:]
-    first = _at_end(f, edge_order, (h, h) if widths is None else widths)
-    last = _at_end(f[..., ::-1], edge_order, (-h, -h) if widths is None else -widths[::-1])
+    first = (f[..., 1] - f[..., 0]) / (h if widths is None else widths[0])
+    last = (f[..., -1] - f[..., -2]) / (h if widths is None else widths[-1])
     whole = np.concatenate([first[..., None], inner, last[..., None]], axis=-1)
     return np.moveaxis(whole, -1, axis)
-
-
-def _at_end(f: Any, edge_order: int, widths: Any) -> Any:
-    """Return the one-sided difference at the first entry."""
-    h = widths[0]
-    if edge_order == 1:
-        return (f[..., 1] - f[..., 0]) / h
-    k = widths[1]
-    return (
-        -(2.0 * h + k) / (h * (h + k)) * f[..., 0]
-        + (h + k) / (h * k) * f[..., 1]
-        - h / (k * (h + k)) * f[..., 2]
-    )
 
 
 def _cross(a: Any, b: Any) -> Any:

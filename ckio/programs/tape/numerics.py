@@ -96,7 +96,7 @@ def _cumprod(result: Any, a: Any, *, axis: Any = None, dtype: Any = None) -> Par
     def pull(g: Any, a: Any, r: Any) -> Any:
         factors = np.moveaxis(a.reshape(-1) if axis is None else np.asarray(a), along, 0)
         given, products = np.moveaxis(g, along, 0), np.moveaxis(r, along, 0)
-        bars, rest = np.zeros_like(factors), np.zeros_like(factors[:1])[0]
+        bars, rest = np.zeros_like(factors), np.zeros(factors.shape[1:], factors.dtype)
         for i in range(len(factors) - 1, -1, -1):
             rest = rest + given[i]
             bars[i] = rest * products[i - 1] if i else rest
@@ -197,7 +197,7 @@ add({
 # Linear algebra, and Fourier transforms
 
 
-def _transposed(a: Any) -> Any:
+def _transpose(a: Any) -> Any:
     return np.swapaxes(a, -1, -2)
 
 
@@ -206,8 +206,8 @@ def _left(g: Any, b: Any, ndim: int) -> Any:
     if b.ndim == 1:
         return np.asarray(g)[..., None] * b
     if ndim == 1:
-        return (np.asarray(g)[..., None, :] @ _transposed(b))[..., 0, :]
-    return g @ _transposed(b)
+        return (np.asarray(g)[..., None, :] @ _transpose(b))[..., 0, :]
+    return g @ _transpose(b)
 
 
 def _right(g: Any, a: Any, ndim: int) -> Any:
@@ -215,8 +215,8 @@ def _right(g: Any, a: Any, ndim: int) -> Any:
     if a.ndim == 1:
         return g * a if ndim == 1 else a[:, None] * np.asarray(g)[..., None, :]
     if ndim == 1:
-        return (_transposed(a) @ np.asarray(g)[..., None])[..., 0]
-    return _transposed(a) @ g
+        return (_transpose(a) @ np.asarray(g)[..., None])[..., 0]
+    return _transpose(a) @ g
 
 
 def _matmul(result: Any, a: Any, b: Any) -> Parts:
@@ -278,19 +278,19 @@ def _solve(result: Any, a: Any, b: Any) -> Parts:
     a, vector = np.asarray(a), np.ndim(b) == 1
 
     def right(g: Any, a: Any) -> Any:
-        return np.linalg.solve(_transposed(a), g)
+        return np.linalg.solve(_transpose(a), g)
 
     def matrix(g: Any, a: Any, x: Any) -> Any:
         if vector:
-            solution = np.linalg.solve(_transposed(a), np.broadcast_to(g, x.shape)[..., None])
+            solution = np.linalg.solve(_transpose(a), np.broadcast_to(g, x.shape)[..., None])
             return -solution * x[..., None, :]
-        return -np.linalg.solve(_transposed(a), g) @ _transposed(x)
+        return -np.linalg.solve(_transpose(a), g) @ _transpose(x)
 
     return {"a": (matrix, a, result), "b": (right, a)}
 
 
 def _inv(result: Any, a: Any) -> Parts:
-    return {"a": (lambda g, r: -_transposed(r) @ g @ _transposed(r), result)}
+    return {"a": (lambda g, r: -_transpose(r) @ g @ _transpose(r), result)}
 
 
 def _det(result: Any, a: Any) -> Parts:
@@ -310,19 +310,19 @@ def _cholesky(result: Any, a: Any, *, upper: bool = False) -> Parts:
         raise refusal("np.linalg.cholesky with upper=True, or of a complex matrix,")
 
     def pull(g: Any, r: Any) -> Any:
-        inner = np.tril(_transposed(r) @ g)
+        inner = np.tril(_transpose(r) @ g)
         i = np.arange(r.shape[-1])
         inner[..., i, i] *= 0.5
         inverse = np.linalg.inv(r)
-        whole = _transposed(inverse) @ inner @ inverse
-        both = np.tril(whole + _transposed(whole))
+        whole = _transpose(inverse) @ inner @ inverse
+        both = np.tril(whole + _transpose(whole))
         both[..., i, i] *= 0.5
         return both
 
     return {"a": (pull, result)}
 
 
-def _cropped(g: Array, length: int, axis: int) -> Array:
+def _crop(g: Array, length: int, axis: int) -> Array:
     """Return the first `length` entries along an axis, with zeros appended if there are fewer."""
     have = g.shape[axis]
     if have > length:
@@ -351,7 +351,7 @@ def _transforms(transform: Any, default: Any) -> Any:
         def pull(g: Any) -> Any:
             g = transform(g, None, over, norm)
             for along in over:
-                g = _cropped(g, shape[along], along)
+                g = _crop(g, shape[along], along)
             return g
 
         return {"a": (pull,)}
@@ -364,7 +364,7 @@ def _rfft(result: Any, a: Any, *, n: Any = None, axis: Any = -1, norm: Any = Non
     count = length if n is None else n
 
     def pull(g: Any) -> Any:
-        return _cropped(np.fft.fft(_cropped(g, count, axis), None, axis, norm).real, length, axis)
+        return _crop(np.fft.fft(_crop(g, count, axis), None, axis, norm).real, length, axis)
 
     return {"a": (pull,)}
 
@@ -374,14 +374,14 @@ def _irfft(result: Any, a: Any, *, n: Any = None, axis: Any = -1, norm: Any = No
     count = 2 * (length - 1) if n is None else n
 
     def pull(g: Any) -> Any:
-        half = _cropped(np.fft.ifft(g, None, axis, norm), count // 2 + 1, axis)
+        half = _crop(np.fft.ifft(g, None, axis, norm), count // 2 + 1, axis)
         weight = np.full(count // 2 + 1, 2.0)
         weight[0] = 1.0
         if count % 2 == 0:
             weight[-1] = 1.0
         shape = [1] * half.ndim
         shape[axis] = -1
-        return _cropped(half * weight.reshape(shape), length, axis)
+        return _crop(half * weight.reshape(shape), length, axis)
 
     return {"a": (pull,)}
 

@@ -310,14 +310,14 @@ def _call(function: Any, vjp: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
             bars[i] = bars[i] if g is None else conjugate(g)
         pullback = vjp(result, *values, **kwargs)
         cotangents = pullback(tuple(bars) if several else bars[0])
-        return tuple(conjugate(_checked(function.__name__, cotangents, values, wanted)))
+        return tuple(conjugate(_check_cotangents(function.__name__, cotangents, values, wanted)))
 
-    again = tuple(results) if several else results[0]
+    plain_results = tuple(results) if several else results[0]
     for i in derived:
         new = tape.result if type(results[i]) is np.ndarray else tape.number
         results[i] = new(results[i], tape.slot())
     out = tuple(results[i].place for i in derived)
-    tape.record(out, pull, (again, values), tuple(args[i].place for i in wanted))
+    tape.record(out, pull, (plain_results, values), tuple(args[i].place for i in wanted))
     if not several:
         return results[0]
     return type(result)(*results) if hasattr(result, "_fields") else tuple(results)
@@ -332,7 +332,7 @@ def _own(result: Any, values: list[Any]) -> Any:
     return result
 
 
-def _checked(name: str, bars: Any, values: list[Any], wanted: list[int]) -> list[Any]:
+def _check_cotangents(name: str, bars: Any, values: list[Any], wanted: list[int]) -> list[Any]:
     """Return the cotangents of the arguments `wanted`. Raise BadInput if one does not fit."""
     if len(values) == 1 and not isinstance(bars, tuple | list):
         bars = (bars,)

@@ -46,6 +46,7 @@ _AROUND: Final = {
     "initial": "apply the same function to the result and this value",
     "prepend": "join the arrays by np.concatenate first",
     "append": "join the arrays by np.concatenate first",
+    "edge_order": "write the one-sided difference, (4 * u[1] - 3 * u[0] - u[2]) / (2 * dx)",
 }
 """How to do without keywords for which no rule has a derivative."""
 

@@ -1,6 +1,6 @@
 """States at equal distances, from which all other steps are computed again."""
 
-from ckio.planners.base import candidates, nearest, space_for_one, tapes
+from ckio.planners.base import candidates, held_steps, nearest, space_for_one
 from ckio.planners.draft import Draft
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -13,7 +13,7 @@ def evenly(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Sch
     The level is the nearest that can hold a state, or the one called `on`. Raises NoSchedule if
     there is none.
     """
-    tapes(chain, platform)
+    held_steps(chain, platform)
     draft, steps = Draft(), chain.length
     if steps == 1:
         draft.step_back(0)
