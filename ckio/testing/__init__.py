@@ -1,4 +1,4 @@
-"""Conformance suites, fakes and random schedules for your own backends, codecs and models.
+"""Conformance suites and fakes for your own backends, codecs and models.
 
 These classes run the tests of ckio's own backends and codecs for a new one:
 
@@ -17,8 +17,8 @@ These classes run the tests of ckio's own backends and codecs for a new one:
 `HandingTests` does the same for a model that passes checkpoints without a copy.
 
 Call `pytest.register_assert_rewrite("ckio.testing")` before the import, so that pytest shows the
-values in a failed assertion. Only the suites, and the random chains, platforms and schedules of
-`ckio.testing.strategies`, need pytest or hypothesis. They are imported when they are first used.
+values in a failed assertion. Only the suites need pytest or hypothesis. They are imported when they
+are first used.
 """
 
 import importlib

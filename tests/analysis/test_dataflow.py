@@ -6,6 +6,7 @@ from math import inf
 from random import Random
 
 import pytest
+from drawing import random_complete, random_legal
 from oracles.arrays import ArrayPlan, earliest, latest, plan_schedule
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
@@ -16,7 +17,6 @@ from ckio.planners.binomial import revolve
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
-from ckio.testing.strategies import random_complete, random_legal
 
 from .symbols import NAMES, Wrong, is_right, perform, random_steps, subset
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from random import Random
 
 import pytest
+from drawing import random_legal
 from oracles.arrays import Array, Copy, arrays_of, in_slots, latest, seconds_of
 
 from ckio.actions import Kind
@@ -14,7 +15,6 @@ from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Platform
 from ckio.schedule import Schedule, counts
 from ckio.schedule.occupancy import BEFORE
-from ckio.testing.strategies import random_legal
 
 from .symbols import NAMES, PLANNERS, is_right, random_planned, random_steps, subset
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from drawing import legal_schedules
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 from ckio.schedule.timeline import Event, Timeline
 from ckio.sim.engine import simulate
-from ckio.testing.strategies import legal_schedules
 
 CHAIN = Chain(steps=60, advance=1.0, record=1.5, reverse=2.5, restart=100, tape=50, adjoint=70)
 PLATFORM = Platform(

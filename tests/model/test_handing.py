@@ -10,6 +10,7 @@ from time import sleep
 
 import numpy as np
 import pytest
+from drawing import random_legal
 from jobs.begun import MANIFEST
 
 from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
@@ -37,7 +38,6 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.text import dumps, loads
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel, HandingTests, t, x
-from ckio.testing.strategies import random_legal
 from tests.single import perform_one
 
 STATES, TAPES = frozenset((Kind.RESTART,)), frozenset((Kind.TAPE,))

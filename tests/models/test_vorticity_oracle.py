@@ -7,6 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from drawing import random_complete
 from models.complexstep import Controls, check_every_component
 from models.fewslots import digest, store_all
 
@@ -23,7 +24,6 @@ from ckio.platform import Level, Platform
 from ckio.runner import run
 from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
-from ckio.testing.strategies import random_complete
 
 # --- every component of the gradient
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import random_chain, random_key
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reve
 from ckio.actions.columns import Actions
 from ckio.errors import BadInput
 from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain
-from ckio.testing.strategies import random_chain, random_key
 
 PRICES = {"advance": 0.3, "record": 0.7, "reverse": 1.1, "restart": 7, "tape": 11, "adjoint": 13}
 CHAIN = Chain(steps=9, **PRICES)

@@ -6,6 +6,7 @@ from math import inf
 from random import Random
 
 import pytest
+from drawing import random_chain, random_platform, random_stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan, seconds
 from ckio.schedule.machine import Machine
 from ckio.schedule.replay import validate
-from ckio.testing.strategies import random_chain, random_platform, random_stored
 
 from .cases import (
     ALL,

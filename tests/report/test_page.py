@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from browsing import complaints, opened
+from drawing import Case, legal_schedules
 from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
@@ -39,7 +40,6 @@ from ckio.schedule.occupancy import accesses, waits
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
-from ckio.testing.strategies import Case, legal_schedules
 
 from .drawing import SVG, groups, in_sequence, long, shapes
 

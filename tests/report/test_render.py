@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from drawing import Case, legal_schedules
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from ckio.actions.columns import Actions
 from ckio.errors import BadInput
 from ckio.report.render import LINES, render
 from ckio.schedule.timeline import Timeline
-from ckio.testing.strategies import Case, legal_schedules
 
 from .drawing import repeated
 

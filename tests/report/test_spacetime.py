@@ -5,6 +5,7 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
+from drawing import Case, legal_schedules
 from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
@@ -15,7 +16,6 @@ from ckio.report.pictures.spacetime import BEGINS, MOST, spacetime
 from ckio.report.pictures.svg import COLUMNS, LEFT, RIGHT
 from ckio.schedule import Schedule
 from ckio.schedule.timeline import Timeline
-from ckio.testing.strategies import Case, legal_schedules
 
 from .drawing import SVG, in_sequence, long, shapes
 

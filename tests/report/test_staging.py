@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import numpy as np
+from drawing import Case, legal_schedules, random_legal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from ckio.schedule.occupancy import occupancies
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.overlapped import RankAlone
-from ckio.testing.strategies import Case, legal_schedules, random_legal
 
 X0, X2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)
 CHAIN = Chain(steps=4, advance=1.0, record=1.5, reverse=2.5, restart=10, tape=7, adjoint=3)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import Case, legal_schedules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,6 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
-from ckio.testing.strategies import Case, legal_schedules
 
 CHAIN = Chain(steps=3, advance=1.0, record=1.5, reverse=2.5, restart=10, tape=7, adjoint=3)
 PLATFORM = Platform((Level(name="ram"), Level(name="disk")))

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
+from drawing import random_complete, random_legal
+
 from ckio.actions import Buffers, Discard, Key, Layout, Read, Write
 from ckio.backends.base import Backend
 from ckio.backends.ram import Loan, Ram
@@ -15,7 +17,6 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
 from ckio.testing import CountingModel
-from ckio.testing.strategies import random_complete, random_legal
 
 Access = type[Write] | type[Read] | type[Discard]
 Before = Callable[[Access, Key], object]

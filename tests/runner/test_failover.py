@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from drawing import complete_schedules, random_complete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,7 +44,6 @@ from ckio.schedule import Schedule, counts
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Event
 from ckio.testing import CountingModel, Throttled, a, save, x
-from ckio.testing.strategies import complete_schedules, random_complete
 
 from .failing import (
     THOROUGH,

@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from drawing import legal_schedules
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,7 +56,6 @@ from ckio.schedule.machine import Machine
 from ckio.schedule.timeline import Event
 from ckio.sim.engine import simulate
 from ckio.testing import CountingModel
-from ckio.testing.strategies import legal_schedules
 from tests.runner.throttled import opened, roomy
 from tests.single import perform_one
 

@@ -5,6 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from drawing import Case, untidy_schedules
 from hypothesis import given
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Write
@@ -14,7 +15,6 @@ from ckio.platform.chain import Chain
 from ckio.platform.profile import Profile
 from ckio.schedule import Schedule, cold_reads, first_writes, makespan, seconds_of
 from ckio.testing import x
-from ckio.testing.strategies import Case, untidy_schedules
 
 
 def test_a_write_is_the_first_where_more_lie_there_than_ever() -> None:

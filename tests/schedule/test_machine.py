@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from drawing import Case, any_schedules, is_allowed
 from hypothesis import given
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
@@ -16,7 +17,6 @@ from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
 from ckio.schedule.replay import validate
 from ckio.testing import a, t, x
-from ckio.testing.strategies import Case, any_schedules, is_allowed
 
 N = 6
 CHAIN = Chain(steps=N, advance=2, record=3, reverse=5, restart=7, tape=11, adjoint=13)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from drawing import Case, legal_schedules
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from ckio.schedule.occupancy import BEFORE, Lifetimes, accesses, occupancies, wa
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
-from ckio.testing.strategies import Case, legal_schedules
 
 X0, X2 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2)
 CHAIN = Chain(steps=4, advance=1.0, record=1.5, reverse=2.5, restart=10, tape=7, adjoint=3)

@@ -9,6 +9,13 @@ from random import Random
 
 import numpy as np
 import pytest
+from drawing import (
+    Case,
+    complete_schedules,
+    mutated,
+    random_any,
+    random_legal,
+)
 from hypothesis import given
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
@@ -20,13 +27,6 @@ from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.machine import Machine
 from ckio.schedule.replay import validate
 from ckio.testing import a, t, x
-from ckio.testing.strategies import (
-    Case,
-    complete_schedules,
-    mutated,
-    random_any,
-    random_legal,
-)
 
 CHAIN = Chain(steps=4, advance=2, record=3, reverse=5, restart=7, tape=11, adjoint=13)
 RAM = Platform((Level(name="ram", capacity=21),), working_memory=11)

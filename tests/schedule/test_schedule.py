@@ -5,6 +5,7 @@ from functools import reduce
 from operator import add
 
 import pytest
+from drawing import Case, legal_schedules, untidy_schedules
 from hypothesis import given
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
@@ -12,7 +13,6 @@ from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Counts, LevelCounts, Schedule, counts, makespan, seconds, seconds_of
-from ckio.testing.strategies import Case, legal_schedules, untidy_schedules
 
 CHAIN = Chain(steps=4, advance=2, record=3, reverse=5, restart=7, tape=11, adjoint=13)
 X0, X2, T3 = Key(Kind.RESTART, 0), Key(Kind.RESTART, 2), Key(Kind.TAPE, 3)

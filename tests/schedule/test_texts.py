@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from drawing import Case, any_schedules, legal_schedules
 from hypothesis import given
 from hypothesis import strategies as st
 from oracles import notation as oracle
@@ -21,7 +22,6 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.text import notation
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
-from ckio.testing.strategies import Case, any_schedules, legal_schedules
 
 CHAIN = Chain(steps=4, advance=0.1, record=1 / 3, reverse=5, restart=7, tape=11, adjoint=13)
 PLATFORM = Platform(

@@ -5,6 +5,7 @@ from copy import copy
 from random import Random
 
 import pytest
+from drawing import is_allowed
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.variables import Flow, Names, Step, Variables
@@ -14,7 +15,6 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine, Versions
 from ckio.schedule.replay import validate
-from ckio.testing.strategies import is_allowed
 from tests.actions.random_variables import NAMES, random_variables
 
 LEVELS = 2

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawing import Case, random_complete, random_legal, random_stored
 from oracles.eventloop import EventLoop, synchronous
 
 from ckio.actions import Discard, Key, Kind, Read, Write
@@ -25,7 +26,6 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.sim.overlapped import simulate as simulate_overlapped
-from ckio.testing.strategies import Case, random_complete, random_legal, random_stored
 
 Cost = Callable[[Random], float]
 """Seconds that something takes, drawn."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import simpy
+from drawing import random_complete, random_legal
 from oracles.fluid import finishes
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
@@ -21,7 +22,6 @@ from ckio.schedule import Schedule, makespan
 from ckio.sim.ranks import Barrier, Ranks, Shared
 from ckio.sim.ranks.channel import Channel
 from ckio.sim.ranks.sharing import RanksOutcome, simulate_ranks
-from ckio.testing.strategies import random_complete, random_legal
 
 ROUNDING = 1e-12
 """Sums are taken stretch by stretch; this is how far they may be from those action by action."""

@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from drawing import random_complete, random_legal
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.errors import BadInput, IllegalAction, NoSchedule
@@ -18,7 +19,6 @@ from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import Barrier, Ranks, Shared
 from ckio.sim.ranks.sharing import simulate_ranks
-from ckio.testing.strategies import random_complete, random_legal
 
 Given = tuple[Schedule, Platform, Overlap]
 
