@@ -125,8 +125,8 @@ def test_a_manifest_comes_back_to_the_last_bit(tmp_path: Path, chain: Chain) -> 
 
 SAID = json.loads(MANIFEST.dumps())
 EDITS: list[tuple[dict[str, Any], str]] = [
-    ({"format": 9}, "has format 9; this ckio reads format 2"),
-    ({"format": 1}, "has format 1; this ckio reads format 2"),
+    ({"format": 9}, "has format 9; this ckio reads format 3"),
+    ({"format": 1}, "has format 1; this ckio reads format 3"),
     ({"chain": None}, "is damaged: "),
     ({"chain": []}, "is damaged: "),
     ({"chain": {"steps": 3}}, "is damaged: "),
