@@ -4,10 +4,6 @@ ckio measures storage levels and a model, plans a schedule of its steps and chec
 the schedule, runs it, and compares the simulation with the run.
 """
 
-from ckio import cli  # noqa: F401 (imported first, because it handles Ctrl-C from then on)
-
-# isort: split
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 
 from ckio import __version__
-from ckio.cli import console, end_at_once
+from ckio.cli import console
 from ckio.cli.console import Unprinted, printing
 from ckio.errors import BadInput, CkioError, NoSchedule, RunFailed
 from ckio.model.comm import launched
@@ -66,7 +66,6 @@ class _Lazy(click.Group):
             hint = did_you_mean(cmd_name, COMMANDS)
             raise click.UsageError(f"no command is named {cmd_name!r}; {hint}")
         command: click.Command = importlib.import_module(f"ckio.cli.{cmd_name}").command
-        _raise_interrupts()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -81,12 +80,6 @@ class _Lazy(click.Group):
         except KeyboardInterrupt as error:
             # click would print a newline first, if the KeyboardInterrupt reached it.
             raise click.Abort from error
-
-
-def _raise_interrupts() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt again, because a command may have to clean up."""
-    if signal.getsignal(signal.SIGINT) is end_at_once:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _Terminated(KeyboardInterrupt):
