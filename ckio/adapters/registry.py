@@ -111,8 +111,8 @@ def find_model(name: str, /) -> Callable[..., Any]:
 
     `name` is a registered name, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE or FILE.py. A module may be in
     the current directory. If a file is given without an attribute, it must contain exactly one
-    model, which is a class or a function that returns one. Raises BadInput if the name cannot be
-    imported, or the object cannot be called.
+    class of a model. Raises BadInput if the name cannot be imported, or the object cannot be
+    called.
     """
     model = find_object(name)
     if not callable(model):
@@ -261,34 +261,17 @@ def _only_model(module: ModuleType, name: str) -> Callable[..., Any]:
             raise BadInput(f"model {name!r}: class {word} has no {missing!r}; define it")
     raise BadInput(
         f"model {name!r}: the file has no model: no class in it has the methods"
-        f" {', '.join(METHODS)} and can be made from options, and no function is annotated to"
-        f" return such a class; if the file has a model, name it after a colon{hint}"
+        f" {', '.join(METHODS)}; if a function returns the model, name it after a colon{hint}"
     )
 
 
 def _models_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
-    """Return the models that a module defines itself, by name.
-
-    They are its classes that have the methods of a model, and the functions that are annotated to
-    return such a class. Only those count whose required options are all words or numbers. If there
-    are none, the models are the functions without a return annotation whose code names a class of
-    the module that is a model.
-    """
-    own = {
+    """Return the classes of a module that have the methods of a model, by name."""
+    return {
         word: thing
         for word, thing in vars(module).items()
-        if _is_defined_in(module, word, thing) and _is_made_of_words(thing)
+        if _is_defined_in(module, word, thing) and _is_model_class(thing)
     }
-    returned = {word: _returned(thing) for word, thing in own.items()}
-    words = [word for word, thing in own.items() if _is_model_class(thing)]
-    words += [word for word, kind in returned.items() if _has_methods(kind)]
-    if not words:
-        classes = {word for word, thing in vars(module).items() if _is_model_class(thing)}
-        for word, thing in own.items():
-            named = getattr(getattr(thing, "__code__", None), "co_names", ())
-            if returned[word] is inspect.Signature.empty and classes.intersection(named):
-                words.append(word)
-    return {word: own[word] for word in words}
 
 
 def _is_defined_in(module: ModuleType, word: str, thing: object) -> bool:
@@ -299,11 +282,12 @@ def _is_defined_in(module: ModuleType, word: str, thing: object) -> bool:
 
 
 def _is_model_class(thing: object) -> bool:
-    return inspect.isclass(thing) and not inspect.isabstract(thing) and _has_methods(thing)
-
-
-def _has_methods(thing: object) -> bool:
-    return inspect.isclass(thing) and all(hasattr(thing, method) for method in METHODS)
+    """Return whether this is a class with all methods of a model."""
+    return (
+        inspect.isclass(thing)
+        and not inspect.isabstract(thing)
+        and all(hasattr(thing, method) for method in METHODS)
+    )
 
 
 def _missing(thing: object) -> str | None:
@@ -314,28 +298,6 @@ def _missing(thing: object) -> str | None:
     if not lacking:
         lacking = sorted(getattr(thing, "__abstractmethods__", ()))
     return lacking[0] if 0 < len(lacking) <= len(METHODS) // 2 else None
-
-
-def _returned(thing: Callable[..., Any]) -> Any:
-    """Return the annotation of a function's result, or `Signature.empty` if it has none."""
-    if inspect.isclass(thing):
-        return None
-    try:
-        return inspect.signature(thing, eval_str=True).return_annotation
-    except Exception:  # an annotation may name a module that is imported for type checkers only
-        return inspect.Signature.empty
-
-
-def _is_made_of_words(thing: Callable[..., Any]) -> bool:
-    """Return whether all options that a call needs can be given as --set NAME=VALUE."""
-    parameters = _parameters(thing)
-    return parameters is not None and all(
-        parameter.kind in _NAMED
-        and (parameter.annotation is parameter.empty or _WORDS.issuperset(_types(parameter)))
-        for parameter in parameters
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    )
 
 
 def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter] | None:
