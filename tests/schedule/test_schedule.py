@@ -150,3 +150,9 @@ def test_the_bytes_of_a_checkpoint_are_priced_by_its_kind(
     price = getattr(PLATFORM.levels[1], access.__name__.lower())
     for key, nbytes in ((X0, 7), (T3, 11), (Key(Kind.ADJOINT, 1), 13)):
         assert seconds(access(key, 1), CHAIN, PLATFORM) == price(nbytes)
+
+
+def test_a_schedule_as_text_ends_with_its_note_if_it_has_one() -> None:
+    plain = Schedule(CHAIN, [Record(0, CHAIN.length), Reverse(0, CHAIN.length)])
+    noted = Schedule(plain.chain, plain.actions, note="the only one")
+    assert str(noted).splitlines() == [*str(plain).splitlines(), "the only one"]
