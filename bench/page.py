@@ -117,7 +117,8 @@ FIGURES: Sequence[Figure] = (
         " checkpoint_schedules over that of ckio. The last two columns are the number of forward"
         " steps that each schedule takes.",
         "For example, checkpoint_schedules plans H-Revolve for 1001 steps in {0} s, and ckio in"
-        " {1} s. The schedules take {2} and {3} forward steps.",
+        " {1} s. The schedules take {2} and {3} forward steps. Chains of this length are planned"
+        " with NumPy, because loading compiled code takes a second.",
         r"^HRevolve\(n, 20, 100\), n = 1001 +(\S+) +(\S+) +\S+ x +(\S+) +(\S+)",
         "bench_planning",
         "planning",
