@@ -87,10 +87,14 @@ class Sweep:
         """The rows that have a plan."""
         return [row for row in self.rows if not row.reason]
 
+    @property
+    def _points(self) -> list[tuple[int, float]]:
+        """Capacities above 0, and the makespans of their plans."""
+        return [(row.capacity, row.makespan) for row in self.planned if row.capacity]
+
     def curve(self) -> MemoryCurve:
         """Return the curve for drawing; raises BadInput if no capacity above 0 has a plan."""
-        points = [(row.capacity, row.makespan) for row in self.planned if row.capacity]
-        if not points:
+        if not (points := self._points):
             raise BadInput(f"there is nothing to draw: {self.text()}")
         what = "memory" if self.is_first else f"capacity of {self.level}"
         return MemoryCurve(points, self.present, self.everything, self.nothing, what)
@@ -103,15 +107,14 @@ class Sweep:
         """
         if not self.planned:
             return f"no capacity has a schedule: {self.rows[0].reason}"
-        if self.present and (text := self.curve().changes()):
+        if self.present and self._points and (text := self.curve().changes()):
             return text
         least = min(row.makespan for row in self.planned)
         enough = next(row for row in self.planned if row.makespan <= least * _ENOUGH)
-        if not enough.capacity:
-            return f"Level {self.level} saves less than 1%."
         amount = f"{bytes_text(enough.capacity)} of {self.level}"
-        if enough is not self.rows[-1]:
-            return f"{amount} are enough: more saves less than 1%."
+        if enough is not self.planned[-1]:
+            useless = f"Level {self.level} saves less than 1%."
+            return f"{amount} are enough: more saves less than 1%." if enough.capacity else useless
         first, seconds = self.planned[0], seconds_text(enough.makespan)
         saved = f", {1 - enough.makespan / first.makespan:.0%} less than with"
         more = "" if first is enough else f"{saved} {bytes_text(first.capacity)}"

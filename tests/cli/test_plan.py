@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from cli.commands import answer, ckio, complaint
 
+from ckio.planners.recover import every
+from ckio.platform.readable import seconds_text
+
 TWO_LEVELS = "2\n2 0 0\n100 10 2\n"  # the machine of the paper's Listing 4
 LISTING_4 = ("--steps", 101, "--platform", "listing_4.txt")
 
@@ -47,3 +50,42 @@ def test_a_planner_for_equal_steps_refuses_a_table(place: Path) -> None:
     assert answer(*words, at=place)["steps"] == 2  # the mark of the byte order is passed over
     said = complaint(*words, "--planner", "multistage", at=place)
     assert "multistage plans for steps that are all alike" in said
+
+
+FAILING = """
+format = 1
+working_memory = "1 kB"
+[[level]]
+name = "ram"
+capacity = "6 kB"
+[[level]]
+name = "nvme"
+backend = "directory"
+capacity = "20 kB"
+write = {latency = 2.0}
+read = {latency = 2.0}
+"""
+STEPS = ("--steps", 200, "--platform", "node.toml")
+UNITS = (
+    *("--advance", 10, "--record", 12, "--reverse", 25),
+    *("--restart", "1kB", "--tape", "1kB", "--adjoint", "1kB"),
+)
+
+
+def test_with_failures_the_interval_is_dalys_and_the_expected_time_follows(tmp_path: Path) -> None:
+    (tmp_path / "node.toml").write_text(FAILING)
+    words = ("plan", "--planner", "hrevolve", *STEPS, *UNITS)
+    plain = answer(*words, at=tmp_path)
+    seldom, often = (
+        answer(*words, "--mtbf", mtbf, at=tmp_path)["failures"] for mtbf in ("1000d", "1h")
+    )
+    assert (often["level"], often["mtbf"]) == ("nvme", 3600.0)
+    assert often["every"] == every(2.0, 3600.0)
+    assert plain["makespan"] <= seldom["expected"] < 1.1 * plain["makespan"] < often["expected"]
+    assert "failures" not in plain
+    text = ckio(*words, "--mtbf", "1h", at=tmp_path).stdout.splitlines()[-1]
+    assert text == often["text"]
+    assert text.startswith("an adjoint checkpoint on nvme every ")
+    assert text.endswith(
+        f"with a kill in 3600 s on average, expect {seconds_text(often['expected'])}"
+    )

@@ -122,6 +122,13 @@ def test_a_capacity_without_a_plan_has_its_reason() -> None:
         sweep(plan, capacities=[0]).curve()
 
 
+def test_the_platform_without_a_level_alone_has_a_sentence_and_no_picture() -> None:
+    swept = sweep(Planning("auto", CHAIN, NODE, auto), level="nvme", capacities=[0])
+    assert swept.text() == f"With 0 B of nvme the makespan is {planned(0, 1):.4g} s."
+    with pytest.raises(BadInput, match="nothing to draw"):
+        swept.curve()
+
+
 def test_what_cannot_be_varied_is_refused(platform: Path, tmp_path: Path) -> None:
     endless = tmp_path / "endless.toml"
     endless.write_text(Platform((Level(name="ram"),), 1000).dumps())
