@@ -100,8 +100,6 @@ STYLE: Final = f"""\
 In grey, brightness, width, shape or position distinguishes them. A colour means a kind of action in
 every picture. Lanes, shapes and dashes distinguish levels.
 """
-_PAPER: Final = re.sub(r"var\(--(\w+)\)", lambda name: COLOURS[name[1]], _RULES)
-"""The style sheet without variables, on paper."""
 
 
 @dataclass(frozen=True, slots=True)
