@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from ckio.actions import Kind, Layout, nbytes_of
 from ckio.adapters import registry
@@ -77,10 +77,7 @@ class Holding:
 
     def contents(self) -> list[Stored | Damaged]:
         """Return the stored checkpoints and damaged parts; raises BadInput if they are unknown."""
-        look = _offered(self.backend, "contents")
-        if look is None:
-            raise BadInput(f"{self.path}: backend {self.backend!r} cannot list what it stores")
-        items: list[Stored | Damaged] = look(self.path)
+        items = registry.find_backend(self.backend).contents(self.path)
         return [
             replace(item, run=run_name(item.run)) if isinstance(item, Stored) and item.run else item
             for item in items  # because a backend may return the complete id that it stored
@@ -93,17 +90,12 @@ class Holding:
 
     def in_use(self) -> bool:
         """Return whether a live process has opened it, as far as this host can determine."""
-        return _is_held(self.path, _offered(self.backend, "in_use") or is_locked)
+        return _is_held(self.path, registry.find_backend(self.backend).in_use)
 
     def nbytes_on_disk(self) -> int:
         """Return the bytes that the files occupy on the disk."""
         files = self.path.iterdir() if self.path.is_dir() else [self.path]
         return sum(file.lstat().st_blocks * 512 for file in files)
-
-
-def _offered(backend: str, question: str) -> Any:
-    """Return a function of a backend's class by its name; None if the class does not have it."""
-    return getattr(registry.find("backends", backend), question, None)
 
 
 def stored_by(items: Iterable[Stored | Damaged], /) -> list[str]:
@@ -139,7 +131,7 @@ def holdings(path: Path, /) -> list[Holding]:
         levels = [
             Holding(level, backend)
             for backend in _SEARCHED
-            for level in _offered(backend, "levels_at")(path)
+            for level in registry.find_backend(backend).levels_at(path)
         ]
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
@@ -157,8 +149,9 @@ def _of_run(path: Path) -> Iterator[Holding]:
         where = holding.path
         if not os.path.lexists(where):
             continue
-        levels_at = _offered(holding.backend, "levels_at")
-        if levels_at is None or not where.is_dir() or _is_written(where, levels_at):
+        if not where.is_dir() or _is_written(
+            where, registry.find_backend(holding.backend).levels_at
+        ):
             yield holding
 
 
@@ -222,14 +215,10 @@ def half_made(path: Path, /) -> list[Path]:
         return [
             draft
             for backend in _SEARCHED
-            for draft in (_offered(backend, "drafts_at") or _no_drafts)(path)
+            for draft in registry.find_backend(backend).drafts_at(path)
         ]
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _no_drafts(path: Path) -> dict[Path, Path]:
-    return {}
 
 
 def _drafts_of_run(path: Path) -> list[Path]:
@@ -237,9 +226,8 @@ def _drafts_of_run(path: Path) -> list[Path]:
     levels = {(level.backend, level.path) for level in expected(path)}
     unfinished: list[Path] = []
     for backend, folder in sorted({(backend, level.parent) for backend, level in levels}):
-        drafts_at = _offered(backend, "drafts_at") or _no_drafts
         with suppress(OSError):  # the folder does not exist, or belongs to another user
-            drafts = drafts_at(folder)
+            drafts = registry.find_backend(backend).drafts_at(folder)
             unfinished += [draft for draft, level in drafts.items() if (backend, level) in levels]
     return unfinished
 
@@ -348,8 +336,7 @@ def _of_present(look: Callable[[Holding], T], places: Iterable[Holding]) -> Iter
         try:
             yield look(holding)
         except (BadInput, FileNotFoundError):
-            levels_at = _offered(holding.backend, "levels_at")
-            if levels_at is None or holding.path in levels_at(holding.path):
+            if holding.path in registry.find_backend(holding.backend).levels_at(holding.path):
                 raise
 
 
@@ -538,12 +525,7 @@ def remove(holding: Holding, /) -> None:
     path, backend = holding.path, holding.backend
     _check_owner(holding)
     try:
-        if (remove_files := _offered(backend, "remove_files")) is not None:
-            remove_files(path)
-        elif hasattr(factory := registry.find("backends", backend), "remove"):
-            registry.make(f"{path}: {backend}", factory, {"path": path}).remove()
-        else:
-            raise StorageError(f"{path} is left: backend {backend!r} cannot remove what it stored")
+        registry.find_backend(backend).remove_files(path)
     except BlockingIOError:
         raise LevelInUse(f"{path} is in use by a live process") from None
     except OSError as error:
