@@ -53,6 +53,9 @@ LINE: Final = 1 << 20
 time.
 """
 
+VERSIONS: Final = 10_000_000
+"""The most variables times steps: each variable has a version in each state, of about 60 bytes."""
+
 _VARIABLES: Final = {
     "variables": '`# variables {"nbytes": {NAME: BYTES, ...}, "seed": [NAME, ...], "tape": [...]}`',
     "step": (
@@ -114,6 +117,12 @@ class VariableHeaders:
             raise BadInput(f"`# which` is missing: it says which of {len(steps)} each step is")
         if self._runs and total != length:
             raise BadInput(f"`# which` describes {total} steps; the chain has {length}")
+        if (count := max(1, len(self._about.get("nbytes", ())))) * length > VERSIONS:
+            raise BadInput(
+                f"{count} variables over {length} steps; a text may have {VERSIONS} versions of"
+                " variables, one of each variable in each step: correct `# steps`, or store"
+                " variables in groups (Variables.together)"
+            )
         each = [step for number, count in self._runs for step in [steps[number]] * count]
         return _variables(each or steps[0], **self._about)
 
