@@ -98,14 +98,14 @@ def encoded(data: bytes) -> None:
 
 def manifest(data: bytes) -> None:
     from ckio.jobs import directory as rundir
-    from ckio.jobs.leftovers import holdings
+    from ckio.jobs.leftovers import locations
 
     place = Path(os.environ["CKIO_FUZZ_PLACE"])
     text = data.decode(errors="replace")
     if text.startswith("{"):  # its checksum is mended, so that what is behind that is reached
         text = rundir.sealed(text)
     (place / rundir.MANIFEST).write_text(text)
-    holdings(place)
+    locations(place)
 
 
 _MANIFEST = {
