@@ -218,7 +218,7 @@ def test_a_level_steers_no_terminal(tmp_path: Path) -> None:
     printed = check(
         *(("inspect", path) for path in places),
         *(("inspect", "--verify", path) for path in places),
-        ("clean", "--yes", folder),
+        ("inspect", "--remove", "--yes", folder),
         ("inspect", tmp_path / f"nothing{EVIL}"),
         at=tmp_path,
     )
@@ -245,7 +245,7 @@ def test_a_manifest_steers_no_terminal(tmp_path: Path, monkeypatch: pytest.Monke
         manifest.write_text(json.dumps(said) if number == 0 else sealed(json.dumps(said)))
         check(
             ("inspect", "run"),
-            ("clean", "--yes", "run"),
+            ("inspect", "--remove", "--yes", "run"),
             ("run", "--resume", "--into", "run"),
             ("run", "ocean:growth", "--resume", "--into", "run"),
             at=at,
