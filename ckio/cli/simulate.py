@@ -41,7 +41,7 @@ from ckio.schedule.occupancy import busy_seconds, overlap_savings
 from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
 from ckio.schedule.text import dumps
 from ckio.sim.engine import Repeated, repeated, simulate
-from ckio.sim.ranks import Barrier, Ranks, Shared
+from ckio.sim.ranks import Barrier, Ranks, parse_shared
 
 if TYPE_CHECKING:
     from ckio.sim.ranks.sharing import RanksOutcome
@@ -54,15 +54,15 @@ _NAMES: Final = ("shared", "spread", "jitter", "barrier", "seed")
 
 def _shared(_context: click.Context, _option: click.Parameter, values: Any) -> Any:
     """Return the shared channels by name; raises BadParameter if a name occurs twice."""
-    channels: dict[str, Shared] = {}
+    channels: dict[str, float] = {}
     for value in values:
         try:
-            name, shared = Shared.parse(value)
+            name, bandwidth = parse_shared(value)
         except BadInput as error:
             raise click.BadParameter(str(error)) from None
         if name in channels:
             raise click.BadParameter(f"{name} is given twice")
-        channels[name] = shared
+        channels[name] = bandwidth
     return channels
 
 
@@ -72,11 +72,10 @@ ranks_options = together(
         help="Simulate N ranks that all execute this schedule.",
     ),
     option(
-        "--shared", multiple=True, metavar="CHANNEL=BANDWIDTH[,collective]", callback=_shared,
+        "--shared", multiple=True, metavar="CHANNEL=BANDWIDTH", callback=_shared,
         group=RANKS_GROUP,
         help="Bandwidth of this channel for all ranks together, in bytes per second, e.g."
-        " archive=100GB. With collective, a write begins when all ranks have reached it. May be"
-        " repeated.",
+        " archive=100GB. May be repeated.",
     ),
     option(
         "--spread", metavar="DIST", callback=read_by(parse_spread), group=RANKS_GROUP,

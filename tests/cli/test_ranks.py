@@ -17,7 +17,7 @@ from ckio.platform.profile import Lognormal, Quantiles
 from ckio.schedule import makespan
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
-from ckio.sim.ranks import Barrier, Ranks, Shared
+from ckio.sim.ranks import Barrier, Ranks
 from ckio.sim.ranks.sharing import simulate_ranks
 
 PLATFORM = Platform.loads("""
@@ -67,7 +67,7 @@ def answer(*words: object) -> dict[str, Any]:
 
 def test_ranks_that_share_take_longer() -> None:
     found = answer("--ranks", 8, *SHARED)
-    expected = simulate_ranks(SCHEDULE, PLATFORM, Ranks(count=8, shared={"archive": Shared(2e6)}))
+    expected = simulate_ranks(SCHEDULE, PLATFORM, Ranks(count=8, shared={"archive": 2e6}))
     assert (found["ranks"], found["steps"], found["actions"]) == (8, 24, len(SCHEDULE))
     assert found["makespan"] == expected.makespan > found["alone"] == makespan(SCHEDULE, PLATFORM)
     archive, use = found["channels"]["archive"], expected.channels["archive"]
@@ -82,10 +82,10 @@ def test_ranks_that_share_take_longer() -> None:
 
 def test_all_that_is_said_of_ranks_is_heard() -> None:
     words = ("--spread", "lognormal:0.2", "--jitter", "quantiles:1,1,3", "--seed", 4)
-    found = answer("--ranks", 5, "--shared", "archive=1MB,collective", *words, "--barrier", "step")
+    found = answer("--ranks", 5, "--shared", "archive=1MB", *words, "--barrier", "step")
     ranks = Ranks(
         count=5,
-        shared={"archive": Shared(1e6, collective=True)},
+        shared={"archive": 1e6},
         spread=Lognormal(0.2),
         jitter=Quantiles((1, 1, 3)),
         barrier=Barrier.STEP,
@@ -99,7 +99,7 @@ def test_all_that_is_said_of_ranks_is_heard() -> None:
 
 def test_transfers_of_ranks_may_go_on_behind_them() -> None:
     found, plain = answer("--ranks", 8, *SHARED, *BEHIND), answer("--ranks", 8, *SHARED)
-    ranks, overlap = Ranks(count=8, shared={"archive": Shared(2e6)}), Overlap(1, 1)
+    ranks, overlap = Ranks(count=8, shared={"archive": 2e6}), Overlap(1, 1)
     assert found["makespan"] == simulate_ranks(SCHEDULE, PLATFORM, ranks, overlap=overlap).makespan
     assert found["alone"] == simulate(SCHEDULE, PLATFORM, overlap=overlap).makespan
     assert found["alone"] < found["makespan"] < plain["makespan"]
@@ -125,7 +125,6 @@ def test_without_ranks_nothing_is_left_of_the_options() -> None:
 
 def test_what_cannot_be_simulated_is_bad_input() -> None:
     for words, what in (
-        (("--ranks", 2, *BEHIND, "--shared", "archive=1GB,collective"), "'archive' are collective"),
         (("--ranks", 2, *BEHIND, "--barrier", "step"), "barriers cannot be simulated with overlap"),
         (("--ranks", 2, "--shared", "disk=1GB"), "no channel is named 'disk'"),
         (("--seed", 3), "--seed is for many ranks"),
@@ -145,7 +144,7 @@ def test_what_is_no_option_is_refused_by_name() -> None:
         (("--shared", "archive"), "is not CHANNEL="),
         (("--shared", "archive=1e-9"), "is not a size"),
         (("--shared", "archive=-1GB"), "is not a size"),
-        (("--shared", "archive=0"), "bandwidth = 0"),
+        (("--shared", "archive=0"), "bandwidth of 'archive' is 0;"),
         ((*SHARED, *SHARED), "archive is given twice"),
         (("--spread", "normal:1"), "is not lognormal"),
         (("--jitter", "lognormal:-1"), "sigma = -1"),
