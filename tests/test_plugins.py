@@ -255,7 +255,10 @@ def test_a_planner_that_is_wrong_is_named(tmp_path: Path, put: Put) -> None:
 
 
 BARE = """\
-class Bare:
+from ckio.backends.base import Backend
+
+
+class Bare(Backend):
     durable = True
 
     @staticmethod
@@ -269,9 +272,9 @@ def test_a_backend_that_cannot_answer_for_its_files_is_named(tmp_path: Path, put
     far = tmp_path / "far"
     far.mkdir()
     level = Found(far, "bare", "cafe")
-    with pytest.raises(CkioError, match=f"^{far}.*'bare' cannot list what it stores"):
+    with pytest.raises(CkioError, match=f"^{far}.*'Bare' cannot list what it stores"):
         level.read()
-    with pytest.raises(CkioError, match=f"^{far}.*'bare' cannot remove what it stored"):
+    with pytest.raises(CkioError, match=f"^{far}.*'Bare' cannot remove what it stored"):
         remove(level)
     assert far.is_dir()
 
@@ -279,11 +282,14 @@ def test_a_backend_that_cannot_answer_for_its_files_is_named(tmp_path: Path, put
 GONE = """\
 import shutil
 
+from ckio.backends.ram import Ram
 
-class Simple:
+
+class Simple(Ram):
     durable = True
 
     def __init__(self, path):
+        super().__init__()
         self.path = path
 
     @staticmethod

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ckio.actions import Kind, Layout, nbytes_of
 from ckio.adapters import registry
@@ -128,7 +128,7 @@ class Found:
 
     def read(self) -> "Found":
         """Return it with its checkpoints; raises BadInput if the backend cannot list them."""
-        in_use = _is_held(self.path, _method(self.backend, "in_use") or is_locked)
+        in_use = _is_held(self.path, registry.find_backend(self.backend).in_use)
         checkpoints, damaged = list[Checkpoint](), list[Damaged]()
         try:
             items = self._contents()
@@ -168,10 +168,8 @@ class Found:
         return replace(self, checkpoints=checked, damaged=damaged)
 
     def _contents(self) -> list[Stored | Damaged]:
-        look = _method(self.backend, "contents")
-        if look is None:
-            raise BadInput(f"{self.path}: backend {self.backend!r} cannot list what it stores")
-        items: list[Stored | Damaged] = [] if self.is_unfinished else look(self.path)
+        look = registry.find_backend(self.backend).contents
+        items = [] if self.is_unfinished else look(self.path)
         return [
             replace(item, run=run_name(item.run)) if isinstance(item, Stored) and item.run else item
             for item in items  # because a backend may return the complete id that it stored
@@ -182,11 +180,6 @@ class Found:
             return stored in self._contents()
         except BadInput:  # the run has ended, and its files are gone
             return False
-
-
-def _method(backend: str, name: str) -> Any:
-    """Return a function of a backend's class by its name; None if the class does not have it."""
-    return getattr(registry.find("backends", backend), name, None)
 
 
 def _is_held(path: Path, look: Callable[[Path], bool]) -> bool:
@@ -239,8 +232,7 @@ def _read(places: Sequence[Found]) -> Iterator[Found]:
         try:
             yield place.read()
         except (BadInput, FileNotFoundError):
-            levels_at = _method(place.backend, "levels_at")
-            if levels_at is None or place.path in levels_at(place.path):
+            if place.path in registry.find_backend(place.backend).levels_at(place.path):
                 raise
 
 
@@ -255,7 +247,7 @@ def locations(path: Path, /) -> list[Found]:
         levels = [
             Found(level, backend)
             for backend in _SEARCHED
-            for level in _method(backend, "levels_at")(path)
+            for level in registry.find_backend(backend).levels_at(path)
         ]
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
@@ -270,8 +262,8 @@ def locations(path: Path, /) -> list[Found]:
 def _of_run(path: Path) -> Iterator[Found]:
     """Yield the locations of checkpoints of a run on the levels of its platform."""
     for place in expected(path):
-        levels_at = _method(place.backend, "levels_at")
-        is_own = levels_at is None or not place.path.is_dir() or place.path in levels_at(place.path)
+        levels_at = registry.find_backend(place.backend).levels_at
+        is_own = not place.path.is_dir() or place.path in levels_at(place.path)
         if os.path.lexists(place.path) and is_own:
             yield place
 
@@ -314,10 +306,8 @@ def unfinished(path: Path, /) -> list[Found]:
         folders = sorted({(backend, level.parent) for backend, level in ours})
     levels = list[Found]()
     for backend, folder in folders:
-        if (drafts_at := _method(backend, "drafts_at")) is None:
-            continue
         try:
-            drafts = drafts_at(folder)
+            drafts = registry.find_backend(backend).drafts_at(folder)
         except OSError as error:
             if ours is not None:  # the folder does not exist, or belongs to another user
                 continue
@@ -391,12 +381,8 @@ def remove(level: Found, /) -> None:
     try:
         if level.is_unfinished:
             path.unlink(missing_ok=True)
-        elif (remove_files := _method(backend, "remove_files")) is not None:
-            remove_files(path)
-        elif hasattr(factory := registry.find("backends", backend), "remove"):
-            registry.make(f"{path}: {backend}", factory, {"path": path}).remove()
         else:
-            raise StorageError(f"{path} is left: backend {backend!r} cannot remove what it stored")
+            registry.find_backend(backend).remove_files(path)
     except BlockingIOError:
         raise LevelInUse(f"{path} is in use by a live process") from None
     except OSError as error:

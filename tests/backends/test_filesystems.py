@@ -221,8 +221,7 @@ def test_what_was_reserved_can_be_written_again_and_again(system: System, tmp_pa
         levels = [kind.open(disk.place / str(kind)) for kind in durable]
         for level in levels:
             level.reserve({100_000: 4})
-            if prepare := getattr(level, "prepare", None):
-                prepare(x(0), raw(100_000), 4)
+            level.prepare(x(0), raw(100_000), 4)
         os.sync()
         use_up(disk.place)
         for turn in range(3):
@@ -328,7 +327,7 @@ def test_a_disk_of_which_a_part_is_gone_gives_no_wrong_bytes(
         os.sync()
         levels = [kind.open(disk.place / str(kind)) for kind in kinds("process", "direct")]
         for level in levels:
-            level.evict()  # type: ignore[attr-defined]
+            level.evict()
         disk.cut(16)
         gone = [read(level, step) for level in levels for step in range(4)].count(False)
         assert gone

@@ -357,15 +357,15 @@ def test_a_header_that_is_missing_is_named() -> None:
 
 def test_a_text_of_another_kind_or_of_a_newer_version_is_refused_at_its_first_line() -> None:
     for first in ("", "advance 0 2", "# ckio plan 1", "# ckio schedule one", "5"):
-        expected = "expected `# ckio schedule 5` or `# ckio timeline 5`"
+        expected = "expected `# ckio schedule 6` or `# ckio timeline 6`"
         with pytest.raises(BadInput, match=f"^a.txt, line 1: found '{first}'; {expected}"):
             texts.loads(first, source="a.txt")
     for kind in ("schedule", "timeline"):
-        newer = SHORT.replace("schedule 1", f"{kind} 6")
-        with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 6'; expected version 5"):
+        newer = SHORT.replace("schedule 1", f"{kind} 7")
+        with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 7'; expected version 6"):
             texts.loads(newer)
-        with pytest.raises(BadInput, match=r"line 1: found '# ckio .* expected version 5"):
-            texts.loads(newer.replace(f"{kind} 6", f"{kind} {'6' * 5000}"))
+        with pytest.raises(BadInput, match=r"line 1: found '# ckio .* expected version 6"):
+            texts.loads(newer.replace(f"{kind} 7", f"{kind} {'7' * 5000}"))
 
 
 MALFORMED_EVENTS = [
