@@ -220,7 +220,7 @@ def test_a_level_that_shrinks_less_than_planned_is_full_and_the_run_goes_on(plac
 
 def test_the_durability_that_is_measured_is_the_one_in_the_file(tmp_path: Path) -> None:
     for durability in ("process", "fdatasync"):
-        level = ("--level", f"nvme=directory:ck,durability={durability}", "--size", "4KiB")
+        level = ("--level", f"nvme=directory:ck,durability={durability},capacity=8KiB")
         words = ("calibrate", *level, "--repeats", 1, "-o", "durable.toml")
         (found,) = answer(*words, at=tmp_path)["levels"]
         (kept,) = tomllib.loads((tmp_path / "durable.toml").read_text())["level"]
@@ -232,7 +232,7 @@ def test_the_durability_that_is_measured_is_the_one_in_the_file(tmp_path: Path) 
 
 def test_a_lossy_level_is_told_by_every_report(place: Path) -> None:
     pytest.importorskip("zfpy")
-    codec = ("--level", "nvme=directory:ck,codec=zfp,codec_tolerance=1e-6", "--size", "16KiB")
+    codec = ("--level", "nvme=directory:ck,codec=zfp,codec_tolerance=1e-6,capacity=32KiB")
     words = ("calibrate", *codec, "--repeats", 1)
     (found,) = answer(*words, "-o", "lossy-1.toml", at=place)["levels"]
     assert found["lossless"] is False
