@@ -95,7 +95,6 @@ PLANNERS: Final = (  # if several schedules are equally good, `auto` takes that 
     Listed("bisection", "bisection:bisection", "repeated halving, for programs of any shape"),
     Listed("recompute-all", "trivial:recompute_all", "store only x_0, recompute from the start"),
     Listed("online", "online:online", "for a chain of unknown length"),
-    Listed("wang-moin", "literature:wang_moin", "minimal repetition for a chain of unknown length"),
 )
 
 
