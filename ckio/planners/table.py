@@ -12,8 +12,9 @@ Compared = Literal["tapes", "states", "follower", ""]
 """How `auto` compares a planner.
 
 "tapes" and "states" are the two groups that contain the best synchronous schedule, with tapes or
-with states only. A "follower" is compared if transfers overlap with the computation. A planner with
-"" is not compared.
+with states only, up to the rounding of costs. A "follower" is quick for any chain, stores states
+only and ignores some costs. It is compared if transfers overlap with the computation, because it
+writes at regular distances. A planner with "" is not compared.
 """
 
 
