@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from cli.commands import answer, ckio, complaint
 
+from ckio.cli.compare import figures, show
 from ckio.jobs.display import Display, share
 from ckio.planners import compiled
+from ckio.report import compare
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads
 
@@ -119,21 +121,28 @@ def test_a_timeline_is_written_with_its_policy_shown_and_simulated_again(place: 
     assert f"overlap none as asked for, instead of {POLICY} of over.txt" in said
 
 
-def test_a_comparison_has_the_transfers_and_what_the_program_waits(place: Path) -> None:
+def test_a_comparison_has_the_transfers_and_what_the_program_waits(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ckio("simulate", *PLAN, "-o", "plain.txt", at=place)
     ckio("simulate", *PLAN, "--overlap", POLICY, "-o", "over.txt", at=place)
-    found = answer("compare", "plain.txt", "over.txt", at=place)
+    plain, over = (loads((place / name).read_text()) for name in ("plain.txt", "over.txt"))
+    assert plain.timeline is not None
+    assert over.timeline is not None
+    report = compare(plain.timeline, over.timeline, names=["ram", "nvme"])
+    found = figures(report)
     behind = {row["name"]: row for row in found["transfers"]}
     assert set(behind) == {"write nvme", "read nvme", "discard nvme"}
     alone = {row["name"]: row for row in found["rows"]}
     for name, row in behind.items():
         assert row["measured"] == pytest.approx(alone[name]["predicted"])
     assert found["waiting"]["measured"] < found["waiting"]["predicted"]
-    said = ckio("compare", "plain.txt", "over.txt", at=place).stdout
+    show(report)
+    said = capsys.readouterr().out
     assert "transfers in the background" in said
     assert re.search(r"waits for storage: .* predicted, .* measured", said)
-    said = ckio("compare", "plain.txt", "plain.txt", at=place).stdout
-    assert "the prediction is as long as the measured makespan" in said
+    same = compare(plain.timeline, plain.timeline)
+    assert "the prediction is as long as the measured makespan" in str(same)
 
 
 def test_a_policy_that_is_none_gets_one_line(place: Path) -> None:
