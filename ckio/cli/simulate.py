@@ -39,7 +39,7 @@ from ckio.schedule.occupancy import busy_seconds, overlap_savings
 from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
 from ckio.schedule.text import dumps
 from ckio.sim.engine import Repeated, repeated, simulate
-from ckio.sim.ranks import Barrier, Ranks, Shared
+from ckio.sim.ranks import Barrier, Ranks, parse_shared
 
 _OF_RANKS: Final[dict[str, Callable[[str], Any]]] = {
     "spread": parse_spread,
@@ -70,9 +70,9 @@ def ranks_in(text: str, /) -> Ranks:
     return Ranks(count=number, **given)
 
 
-def _shared(texts: tuple[str, ...]) -> dict[str, Shared]:
+def _shared(texts: tuple[str, ...]) -> dict[str, float]:
     """Return the shared channels by name; raises BadInput if a name occurs twice."""
-    channels = dict(map(Shared.parse, texts))
+    channels = dict(map(parse_shared, texts))
     if len(channels) < len(texts):
         raise BadInput("a channel is given twice")
     return channels
@@ -109,7 +109,7 @@ def command(
     file: Path | None,
     overlap: Policy | None,
     ranks: Ranks | None,
-    shared: dict[str, Shared],
+    shared: dict[str, float],
     repeat: int | None,
     output: Path | None,
     as_json: bool,

@@ -14,7 +14,7 @@ from ckio.schedule import makespan
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import dumps
 from ckio.sim.engine import simulate
-from ckio.sim.ranks import Barrier, Ranks, Shared
+from ckio.sim.ranks import Barrier, Ranks
 from ckio.sim.ranks.sharing import simulate_ranks
 
 PLATFORM = Platform.loads("""
@@ -50,7 +50,7 @@ def ranks(place: Path, *words: object) -> dict[str, Any]:
 
 def test_ranks_that_share_take_longer(place: Path) -> None:
     found = ranks(place, 8, *SHARED)
-    expected = simulate_ranks(SCHEDULE, PLATFORM, Ranks(count=8, shared={"archive": Shared(2e6)}))
+    expected = simulate_ranks(SCHEDULE, PLATFORM, Ranks(count=8, shared={"archive": 2e6}))
     assert (found["ranks"], found["steps"], found["actions"]) == (8, 24, len(SCHEDULE))
     assert found["makespan"] == expected.makespan > found["alone"] == makespan(SCHEDULE, PLATFORM)
     archive, use = found["channels"]["archive"], expected.channels["archive"]
@@ -65,10 +65,10 @@ def test_ranks_that_share_take_longer(place: Path) -> None:
 
 def test_all_that_is_said_of_ranks_is_heard(place: Path) -> None:
     words = "5,spread=lognormal:0.2,jitter=quantiles:1,1,3,seed=4,barrier=step"
-    found = ranks(place, words, "--shared", "archive=1MB,collective")
+    found = ranks(place, words, "--shared", "archive=1MB")
     expected = Ranks(
         count=5,
-        shared={"archive": Shared(1e6, collective=True)},
+        shared={"archive": 1e6},
         spread=Lognormal(0.2),
         jitter=Quantiles((1, 1, 3)),
         barrier=Barrier.STEP,
@@ -82,7 +82,7 @@ def test_all_that_is_said_of_ranks_is_heard(place: Path) -> None:
 
 def test_transfers_of_ranks_may_go_on_behind_them(place: Path) -> None:
     found, plain = ranks(place, 8, *SHARED, *BEHIND), ranks(place, 8, *SHARED)
-    eight, overlap = Ranks(count=8, shared={"archive": Shared(2e6)}), Overlap(1, 1)
+    eight, overlap = Ranks(count=8, shared={"archive": 2e6}), Overlap(1, 1)
     assert found["makespan"] == simulate_ranks(SCHEDULE, PLATFORM, eight, overlap=overlap).makespan
     assert found["alone"] == simulate(SCHEDULE, PLATFORM, overlap=overlap).makespan
     assert found["alone"] < found["makespan"] < plain["makespan"]
@@ -110,7 +110,6 @@ def test_one_rank_takes_as_long_as_the_schedule(place: Path) -> None:
 def test_what_cannot_be_simulated_is_bad_input(place: Path) -> None:
     two = ("--ranks", 2)
     for words, what in (
-        ((*two, *BEHIND, "--shared", "archive=1GB,collective"), "'archive' are collective"),
         (("--ranks", "2,barrier=step", *BEHIND), "barriers cannot be simulated with overlap"),
         ((*two, "--shared", "disk=1GB"), "no channel is named 'disk'"),
         (SHARED, "--shared is for many ranks"),
@@ -125,7 +124,7 @@ def test_what_cannot_be_simulated_is_bad_input(place: Path) -> None:
         ((*two, "--shared", "archive"), "is not CHANNEL="),
         ((*two, "--shared", "archive=1e-9"), "is not a size"),
         ((*two, "--shared", "archive=-1GB"), "is not a size"),
-        ((*two, "--shared", "archive=0"), "bandwidth = 0"),
+        ((*two, "--shared", "archive=0"), "bandwidth of 'archive' is 0;"),
         ((*two, *SHARED, *SHARED), "is given twice"),
     ):
         assert what in complaint("simulate", "plan.txt", *words, at=place)

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import notation
 
 from ckio.actions import Key, Kind, Read, Write
 from ckio.actions.variables import Flow, Step, Variables
@@ -16,7 +17,6 @@ from ckio.errors import BadInput
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 from ckio.schedule import text as texts
-from ckio.schedule.text import notation
 
 from .test_texts import CHAIN, SHORT
 
