@@ -96,7 +96,7 @@ def test_what_is_run_is_shown_and_compared(place: Path) -> None:
     assert least <= steps
     assert f"{steps} (at least {least} with restart data in all this space)" in done.stdout
 
-    compared = answer("compare", "run/predicted.txt", "run/measured.txt", at=place)
+    compared = answer("compare", "run", at=place)
     writes = [row["actions"] for row in compared["rows"] if row["name"].startswith("write")]
     assert writes == [level["writes"] for level in planned["levels"]]
     lines = [json.loads(line) for line in (place / "run.log").read_text().splitlines()[1:]]
