@@ -12,7 +12,8 @@ Move, and to where, depends on the actions after it:
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, NoReturn
+from itertools import zip_longest
+from typing import Any, Final, NoReturn
 
 from checkpoint_schedules import (
     CheckpointSchedule,
@@ -54,8 +55,7 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
     def __init__(self, schedule: Schedule, places: Mapping[int, StorageType], /) -> None:
         super().__init__(schedule.chain.length)
         self.schedule = schedule
-        self._lines = _lines(schedule, places)
-        self.actions = tuple(line.action for line in self._lines)
+        self.actions = _translated(schedule, places)
         self._exhausted = False
 
     def __iter__(self) -> Iterator[Any]:
@@ -65,10 +65,20 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
         return self
 
     def _iterator(self) -> Iterator[Any]:
-        for line in self._lines:
-            self._n, self._r = line.n, line.r
-            self._exhausted = isinstance(line.action, EndReverse)
-            yield line.action
+        for action, following in zip_longest(self.actions, self.actions[1:]):
+            match action:
+                case Forward(n1=end):
+                    self._n = end
+                case Copy(to_storage=StorageType.WORK) | Move(to_storage=StorageType.WORK):
+                    is_tape = isinstance(following, Back)
+                    self._n = following.n1 if is_tape else action.n
+                case Back(n0=begin):
+                    self._r = self.schedule.chain.length - begin
+                case EndReverse():
+                    self._exhausted = True
+                case _:
+                    pass
+            yield action
 
     @property
     def is_exhausted(self) -> bool:
@@ -153,14 +163,6 @@ def _storage(
     return types
 
 
-class Line(NamedTuple):
-    """A CheckpointAction. After it the forward is at step n, and r steps are reversed."""
-
-    action: Any
-    n: int
-    r: int
-
-
 @dataclass(slots=True)
 class _PendingRead:
     """A Read that is not translated yet, and the storage to which its checkpoint is copied."""
@@ -174,10 +176,10 @@ class _PendingRead:
 
 @dataclass(slots=True)
 class _Translation:
-    """The lines so far, and what is in the storages and in the working memory after them."""
+    """The actions so far, and what is in the storages and in the working memory after them."""
 
     schedule: Schedule
-    lines: list[Line] = field(default_factory=list)
+    actions: list[Any] = field(default_factory=list)
     stored: dict[tuple[int, int], int] = field(default_factory=dict)
     """The last step up to which each checkpoint can be used, by storage and step."""
     adjoint: int = field(init=False)
@@ -215,10 +217,8 @@ class _Translation:
 
     def advance(self, number: int, begin: int, end: int) -> None:
         if (index := self.open_forward()) is not None and end <= self.adjoint:
-            last, r = self.lines[index].action, self.lines[index].r
-            longer = Forward(last.n0, end, last.write_ics, False, last.storage)
-            copies = [line._replace(n=end) for line in self.lines[index + 1 :]]
-            self.lines[index:] = [Line(longer, end, r), *copies]
+            last = self.actions[index]
+            self.actions[index] = Forward(last.n0, end, last.write_ics, False, last.storage)
             for (place, step), until in self.stored.items() if last.write_ics else ():
                 if (step, until) == (last.n0, last.n1):
                     self.stored[place, step] = end
@@ -233,13 +233,13 @@ class _Translation:
         self.forward(number, begin, end, into=into)
 
     def open_forward(self) -> int | None:
-        """Return the number of the line of a Forward that the next Advance continues."""
-        for index in reversed(range(len(self.lines) if not (self.read or self.write) else 0)):
-            match self.lines[index].action:
+        """Return the index of a Forward that the next Advance continues."""
+        for index in reversed(range(0 if self.read or self.write else len(self.actions))):
+            match self.actions[index]:
                 case Forward(write_adj_deps=False):
                     return index
                 case Copy(to_storage=target) | Move(to_storage=target) if target in STORED:
-                    pass
+                    pass  # it does not change the state
                 case _:
                     return None
         return None
@@ -250,8 +250,8 @@ class _Translation:
         if self.state != begin or end > self.adjoint:
             self.refuse(number, f"no Forward can advance from step {begin} to {end} here")
         storage = StorageType.WORK if into is None else STORED[into]
+        self.add(Forward(begin, end, into is not None, tape, storage))
         self.state, self.tape = end, range(begin, end if tape else begin)
-        self.add(Forward(begin, end, into is not None, tape, storage), end)
         if into is not None:
             self.put(number, into, begin, end)
 
@@ -261,7 +261,7 @@ class _Translation:
         if not self.tape.start <= begin < end <= self.tape.stop:
             self.refuse(number, "this tape is not in working memory any more")
         self.adjoint, self.tape = begin, range(self.tape.start, begin)
-        self.add(Back(end, begin, not self.tape), self.lines[-1].n)
+        self.add(Back(end, begin, not self.tape))
 
     def store(self, number: int, key: Key, place: int) -> None:
         if self.read and self.read.key == key and self.read.into is None:
@@ -269,10 +269,9 @@ class _Translation:
         elif key.kind is Kind.RESTART and not (self.read or self.write):
             self.write = number, place
         elif key.kind is Kind.TAPE and not self.read and self.tape == range(key.step, key.step + 1):
-            self.lines.pop()
             self.put(number, place, key.step, key.step + 1)
             self.tape = range(0)
-            self.add(Forward(key.step, key.step + 1, False, True, STORED[place]), key.step + 1)
+            self.actions[-1] = Forward(key.step, key.step + 1, False, True, STORED[place])
         else:
             self.refuse(number, "a state is stored by one Forward, and a tape when it is recorded")
 
@@ -294,18 +293,16 @@ class _Translation:
                 f"its checkpoint can be used only up to step {until}, but the adjoint is at step"
                 f" {self.adjoint}",
             )
-        source, n = STORED[read.place], self.lines[-1].n
+        source = STORED[read.place]
         if read.into == read.place:  # it stays there
             read.is_last = False
         elif read.into is not None:
             self.put(read.number, read.into, step, until)
             kind = Copy if is_used or not read.is_last else Move
-            self.add(kind(step, source, STORED[read.into]), n)
+            self.add(kind(step, source, STORED[read.into]))
         if is_used:
+            self.add((Move if read.is_last else Copy)(step, source, StorageType.WORK))
             self.state, self.tape = (None, range(step, step + 1)) if is_tape else (step, range(0))
-            self.add(
-                (Move if read.is_last else Copy)(step, source, StorageType.WORK), step + is_tape
-            )
         if read.is_last:
             del self.stored[read.place, step]
 
@@ -320,12 +317,11 @@ class _Translation:
             why = f"only a Forward{which} can store the state, and none begins at this step"
             self.refuse(self.write[0], why)
 
-    def add(self, action: Any, n: int) -> None:
-        length = self.schedule.chain.length
-        if self.lines and self.lines[-1].n == length and not self.has_ended:
+    def add(self, action: Any) -> None:
+        if self.state == self.schedule.chain.length and not self.has_ended:
             self.has_ended = True
-            self.lines.append(Line(EndForward(), length, 0))
-        self.lines.append(Line(action, n, length - self.adjoint))
+            self.actions.append(EndForward())
+        self.actions.append(action)
 
     def refuse(self, number: int, why: str) -> NoReturn:
         raise BadInput(
@@ -334,12 +330,12 @@ class _Translation:
         )
 
 
-def _lines(schedule: Schedule, places: Mapping[int, StorageType]) -> tuple[Line, ...]:
+def _translated(schedule: Schedule, places: Mapping[int, StorageType]) -> tuple[Any, ...]:
     """Return all CheckpointActions; raises BadInput for an action without a counterpart."""
     translation = _Translation(schedule)
     levels = {level: STORED.index(place) for level, place in places.items()}
     for number, action in simplify(schedule, levels):
         translation.follow(number, action)
     translation.check_written()
-    translation.add(EndReverse(), translation.lines[-1].n)
-    return tuple(translation.lines)
+    translation.add(EndReverse())
+    return tuple(translation.actions)

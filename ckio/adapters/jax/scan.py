@@ -52,9 +52,6 @@ from ckio.runner.reproducible import ReplayCheck
 MEMORY: Final = Platform((Level(name="memory"),))
 """The levels if none are given."""
 
-MEASURING: Final = 0.1
-"""Seconds after which a block is not measured once more."""
-
 _NUMBER: Final = like((), np.int32)
 
 _wait: Any = jax.block_until_ready
@@ -444,7 +441,7 @@ def _compiled(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., 
 
 
 def _measured(blocks: LoopBlocks) -> float:
-    """Return the seconds of a block forward, the least of some runs with zeros.
+    """Return the seconds of a block forward, the least of three runs with zeros.
 
     They are measured in a separate thread, because JAX may be tracing in this one.
     """
@@ -455,31 +452,21 @@ def _measured(blocks: LoopBlocks) -> float:
         advance, _ = _compiled(blocks)
         x, params, rows = ([_zero(leaf) for leaf in leaves] for leaves in blocks.shapes.leaves)
         given = Given(params, rows, blocks.step.consts)
-        seconds.append(_least(lambda: advance(x, given, 0, 1)))
+        for _ in range(3):  # the first run compiles the function
+            start = time.perf_counter()
+            _wait(advance(x, given, 0, 1))
+            seconds.append(time.perf_counter() - start)
 
     thread = threading.Thread(target=measure)
     thread.start()
     thread.join()
-    return seconds[0]
+    return min(seconds)
 
 
 def _zero(leaf: Any) -> Any:
     if is_key(leaf):
         return jax.random.split(jax.random.key(0), leaf.shape)
     return jnp.zeros(leaf.shape, leaf.dtype)
-
-
-def _least(call: Callable[[], Any]) -> float:
-    """Return the least seconds of three calls, or of fewer if they take `MEASURING`."""
-    _wait(call())  # compiles the function
-    begun, least = time.perf_counter(), float("inf")
-    for _ in range(3):
-        start = time.perf_counter()
-        _wait(call())
-        least = min(least, time.perf_counter() - start)
-        if time.perf_counter() - begun > MEASURING:
-            break
-    return least
 
 
 def _with_float0(leaves: tuple[Any, ...], bars: Leaves) -> Leaves:
