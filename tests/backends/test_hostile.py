@@ -28,7 +28,7 @@ from ckio.backends.hdf5.heads import PAGE, ROW, STORED, Group, Row, Start, load
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, CkioError, StorageError
 from ckio.jobs import directory as rundir
-from ckio.jobs.leftovers import holdings
+from ckio.jobs.leftovers import locations
 from ckio.testing import FLOW, a, put, raw, t, x
 
 from .hostile import (
@@ -295,7 +295,7 @@ def test_a_hostile_run_directory_is_bad_input(memory: Path, scale: int) -> None:
         (place / rundir.MANIFEST).write_bytes(manifest)
         (place / rundir.SCHEDULE).write_bytes(b"# ckio schedule 1\n" + path)
         try:
-            found = holdings(place)
+            found = locations(place)
         except BadInput:
             return
         run = json.loads(manifest)["run"]
