@@ -33,7 +33,7 @@ from ckio.calibrate.probe import (
 )
 from ckio.calibrate.samples import MARGIN, Sample, dirty_limit, fit, planned, spread_of, touch
 from ckio.errors import BadInput
-from ckio.model import sizes_of
+from ckio.model import optional, sizes_of
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
@@ -98,7 +98,7 @@ def calibrate(
         Workload(partial(copying, make), sizes_of(make())["restart"], steps[name], own=True)
         for name, make in models.items()
     ]
-    space = next((it for make in models.values() if (it := getattr(make(), "space", None))), None)
+    space = next((it for make in models.values() if (it := optional(make()).space)), None)
     made_up = [
         Workload(partial(RandomData, nbytes, space), nbytes, STEPS, own=False)
         for nbytes in sorted(set(sizes) or _sizes([own.nbytes for own in own_workloads]))
