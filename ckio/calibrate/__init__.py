@@ -15,7 +15,7 @@ from typing import Final
 
 from ckio.backends.base import Backend
 from ckio.backends.ram import is_near
-from ckio.calibrate.beside import OverlapProbe
+from ckio.calibrate.overlap import OverlapProbe
 from ckio.calibrate.probe import (
     MOST_BYTES,
     STEPS,
@@ -31,7 +31,7 @@ from ckio.calibrate.probe import (
     reach,
     worst_ratios,
 )
-from ckio.calibrate.samples import MARGIN, Sample, dirty_limit, fit, planned, spread_of, touch
+from ckio.calibrate.samples import MARGIN, Sample, dirty_limit, fit, spread_of, touch, with_margin
 from ckio.errors import BadInput
 from ckio.model import optional, sizes_of
 from ckio.platform import Affine, Level, Platform
@@ -207,7 +207,7 @@ def _ratios(
         late = late_checkpoints(make, steps[name])
         for level, ratio in worst_ratios(shrinking, late).items():
             worst[level] = max(worst[level], ratio)
-    return {name: planned(ratio) for name, ratio in worst.items()}
+    return {name: with_margin(ratio) for name, ratio in worst.items()}
 
 
 def _level(

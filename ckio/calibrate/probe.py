@@ -455,7 +455,7 @@ def late_checkpoints(make: MakeModel, steps: int, /) -> Iterator[Checkpoint]:
         yield _dumped(model, Key(Kind.TAPE, last))
 
 
-def kept(checkpoints: Iterable[Checkpoint], /) -> list[Checkpoint]:
+def copy_checkpoints(checkpoints: Iterable[Checkpoint], /) -> list[Checkpoint]:
     """Return copies of checkpoints, which stay valid."""
     return [
         (key, layout, [memoryview(bytearray(view)) for view in data])

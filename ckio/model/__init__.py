@@ -174,9 +174,9 @@ class Handing(Protocol):
     def handed(self) -> frozenset[Kind]: ...
 
     def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
-        """Return the bytes of a checkpoint, as `dump` does, and never write to that memory again.
+        """Give up the memory of a checkpoint: return its bytes as `dump` does.
 
-        From now on the model records or computes into other memory. `slot(nbytes)` provides memory
+        The level owns the memory from now on. The model records or computes into other memory. `slot(nbytes)` provides memory
         for this, and may raise StorageError; the model then allocates its own. The state, the tape
         and the adjoint of the model keep their values.
         """
