@@ -163,29 +163,12 @@ class StepTimer:
         # A program of one step never advances; then the time of recording is used.
         means = {"advance": means["record"], **means}
         spreads = {name: quantiles([seconds]) for name, (seconds, _) in taken.items()}
-        means["record"] = _not_cheaper(means["record"], means["advance"], spreads["record"])
         runs = np.array([timeline.makespan for timeline in self._timelines])
         return StepTimes(
             replace(self._schedule.chain, steps=None, **means),  # type: ignore[arg-type]
             {name: spread for name, spread in spreads.items() if spread},
             quantiles([runs]),
         )
-
-
-def _not_cheaper(record: float, advance: float, spread: Quantiles | None) -> float:
-    """Return the seconds to record a step, which should not be less than those to advance it.
-
-    If the measured time is smaller by less than its variation, the difference is noise, and the
-    time of an advance is returned.
-
-    >>> _not_cheaper(0.98, 1.0, Quantiles((0.9, 1.0, 1.1)))
-    1.0
-    >>> _not_cheaper(0.5, 1.0, Quantiles((0.9, 1.0, 1.1)))  # it really is cheaper, here
-    0.5
-    """
-    if spread is None:
-        return record
-    return advance if record < advance <= record * spread.factors[-1] else record
 
 
 def _few_checkpoints(chain: Chain) -> Schedule:

@@ -24,8 +24,10 @@ __all__ = [
     "ForwardingModel",
     "Handing",
     "Model",
+    "OptionalMembers",
     "as_bytes",
     "handed_by",
+    "optional",
     "sizes_of",
 ]
 
@@ -176,9 +178,9 @@ class Handing(Protocol):
     def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
         """Give up the memory of a checkpoint: return its bytes as `dump` does.
 
-        The level owns the memory from now on. The model records or computes into other memory. `slot(nbytes)` provides memory
-        for this, and may raise StorageError; the model then allocates its own. The state, the tape
-        and the adjoint of the model keep their values.
+        The level owns the memory from now on. The model records or computes into other memory.
+        `slot(nbytes)` provides memory for this, and may raise StorageError; the model then
+        allocates its own. The state, the tape and the adjoint of the model keep their values.
         """
 
     def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
