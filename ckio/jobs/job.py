@@ -378,7 +378,7 @@ class Job:
         own = controls_of(plain())
         check_names(f"model {name!r}", own)
         if request.control is not None:
-            control = given_control(request.control, own, ranks)
+            control = given_control(request.control, ranks)
             request = replace(request, control=control)
             fresh = with_control(fresh, control)
         if request.guarded or request.control is not None:

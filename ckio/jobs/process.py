@@ -5,7 +5,6 @@ shows its progress, checks the gradient if this was requested, and writes the gr
 result, which has the name of the gradient's file.
 """
 
-import os
 import platform as host
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -238,7 +237,7 @@ def conclude(
     ResultNotWritten
         If the result cannot be written.
     """
-    load, steps = os.getloadavg()[0], schedule.chain.length
+    steps = schedule.chain.length
     earlier = history.earlier(process.name, platform, overlap=bool(process.overlap))
     measured, model = _perform(
         process,
@@ -259,7 +258,7 @@ def conclude(
             ended = _verify(process, model, ended, None if len(before) else steps)
         report = None if any(schedule.stored) else ended.report  # of a process that did all
         figures = {**decided, **ended.figures, "verified": ended.verified, **file}
-        figures |= _circumstances(process, report, steps, load, earlier)
+        figures |= _circumstances(process, report, earlier)
         _write_result(directory, figures)
     _write_measured(process, directory, done, measured)
     return replace(ended, figures=figures)
@@ -336,37 +335,27 @@ def _sum_over_ranks(
 
 
 def _circumstances(
-    process: Process,
-    report: Report | None,
-    steps: int,
-    load: float,
-    earlier: history.EarlierRuns | None,
+    process: Process, report: Report | None, earlier: history.EarlierRuns | None
 ) -> dict[str, Any]:
     """Return figures of earlier runs of this kind, and of this run's host and versions.
 
     If there is a report, the run is also added to the history of the user.
     """
-    figures: dict[str, Any] = {} if earlier is None else {"earlier": asdict(earlier)}
-    if report is not None:
-        run = history.record_of(
-            report,
-            model=process.name,
-            planner=process.planning.planner,
-            steps=steps,
+    if report is not None and not process.ranks.rank:
+        history.add(
+            process.name,
             overlap=bool(process.overlap),
-            load=load,
+            predicted=report.predicted,
+            measured=report.measured,
         )
-        if not process.ranks.rank:
-            history.append(run)
-        figures["record"] = asdict(run)
-    figures["origin"] = {
+    origin = {
         "host": host.node(),
         "when": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "ckio": version("ckio"),
         "python": host.python_version(),
         "numpy": version("numpy"),
     }
-    return figures
+    return {"origin": origin} | ({} if earlier is None else {"earlier": asdict(earlier)})
 
 
 def _write_gradient(

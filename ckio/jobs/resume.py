@@ -24,7 +24,7 @@ from ckio.jobs.adjoints import Kept, next_plan
 from ckio.jobs.begin import declared, with_control, wrapping, write_plan
 from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory
 from ckio.jobs.display import Display
-from ckio.jobs.gradients import control_in, controls_of, given_control
+from ckio.jobs.gradients import control_in, given_control
 from ckio.jobs.leftovers import holdings, remove
 from ckio.jobs.levels import Reopened, called, may_exist, opened, reopened
 from ckio.jobs.models import factory_of, maker, variables_of
@@ -123,7 +123,7 @@ def _same(
     fresh = maker(make, whole.settings, ranks, wrap=wrapping(whole, replay))
     control: Mapping[str, Array] | None = None
     if request.control is not None:
-        control = given_control(request.control, controls_of(fresh()), ranks)
+        control = given_control(request.control, ranks)
     elif (given := manifest.given) is not None:
         parts = ranks.once(lambda: control_in(directory.path / CONTROL, given))
         control = parts.get(ranks.rank, {})
@@ -169,7 +169,7 @@ def ended(
         _same(request, make, directory, manifest, ranks=ranks, replay=ReplayCheck())
     result = read_back(directory, platform, ranks)
     if request.control is not None:
-        control = given_control(request.control, result.control or None, ranks)
+        control = given_control(request.control, ranks)
         if digest_of(control, ranks) != manifest.control:
             raise _another_run(directory, ["the controls of the model are different"])
     if request.check and result.verified is None:

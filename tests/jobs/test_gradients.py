@@ -112,7 +112,7 @@ def test_a_file_from_before_is_read_in_the_order_of_the_model(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("first", "second"),
     [("T", "T/flux"), ("T/flux", "T"), ("u/", "k"), ("/u", "k"), ("a//b", "k"), (".", "k"),
-     ("u/./v", "k"), ("u", ""), ("u", "k\0"), ("u", "\ud800"), ("u", "/".join("abcdefgh"))],
+     ("u/./v", "k"), ("u", ""), ("u", "k\0"), ("u", "\ud800")],
 )  # fmt: skip
 @pytest.mark.parametrize("level", ["disk", "archive"])
 def test_names_that_hdf5_cannot_hold_are_refused_before_the_run(

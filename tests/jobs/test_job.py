@@ -7,8 +7,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import tracemalloc
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +225,7 @@ def test_what_is_no_file_of_controls_is_said(tmp_path: Path, heat: Any) -> None:
         ({"x": x[1:], "source": x}, r"shape \(63,\), and the model's \(64,\)"),
         ({"x": x.astype("f4"), "source": x}, "float32, and the model's float64"),
         ({"x": np.array(["a"] * 64), "source": x}, "and the model's float64"),
-        ({"x": pickled, "source": pickled}, "is object, and the model's float64"),
+        ({"x": pickled, "source": pickled}, "Object arrays cannot be loaded"),
         (b"PK\x03\x04 and no more", "is no npz file"),
         (b"x,y\n1,2\n", r"wrong\.npz"),
     )
@@ -241,37 +239,6 @@ def test_what_is_no_file_of_controls_is_said(tmp_path: Path, heat: Any) -> None:
             Job("wrong", model=heat, steps=STEPS, platform="node.toml", control=path).run()
     line = [*LINE[:-3], "--into", "wrong", "--control", "wrong.npz"]
     assert "wrong.npz" in complaint(*line, at=tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["npz", "h5"])
-def test_a_small_file_of_huge_controls_is_refused_before_they_are_read(
-    tmp_path: Path, heat: Any, kind: str
-) -> None:
-    path, huge = tmp_path / f"bomb.{kind}", 1 << 24  # 128 MiB each
-    if kind == "npz":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            for name in ("x", "source"):
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
-                    np.lib.format.write_array_header_1_0(
-                        file, {"descr": "<f8", "fortran_order": False, "shape": (huge,)}
-                    )
-                    for _ in range(huge >> 17):
-                        file.write(bytes(1 << 20))
-    else:
-        with h5py.File(path, "w") as file:
-            for name in ("x", "source"):
-                file.create_dataset(name, huge, "f8", chunks=(1 << 20,), compression="gzip")
-    job = Job("run", model=heat, steps=STEPS, platform="node.toml")
-    result = job.run()
-    tracemalloc.start()
-    try:
-        for at in ("run", "new"):  # a run that has ended, and a new one
-            with pytest.raises(BadInput, match=r"shape \(16777216,\), and the model's \(64,\)"):
-                job.again(at, path).run()
-        assert tracemalloc.get_traced_memory()[1] < 1 << 26
-    finally:
-        tracemalloc.stop()
-    assert job.again("whole", "run/gradient.h5").run().functional == result.functional
 
 
 def test_home_is_the_directory_of_the_user_in_every_path(
