@@ -71,12 +71,6 @@ RECOVERY_GROUP: Final = "Stopping, resuming, and failures"
     help="File with the values of the controls, npz or HDF5.  [default: those of the model]",
 )
 @option(
-    "--gradient",
-    type=FILE,
-    metavar="FILE",
-    help="HDF5 file for the gradient.  [default: DIR/gradient.h5]",
-)
-@option(
     "--resume",
     is_flag=True,
     group=RECOVERY_GROUP,
@@ -143,8 +137,8 @@ def command(
     checkpoints are removed when the run has succeeded.
 
     With --resume, a run that was killed or stopped continues from the checkpoints that survived.
-    Options that are not given again keep their values, except for --gradient. If the run in DIR has
-    ended, its result is printed. --walltime, Ctrl-C, SIGTERM and the warnings of batch systems
+    Options that are not given again keep their values. If the run in DIR has ended, its result is
+    printed. --walltime, Ctrl-C, SIGTERM and the warnings of batch systems
     (SIGUSR1, SIGUSR2, SIGXCPU) stop a run; the exit status is then 75.
 
     With --overlap auto, the plan is the fastest of all schedules, with and without overlap. This is
@@ -226,7 +220,7 @@ def _show_halted(halted: Halted, job: Job, /, *, as_json: bool, rank: int, ranks
     """Print the command that resumes the run; return the exit status of a stopped run."""
     if rank:
         return 0  # the first rank gives the job its exit status
-    line = resume_line(job.directory, ranks, job.request.model, job.request.gradient)
+    line = resume_line(job.directory, ranks, job.request.model)
     if as_json:
         with suppress(OSError):
             console.print_json({**halted.figures(), "resume": line})

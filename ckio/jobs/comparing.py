@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from ckio.errors import BadInput
-from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, manifest_in, read_text, unsealed
+from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, manifest_in, read_sealed
 from ckio.jobs.leftovers import is_run_directory
 from ckio.jobs.request import Manifest
-from ckio.jobs.result import VERDICTS, figures_of
+from ckio.jobs.result import VERDICTS, figures_in
 from ckio.platform.readable import shown
 from ckio.report.two_runs import RunSide
 from ckio.schedule.text import Document, loads
@@ -43,7 +43,7 @@ def check_ended(path: Path, /) -> None:
 def _side(path: Path, name: str) -> RunSide:
     check_ended(path)
     manifest = manifest_in(path)
-    figures = figures_of(unsealed(read_text(path / RESULT), path / RESULT), path / RESULT)
+    figures = figures_in(path)
     measured, predicted = _timeline(path / MEASURED), _timeline(path / PREDICTED)
     if measured.timeline is None or measured.platform is None or predicted.timeline is None:
         raise BadInput(
@@ -87,4 +87,4 @@ def _facts(path: Path, manifest: Manifest, figures: Mapping[str, Any]) -> dict[s
 
 
 def _timeline(file: Path) -> Document:
-    return loads(unsealed(read_text(file), file), source=str(file))
+    return loads(read_sealed(file), source=str(file))

@@ -13,10 +13,8 @@ checksum of the file's bytes is stored elsewhere: for the gradient in result.jso
 in the manifest.
 """
 
-import errno
 import io
-import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +25,7 @@ import xxhash
 from ckio.actions import Key, Kind
 from ckio.backends.files import write_whole
 from ckio.errors import BadInput, StorageError, UnsupportedKind
-from ckio.jobs.directory import GRADIENT, RESULT, checksum_of, reading
+from ckio.jobs.directory import GRADIENT, RESULT, checksum_of
 from ckio.model import Array, Differentiable, layout_of
 from ckio.parallel.group import ALONE, RankGroup
 
@@ -115,7 +113,7 @@ def _state_shapes(model: Any) -> set[tuple[int, ...]]:
 def whole(
     model: Differentiable, arrays: Mapping[str, Any], shared: Collection[str], ranks: RankGroup, /
 ) -> Mapping[str, Any]:
-    """Return arrays of the controls' shapes over all ranks, on each rank.
+    """Gather arrays from all ranks: each rank gets the whole array of each control.
 
     Those that all ranks share are returned as they are. Of the others, a method
     `gathered(name, array)` of the model returns the whole. Without this method the flattened parts
@@ -218,44 +216,16 @@ def write_gradient(
         data = _packed(arrays, attributes, {**about, "format": FORMAT})
         checksum = checksum_of(data)
         try:
-            _check_file(path)
             write_whole(path, data)
             _bytes_of(path, checksum)
-        except (OSError, ValueError, BadInput) as error:  # a ValueError is of the path
+        except (OSError, BadInput) as error:
             why = getattr(error, "strerror", None) or error
             raise StorageError(
-                f"{path}: the gradient cannot be written there: {why}; free space, or name another"
-                " file by --gradient, and resume the run"
+                f"{path}: the gradient cannot be written: {why}; free space, and resume the run"
             ) from None
         return checksum
 
     return ranks.once(written)
-
-
-def check_place(path: Path, into: Path, /) -> None:
-    """Raise BadInput, before a run begins, if no gradient can be written to a path.
-
-    The directory `into` of the run need not exist, because the run makes it.
-    """
-    try:
-        _check_file(path)
-        if path.parent != into:
-            os.scandir(path.parent).close()
-            if not os.access(path.parent, os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise BadInput(
-            f"{path}: the gradient cannot be written there: {error.strerror}; name another file by"
-            " --gradient"
-        ) from None
-
-
-def _check_file(path: Path) -> None:
-    """Raise OSError for a directory, and for a device or a pipe, which a file would replace."""
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if path.exists() and not (path.is_file() or path.is_symlink()):
-        raise OSError(errno.EINVAL, "it is no regular file")
 
 
 def read_gradient(path: Path, checksum: str, /, ranks: RankGroup = ALONE) -> tuple[Arrays, Arrays]:
@@ -285,7 +255,7 @@ def read_control(path: Path, ranks: RankGroup = ALONE, /) -> Arrays:
     group they are the datasets of the root. With many ranks, each rank gets its part if the file
     has parts, and otherwise the whole.
     """
-    data = _bytes_of(Path(os.path.realpath(path)))
+    data = _bytes_of(path)
     if data.startswith(b"PK\x03\x04"):
         try:
             return dict(np.load(io.BytesIO(data), allow_pickle=False))
@@ -347,6 +317,17 @@ def set_control(model: Differentiable, control: Arrays, /) -> None:
         own[name][...] = value
 
 
+def with_control(fresh: Callable[[], Any], control: Arrays, /) -> Callable[[], Any]:
+    """Return a function that makes the same models with these controls."""
+
+    def made() -> Any:
+        model = fresh()
+        set_control(model, control)
+        return model
+
+    return made
+
+
 def units_of(model: Differentiable, /) -> dict[str, str]:
     """Return the units of the arrays of a model's state and of its adjoint, as far as given."""
     units = dict[str, str]()
@@ -380,9 +361,11 @@ def _packed(
 
 
 def _bytes_of(path: Path, checksum: str | None = None) -> bytes:
-    """Read a regular file; raises BadInput, also if its bytes have another checksum."""
-    with reading(path) as fd, os.fdopen(fd, "rb", closefd=False) as file:
-        data = file.read()
+    """Read a file; raises BadInput, also if its bytes have another checksum."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
     if checksum is not None and checksum_of(data) != checksum:
         raise BadInput(
             f"{path} is damaged: it is not as ckio wrote it (its checksum differs); restore the"

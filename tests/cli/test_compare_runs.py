@@ -103,12 +103,6 @@ def test_damaged_files_are_refused(name: str, copied: Path) -> None:
     assert name in complaint("compare", "a", "b", at=copied)
 
 
-def test_a_link_is_not_followed(copied: Path) -> None:
-    (copied / "b" / "measured.txt").unlink()
-    (copied / "b" / "measured.txt").symlink_to(copied / "a" / "measured.txt")
-    assert "symbolic link" in complaint("compare", "a", "b", at=copied)
-
-
 def test_what_a_run_says_of_itself_neither_steers_the_terminal_nor_the_page(copied: Path) -> None:
     nasty = '<script>alert("\x1b[2J&")</script>'
     change(copied / "b" / "result.json", planner=nasty, note=nasty, origin={"host": nasty})
