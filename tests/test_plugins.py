@@ -19,7 +19,7 @@ from cli.commands import answer, ckio
 
 from ckio.adapters import registry
 from ckio.errors import BadInput, CkioError
-from ckio.jobs.leftovers import Holding, remove
+from ckio.jobs.leftovers import Found, remove
 from ckio.model import sizes_of
 from ckio.models.vorticity import Vorticity
 from ckio.platform import Level, Platform
@@ -173,7 +173,7 @@ def test_a_killed_run_is_inspected_resumed_and_cleaned(
 
     shutil.rmtree(far)  # as after a kill, once more
     (tmp_path / "copy").rename(far)
-    cleaned = answer("clean", "killed", "--yes", at=tmp_path)
+    cleaned = answer("inspect", "killed", "--remove", "--yes", at=tmp_path)
     assert cleaned["removed"][0]["checkpoints"] == len(steps)
     assert not list(far.rglob("*.checkpoint"))
 
@@ -255,7 +255,10 @@ def test_a_planner_that_is_wrong_is_named(tmp_path: Path, put: Put) -> None:
 
 
 BARE = """\
-class Bare:
+from ckio.backends.base import Backend
+
+
+class Bare(Backend):
     durable = True
 
     @staticmethod
@@ -268,10 +271,10 @@ def test_a_backend_that_cannot_answer_for_its_files_is_named(tmp_path: Path, put
     put(package(tmp_path / "bare", "bares", "[ckio.backends]\nbare = bare:Bare\n", bare=BARE))
     far = tmp_path / "far"
     far.mkdir()
-    level = Holding(far, "bare", "cafe")
-    with pytest.raises(CkioError, match=f"^{far}.*'bare' cannot list what it stores"):
-        level.contents()
-    with pytest.raises(CkioError, match=f"^{far}.*'bare' cannot remove what it stored"):
+    level = Found(far, "bare", "cafe")
+    with pytest.raises(CkioError, match=f"^{far}.*'Bare' cannot list what it stores"):
+        level.read()
+    with pytest.raises(CkioError, match=f"^{far}.*'Bare' cannot remove what it stored"):
         remove(level)
     assert far.is_dir()
 
@@ -279,11 +282,14 @@ def test_a_backend_that_cannot_answer_for_its_files_is_named(tmp_path: Path, put
 GONE = """\
 import shutil
 
+from ckio.backends.ram import Ram
 
-class Simple:
+
+class Simple(Ram):
     durable = True
 
     def __init__(self, path):
+        super().__init__()
         self.path = path
 
     @staticmethod
@@ -300,7 +306,7 @@ def test_a_backend_that_removes_what_it_stored_is_asked_to(tmp_path: Path, put: 
     far = tmp_path / "far"
     far.mkdir()
     (far / "checkpoint").touch()
-    remove(Holding(far, "simple", "cafe"))
+    remove(Found(far, "simple", "cafe"))
     assert not far.exists()
 
 

@@ -28,6 +28,7 @@ from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
 from ckio.backends.freeslots import FreeSlots
 from ckio.backends.ram import UNIT, MemorySlot, Ram, mapped
+from ckio.backends.wrapper import Wrapper
 from ckio.errors import BadInput, LevelFull, StorageError
 
 _OUT_OF_MEMORY: Final = 2
@@ -186,15 +187,11 @@ class PinnedMemory(_CudaMemory):
     """
 
     near: ClassVar[bool] = False
+    keeps = False  # the model's buffers are on the device
 
     def __init__(self, *, capacity: int | None = None, device: int = 0) -> None:
         self._pinned: dict[int, list[Pinned]] = {}  # by the size of slots
         super().__init__(capacity=capacity, device=device)
-
-    # The model's buffers are on the device, so that none can be stored without a copy.
-    slot: ClassVar[None] = None  # type: ignore[assignment]
-    keep: ClassVar[None] = None  # type: ignore[assignment]
-    kept: ClassVar[None] = None  # type: ignore[assignment]
 
     def _no_slots(self) -> FreeSlots[MemorySlot]:
         pinned, stream = self._pinned, self._stream
@@ -228,41 +225,36 @@ def _unlocked(stream: CopyStream, memory: memoryview) -> None:
     stream.cuda.hostUnregister(_address(memory))
 
 
-class ThroughPinned:
+class ThroughPinned(Wrapper):
     """A level of the host for a model on a device: all bytes go through page-locked memory.
 
-    It has the optional methods of the level. It stores no checkpoint without a copy.
+    It stores no checkpoint without a copy.
     """
 
     def __init__(self, level: Backend, device: int = 0) -> None:
-        self.durable, self.lossless = level.durable, getattr(level, "lossless", True)
-        self.layout, self.discard, self.keys = level.layout, level.discard, level.keys
-        self._level, self._stream, self.space = level, CopyStream(device), CudaSpace(device)
+        super().__init__(level)
+        self.keeps, self.space = False, CudaSpace(device)
+        self._stream = CopyStream(device)
         self._pinned: Pinned | None = None
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
-        self._level.reserve(sizes)
+        super().reserve(sizes)
         self._host(max(sizes, default=0))
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         host = self._pieces(data)
         self._stream.copy(zip(host, data, strict=True))
-        return self._level.write(key, layout, host)
+        return super().write(key, layout, host)
 
     def read(self, key: Key, into: Buffers, /) -> int:
         host = self._pieces(into)
-        nbytes = self._level.read(key, host)
+        nbytes = super().read(key, host)
         self._stream.copy(zip(into, host, strict=True))
         return nbytes
 
     def close(self) -> None:
-        self._level.close()
+        super().close()
         self._pinned = None
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("prepare", "evict", "remove"):
-            return getattr(self._level, name)
-        raise AttributeError(name)
 
     def _pieces(self, data: Buffers) -> Buffers:
         host = self._host(sum(view.nbytes for view in data))

@@ -368,15 +368,25 @@ def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) 
         raise BadInput(f"{what} cannot be created: {_text_of(error)}") from error
 
 
-def backend_of(level: Level, /) -> Any:
-    """Return the factory of a level's backend; raises BadInput if the level has none."""
+def backend_of(level: Level, /) -> type[Backend]:
+    """Return the class of a level's backend; raises BadInput if the level has none."""
     if not level.backend:
         raise BadInput(
             f"level {level.name!r} has no backend, so that it is only for plans and simulations;"
             ' give it backend="ram" for memory, or options={"path": ...} for a directory or an'
             " archive (.h5)"
         )
-    return find("backends", level.backend)
+    return find_backend(level.backend)
+
+
+def find_backend(name: str, /) -> type[Backend]:
+    """Return the class of the backend that is registered as `name`; raises BadInput."""
+    backend = find("backends", name)
+    if not (inspect.isclass(backend) and issubclass(backend, Backend)):
+        raise BadInput(
+            f"backend {name!r} is not a class derived from ckio.backends.base.Backend; derive it"
+        )
+    return backend
 
 
 def place(level: Level, run: str, /) -> Path | None:
@@ -384,13 +394,12 @@ def place(level: Level, run: str, /) -> Path | None:
 
     `run` is the name of the run. If it is "", the path is that of the level itself.
     """
-    path, factory = level.options.get("path"), backend_of(level)
-    for_run = getattr(factory, "for_run", None)
-    if path is None or for_run is None:
+    path, backend = level.options.get("path"), backend_of(level)
+    if path is None:
         return None
-    own = rank_of(run)[0] if takes(factory, "ranks") else run
+    own = rank_of(run)[0] if takes(backend, "ranks") else run
     whole = path_of(str(path))
-    return Path(for_run(whole, own)) if run else whole
+    return backend.for_run(whole, own) if run else whole
 
 
 def is_shared(level: Level, /) -> bool:
@@ -505,8 +514,11 @@ def lossy(platform: Platform, /) -> dict[str, str]:
 
 
 def close(backend: Backend, /, *, remove: bool) -> None:
-    """Close a level. If `remove` is true and the level can do so, also delete its files."""
-    getattr(backend, "remove" if remove and hasattr(backend, "remove") else "close")()
+    """Close a level. If `remove` is true, also delete its files."""
+    if remove:
+        backend.remove()
+    else:
+        backend.close()
 
 
 def _text_of(error: BaseException) -> str:

@@ -4,7 +4,7 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
@@ -24,6 +24,7 @@ from ckio.backends.encoded import (
     unmark,
 )
 from ckio.backends.forms import form_of
+from ckio.backends.wrapper import Wrapper
 from ckio.compression import Codec
 from ckio.compression.base import Checked
 from ckio.errors import BadInput, LevelFull, StorageError
@@ -116,11 +117,8 @@ _LARGE: Final = 1 << 19
 """Checkpoints of at least this many bytes are shared among threads: the work then takes about ten
 times as long as waking the threads."""
 
-_PASSED_ON: Final = ("evict", "contents")
-"""Optional methods of the level underneath that this level offers, too."""
 
-
-class Compressed:
+class Compressed(Wrapper):
     """A backend that encodes each checkpoint with a codec, and decodes it when it is read.
 
     Fields are cut into blocks of about 1 MiB, which are compressed independently and in parallel.
@@ -145,11 +143,6 @@ class Compressed:
     threads
         Number of threads that compress, including the caller; None means one for each core that
         this process may use. The caller alone compresses small checkpoints.
-
-    Attributes
-    ----------
-    lossless : bool
-        Whether the bytes that are read are bitwise the bytes that were written.
     """
 
     def __init__(
@@ -157,15 +150,13 @@ class Compressed:
     ) -> None:
         if not (math.isfinite(ratio) and ratio > 0):
             raise BadInput(f"compressed level: ratio = {ratio}; it must be finite and > 0")
-        self.durable = backend.durable
-        self._backend, self._codec, self._ratio = backend, Checked(codec), ratio
-        self.lossless: bool = self._codec.lossless and getattr(backend, "lossless", True)
+        super().__init__(backend)
+        self._codec, self._ratio = Checked(codec), ratio
+        self.lossless = self._codec.lossless and backend.lossless
+        self.keeps = False
         self._workers = Workers(threads)
         self._turn = threading.Lock()  # a thread has it while it uses the scratch memory
         self._scratch = memoryview(b"")
-        for name in _PASSED_ON:
-            if (offer := getattr(backend, name, None)) is not None:
-                setattr(self, name, offer)
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         largest = max(sizes, default=0)
@@ -177,15 +168,11 @@ class Compressed:
         for nbytes, count in sizes.items():
             each = self._promised(nbytes)
             stored[each] = stored.get(each, 0) + count
-        self._backend.reserve(stored)
+        self.backend.reserve(stored)
 
     def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
-        """Make slots for `count` such checkpoints, if the level underneath has this method.
-
-        Raises LevelFull if they do not fit.
-        """
-        if prepare := getattr(self._backend, "prepare", None):
-            prepare(key, mark(self._codec, layout, self._promised(form_of(layout).nbytes)), count)
+        nbytes = self._promised(form_of(layout).nbytes)
+        self.backend.prepare(key, mark(self._codec, layout, nbytes), count)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         form = form_of(layout)
@@ -194,7 +181,7 @@ class Compressed:
         with self._turn:
             stored, parts = self._encoded(key, layout, data)
             try:
-                return self._backend.write(key, stored, parts)
+                return self.backend.write(key, stored, parts)
             except LevelFull as error:
                 count = sum(map(len, parts))
                 if count > self._promised(form.nbytes):
@@ -221,15 +208,15 @@ class Compressed:
         return mark(self._codec, layout, count), [scratch[:count]]
 
     def layout(self, key: Key, /) -> Layout:
-        layout = self._backend.layout(key)
+        layout = self.backend.layout(key)
         encoding = unmark(layout)
         return layout if encoding is None else encoding.layout
 
     def read(self, key: Key, into: Buffers, /) -> int:
-        layout = self._backend.layout(key)
+        layout = self.backend.layout(key)
         encoding = unmark(layout)
         if encoding is None:
-            return self._backend.read(key, into)
+            return self.backend.read(key, into)
         if encoding.codec != self._codec.name:
             raise StorageError(
                 f"{key} was encoded with {encoding.codec}; this level is open with"
@@ -241,7 +228,7 @@ class Compressed:
         (nbytes,) = layout[0].shape
         with self._turn:
             data = self._memory(nbytes)[:nbytes]
-            count = self._backend.read(key, [data])
+            count = self.backend.read(key, [data])
             try:
                 decode(encoding.blocks, self._codec, data, into, self._share(form.nbytes))
             except StorageError as error:
@@ -249,20 +236,13 @@ class Compressed:
                 raise
             return count
 
-    def discard(self, key: Key, /) -> None:
-        self._backend.discard(key)
-
-    def keys(self) -> Iterable[Key]:
-        return self._backend.keys()
-
     def close(self) -> None:
         self._workers.close()
-        self._backend.close()
+        super().close()
 
     def remove(self) -> None:
-        """Close the level underneath and, if it has a method `remove`, delete its files."""
         self._workers.close()
-        getattr(self._backend, "remove", self._backend.close)()
+        super().remove()
 
     def _promised(self, nbytes: int) -> int:
         """Return the bytes that the ratio promises for a checkpoint of `nbytes`."""

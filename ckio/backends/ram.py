@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ckio.actions import Buffers, Key, Layout
+from ckio.backends.base import Backend
 from ckio.backends.freeslots import FreeSlots
 from ckio.backends.ledger import Entry, Ledger
 from ckio.backends.payload import digest, gather, scatter
@@ -59,7 +60,7 @@ class Loan(NamedTuple):
     memory: memoryview
 
 
-class Ram:
+class Ram(Backend):
     """A level in memory; its checkpoints do not outlive the process.
 
     The level can lend a part of its capacity, for example as buffers of transfers between a model
@@ -81,7 +82,7 @@ class Ram:
         Whether models compute in this memory, so that it can lend memory for their checkpoints.
     """
 
-    durable = False
+    keeps = True
     near: ClassVar[bool] = True
 
     def __init__(self, *, capacity: int | None = None, checksum: bool = False) -> None:
@@ -217,10 +218,6 @@ class Ram:
         self._ledger.close()
         self._free = self._no_slots()
         self._unused = deque()  # slots mapped before now do not belong to the new FreeSlots
-
-    def remove(self) -> None:
-        """Close the level; it has no files to delete."""
-        self.close()
 
 
 def is_near(level: object, /) -> bool:

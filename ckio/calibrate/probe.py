@@ -325,18 +325,17 @@ class Probe:
             spent += warm[-1].makespan
         for access, op in (("write", WRITE), ("read", READ), ("discard", DISCARD)):
             yield self._sample(access, warm, op)
-        evict = getattr(self.backend, "evict", None)
-        if evict is not None:
+        if self.backend.cached:
             self._run(there)
-            yield self._drain(evict)
+            yield self._drain()
             cold = self._run(back, stored=[map(x, self._steps)])
             yield self._sample("read_cold", [cold], READ)
 
-    def _drain(self, evict: Callable[[], object]) -> Sample:
+    def _drain(self) -> Sample:
         """Measure the time until all written bytes are on the device."""
         clock = self.clock or WallClock()
         start = clock.now()
-        evict()
+        self.backend.evict()
         seconds = (clock.now() - start) / self.slots
         nbytes = self.tried.nbytes
         return Sample(self.level, "drained", nbytes, seconds, 1.0, self.tried.own)

@@ -1,6 +1,5 @@
 """The command `ckio analyze`: find the arrays that the checkpoints of a model must contain."""
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from textwrap import fill
@@ -78,10 +77,9 @@ def command(
     they really do. If they use or overwrite more than is declared, gradients are wrong, and the
     exit status is 1.
 
-    With --platform, the time to compute an array again is compared with the time to store it. With
-    --steps as well, three plans are compared: with whole states, with only the needed arrays, and
-    with each array stored separately. Another table compares lazy and eager snapshots; see
-    Dauvergne & Hascoet (2006).
+    With --platform and --steps, three plans are compared: with whole states, with only the needed
+    arrays, and with each array stored separately. Another table compares lazy and eager snapshots;
+    see Dauvergne & Hascoet (2006).
 
     With --state, or if MODEL is a graph of values in FILE.toml, one step is analyzed: which values
     its tape stores and which are computed again, for the fewest bytes, and for the least time on
@@ -121,8 +119,6 @@ def _show(figures: dict[str, Any], /) -> None:
     if not wrong:
         _say_sizes(figures)
     _show_snapshots(figures["snapshots"])
-    for entry in figures["recompute"]:
-        _show_recompute(entry, figures["checkpoints"]["needed"])
     if figures["declaration"] is not None:
         aim = (
             "To declare what was observed"
@@ -301,49 +297,6 @@ def _change(before: int, after: int) -> str:
     if before == after:
         return "no change" if before else "nothing"
     return f"{100 * (after - before) / before:+.0f} %"
-
-
-def _show_recompute(entry: dict[str, Any], needed: dict[str, int]) -> None:
-    name, saved = entry["name"], entry["saved"]
-    kinds = {"restart": "a checkpoint", "tape": "a step's tape"}
-    smaller = [
-        f"{what} {_less(saved[kind])} ({_change(needed[kind], needed[kind] - saved[kind])})"
-        for kind, what in kinds.items()
-        if saved[kind]
-    ]
-    when = "each time that a checkpoint is read"
-    if saved["tape"]:
-        when += ", and for the adjoint of each step"
-    _say(
-        f"{name} can be computed again from {_and(entry['from'])}. This makes"
-        f" {' and '.join(smaller)}. It takes {seconds_text(entry['seconds'])} (the median of"
-        f" {entry['calls']} calls) {when}."
-    )
-    console.echo()
-    if entry["levels"]:
-        rows = [
-            [level["name"], seconds_text(level["seconds"]), _advice(level["less"])]
-            for level in entry["levels"]
-        ]
-        header = ["level", f"to write and read {name}", "faster"]
-        console.print_table("", *_left(header, rows, first=2))
-    else:
-        console.echo("Give --platform to compare this with the time to write and read it.")
-    if entry["option"] is not None:
-        console.echo(f"To leave it out of checkpoints: {entry['option']}")
-    else:
-        console.echo(
-            f"To leave it out of checkpoints, give recompute=[{json.dumps(name)}] to ArrayModel."
-        )
-    console.echo()
-
-
-def _less(nbytes: int) -> str:
-    return f"{bytes_text(abs(nbytes))} {'smaller' if nbytes > 0 else 'larger'}"
-
-
-def _advice(less: str) -> str:
-    return "computing it again" if less == "recompute" else "storing it"
 
 
 def _say_declaration(text: str, aim: str) -> None:

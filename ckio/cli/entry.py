@@ -37,8 +37,7 @@ COMMANDS: Final = {
     "run": "Compute the gradient of a model, with checkpoints on real storage.",
     "compare": "Compare the predicted with the measured timeline of a run.",
     "show": "Draw a schedule or a timeline.",
-    "inspect": "List stored checkpoints, and verify their checksums.",
-    "clean": "Remove checkpoints of abandoned runs.",
+    "inspect": "List stored checkpoints; verify or remove them.",
 }
 """The commands with one line of help. Each is a module here, imported when the command is run."""
 

@@ -17,7 +17,6 @@ MOST_BYTES: Final = 2**63 - 1
 
 COSTS_GROUP: Final = "Costs and sizes of the time steps"
 OVERLAP_GROUP: Final = "Overlap of I/O with computation"
-PAPERS_GROUP: Final = "To reproduce papers"
 
 Rows = Sequence[tuple[str, str]]
 
@@ -70,19 +69,16 @@ class ExampleCommand(click.Command):
         self.example, self.sections = example, sections
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options without a group first, then the groups in the order of the options.
-
-        The group "To reproduce papers" is the last one, because few users need it.
-        """
+        """Write the options without a group first, then the groups in the order of the options."""
         groups: dict[str, list[tuple[str, str]]] = {"": []}
         for parameter in self.get_params(ctx):
             row = parameter.get_help_record(ctx)
             if row is not None:
                 group = parameter.group if isinstance(parameter, GroupedOption) else ""
                 groups.setdefault(group, []).append(row)
-        for title in sorted(groups, key=lambda title: title == PAPERS_GROUP):
+        for title, rows in groups.items():
             with formatter.section(title or "Options"):
-                formatter.write_dl(groups[title])
+                formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the lists of `sections`, and then the example."""

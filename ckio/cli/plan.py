@@ -5,18 +5,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import click
-
 from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import out, tell_written, write_text
 from ckio.cli.options import (
-    PAPERS_GROUP,
     by_variable_option,
     cost_options,
     duration_option,
     json_option,
-    option,
     overlap_option,
     planner_options,
     with_example,
@@ -30,6 +26,7 @@ from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.policy import Overlap, Policy
+from ckio.schedule.text import dumps
 from ckio.sim.engine import simulate
 
 
@@ -49,17 +46,10 @@ def _planners() -> dict[str, list[tuple[str, str]]]:
     " the expected makespan.",
 )
 @out("-o", "--output", help="Write the schedule to this file; - is stdout.")
-@option(
-    "--format", "form", type=click.Choice(["native", "paper"]), default="native", show_default=True,
-    group=PAPERS_GROUP,
-    help="Format of the file: native is ckio's own, paper is the notation of Herrmann & Pallez"
-    " (2020).",
-)  # fmt: skip
 @json_option
 def command(
     *,
     output: Path | None,
-    form: str,
     overlap: Policy | None,
     mtbf: float | None,
     as_json: bool,
@@ -104,7 +94,7 @@ def command(
     figures["plan_seconds"] = seconds
     figures["lossy"] = lossy(machine)
     if output is not None:
-        write_text(output, _text(schedule, machine, overlap, form))
+        write_text(output, dumps(schedule, machine, overlap=overlap))
     if mtbf is not None:
         figures["failures"] = _with_failures(plan, overlap, mtbf)
     if as_json:
@@ -114,8 +104,7 @@ def command(
     console.say(plan.not_considered)
     console.say_lossy(figures["lossy"])
     if output is not None:
-        unsaid = overlap and form == "paper"
-        tell_written(output, "; this format cannot contain the overlap policy" if unsaid else "")
+        tell_written(output)
 
 
 def _with_failures(plan: Planning, overlap: Overlap, mtbf: float) -> dict[str, Any]:
@@ -204,13 +193,3 @@ def _how(figures: dict[str, Any]) -> str:
     return (
         f" with {figures['overlap']}" if Overlap.parse(figures["overlap"]) else " without overlap"
     )
-
-
-def _text(schedule: Schedule, platform: Platform, overlap: Overlap, form: str) -> str:
-    if form == "paper":
-        from ckio.schedule.text.notation import dumps as paper
-
-        return paper(schedule)
-    from ckio.schedule.text import dumps
-
-    return dumps(schedule, platform, overlap=overlap)

@@ -200,6 +200,8 @@ def command(
         figures |= overlap_figures(decided) | {"note": schedule.note}
     if overlap:
         figures |= {"overlap": str(overlap), **overlap_savings(schedule, platform, timeline)}
+    else:
+        figures["sum_of_costs"] = makespan(schedule, platform)
     if runs is not None:
         figures["repeat"] = _interval(runs)
     figures["lossy"] = lossy(platform)
@@ -232,8 +234,18 @@ def _print(
         for name, seconds in figures["busy"].items()
     ]
     console.print_table("", ["resource", "busy s", "of the makespan"], share)
-    if overlap:
-        console.echo(_overlap_lines(overlap, figures))
+    console.echo(_overlap_lines(overlap, figures) if overlap else _agreement(figures))
+
+
+def _agreement(figures: dict[str, Any]) -> str:
+    """Return how the replayed makespan compares with the sum of the costs of all actions."""
+    makespan, total = figures["makespan"], figures["sum_of_costs"]
+    if makespan == total:
+        return "The replayed makespan and the sum of the costs of all actions agree.\n"
+    return (
+        f"The costs of all actions are {total:.6g} s in all; the replay takes"
+        f" {makespan - total:.3g} s more, in which writes wait for a device.\n"
+    )
 
 
 def _seed(options: dict[str, Any], repeat: int | None) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from ckio.actions import Advance, Key, Kind, Record, Reverse
 from ckio.actions.columns import DISCARD, KIND_CODE, REVERSE
 from ckio.actions.variables import Variables
-from ckio.adapters.registry import find, place
+from ckio.adapters.registry import backend_of
 from ckio.errors import BadInput, IllegalAction, NoSchedule, UnsupportedKind
 from ckio.jobs.request import DAY
 from ckio.model import Model
@@ -58,8 +58,7 @@ class AdjointPolicy:
 
 def is_durable(level: Level, /) -> bool:
     """Return whether checkpoints remain after the process, as far as known for a closed level."""
-    said = getattr(find("backends", level.backend), "durable", None) if level.backend else False
-    return said if isinstance(said, bool) else place(level, "run") is not None
+    return bool(level.backend) and backend_of(level).durable
 
 
 def durable(platform: Platform, /) -> list[int]:

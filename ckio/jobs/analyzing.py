@@ -15,17 +15,14 @@ from typing import Any, Final
 
 from ckio.actions.columns import KINDS, READ, WRITE
 from ckio.actions.variables import NOTHING, TOGETHER, Step, Variables
-from ckio.adapters.registry import find_model, find_object, lossy, options_of
+from ckio.adapters.registry import find_object, lossy
 from ckio.analysis.dag import Cost, ValueGraph, cost_on, solve
 from ckio.analysis.lowering import ByVariable
 from ckio.analysis.model_arrays import (
-    CALLS,
     WATCHED,
     ModelArrays,
-    Recomputable,
     analyze,
     declaration,
-    recomputable,
     uses,
 )
 from ckio.analysis.snapshots import compare_snapshots
@@ -63,11 +60,11 @@ def model_figures(
     watched : int
         The number of the first steps that are observed.
     platform : path, optional
-        A file of `ckio calibrate`. With it, the result says for each level whether an array is
-        computed again in less time than it is stored and read.
+        A file of `ckio calibrate`. With it and steps, the result has plans with whole states, with
+        the needed arrays of a state, and with single arrays: the bytes they store and their
+        makespans.
     planner, steps : str, int, optional
-        With steps, the result has plans with whole states, with the needed arrays of a state, and
-        with single arrays: the bytes they store and their makespans.
+        The planner and the length of these plans.
 
     Raises
     ------
@@ -80,9 +77,8 @@ def model_figures(
     what, fresh = f"model {model!r}", maker(model, settings)
     with display.progress(f"watching {model}"), blamed(f"{what}, watched"):
         arrays = analyze(fresh, steps=steps, watched=watched, what=what)
-        length = _length(arrays.declared, steps, planner)
+        length = _length(arrays.declared, steps, platform)
         wrong = arrays.contradictions()
-        again = [] if wrong else recomputable(arrays, fresh, machine)
     # No costs are measured for a model with a wrong declaration, because it would fail in any run.
     plan = None
     if machine is not None and length is not None and not wrong:
@@ -100,7 +96,6 @@ def model_figures(
         "arrays": list(map(asdict, uses(arrays, steps))),
         "checkpoints": {"whole": arrays.whole, "needed": arrays.needed},
         "snapshots": [] if wrong else _snapshots(arrays, length),
-        "recompute": [_recomputed(each, model) for each in again],
         "plan": None if plan is None else _planned(plan, arrays, display=display),
         "lossy": lossy(machine) if machine is not None else {},
     }
@@ -123,15 +118,15 @@ def _machine(path: Path | None, steps: int | None, planner: str | None) -> Platf
     return None
 
 
-def _length(declared: Variables | None, steps: int | None, planner: str | None) -> int | None:
+def _length(declared: Variables | None, steps: int | None, platform: Path | None) -> int | None:
     """Return the number of steps of the plan, as given or declared; None without a plan.
 
     Raises BadInput if an option would have no effect.
     """
     if steps is None and declared is not None and not isinstance(declared.steps, Step):
         return len(declared.steps)
-    if steps is None and planner is not None:
-        raise BadInput("--planner is an option of a plan; give --steps, too")
+    if steps is None and platform is not None:
+        raise BadInput("--platform is an option of a plan; give --steps, too")
     return steps
 
 
@@ -231,27 +226,6 @@ def _graph(
         return graph, cost_of_tape, None
     nbytes = {name: int(graph.nbytes[name]) for name in arrays}
     return graph, cost_of_tape, Variables(nbytes, traced_flow(step, arrays))
-
-
-def _recomputed(array: Recomputable, model: str) -> dict[str, Any]:
-    """Return the bytes that recomputing an array saves, its seconds, and the option for it."""
-    option = "recompute" in options_of(find_model(model))
-    return {
-        "name": array.name,
-        "from": list(array.arguments),
-        "saved": array.saved,
-        "seconds": array.seconds,
-        "calls": CALLS,
-        "option": f"--set recompute={','.join(array.recompute)}" if option else None,
-        "levels": [
-            {
-                "name": name,
-                "seconds": seconds,
-                "less": "recompute" if array.seconds < seconds else "store",
-            }
-            for name, seconds in array.moved.items()
-        ],
-    }
 
 
 def _planned(plan: Planning, arrays: ModelArrays, *, display: Display) -> dict[str, Any]:

@@ -292,11 +292,10 @@ def _of_all(ranks: RankGroup, words: list[str], /) -> list[str]:
 
 def _damage(level: Level, where: Path | None) -> list[str]:
     """Return a text for each stored item of a level that can no longer be read."""
-    look = getattr(backend_of(level), "contents", None)
-    if where is None or look is None or not may_exist(where):
+    if where is None or not may_exist(where):
         return []
     try:
-        items = look(where)
+        items = backend_of(level).contents(where)
     except (BadInput, OSError):  # nothing was stored yet, or opening it raises a better error
         return []
     return [

@@ -19,7 +19,7 @@ from ckio.errors import BadInput, StorageError
 from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import control_in, given_control, with_control
-from ckio.jobs.leftovers import holdings, remove
+from ckio.jobs.leftovers import locations, remove
 from ckio.jobs.levels import called, may_exist, opened
 from ckio.jobs.models import maker, variables_of
 from ckio.jobs.planning import Planning, planner_call, policy, with_room
@@ -306,9 +306,9 @@ def _remove_left(directory: RunDirectory, platform: Platform, ranks: RankGroup, 
     if not ranks.is_alone:
         _remove_parts(directory.id, platform, ranks)
         return
-    for holding in holdings(directory.path):
+    for level in locations(directory.path):
         try:
-            remove(holding)
+            remove(level)
         except StorageError as error:
             log.warning("%s", error)
 

@@ -9,8 +9,9 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from ckio.actions import Buffers, Key, Layout
-from ckio.backends.base import Backend, Keeping
+from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
+from ckio.backends.wrapper import Wrapper
 from ckio.errors import RunFailed, StorageError
 from ckio.model import (
     Differentiable,
@@ -26,13 +27,13 @@ _ROUNDING: Final = 1e-5
 """The relative difference of sums over the ranks in single precision, in another order."""
 
 
-class AgreedLevel:
+class AgreedLevel(Wrapper):
     """One level of many ranks. Each rank stores its part of a checkpoint on a backend of its own.
 
-    The methods are collective calls: all ranks make each of them, in the same order. If a call
-    fails on one rank, it fails on all, with an error that names this rank, and the other ranks
-    discard the part that they have written. `keys` lists the checkpoints that every rank has. The
-    number of bytes that a method returns is that of this rank.
+    The methods except `slot`, `close` and `remove` are collective calls: all ranks make each of
+    them, in the same order. If a call fails on one rank, it fails on all, with an error that names
+    this rank, and the other ranks discard the part that they have written. `keys` lists the
+    checkpoints that every rank has. The number of bytes that a method returns is that of this rank.
 
     A job that was killed may leave a checkpoint on some ranks only. The constructor discards it.
 
@@ -45,7 +46,7 @@ class AgreedLevel:
 
     Attributes
     ----------
-    own : Backend
+    backend : Backend
         The backend of this rank.
 
     Raises
@@ -55,66 +56,57 @@ class AgreedLevel:
     """
 
     def __init__(self, backend: Backend, ranks: RankGroup, /) -> None:
-        self.own, self._ranks = backend, ranks
-        self.durable, self.lossless = backend.durable, getattr(backend, "lossless", True)
+        super().__init__(backend)
+        self._ranks = ranks
         keys = ranks.each(lambda: set(backend.keys()))
         common = set[Key].intersection(*ranks.gather(keys))
         for key in sorted(keys - common, key=str):
             with suppress(StorageError):  # then it only takes space, because it is not listed
                 backend.discard(key)
-        if isinstance(backend, Keeping):
-            self.slot, self.keep, self.kept = backend.slot, self._keep, self._kept
-            self._keeping: Keeping = backend
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
-        self._ranks.each(lambda: self.own.reserve(sizes))
+        self._ranks.each(lambda: self.backend.reserve(sizes))
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         return self._ranks.each(
-            lambda: self.own.write(key, layout, data),
-            undo=lambda _: self.own.discard(key),
+            lambda: self.backend.write(key, layout, data),
+            undo=lambda _: self.backend.discard(key),
         )
 
     def layout(self, key: Key, /) -> Layout:
-        return self._ranks.each(lambda: self.own.layout(key))
+        return self._ranks.each(lambda: self.backend.layout(key))
 
     def read(self, key: Key, into: Buffers, /) -> int:
-        return self._ranks.each(lambda: self.own.read(key, into))
+        return self._ranks.each(lambda: self.backend.read(key, into))
 
     def discard(self, key: Key, /) -> None:
-        self._ranks.each(lambda: self.own.discard(key))
+        self._ranks.each(lambda: self.backend.discard(key))
 
     def keys(self) -> Iterable[Key]:
-        keys = self._ranks.each(lambda: set(self.own.keys()))
+        keys = self._ranks.each(lambda: set(self.backend.keys()))
         return sorted(set[Key].intersection(*self._ranks.gather(keys)), key=str)
 
-    def close(self) -> None:
-        self.own.close()
+    def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
+        self._ranks.each(lambda: self.backend.prepare(key, layout, count))
 
-    def _keep(self, key: Key, layout: Layout, data: Buffers, /) -> int:
+    def evict(self) -> None:
+        self._ranks.each(self.backend.evict)
+
+    def keep(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         return self._ranks.each(
-            lambda: self._keeping.keep(key, layout, data),
-            undo=lambda _: self.own.discard(key),
+            lambda: self.backend.keep(key, layout, data),
+            undo=lambda _: self.backend.discard(key),
         )
 
-    def _kept(self, key: Key, /) -> Buffers | None:
-        return self._ranks.each(lambda: self._keeping.kept(key))
-
-    def __getattr__(self, name: str) -> Any:
-        """Return an optional method of the level, if it has this method: see Backend."""
-        if name not in ("prepare", "evict", "remove"):
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        offered = getattr(self.own, name)
-        if name == "remove":  # removes files of this rank only, so it is not collective
-            return offered
-        return lambda *given: self._ranks.each(lambda: offered(*given))
+    def kept(self, key: Key, /) -> Buffers | None:
+        return self._ranks.each(lambda: self.backend.kept(key))
 
 
 class LargestWrites(AgreedLevel):
     """A level of many ranks. A write returns the bytes of the rank that stores the most."""
 
     def __init__(self, level: Backend, ranks: RankGroup, /) -> None:
-        super().__init__(level.own if isinstance(level, AgreedLevel) else level, ranks)
+        super().__init__(level.backend if isinstance(level, AgreedLevel) else level, ranks)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         return max(self._ranks.gather(super().write(key, layout, data)))
@@ -123,7 +115,7 @@ class LargestWrites(AgreedLevel):
 def in_background(level: Backend, /) -> Backend:
     """Return the level that a rank uses for transfers in the background of its computation."""
     match level:
-        case AgreedLevel(own=Ram() as memory):
+        case AgreedLevel(backend=Ram() as memory):
             return memory  # transfers use its slots directly
         case AgreedLevel():
             return BackgroundLevel(level)
@@ -131,7 +123,7 @@ def in_background(level: Backend, /) -> Backend:
             return level
 
 
-class BackgroundLevel:
+class BackgroundLevel(Wrapper):
     """A level that each rank uses in the background of its computation, at times of its own.
 
     In the background the ranks have no common order of calls. Therefore only the beginning
@@ -141,9 +133,8 @@ class BackgroundLevel:
     """
 
     def __init__(self, level: AgreedLevel, /) -> None:
-        self._level, self._own = level, level.own
-        self.durable, self.lossless = level.durable, getattr(level.own, "lossless", True)
-        self.reserve, self.close = level.reserve, level.close
+        super().__init__(level)
+        self._own, self.keeps = level.backend, False
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         with self._final():
@@ -164,11 +155,6 @@ class BackgroundLevel:
     def keys(self) -> Iterable[Key]:
         with self._final():
             return list(self._own.keys())
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "prepare":
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        return self._level.prepare
 
     @contextmanager
     def _final(self) -> Generator[None]:

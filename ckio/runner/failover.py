@@ -22,8 +22,9 @@ import numpy as np
 
 from ckio.actions import Action, Discard, Key, Kind, Layout, Read, Write, nbytes_of
 from ckio.actions.columns import ACCESSES, KIND_CODE, READ, WRITE, Actions
-from ckio.backends.base import Backend, Keeping
+from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
+from ckio.backends.wrapper import Wrapper
 from ckio.errors import (
     BadInput,
     CorruptCheckpoint,
@@ -580,12 +581,11 @@ def _at_first(backends: Sequence[Backend], /) -> list[Backend]:
     return [FailoverLevel(backend, number, is_new=True) for number, backend in enumerate(backends)]
 
 
-class FailoverLevel:
+class FailoverLevel(Wrapper):
     """A level that raises NotReady if a call before the first action fails.
 
     If `is_full`, `reserve` does nothing: the level has no free space, and each new checkpoint takes
-    the slot of a discarded one.
-    With `is_new`, LevelFull is raised unchanged.
+    the slot of a discarded one. If `is_new`, LevelFull is raised unchanged.
     """
 
     def __init__(
@@ -596,31 +596,23 @@ class FailoverLevel:
         is_full: bool = False,
         is_new: bool = False,
     ) -> None:
-        self.durable, self.lossless = backend.durable, getattr(backend, "lossless", True)
-        self.write, self.layout, self.read = backend.write, backend.layout, backend.read
-        self.discard, self.close = backend.discard, backend.close
-        self.space = getattr(backend, "space", None)
-        self._backend, self._number = backend, number
-        self._is_full, self._is_new = is_full, is_new
-        if isinstance(backend, Keeping):
-            self.slot, self.keep, self.kept = backend.slot, backend.keep, backend.kept
+        super().__init__(backend)
+        self._number, self._is_full, self._is_new = number, is_full, is_new
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         if not self._is_full:
             with self._numbered():
-                self._backend.reserve(sizes)
+                self.backend.reserve(sizes)
 
     def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
-        """Make slots, if the level has this method and is not full."""
-        prepare = getattr(self._backend, "prepare", None)
-        if prepare is not None and not self._is_full:
+        if not self._is_full:
             # The kinds peak at different times, so that all their slots together may not fit.
             with self._numbered(), suppress(LevelFull):
-                prepare(key, layout, count)
+                self.backend.prepare(key, layout, count)
 
     def keys(self) -> Iterable[Key]:
         with self._numbered():
-            return self._backend.keys()
+            return self.backend.keys()
 
     @contextmanager
     def _numbered(self) -> Generator[None]:

@@ -152,7 +152,7 @@ class OverlappedPerformer(Performer):
         super().__init__(model, backends)
         self._chain, self._channels, self._lender = schedule.chain, channels, staging.lender
         self._memory = memory_level(staging.platform)
-        self._lossy = [not getattr(backend, "lossless", True) for backend in backends]
+        self._lossy = [not backend.lossless for backend in backends]
         for number, keys in enumerate(schedule.stored):
             for key in keys if number != self._memory else ():
                 try:

@@ -41,7 +41,7 @@ from ckio.actions.columns import (
     WRITE,
     Row,
 )
-from ckio.backends.base import Backend, Keeping
+from ckio.backends.base import Backend
 from ckio.errors import BadInput, CkioError, LevelFull, RunFailed, Stopped, StorageError
 from ckio.model import Handing, Model, handed_by, layout_of, reached
 from ckio.platform import Platform
@@ -234,14 +234,12 @@ class Performer:
 
     def __init__(self, model: Model, backends: Sequence[Backend]) -> None:
         self._model = model = checked(model)
-        if not all(getattr(backend, "lossless", True) for backend in backends):
-            cast("Reproducible", model).replay_check.stop()
         self._backends = levels_for(model, backends)
+        if not all(backend.lossless for backend in self._backends):
+            cast("Reproducible", model).replay_check.stop()
         self._handing = model if isinstance(model, Handing) else None
         self._handed = handed_by(model)
-        self._keeping = [
-            it if self._handed and isinstance(it, Keeping) else None for it in self._backends
-        ]
+        self._keeping = [it if self._handed and it.keeps else None for it in self._backends]
         self._taken: tuple[Key, int] | None = None  # the tape in the register, and its level
 
     def advance(self, begin: int, end: int, /) -> int:
@@ -591,11 +589,8 @@ def reserve(schedule: Schedule, platform: Platform, backends: Sequence[Backend])
 
 
 def prepare(schedule: Schedule, model: Model, backends: Sequence[Backend]) -> None:
-    """Let levels with a method `prepare` make slots before the first write of each kind."""
-    able = [getattr(backend, "prepare", None) for backend in backends]
-    for prepare, kinds in zip(able, preparations(schedule) if any(able) else (), strict=False):
-        if prepare is None:
-            continue
+    """Let the levels make slots before the first write of each kind."""
+    for backend, kinds in zip(backends, preparations(schedule), strict=False):
         for key, most in kinds.items():
             with suppress(LevelFull):  # the kinds may peak at different times
-                prepare(key, model.layout(key), most)
+                backend.prepare(key, model.layout(key), most)

@@ -8,6 +8,7 @@ import numpy as np
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
+from ckio.errors import BadInput
 
 
 class MemorySpace(Protocol):
@@ -32,11 +33,20 @@ def memory_for(model: object, capacity: int | None = None, /) -> Ram:
 
 
 def levels_for(model: object, levels: Sequence[Backend], /) -> Sequence[Backend]:
-    """Return the given levels, each as it is or within one that takes the buffers of a model."""
+    """Return the given levels, each as it is or within one that takes the buffers of a model.
+
+    Raises BadInput if one of them is no level.
+    """
+    for it in levels:
+        if not isinstance(it, Backend):
+            raise BadInput(
+                f"{type(it).__name__} is no level; derive its class from"
+                " ckio.backends.base.Backend, and open it"
+            )
     space: MemorySpace | None = getattr(model, "space", None)
     if space is None:
         return levels
-    return [it if getattr(it, "space", None) == space else space.through(it) for it in levels]
+    return [it if it.space == space else space.through(it) for it in levels]
 
 
 def host_copy(space: MemorySpace, key: Key, layout: Layout, data: Buffers, /) -> Buffers:

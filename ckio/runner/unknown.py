@@ -387,8 +387,7 @@ def reserve(rule: Rule, model: Model, backends: Sequence[Backend], /) -> None:
             continue
         try:
             backend.reserve({nbytes: used.slots})
-            if (prepare := getattr(backend, "prepare", None)) is not None:
-                prepare(_X0, model.layout(_X0), used.slots)
+            backend.prepare(_X0, model.layout(_X0), used.slots)
         except LevelFull as error:
             raise BadInput(
                 f"level {level.name!r} has no space for the checkpoints of this rule: {error};"

@@ -1,6 +1,6 @@
 """Fakes for tests: a level that takes the seconds of its costs, and a model that checks calls."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 
@@ -19,6 +19,7 @@ from ckio.actions import (
     nbytes_of,
 )
 from ckio.backends.base import Backend
+from ckio.backends.wrapper import Wrapper
 from ckio.errors import BadInput
 from ckio.model import Array, as_bytes
 from ckio.overlap.costs import backlog_of
@@ -28,7 +29,7 @@ from ckio.platform.clock import Clock
 from ckio.platform.profile import Profile
 
 
-class Throttled:
+class Throttled(Wrapper):
     """A backend whose accesses take the seconds of a level's costs, on a given clock.
 
     The level's profile is used, too: the seconds of transfers in the background, and the bytes that
@@ -56,17 +57,13 @@ class Throttled:
         *,
         overlaps: Callable[[float], bool] = lambda _seconds: False,
     ) -> None:
-        self.durable = backend.durable
-        self._backend, self._level, self._clock, self._overlaps = backend, level, clock, overlaps
+        super().__init__(backend)
+        self.keeps = False  # a checkpoint without a copy takes no time
+        self._level, self._clock, self._overlaps = level, clock, overlaps
         self._profile, self._backlog = level.profile or Profile(), backlog_of(level)
-        if (evict := getattr(backend, "evict", None)) is not None:
-            self.evict = evict
-
-    def reserve(self, sizes: Mapping[int, int], /) -> None:
-        self._backend.reserve(sizes)
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
-        stored, nbytes = self._backend.write(key, layout, data), nbytes_of(layout)
+        stored, nbytes = self.backend.write(key, layout, data), nbytes_of(layout)
         profile = self._profile
         beside, loss = profile.write_beside, profile.write_hinders
         seconds = self._seconds(self._level.write, beside, loss, nbytes)
@@ -78,30 +75,17 @@ class Throttled:
             self._backlog.add(self._clock.now(), waiting)
         return stored
 
-    def layout(self, key: Key, /) -> Layout:
-        return self._backend.layout(key)
-
     def read(self, key: Key, into: Buffers, /) -> int:
-        stored, nbytes = self._backend.read(key, into), sum(buffer.nbytes for buffer in into)
+        stored, nbytes = self.backend.read(key, into), sum(buffer.nbytes for buffer in into)
         beside, loss = self._profile.read_beside, self._profile.read_hinders
         self._clock.sleep(self._seconds(self._level.read, beside, loss, nbytes))
         return stored
 
     def discard(self, key: Key, /) -> None:
-        nbytes = nbytes_of(self._backend.layout(key))
-        self._backend.discard(key)
+        nbytes = nbytes_of(self.backend.layout(key))
+        self.backend.discard(key)
         self._overlaps(self._profile.discard_hinders(nbytes))
         self._clock.sleep(self._level.discard(nbytes))
-
-    def keys(self) -> Iterable[Key]:
-        return self._backend.keys()
-
-    def close(self) -> None:
-        self._backend.close()
-
-    def remove(self) -> None:
-        """Close the backend. If it can delete its files, do so."""
-        getattr(self._backend, "remove", self._backend.close)()
 
     def _seconds(self, cost: Affine, beside: Affine | None, loss: Affine, nbytes: int) -> float:
         overlaps = self._overlaps(loss(nbytes))

@@ -17,8 +17,7 @@ IN_PYTHON = {
     "run": ("Job",),
     "compare": ("compare",),
     "show": ("render", "report.pictures.draw", "report.page.page", "report.trace.trace"),
-    "inspect": ("jobs.leftovers.listing",),
-    "clean": ("jobs.leftovers.clean",),
+    "inspect": ("jobs.leftovers.find", "jobs.leftovers.clean"),
 }
 """The functions of the library, below `ckio`, that do what each command does."""
 

@@ -140,9 +140,10 @@ def test_a_reopened_level_decodes_what_another_process_encoded(tmp_path: Path) -
 
 
 def test_it_leaves_the_page_cache_where_the_level_underneath_has_one(tmp_path: Path) -> None:
-    assert not hasattr(Compressed(Ram(), Zstd()), "evict")
+    assert not Compressed(Ram(), Zstd()).cached
     level = Compressed(Directory(tmp_path), Zstd())
     level.write(x(0), WAVES, waves())
+    assert level.cached
     level.evict()
     assert back(level, x(0)) == b"".join(waves())
     level.close()
@@ -171,7 +172,7 @@ def test_damage_that_the_level_underneath_does_not_see_is_found_when_decoding(
 ) -> None:
     level = Compressed(Directory(tmp_path, checksum=False), Zstd(3))
     written = level.write(x(0), WAVES, waves())
-    (stored,) = level.contents(tmp_path)
+    (stored,) = Directory.contents(tmp_path)
     ((begin, nbytes),), path = stored.spans, stored.path
     assert nbytes == written
     sound = path.read_bytes()

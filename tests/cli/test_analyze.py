@@ -229,22 +229,6 @@ def test_too_much_declared_is_a_note(place: Path) -> None:
     assert note in ckio("analyze", "paper:with_work", at=place).stdout
 
 
-def test_what_can_be_computed_again_is_told_with_its_price_and_the_option(place: Path) -> None:
-    words = ("analyze", "vorticity", "--set", "grid=16")
-    platform("vorticity grid=16", costs(1, 1), 10**9, place)
-    (entry,) = answer(*words, "--platform", "node.toml", at=place)["recompute"]
-    assert (entry["name"], entry["from"]) == ("psi", ["zeta"])
-    ram, disk = entry["levels"]
-    assert ram == {"name": "ram", "seconds": 0.0, "less": "store"}
-    assert disk["seconds"] == pytest.approx(2e-8 * 17**2 * 8)
-    assert disk["less"] == ("recompute" if entry["seconds"] < disk["seconds"] else "store")
-    text = ckio(*words, at=place).stdout
-    assert "psi can be computed again from zeta" in text
-    assert "To leave it out of checkpoints: --set recompute=psi" in text
-    done = answer(*words, *entry["option"].split(), at=place)
-    assert (done["recompute"], kept(done)["psi"]) == ([], "computed")
-
-
 @pytest.mark.slow
 def test_an_array_that_checkpoints_share(place: Path) -> None:
     words = ("analyze", "permafrost.py:Permafrost", "--set", "grid=8", "--set", "steps=32")

@@ -83,9 +83,6 @@ def test_plan_answers_in_json(place: Path) -> None:
     assert best["makespan"] <= found["makespan"]
     # Without costs, a platform in text has them as 1, 0, 0.
     assert answer(*words, "--planner", "hrevolve", at=place)["makespan"] == 68.0
-    written = ("--planner", "hrevolve", "-o", "paper.txt", "--format", "paper")
-    ckio(*paid, *written, at=place)
-    assert "W^2_0" in (place / "paper.txt").read_text()
 
 
 @pytest.mark.campaign
@@ -187,14 +184,14 @@ def test_files_that_cannot_be_read_or_written_get_one_line(place: Path) -> None:
         ([*plan, "node.toml", "-o", "nowhere/p"], "nowhere/p cannot be written: there is no dir"),
         ([*run, "taken"], "taken: it is not empty (mine)"),
         (["show", "r"], "r: is a directory; name a file in it, e.g. r/schedule.txt"),
-        (["clean", "x" * 300, "--yes"], "File name too long; give another path"),
+        (["inspect", "x" * 300], "File name too long; give another path"),
         (["compare", "x" * 300, "r"], "File name too long; give another path"),
         (["run", "m:m", "--archive", "x" * 300], "File name too long; give another path"),
         (["run", "x" * 300 + ".py", "--steps", 3], "File name too long"),
         (["calibrate", "--level", "a=hdf5:" + "x" * 300], "File name too long"),
     ):
         assert said in complaint(*words, at=place)
-    for words in (["inspect"], ["clean", "--yes"], ["show"], [*plan], [*run]):
+    for words in (["inspect"], ["show"], [*plan], [*run]):
         assert "it is empty; give it a name" in complaint(*words, "", at=place)
 
 

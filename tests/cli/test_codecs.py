@@ -276,4 +276,4 @@ def test_a_run_is_inspected_also_where_it_never_wrote_to_a_level(place: Path) ->
     (place / "two.toml").write_text(f'{near}{far}options = {{path = "far", codec = "zstd"}}')
     run(place, "on-far", "--planner", "revolve:on=far", "--keep", platform="two")
     assert answer("inspect", "on-far", "--verify", at=place)["damaged"] == []
-    ckio("clean", "on-far", "--yes", at=place)
+    ckio("inspect", "on-far", "--remove", "--yes", at=place)

@@ -8,7 +8,7 @@ import pytest
 from cli.commands import ckio
 
 from ckio.cli.entry import COMMANDS
-from ckio.cli.options import PAPERS_GROUP, ExampleCommand
+from ckio.cli.options import OVERLAP_GROUP, ExampleCommand
 
 
 def example(name: str) -> str:
@@ -37,11 +37,11 @@ def test_every_command_explains_itself_and_ends_with_the_example(tmp_path: Path)
         assert last.split() == example(name).split()
 
 
-def test_options_are_listed_in_groups_and_those_of_papers_last(tmp_path: Path) -> None:
+def test_options_are_listed_in_groups(tmp_path: Path) -> None:
     lines = ckio("plan", "--help", at=tmp_path).stdout.splitlines()
     titles = [line.removesuffix(":") for line in lines if line.endswith(":") and line[0] != " "]
     assert titles[0] == "Options"
-    assert titles[-3:] == [PAPERS_GROUP, "Planners (--planner)", "Example"]
+    assert titles[-3:] == [OVERLAP_GROUP, "Planners (--planner)", "Example"]
     options = [line.split()[0] for line in lines if line.startswith("  --")]
     assert len(options) == len(set(options))
-    assert options[-1] == "--format"
+    assert options[-1] == "--overlap"

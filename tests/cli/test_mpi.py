@@ -80,7 +80,7 @@ def test_a_job_that_lost_a_rank_ends_and_is_resumed(
         found = answer(4, *RESUME, at=tmp_path)
         assert found["gradient_digest"] == alone["gradient_digest"]
     else:
-        commands.ckio("clean", "run", "--yes", at=tmp_path)
+        commands.ckio("inspect", "run", "--remove", "--yes", at=tmp_path)
     assert not any("." in name for name in stored(tmp_path))
 
 

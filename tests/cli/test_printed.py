@@ -152,8 +152,8 @@ CHANGES: list[Callable[[str, str], str]] = [
     lambda text, evil: text.replace("# platform", f"# overlap {evil}\n# platform"),
     lambda text, evil: text.replace("# platform", f"# handed {evil}\n# platform"),
     lambda text, evil: text.replace("# platform", f"# stored 0 x 1 {evil}\n# platform"),
-    lambda text, evil: text.replace("# platform", "# variable %1B%5B2J 8\n# platform"),
-    lambda text, evil: text.replace("# platform", f"# variable {evil} 8\n# platform"),
+    lambda text, evil: text.replace("# platform", '# step {"\\u001b[2J": {}}\n# platform'),
+    lambda text, evil: text.replace("# platform", f"# variables {evil}\n# platform"),
     lambda text, evil: text.replace("#| format = 1", f"#| {evil} = 1"),
     lambda text, evil: text.replace('channel = "ram"', f'channel = "{escaped(evil)}"'),
     lambda text, evil: f"{text}discard x 0 0 %1B%5B2J\n".replace("# actions", "## actions"),
@@ -218,7 +218,7 @@ def test_a_level_steers_no_terminal(tmp_path: Path) -> None:
     printed = check(
         *(("inspect", path) for path in places),
         *(("inspect", "--verify", path) for path in places),
-        ("clean", "--yes", folder),
+        ("inspect", "--remove", "--yes", folder),
         ("inspect", tmp_path / f"nothing{EVIL}"),
         at=tmp_path,
     )
@@ -245,7 +245,7 @@ def test_a_manifest_steers_no_terminal(tmp_path: Path, monkeypatch: pytest.Monke
         manifest.write_text(json.dumps(said) if number == 0 else sealed(json.dumps(said)))
         check(
             ("inspect", "run"),
-            ("clean", "--yes", "run"),
+            ("inspect", "--remove", "--yes", "run"),
             ("run", "--resume", "--into", "run"),
             ("run", "ocean:growth", "--resume", "--into", "run"),
             at=at,

@@ -1,6 +1,5 @@
 """What a run still takes: at first as predicted, then as right as the prediction was so far."""
 
-
 import numpy as np
 import pytest
 from drawing import legal_schedules

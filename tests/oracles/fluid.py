@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
+from oracles.costs import seconds
+
 from ckio.actions import Advance, Discard, Read, Record, Reverse, Write
 from ckio.platform import Platform
-from ckio.schedule import Schedule, seconds
+from ckio.schedule import Schedule
 from ckio.sim.ranks import Ranks
 
 

@@ -244,7 +244,7 @@ def test_what_one_rank_cannot_read_none_takes():
 def test_a_level_offers_what_its_parts_offer():
     def work(comm: Comm) -> None:
         level = AgreedLevel(Ram(), RankGroup(comm))
-        assert not hasattr(level, "evict")
+        assert not level.cached
         assert not level.durable
         level.reserve({4: 2})
         level.close()

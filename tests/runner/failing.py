@@ -1,6 +1,6 @@
 """What the tests of levels that fail in mid-run share: a model, levels, and calls that fail."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ import pytest
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
+from ckio.backends.wrapper import Wrapper
 from ckio.errors import MissingCheckpoint, StorageError
 from ckio.model import ArrayModel, sizes_of
 from ckio.planners.online import Online
@@ -162,38 +163,26 @@ class Faults:
             raise error(f"this {verb} was to fail")
 
 
-class Faulty:
+class Faulty(Wrapper):
     """A level whose calls fail when `faults` says so; afterwards it holds what it held before."""
 
     def __init__(self, backend: Backend, number: int, faults: Faults) -> None:
-        self.durable = backend.durable
-        self.backend, self.number, self.faults = backend, number, faults
-
-    def reserve(self, sizes: Mapping[int, int], /) -> None:
-        self.backend.reserve(sizes)
+        super().__init__(backend)
+        self.keeps, self.number, self.faults = False, number, faults
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         self.faults.called(self.number, "write")
-        return self.backend.write(key, layout, data)
-
-    def layout(self, key: Key, /) -> Layout:
-        return self.backend.layout(key)
+        return super().write(key, layout, data)
 
     def read(self, key: Key, into: Buffers, /) -> int:
         for view in into:
             view[:] = bytes(view.nbytes)
         self.faults.called(self.number, "read")
-        return self.backend.read(key, into)
+        return super().read(key, into)
 
     def discard(self, key: Key, /) -> None:
         self.faults.called(self.number, "discard")
-        self.backend.discard(key)
-
-    def keys(self) -> Iterable[Key]:
-        return self.backend.keys()
-
-    def close(self) -> None:
-        self.backend.close()
+        super().discard(key)
 
 
 class Ending(Logistic):

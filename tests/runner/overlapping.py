@@ -1,7 +1,7 @@
 """What the tests of the runner with overlap share: levels that are watched, and runs on them."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -10,6 +10,7 @@ from drawing import random_complete, random_legal
 from ckio.actions import Buffers, Discard, Key, Layout, Read, Write
 from ckio.backends.base import Backend
 from ckio.backends.ram import Loan, Ram
+from ckio.backends.wrapper import Wrapper
 from ckio.platform import Platform
 from ckio.runner import run
 from ckio.runner.overlapped import overlapped
@@ -23,13 +24,12 @@ Before = Callable[[Access, Key], object]
 Moves = list[tuple[int, float, float, int]]
 
 
-class Watched:
+class Watched(Wrapper):
     """A level that notes what it is asked for, and by which thread; it does `before` first."""
 
     def __init__(self, backend: Backend, before: Before = lambda *_: None) -> None:
-        self.backend, self.before = backend, before
-        self.durable = backend.durable
-        self.lossless = getattr(backend, "lossless", True)
+        super().__init__(backend)
+        self.keeps, self.before = False, before
         self.log: list[tuple[Access, Key]] = []
         self.threads: set[int] = set()
 
@@ -38,29 +38,17 @@ class Watched:
         self.threads.add(threading.get_ident())
         self.before(access, key)
 
-    def reserve(self, sizes: Mapping[int, int], /) -> None:
-        self.backend.reserve(sizes)
-
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         self._note(Write, key)
-        return self.backend.write(key, layout, data)
-
-    def layout(self, key: Key, /) -> Layout:
-        return self.backend.layout(key)
+        return super().write(key, layout, data)
 
     def read(self, key: Key, into: Buffers, /) -> int:
         self._note(Read, key)
-        return self.backend.read(key, into)
+        return super().read(key, into)
 
     def discard(self, key: Key, /) -> None:
         self._note(Discard, key)
-        self.backend.discard(key)
-
-    def keys(self) -> Iterable[Key]:
-        return self.backend.keys()
-
-    def close(self) -> None:
-        self.backend.close()
+        super().discard(key)
 
 
 class Memory(Ram):

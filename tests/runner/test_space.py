@@ -10,6 +10,7 @@ import pytest
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
+from ckio.backends.wrapper import Wrapper
 from ckio.errors import StorageError
 from ckio.model import ForwardingModel
 from ckio.planners.dp import hrevolve
@@ -69,21 +70,18 @@ class BoxMemory(Ram):
         return Box(super().slot(nbytes))
 
 
-class Opening:
+class Opening(Wrapper):
     """A level that opens boxes for another one."""
 
-    space = Boxes()
-
     def __init__(self, level: Backend) -> None:
-        self.durable = level.durable
-        self.layout, self.discard, self.keys = level.layout, level.discard, level.keys
-        self.reserve, self.close, self.level = level.reserve, level.close, level
+        super().__init__(level)
+        self.keeps, self.space = False, Boxes()
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
-        return self.level.write(key, layout, opened(data))
+        return super().write(key, layout, opened(data))
 
     def read(self, key: Key, into: Buffers, /) -> int:
-        return self.level.read(key, opened(into))
+        return super().read(key, opened(into))
 
 
 class Boxed(ForwardingModel):

@@ -138,9 +138,10 @@ def test_the_bytes_of_keys_differ_in_every_size() -> None:
 
 def test_it_evicts_and_removes_what_the_level_underneath_keeps(tmp_path: Path) -> None:
     level = Level(name="nvme", capacity=None)
-    assert not hasattr(Throttled(Ram(), level, VirtualClock()), "evict")
+    assert not Throttled(Ram(), level, VirtualClock()).cached
     backend = Throttled(Directory(tmp_path / "level"), level, VirtualClock())
     original = put(backend, x(0), raw(100))
+    assert backend.cached
     backend.evict()
     assert get(backend, x(0), raw(100)) == original
     backend.remove()

@@ -30,6 +30,7 @@ from ckio.adapters.shared_hdf5.sharedfile import (
     lock,
     unlock,
 )
+from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files, failure, takes_sync
 from ckio.backends.forms import form_from, form_of
@@ -44,7 +45,7 @@ from ckio.platform.readable import path_of
 Place = tuple[SharedGroup, SharedRow]
 
 
-class SharedHdf5:
+class SharedHdf5(Backend):
     """One archive of all ranks. Each rank has its part of each checkpoint.
 
     Every method is a collective call: all ranks call it, in the same order. If it raises an error,
@@ -82,6 +83,7 @@ class SharedHdf5:
     """
 
     durable = True
+    cached = True
 
     def __init__(
         self,

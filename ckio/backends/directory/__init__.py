@@ -20,6 +20,7 @@ from typing import Final
 import xxhash
 
 from ckio.actions import Buffers, Key, Layout
+from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.directory import slotfiles
 from ckio.backends.directory.format import BLOCK, FREE, LIVE, Head, Outline, outline
@@ -35,7 +36,7 @@ _LIVE: Final = memoryview(LIVE)
 _FREE: Final = memoryview(FREE)
 
 
-class Directory:
+class Directory(Backend):
     """A level in a directory; its checkpoints outlive the process.
 
     Only one thread at a time may call it.
@@ -75,6 +76,7 @@ class Directory:
     """
 
     durable = True
+    cached = True
 
     def __init__(
         self,

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from ckio.actions import Buffers, Key, Layout
+from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files, check_here, failure, takes_sync
 from ckio.backends.forms import Form, form_of
@@ -38,7 +39,7 @@ from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
 from ckio.platform.readable import path_of
 
 
-class Hdf5:
+class Hdf5(Backend):
     """A level in one HDF5 file, called an archive; its checkpoints outlive the process.
 
     Parameters
@@ -78,6 +79,7 @@ class Hdf5:
     """
 
     durable = True
+    cached = True
 
     def __init__(
         self,

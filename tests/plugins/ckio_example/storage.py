@@ -11,6 +11,7 @@ from pathlib import Path
 import xxhash
 
 from ckio.actions import Buffers, Key, Kind, Layout
+from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.forms import Form, form_from, form_of
 from ckio.backends.ledger import Entry, Ledger
@@ -20,7 +21,7 @@ from ckio.errors import CorruptCheckpoint, LevelFull, LevelInUse, StorageError
 SUFFIX = ".checkpoint"
 
 
-class OneFileEach:
+class OneFileEach(Backend):
     """Each file has one line of description, then the bytes; it is renamed when it is complete.
 
     Parameters
