@@ -60,9 +60,8 @@ _NAMES: Final = (
     r"(manifest|result)\.json|(schedule|predicted|measured)(-\d+)?\.txt|states\.txt"
     r"|(control|gradient)\.h5|platform\.toml"
 )
-WHOLE: Final = re.compile(_NAMES)
-HALF: Final = re.compile(rf"\.({_NAMES})\.part")
-"""The names of a run's files: complete files, and partly written ones."""
+_PART: Final = re.compile(rf"\.({_NAMES})\.part")
+"""The names of partly written files of a run."""
 
 _SEAL_OF_TEXT: Final = re.compile(r"## xxh3_128 ([0-9a-f]{32})\n\Z")
 _SEAL_OF_JSON: Final = re.compile(r',\s*"checksum": "([0-9a-f]{32})"\s*\}\s*\Z')
@@ -279,8 +278,8 @@ class RunDirectory(NewDirectory):
         The controls have none; they are written after the plan.
         """
         text = SCHEDULE if name in (CONTROL, STATES) else name
-        if HALF.fullmatch(name) or text not in (PLATFORM, SCHEDULE, PREDICTED):
-            return HALF.fullmatch(name) is not None
+        if text not in (PLATFORM, SCHEDULE, PREDICTED):
+            return _PART.fullmatch(name) is not None
         try:
             read_sealed(self.path / text)
         except BadInput:

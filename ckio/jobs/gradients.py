@@ -14,7 +14,7 @@ in the manifest.
 """
 
 import io
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -136,31 +136,24 @@ def controls_of(model: Differentiable, /) -> Arrays:
     return getattr(model, "control", None) or {}
 
 
-def check_names(what: str, names: Iterable[str], /) -> None:
+def check_names(what: str, names: Collection[str], /) -> None:
     """Raise BadInput, with `what` as the subject, if a file cannot have controls of these names.
 
     A name with slashes is that of a dataset in groups. Therefore "T" and "T/flux" exclude each
     other, and HDF5 has no name such as "", "u/" or ".".
     """
-    known = list[str]()
-    for name in names if not _can_hold(list(names)) else ():
-        known.append(name)
-        if not _can_hold(known):
-            raise BadInput(
-                f"{what}: the file of the gradient cannot have a control {name!r}; name it"
-                ' otherwise: between slashes, a name is neither empty nor "." and has no NUL, and'
-                ' no control has the name of a group of others ("T" and "T/flux")'
-            )
-
-
-def _can_hold(names: list[str]) -> bool:
-    """Return whether a file with controls of these names can be written and read."""
-    arrays = {f"parts/0/control/{name}": np.zeros(0) for name in names}
+    arrays = {f"control/{name}": np.zeros(0) for name in names}
     try:
         held = _arrays_in(_packed(arrays, {}, {}), Path(GRADIENT))
     except Exception:  # h5py raises many kinds of errors for a name
-        return False
-    return held.keys() == arrays.keys()
+        held = {}
+    if held.keys() != arrays.keys():
+        raise BadInput(
+            f"{what}: the file of the gradient cannot have all of the controls"
+            f" {', '.join(map(repr, names))}; name them otherwise: between slashes, a name is"
+            ' neither empty nor "." and has no NUL, and no control has the name of a group of'
+            ' others ("T" and "T/flux")'
+        )
 
 
 def space_for(model: Differentiable, ranks: RankGroup, /) -> dict[str, int]:

@@ -293,13 +293,18 @@ def ready_for_the_way_back(
     """
     machine = Machine(chain, done.platform, [_listed(backend) for backend in done.backends])
     left = LevelsLeft(chain, done.platform, done.backends)
-    schedule = plan(left.platform, left.stored(machine))
+
+    def planned() -> Schedule:
+        stored = left.stored(machine)  # may give up levels of the platform
+        return plan(left.platform, stored)
+
+    schedule = planned()
     while True:
         try:
             reserve_plan(schedule, left.platform, left.backends)
         except NotReady as failed:
             with left.noted(failed.error, None, machine, say):
-                schedule = plan(left.platform, left.stored(machine))
+                schedule = planned()
         else:
             break
     left.tell(say)

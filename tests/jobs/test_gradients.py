@@ -104,7 +104,7 @@ def test_names_that_hdf5_cannot_hold_are_refused_before_the_run(
         raise AssertionError
 
     options: dict[str, Any] = {"ram": "200", level: tmp_path / "ck.h5"}
-    with pytest.raises(BadInput, match="cannot have a control"):
+    with pytest.raises(BadInput, match="cannot have all of the controls"):
         Job(
             tmp_path / "run", model=lambda: Decay(first, second, hook=never), steps=9, **options
         ).run()
