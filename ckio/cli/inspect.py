@@ -11,7 +11,7 @@ import click
 from ckio.actions import Kind
 from ckio.cli import console
 from ckio.cli.files import FILE
-from ckio.cli.options import argument, json_option, option, with_example
+from ckio.cli.options import json_option, with_example
 from ckio.errors import BadInput, RunFailed
 from ckio.jobs.leftovers import (
     Checkpoint,
@@ -30,10 +30,10 @@ _HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file
 
 
 @with_example("ckio inspect ckio-run --verify")
-@argument("place", "Directory of a run or of a level, or an HDF5 archive.", type=FILE)
-@option("--verify", is_flag=True, help="Read all checkpoints and verify their checksums.")
-@option("--remove", is_flag=True, help="Remove the checkpoints of abandoned runs.")
-@option("--yes", is_flag=True, help="With --remove, do not ask for confirmation.")
+@click.argument("place", help="Directory of a run or of a level, or an HDF5 archive.", type=FILE)
+@click.option("--verify", is_flag=True, help="Read all checkpoints and verify their checksums.")
+@click.option("--remove", is_flag=True, help="Remove the checkpoints of abandoned runs.")
+@click.option("--yes", is_flag=True, help="With --remove, do not ask for confirmation.")
 @json_option
 def command(*, place: Path, verify: bool, remove: bool, yes: bool, as_json: bool) -> None:
     """List the checkpoints in PLACE, with their sizes, ages, codecs and checksums.

@@ -55,9 +55,9 @@ def test_it_says_what_it_can_do_whichever_way_it_is_started(tmp_path: Path) -> N
 
 def test_what_is_not_given_or_not_there_is_told_with_where_to_look(tmp_path: Path) -> None:
     for words, said in (
-        (["plann"], "did you mean plan"),
-        (["calibrate"], "missing option '--level'; see ckio calibrate --help"),
-        (["plan", "--stps", 5], "did you mean one of: '--costs', '--set', '--steps'?"),
+        (["plann"], "No such command 'plann'. Did you mean 'plan'?"),
+        (["calibrate"], "Missing option '--level'. See ckio calibrate --help"),
+        (["plan", "--stps", 5], "Did you mean one of: '--costs', '--set', '--steps'?"),
         (["simulate"], "there is nothing to simulate: give FILE"),
     ):
         assert said in complaint(*words, at=tmp_path)
@@ -140,7 +140,7 @@ OPTIONS = {
     "--steps 5 --planner periodic:period=0": "period = 0",
     "--steps 50 --planner store-all": "store-all",
     "--steps 5 --platform node.toml --model vortex": "did you mean vorticity",
-    "--steps 5 --colour": "no such option",
+    "--steps 5 --colour": "No such option",
 }
 
 
@@ -238,10 +238,7 @@ def run_options(planner: str, into: str) -> tuple[object, ...]:
 def test_calibrate_measures_what_a_plan_needs(tmp_path: Path) -> None:
     level = ("--level", "archive=hdf5:ck/a.h5,codec=zstd,capacity=80KiB")
     measured = ("--model", "vorticity", *SMALL, "--repeats", 1, "-o", "node.toml")
-    printed = ckio("calibrate", *level, *measured, "--verbose", at=tmp_path).stdout
-    assert "second-order costs, for one checkpoint of" in printed
-    for cost in ("write, 95 % quantile", "read, 95 % quantile", "first write to a slot"):
-        assert cost in printed
+    ckio("calibrate", *level, *measured, at=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["node.toml"]
     text = (tmp_path / "node.toml").read_text()
     for word in ("read_cold", "vorticity grid=16", "latency", "per_byte", "working_memory"):
