@@ -100,7 +100,7 @@ def measure(name: str, length: int) -> dict[str, Any]:
         chain, made = machine.chain(length), list[int]()
 
         def columns() -> None:
-            made.append(len(found.schedule(chain, held=1, recording=False)))
+            made.append(len(found.schedule(chain, held=1)))
 
         measured |= {
             "cost": round(found.seconds),

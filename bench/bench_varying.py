@@ -83,7 +83,7 @@ def timed(case: Chain, platform: Platform) -> tuple[float, float]:
 
 def in_two_scales(case: Chain, platform: Platform, points: int) -> Schedule:
     """The schedule of a chain that is taken for too long, with about so many points."""
-    with patch.object(rooms, "_COMPARED", 1e4), patch.object(rooms, "_POINTS", points):
+    with patch.object(rooms, "_POINTS", points):
         return varying(case, platform, tapes=False, planner="varying")
 
 

@@ -26,7 +26,7 @@ from ckio.platform.profile import parse_spread
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
-from ckio.sim.ranks import Barrier, Ranks, Shared
+from ckio.sim.ranks import Barrier, Ranks
 from ckio.sim.ranks.sharing import RanksOutcome, simulate_ranks
 from ckio.sim.ranks.stretches import is_shared
 
@@ -44,7 +44,6 @@ class Case:
     spread: str = ""
     jitter: str = ""
     barrier: str = "none"
-    collective: bool = False
     near: bool = True
     each: float = 0.1e9
     overlap: str = ""
@@ -52,7 +51,7 @@ class Case:
     def ranks(self) -> Ranks:
         return Ranks(
             count=self.count,
-            shared={"archive": Shared(self.count * self.each, self.collective)},
+            shared={"archive": self.count * self.each},
             spread=parse_spread(self.spread) if self.spread else None,
             jitter=parse_spread(self.jitter) if self.jitter else None,
             barrier=Barrier(self.barrier),
@@ -89,7 +88,6 @@ CASES = (
     Case("all alike", COUNT),
     Case("each as fast as it is", COUNT, spread=DRAWN["spread"]),
     Case("each step as long as it is", COUNT, **DRAWN),
-    Case("the same, collective writes", COUNT, **DRAWN, collective=True),
     Case("the same, a barrier before transfers", COUNT, **DRAWN, barrier="stretch"),
     Case("the same, a barrier after each step", COUNT, **DRAWN, barrier="step"),
     Case("the same, transfers behind", COUNT, **DRAWN, overlap="write_behind=1,read_ahead=1"),

@@ -56,7 +56,7 @@ def test_seconds_in_the_text_are_printed_by_a_command() -> None:
 
 def makespans(name: str, level: str) -> tuple[float, float]:
     """Return the makespan with the far level of a platform, and that without it."""
-    command = rf"sweep --steps \d+ --platform {name} --level {level} --capacity 0,"
+    command = rf"plan --steps \d+ --platform {name} --capacity {level}=0,"
     (printed,) = [printed for line, printed in BLOCK.findall(text()) if re.search(command, line)]
     rows = re.findall(r"(?m)^[\d.]+ \w+ +([\d.]+) ", printed)
     return float(rows[-1]), float(rows[0])

@@ -19,7 +19,7 @@ from cli.commands import answer, ckio
 
 from ckio.adapters import registry
 from ckio.errors import BadInput, CkioError
-from ckio.jobs.leftovers import Holding, remove
+from ckio.jobs.leftovers import Found, remove
 from ckio.model import sizes_of
 from ckio.models.vorticity import Vorticity
 from ckio.platform import Level, Platform
@@ -173,7 +173,7 @@ def test_a_killed_run_is_inspected_resumed_and_cleaned(
 
     shutil.rmtree(far)  # as after a kill, once more
     (tmp_path / "copy").rename(far)
-    cleaned = answer("clean", "killed", "--yes", at=tmp_path)
+    cleaned = answer("inspect", "killed", "--remove", "--yes", at=tmp_path)
     assert cleaned["removed"][0]["checkpoints"] == len(steps)
     assert not list(far.rglob("*.checkpoint"))
 
@@ -271,9 +271,9 @@ def test_a_backend_that_cannot_answer_for_its_files_is_named(tmp_path: Path, put
     put(package(tmp_path / "bare", "bares", "[ckio.backends]\nbare = bare:Bare\n", bare=BARE))
     far = tmp_path / "far"
     far.mkdir()
-    level = Holding(far, "bare", "cafe")
+    level = Found(far, "bare", "cafe")
     with pytest.raises(CkioError, match=f"^{far}.*'Bare' cannot list what it stores"):
-        level.contents()
+        level.read()
     with pytest.raises(CkioError, match=f"^{far}.*'Bare' cannot remove what it stored"):
         remove(level)
     assert far.is_dir()
@@ -306,7 +306,7 @@ def test_a_backend_that_removes_what_it_stored_is_asked_to(tmp_path: Path, put: 
     far = tmp_path / "far"
     far.mkdir()
     (far / "checkpoint").touch()
-    remove(Holding(far, "simple", "cafe"))
+    remove(Found(far, "simple", "cafe"))
     assert not far.exists()
 
 

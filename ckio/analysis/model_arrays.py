@@ -27,9 +27,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import median
 from textwrap import fill
-from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
@@ -41,15 +39,10 @@ from ckio.analysis.recorded import contradictions, observe, unneeded
 from ckio.errors import BadInput
 from ckio.model import sizes_of
 from ckio.model.arraymodel import ArrayModel
-from ckio.model.arrays import Arrays
 from ckio.model.checkpoints import Derived
-from ckio.platform import Platform
 
 WATCHED: Final = 3
 """The number of steps that are observed by default, because the first ones are often special."""
-
-CALLS: Final = 7
-"""The number of timed calls of `derive`, after one call that is not timed."""
 
 _WIDTH: Final = 92
 """The width of a line of code."""
@@ -117,10 +110,7 @@ class ModelArrays:
     @property
     def needed(self) -> dict[str, int]:
         """Bytes of a checkpoint and of a step's tape with the arrays that are needed."""
-        return self.needed_of(self.variables)
-
-    def needed_of(self, variables: Variables, /) -> dict[str, int]:
-        """Return the bytes of a checkpoint and of a step's tape, by these variables."""
+        variables = self.variables
         if not variables.tape:
             return {"restart": variables.restart, "tape": self.tape}
         tape = sum(variables.nbytes[name] for name in variables.taped)
@@ -189,32 +179,6 @@ class ArrayUse:
     stored: str
     versions: int | None
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Recomputable:
-    """An array that could be computed again after a checkpoint is read, instead of being stored.
-
-    Attributes
-    ----------
-    name, arguments : str, tuple of str
-        The array, and the arrays that it is computed from.
-    recompute : tuple of str
-        The value of the model's option `recompute` that omits this array, too.
-    saved : dict of str to int
-        Bytes by which a checkpoint ("restart") and a step's "tape" become smaller.
-    seconds : float
-        Seconds to compute it, the median of CALLS calls.
-    moved : dict of str to float
-        Seconds to write and read it on each level of a platform.
-    """
-
-    name: str
-    arguments: tuple[str, ...]
-    recompute: tuple[str, ...]
-    saved: dict[str, int]
-    seconds: float
-    moved: dict[str, float]
 
 
 def analyze(
@@ -325,48 +289,6 @@ def _spans(column: NDArray[np.bool_]) -> list[list[int]]:
     """Return the steps for which `column` is true, as half-open spans."""
     edges = np.flatnonzero(np.diff(np.concatenate(([0], column.astype(np.int8), [0]))))
     return edges.reshape(-1, 2).tolist()
-
-
-def recomputable(
-    arrays: ModelArrays, make: Callable[[], Any], platform: Platform | None = None, /
-) -> list[Recomputable]:
-    """Return the arrays that could be computed again, with the measured seconds."""
-    now, variables = arrays.needed, arrays.variables
-    smaller = []
-    for name, arguments in arrays.derived.items():
-        if name in arrays.recomputed:
-            continue
-        without = Derived(variables.nbytes, arrays.derived, [name]).without(variables)
-        less = arrays.needed_of(without)
-        saved = {kind: now[kind] - less[kind] for kind in now}
-        if max(saved.values()) <= 0:
-            continue
-        nbytes = arrays.nbytes[name]
-        moved = {
-            level.name: (level.write.per_byte + level.read.per_byte) * nbytes
-            for level in (platform.levels if platform else ())
-        }
-        names = (*arrays.recomputed, name)
-        seconds = _seconds_of_deriving(make, name)
-        smaller.append(Recomputable(name, tuple(arguments), names, saved, seconds, moved))
-    return smaller
-
-
-def _seconds_of_deriving(make: Callable[[], ArrayModel], name: str) -> float:
-    """Return the median seconds of several calls of `derive`, on the state after step 0."""
-    model, taken = make(), list[float]()
-    step = model.step
-
-    def then_derive(state: Arrays, i: int, /) -> None:
-        step(state, i)
-        for _ in range(1 + CALLS):
-            begin = perf_counter()
-            model.derive(name, state)
-            taken.append(perf_counter() - begin)
-
-    vars(model)["step"] = then_derive
-    model.advance(0, 1)
-    return median(taken[1:])
 
 
 def declaration(arrays: ModelArrays, /) -> str:

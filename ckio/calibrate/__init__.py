@@ -15,16 +15,16 @@ from typing import Final
 
 from ckio.backends.base import Backend
 from ckio.backends.ram import is_near
-from ckio.calibrate.beside import Beside
+from ckio.calibrate.beside import OverlapProbe
 from ckio.calibrate.probe import (
     MOST_BYTES,
     STEPS,
     MakeModel,
-    Noise,
-    Pacer,
-    Paces,
     Probe,
-    Try,
+    RandomData,
+    StepTimer,
+    StepTimes,
+    Workload,
     copying,
     late_checkpoints,
     measure_model,
@@ -91,75 +91,75 @@ def calibrate(
 
     Raises BadInput if a level cannot store a checkpoint of any of the sizes.
     """
-    capacities, models, timer = capacities or {}, models or {}, clock or WallClock()
-    end = timer.now() + seconds
+    capacities, models, wall = capacities or {}, models or {}, clock or WallClock()
+    end = wall.now() + seconds
     steps = {name: reach(make, clock=clock) for name, make in models.items()}
-    tries = [
-        Try(partial(copying, make), sizes_of(make())["restart"], steps[name], own=True)
+    own_workloads = [
+        Workload(partial(copying, make), sizes_of(make())["restart"], steps[name], own=True)
         for name, make in models.items()
     ]
     space = next((it for make in models.values() if (it := getattr(make(), "space", None))), None)
     made_up = [
-        Try(partial(Noise, nbytes, space), nbytes, STEPS, own=False)
-        for nbytes in sorted(set(sizes) or _sizes([own.nbytes for own in tries]))
+        Workload(partial(RandomData, nbytes, space), nbytes, STEPS, own=False)
+        for nbytes in sorted(set(sizes) or _sizes([own.nbytes for own in own_workloads]))
     ]
     probes = [
         Probe(name, backend, each, each.slots(capacity), repeats, clock)
         for name, backend in backends.items()
         for capacity in [capacities.get(name)]
-        for each in _fitting(name, capacity, tries + made_up)
+        for each in _fitting(name, capacity, own_workloads + made_up)
     ]
     # Plain memory is not accessed in the background; and a given clock may not be for many threads.
     far = [name for name, it in backends.items() if clock is None and not is_near(it)]
     total = len(probes) + len(models) * (1 + len(far))
-    pacers = {
-        name: Pacer(make, repeats=repeats, clock=clock, steps=steps[name])
+    timers = {
+        name: StepTimer(make, repeats=repeats, clock=clock, steps=steps[name])
         for name, make in models.items()
     }
-    touch(sum(probe.slots * probe.tried.nbytes for probe in probes if probe.tried.own))
+    touch(sum(probe.slots * probe.workload.nbytes for probe in probes if probe.workload.own))
     samples: list[Sample] = []
     for probe in probes:
-        progress(f"{probe.level}, {probe.tried.nbytes} bytes", total)
+        progress(f"{probe.level}, {probe.workload.nbytes} bytes", total)
         samples += probe.samples()
-        for pacer in pacers.values():
-            pacer.again()
-    while timer.now() < end:
-        timer.sleep(seconds / BURSTS)
+        for timer in timers.values():
+            timer.measure()
+    while wall.now() < end:
+        wall.sleep(seconds / BURSTS)
         progress("another burst", total)
         for probe in probes:
-            if probe.tried.own:
+            if probe.workload.own:
                 samples += [it for it in probe.samples() if it.access != "first"]
-        for pacer in pacers.values():
-            pacer.again(always=True)
-    paces = {}
-    for (name, pacer), own in zip(pacers.items(), tries, strict=True):
+        for timer in timers.values():
+            timer.measure(always=True)
+    times = {}
+    for (name, timer), own in zip(timers.items(), own_workloads, strict=True):
         progress(name, total)
-        paces[name] = pacer.paces()
+        times[name] = timer.step_times()
         for level in far:
             progress(f"{level} concurrently with {name}", total)
             if own.fits(capacities.get(level)):
                 slots = own.slots(capacities.get(level))
-                samples += Beside(level, backends[level], own, slots).samples()
+                samples += OverlapProbe(level, backends[level], own, slots).samples()
     ratios = _ratios(backends, samples, models, steps)
     copies = _copies(backends, samples)
     levels = [
         _level(name, capacities.get(name), samples, ratio, copies) for name, ratio in ratios.items()
     ]
-    return _platform(levels, paces, samples)
+    return _platform(levels, times, samples)
 
 
 def _platform(
-    levels: Sequence[Level], paces: Mapping[str, Paces], samples: Sequence[Sample]
+    levels: Sequence[Level], times: Mapping[str, StepTimes], samples: Sequence[Sample]
 ) -> Platform:
     """Return the platform with these levels and models."""
-    chains = {name: each.chain for name, each in paces.items()}
+    chains = {name: each.chain for name, each in times.items()}
     overheads = [sample.seconds for sample in samples if sample.access == "overhead"]
     return Platform(
         tuple(levels),
         max((chain.tape for chain in chains.values()), default=None),
         chains,
-        {name: each.spreads for name, each in paces.items() if each.spreads},
-        next((each.drift for each in paces.values()), None),
+        {name: each.spreads for name, each in times.items() if each.spreads},
+        next((each.drift for each in times.values()), None),
         fmean(overheads) if overheads else 0.0,
     )
 
@@ -172,9 +172,9 @@ def _copies(backends: Mapping[str, Backend], samples: Sequence[Sample]) -> tuple
     return write, read
 
 
-def _fitting(level: str, capacity: int | None, tries: Sequence[Try]) -> list[Try]:
+def _fitting(level: str, capacity: int | None, own_workloads: Sequence[Workload]) -> list[Workload]:
     """Return the checkpoints that fit a level; raises BadInput if none fits."""
-    fitting = [each for each in tries if each.fits(capacity)]
+    fitting = [each for each in own_workloads if each.fits(capacity)]
     if not fitting:
         raise BadInput(
             f"level {level!r}: its capacity of {capacity} bytes holds none of the sizes to try;"

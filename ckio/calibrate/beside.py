@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ckio.actions import Action, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import DISCARD, KINDS, READ, WRITE, Actions
 from ckio.backends.base import Backend
-from ckio.calibrate.probe import BUDGET, MOST_BYTES, Try
+from ckio.calibrate.probe import BUDGET, MOST_BYTES, Workload
 from ckio.calibrate.samples import Floats, Sample, later, took, typical
 from ckio.model import sizes_of
 from ckio.planners.binomial import revolve
@@ -56,7 +56,7 @@ Taken = Mapping[Overlap, list[Timeline]]
 
 
 @dataclass(frozen=True)
-class Beside:
+class OverlapProbe:
     """A probe of concurrent transfers between memory and one level, with one model's checkpoints.
 
     Attributes
@@ -65,7 +65,7 @@ class Beside:
         The name of the level.
     backend : Backend
         The open and empty level.
-    tried : Try
+    workload : Workload
         The model.
     slots : int
         Maximum number of checkpoints on the level.
@@ -73,12 +73,12 @@ class Beside:
 
     level: str
     backend: Backend
-    tried: Try
+    workload: Workload
     slots: int
 
     def samples(self) -> Iterator[Sample]:
         """Measure the seconds of concurrent transfers, and the loss of the computation by each."""
-        given = sizes_of(self.tried.make())
+        given = sizes_of(self.workload.make())
         sizes = {Kind.RESTART: given["restart"], Kind.TAPE: given["tape"]}
         taken = self._taken(list(self._schedules()))
         overhead, losses = lost(list(_pairs(taken)), sizes)
@@ -109,13 +109,13 @@ class Beside:
     @property
     def _behind(self) -> Overlap:
         """Return the policy with as many concurrent transfers as `MOST_BYTES` of memory allow."""
-        most = max(1, MOST_BYTES // (2 * max(1, self.tried.nbytes)))
+        most = max(1, MOST_BYTES // (2 * max(1, self.workload.nbytes)))
         return Overlap(most, most)
 
     def _schedules(self) -> Iterator[tuple[Schedule, Sequence[Overlap]]]:
         """Yield schedules with their policies; one with tapes if they fit the level."""
-        sizes = sizes_of(self.tried.make())
-        chain = Chain(steps=self.tried.steps, advance=1, record=1, reverse=1, **sizes)
+        sizes = sizes_of(self.workload.make())
+        chain = Chain(steps=self.workload.steps, advance=1, record=1, reverse=1, **sizes)
         slots = min(self.slots, max(1, chain.length // _PER_SLOT))
         platform = self._platform(slots * chain.restart)
         yield revolve(chain, platform, on=self.level), (_ALONE, _WAITING, self._behind)
@@ -129,12 +129,12 @@ class Beside:
     def _taken(self, schedules: Sequence[tuple[Schedule, Sequence[Overlap]]]) -> list[Taken]:
         """Perform as many passes of each schedule as the time budget allows."""
         taken: list[Taken] = [{overlap: [] for overlap in policies} for _, policies in schedules]
-        memory = memory_for(self.tried.make())
+        memory = memory_for(self.workload.make())
         passes, spent = 0, 0.0
         while not passes or (passes < _PASSES and spent < BUDGET):
             for (schedule, _), each in zip(schedules, taken, strict=True):
                 for overlap, timelines in each.items():
-                    backends, model = [memory, self.backend], unchecked(self.tried.make())
+                    backends, model = [memory, self.backend], unchecked(self.workload.make())
                     timeline = run(schedule, self._platform(), model, backends, overlap=overlap)
                     timelines.append(timeline)
                     spent += timeline.makespan
@@ -156,7 +156,7 @@ class Beside:
             nbytes=nbytes,
             seconds=typical(np.array(seconds)),
             ratio=1.0,
-            model=self.tried.own,
+            model=self.workload.own,
             each=seconds,
         )
 

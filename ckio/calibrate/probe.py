@@ -1,6 +1,6 @@
 """Probes: short runs that measure the steps of a model, or a level with a model's checkpoints.
 
-Both use the code that runs schedules. `Pacer` measures steps, with few checkpoints in memory.
+Both use the code that runs schedules. `StepTimer` measures steps, with few checkpoints in memory.
 `Probe` fills the slots of one level with the checkpoints of one model, and reads them back.
 """
 
@@ -80,11 +80,11 @@ def measure_model(
     steps
         Number of steps of a probe; by default the result of `reach`.
     """
-    return Pacer(make, repeats=repeats, clock=clock, steps=steps).paces().chain
+    return StepTimer(make, repeats=repeats, clock=clock, steps=steps).step_times().chain
 
 
 @dataclass(frozen=True)
-class Paces:
+class StepTimes:
     """The times of the steps of a model.
 
     Attributes
@@ -102,12 +102,12 @@ class Paces:
     drift: Quantiles | None
 
 
-class Pacer:
+class StepTimer:
     """Measures the times of a model's steps with several probes, each with a fresh model.
 
     Each probe is a short adjoint computation with few checkpoints in memory. The speed of a
     processor varies from second to second, so that probes right after each other are not
-    representative. Therefore call `again` from time to time.
+    representative. Therefore call `measure` from time to time.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class Pacer:
         self._platform = Platform((Level(name="ram", capacity=self._capacity),), chain.tape)
         self._timelines: list[Timeline] = []
 
-    def again(self, *, always: bool = False) -> bool:
+    def measure(self, *, always: bool = False) -> bool:
         """Make a probe unless all probes have taken `BUDGET` seconds; return whether it was made.
 
         With `always`, the probe is made in any case.
@@ -154,9 +154,9 @@ class Pacer:
         self._timelines.append(timeline)
         return True
 
-    def paces(self) -> Paces:
+    def step_times(self) -> StepTimes:
         """Return the times of all probes; missing probes are made before."""
-        while len(self._timelines) < self._repeats and self.again():
+        while len(self._timelines) < self._repeats and self.measure():
             pass
         taken = {name: _per_step(self._timelines, op) for name, op in _OPS.items()}
         means = {name: typical(*each) for name, each in taken.items() if len(each[0])}
@@ -165,7 +165,7 @@ class Pacer:
         spreads = {name: quantiles([seconds]) for name, (seconds, _) in taken.items()}
         means["record"] = _not_cheaper(means["record"], means["advance"], spreads["record"])
         runs = np.array([timeline.makespan for timeline in self._timelines])
-        return Paces(
+        return StepTimes(
             replace(self._schedule.chain, steps=None, **means),  # type: ignore[arg-type]
             {name: spread for name, spread in spreads.items() if spread},
             quantiles([runs]),
@@ -219,16 +219,6 @@ def _per_step(timelines: Sequence[Timeline], op: int) -> tuple[Floats, Floats]:
     return np.concatenate(seconds), np.concatenate(steps)
 
 
-def pace(make: MakeModel, steps: int, /, *, clock: Clock | None = None) -> float:
-    """Return a rough time of a forward step in seconds: the mean of the second half of `steps`."""
-    model, clock, warm = make(), clock or WallClock(), steps // 2
-    if warm:
-        model.advance(0, warm)
-    begin = clock.now()
-    model.advance(warm, steps)
-    return (clock.now() - begin) / (steps - warm)
-
-
 def reach(make: MakeModel, /, *, clock: Clock | None = None) -> int:
     """Return the number of steps for a probe: `STEPS`, or fewer if the model ends early or is slow.
 
@@ -271,7 +261,7 @@ _PASS_BYTES: Final = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class Workload:
     """A model for the measurement of a level.
 
     Attributes
@@ -308,7 +298,7 @@ class Probe:
 
     level: str
     backend: Backend
-    tried: Try
+    workload: Workload
     slots: int
     repeats: int
     clock: Clock | None
@@ -337,13 +327,13 @@ class Probe:
         start = clock.now()
         self.backend.evict()
         seconds = (clock.now() - start) / self.slots
-        nbytes = self.tried.nbytes
-        return Sample(self.level, "drained", nbytes, seconds, 1.0, self.tried.own)
+        nbytes = self.workload.nbytes
+        return Sample(self.level, "drained", nbytes, seconds, 1.0, self.workload.own)
 
     @property
     def _steps(self) -> range:
         """The last steps, one for each slot."""
-        return range(self.tried.steps - self.slots, self.tried.steps)
+        return range(self.workload.steps - self.slots, self.workload.steps)
 
     def _there(self) -> list[Action]:
         """Return the actions that advance to these steps and fill the slots."""
@@ -369,30 +359,30 @@ class Probe:
     def _run(self, actions: list[Action], *, stored: Sequence[Iterable[Key]] = ()) -> Timeline:
         """Perform one pass, with a fresh model."""
         chain = Chain(
-            steps=self.tried.steps,
+            steps=self.workload.steps,
             advance=0,
             record=0,
             reverse=0,
-            restart=self.tried.nbytes,
+            restart=self.workload.nbytes,
             tape=0,
             adjoint=0,
         )
         schedule = Schedule(chain, actions, stored)
         platform = Platform((Level(name=self.level),))
-        model = unchecked(self.tried.make())
+        model = unchecked(self.workload.make())
         return run(schedule, platform, model, [self.backend], clock=self.clock)
 
     def _sample(self, access: str, timelines: Sequence[Timeline], op: int) -> Sample:
         seconds = np.concatenate([later(seconds_of(timeline, op)) for timeline in timelines])
         moved = max(int(t.nbytes[t.actions.op == op].max()) for t in timelines)
-        nbytes = self.tried.nbytes
+        nbytes = self.workload.nbytes
         return Sample(
             level=self.level,
             access=access,
             nbytes=nbytes,
             seconds=typical(seconds),
             ratio=moved / nbytes if nbytes else 1.0,
-            model=self.tried.own,
+            model=self.workload.own,
             each=tuple(seconds.tolist()),
         )
 
@@ -402,8 +392,8 @@ def x(step: int) -> Key:
     return Key(Kind.RESTART, step)
 
 
-class Noise:
-    """An artificial model with checkpoints of a given size: four arrays of noise.
+class RandomData:
+    """An artificial model with checkpoints of a given size: four arrays of random bytes.
 
     With `space`, its buffers are copies of the arrays in this memory.
     """

@@ -1,25 +1,22 @@
 """The command `ckio analyze`: find the arrays that the checkpoints of a model must contain."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Any, Final
 
 import click
 
-from ckio.analysis.model_arrays import WATCHED, WHY
+from ckio.analysis.model_arrays import WHY
 from ckio.cli import console
 from ckio.cli.options import (
-    argument,
     json_option,
-    option,
     planner_options,
     settings_option,
     with_example,
 )
-from ckio.errors import BadInput, RunFailed
-from ckio.jobs.analyzing import model_figures, step_figures
+from ckio.errors import RunFailed
+from ckio.jobs.analyzing import model_figures
 from ckio.jobs.models import Settings
 from ckio.model.gradient import UNCHANGED
 from ckio.platform.readable import bytes_text, seconds_text
@@ -40,31 +37,18 @@ _PLANS: Final = {
     "by array": "array by array",
 }
 
-_KINDS: Final = {"restart": "restart data", "tape": "tapes"}
-
-_MOST_SPANS, _MOST_COLUMNS, _WIDTH = 2, 42, 80
+_MOST_SPANS, _WIDTH = 2, 80
 
 
 @with_example("ckio analyze burgers --steps 200 --platform platform.toml")
-@argument("model", "Model to analyze, or one step (a graph of values in FILE.toml).")
+@click.argument("model", help="Model to analyze.")
 @settings_option
-@option(
-    "--watch", "watched", type=click.IntRange(1), metavar="N", default=WATCHED, show_default=True,
-    help="Number of time steps that are executed and observed.",
-)  # fmt: skip
-@option(
-    "--state", metavar="STATE",
-    help="Analyze MODEL as one step, in JAX or a StraightLine. STATE is the arrays with which it"
-    " starts, or a function that returns them, as FILE.py:ATTRIBUTE or MODULE:ATTRIBUTE.",
-)  # fmt: skip
 @planner_options
 @json_option
 def command(
     *,
     model: str,
     settings: Settings,
-    watched: int,
-    state: str | None,
     platform: Path | None,
     as_json: bool,
     **options: Any,
@@ -78,33 +62,16 @@ def command(
     they really do. If they use or overwrite more than is declared, gradients are wrong, and the
     exit status is 1.
 
-    With --platform, the time to compute an array again is compared with the time to store it. With
-    --steps as well, three plans are compared: with whole states, with only the needed arrays, and
-    with each array stored separately. Another table compares lazy and eager snapshots; see
-    Dauvergne & Hascoet (2006).
-
-    With --state, or if MODEL is a graph of values in FILE.toml, one step is analyzed: which values
-    its tape stores and which are computed again, for the fewest bytes, and for the least time on
-    each level of --platform.
+    With --platform and --steps, three plans are compared: with whole states, with only the needed
+    arrays, and with each array stored separately.
     """
     display = console.display(quiet=as_json)
-    if state is not None or model.endswith(".toml"):
-        for name, value in {**options, "set": settings or None}.items():
-            if value is not None:
-                raise BadInput(
-                    f"--{name} is for a model, but {model} is one step; leave out --{name}"
-                )
-        figures = step_figures(model, state, platform, display=display)
-        console.print_json(figures) if as_json else _show_values(figures)
-        return
-    figures = model_figures(
-        model, settings=settings, watched=watched, platform=platform, display=display, **options
-    )
+    figures = model_figures(model, settings=settings, platform=platform, display=display, **options)
     if as_json:
         console.print_json(figures)
     else:
         _show(figures)
-        console.say_lossy(figures["lossy"])
+        console.print_lossy(figures["lossy"])
     if wrong := figures["contradictions"]:
         raise RunFailed(
             f"model {model!r} declares less than its steps do: {wrong[0]}"
@@ -120,9 +87,6 @@ def _show(figures: dict[str, Any], /) -> None:
     _show_arrays(figures["arrays"], "According to the declaration:" if wrong else "")
     if not wrong:
         _say_sizes(figures)
-    _show_snapshots(figures["snapshots"])
-    for entry in figures["recompute"]:
-        _show_recompute(entry, figures["checkpoints"]["needed"])
     if figures["declaration"] is not None:
         aim = (
             "To declare what was observed"
@@ -163,7 +127,7 @@ def _say_source(figures: dict[str, Any]) -> None:
     for sentence in notes:
         _say(f"note: {sentence}")
     if wrong or notes or figures["unchanged"]:
-        console.echo()
+        click.echo()
 
 
 def _show_arrays(arrays: Sequence[dict[str, Any]], title: str) -> None:
@@ -189,8 +153,8 @@ def _show_arrays(arrays: Sequence[dict[str, Any]], title: str) -> None:
         words["tape"] = "the adjoint of a step reads its values before the step, from the tape"
     width = max(map(len, words), default=0)
     for word, meaning in words.items():
-        console.echo(f"{word:{width}}  {meaning}")
-    console.echo()
+        click.echo(f"{word:{width}}  {meaning}")
+    click.echo()
 
 
 def _overwritten(row: dict[str, Any]) -> str:
@@ -232,13 +196,13 @@ def _say(text: str, *, bold: bool | None = None) -> None:
     """Print a text, broken into lines."""
     ends = "\n" if text.endswith("\n") else ""
     paragraph = fill(text, width=_WIDTH, break_long_words=False, break_on_hyphens=False)
-    console.echo(f"{paragraph}{ends}", bold=bold)
+    click.secho(f"{paragraph}{ends}", bold=bold)
 
 
 def _say_sizes(figures: dict[str, Any]) -> None:
     whole, needed = figures["checkpoints"]["whole"], figures["checkpoints"]["needed"]
     for kind, what in (("restart", "a restart checkpoint"), ("tape", "the tape of a step")):
-        console.echo(
+        click.echo(
             f"{what + ':':22}{bytes_text(whole[kind])} with all arrays,"
             f" {bytes_text(needed[kind])} needed ({_change(whole[kind], needed[kind])})"
         )
@@ -251,49 +215,7 @@ def _say_sizes(figures: dict[str, Any]) -> None:
             f" checkpoint, and {bytes_text(once)} for all versions of"
             f" {_and([row['name'] for row in few])}, which several checkpoints share"
         )
-    console.echo()
-
-
-def _show_snapshots(entries: Sequence[dict[str, Any]]) -> None:
-    """Print what snapshots before all steps store; policies that store the same share a row."""
-    if not entries:
-        return
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for entry in entries:
-        row = (
-            bytes_text(entry["stored"]),
-            bytes_text(entry["taped"]),
-            _names(entry["arrays"], none="nothing"),
-        )
-        alike.setdefault(row, []).append(entry["policy"])
-    header = ["snapshots", "in snapshots", "on tapes", "arrays"]
-    rows = [[", ".join(names), *row] for row, names in alike.items()]
-    title = f"Snapshots before each of {entries[0]['steps']} steps except the last:"
-    console.print_table(title, *_left(header, rows, first=len(header) - 1))
-
-
-def _show_values(figures: dict[str, Any], /) -> None:
-    """Print which values of one step are stored, and which are computed again."""
-    required = figures["required"]
-    _say(
-        f"{figures['step']}: {figures['values']} values, of which its adjoint reads"
-        f" {required['values']} ({bytes_text(required['bytes'])}). The tape with the fewest bytes,"
-        " and the fastest tape on each level:\n"
-    )
-    header = ["", "tape", "store time", "recompute time", "recomputed", "stored"]
-    rows = [
-        [
-            choice["level"] or "fewest bytes",
-            bytes_text(choice["tape"]),
-            "-" if choice["storing"] is None else seconds_text(choice["storing"]),
-            seconds_text(choice["recomputing"]),
-            f"{len(choice['recomputed'])} values",
-            _names([*choice["saved"], *choice["stored"]], none="nothing"),
-        ]
-        for choice in figures["choices"]
-    ]
-    console.print_table("", *_left(header, rows, first=5))
-    _show_snapshots(figures["snapshots"])
+    click.echo()
 
 
 def _change(before: int, after: int) -> str:
@@ -303,57 +225,14 @@ def _change(before: int, after: int) -> str:
     return f"{100 * (after - before) / before:+.0f} %"
 
 
-def _show_recompute(entry: dict[str, Any], needed: dict[str, int]) -> None:
-    name, saved = entry["name"], entry["saved"]
-    kinds = {"restart": "a checkpoint", "tape": "a step's tape"}
-    smaller = [
-        f"{what} {_less(saved[kind])} ({_change(needed[kind], needed[kind] - saved[kind])})"
-        for kind, what in kinds.items()
-        if saved[kind]
-    ]
-    when = "each time that a checkpoint is read"
-    if saved["tape"]:
-        when += ", and for the adjoint of each step"
-    _say(
-        f"{name} can be computed again from {_and(entry['from'])}. This makes"
-        f" {' and '.join(smaller)}. It takes {seconds_text(entry['seconds'])} (the median of"
-        f" {entry['calls']} calls) {when}."
-    )
-    console.echo()
-    if entry["levels"]:
-        rows = [
-            [level["name"], seconds_text(level["seconds"]), _advice(level["less"])]
-            for level in entry["levels"]
-        ]
-        header = ["level", f"to write and read {name}", "faster"]
-        console.print_table("", *_left(header, rows, first=2))
-    else:
-        console.echo("Give --platform to compare this with the time to write and read it.")
-    if entry["option"] is not None:
-        console.echo(f"To leave it out of checkpoints: {entry['option']}")
-    else:
-        console.echo(
-            f"To leave it out of checkpoints, give recompute=[{json.dumps(name)}] to ArrayModel."
-        )
-    console.echo()
-
-
-def _less(nbytes: int) -> str:
-    return f"{bytes_text(abs(nbytes))} {'smaller' if nbytes > 0 else 'larger'}"
-
-
-def _advice(less: str) -> str:
-    return "computing it again" if less == "recompute" else "storing it"
-
-
 def _say_declaration(text: str, aim: str) -> None:
-    console.echo(f"{aim}, give this to ArrayModel:\n")
-    console.echo("    from ckio import Flow, Step\n")
-    console.echo("".join(f"    {line}\n" for line in text.splitlines()))
+    click.echo(f"{aim}, give this to ArrayModel:\n")
+    click.echo("    from ckio import Flow, Step\n")
+    click.echo("".join(f"    {line}\n" for line in text.splitlines()))
 
 
 def _show_plan(plan: dict[str, Any], *, declared: bool) -> None:
-    """Print the makespan of each way of storing, and which arrays are stored on which level."""
+    """Print the makespan of each way of storing."""
     header = [
         f"{plan['planner']}, {plan['steps']} steps", "checkpoint", "tape", "written",
         "forward steps", "makespan",
@@ -362,22 +241,8 @@ def _show_plan(plan: dict[str, Any], *, declared: bool) -> None:
     for row in plan["rows"]:
         if row["refused"] is not None:
             _say(f"{_PLANS[row['what']]}: no schedule: {row['refused']}\n")
-    rows = [
-        [
-            _names(entry["names"]),
-            _KINDS.get(entry["kind"], entry["kind"]),
-            entry["level"],
-            str(entry["writes"]),
-            str(entry["reads"]),
-            bytes_text(entry["written"]),
-        ]
-        for entry in plan["arrays"]
-    ]
-    if rows:
-        header = ["array by array", "of", "level", "writes", "reads", "written"]
-        console.print_table("", header, rows)
     needs = "" if declared else ", if the model declares them"
-    console.echo(
+    click.echo(
         f"`ckio run` stores only the needed arrays{needs}; with --by-variable, each one separately."
     )
 
@@ -395,13 +260,3 @@ def _plan_row(row: dict[str, Any]) -> list[str]:
 def _and(names: Sequence[str]) -> str:
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _names(names: Iterable[str], *, none: str = "whole") -> str:
-    """Return the names of arrays that are stored together, as far as they fit into the column."""
-    shown, every = list[str](), list(names)
-    for name in every:
-        if shown and len(", ".join([*shown, name])) > _MOST_COLUMNS:
-            return f"{', '.join(shown)} and {len(every) - len(shown)} more"
-        shown.append(name)
-    return ", ".join(shown) or none

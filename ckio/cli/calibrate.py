@@ -2,8 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,20 +11,17 @@ import click
 
 from ckio.adapters.registry import AUTO, find, lossy, names, options_of
 from ckio.cli import console
-from ckio.cli.files import out, tell_written, write_text
+from ckio.cli.files import out, print_written, write_file
 from ckio.cli.options import (
     duration_option,
     json_option,
-    option,
     settings_option,
-    size_option,
     with_example,
 )
 from ckio.errors import BadInput
 from ckio.jobs.directory import all_ranks, check_alike
 from ckio.jobs.models import Settings, identity, maker, measured
 from ckio.platform import Level, Option, Platform, size
-from ckio.platform.profile import Quantiles
 from ckio.platform.readable import bytes_text, path_of, seconds_text, typed
 
 DURABILITIES: Final = {
@@ -73,33 +70,20 @@ def _explained(group: str, name: str, *, prefix: str = "") -> tuple[str, str]:
     "    --level disk=directory:scratch,capacity=64KiB",
     sections=_installed,
 )
-@option(
+@click.option(
     "--level", "levels", multiple=True, required=True, metavar="LEVEL",
     help="Storage level, as NAME=BACKEND[:PLACE][,option=value]... Give one for each level, the"
     " nearest (fastest) first. PLACE is the directory or file in which the level stores"
     " checkpoints (its option `path`).",
 )  # fmt: skip
-@option("--model", "model", metavar="MODEL", help="Model whose time steps are measured as well.")
+@click.option(
+    "--model", "model", metavar="MODEL", help="Model whose time steps are measured as well."
+)
 @settings_option
-@size_option(
-    "--working-memory",
-    help="Memory for tapes, in bytes or with a unit.  [default: the tape of one step]",
-)
-@size_option(
-    "--size",
-    "sizes",
-    multiple=True,
-    help="Size of a test checkpoint, e.g. 64MiB. May be repeated.  [default: sizes around those of"
-    " the model]",
-)
-@option(
-    "--repeats",
-    type=click.IntRange(1),
-    default=5,
-    show_default=True,
-    metavar="N",
+@click.option(
+    "--repeats", type=click.IntRange(1), default=5, show_default=True, metavar="N",
     help="Number of measurements; fewer if they take more than a few seconds.",
-)
+)  # fmt: skip
 @duration_option(
     "--for", "seconds",
     help="Measure repeatedly over this time, e.g. 10m, to include slow changes of the machine."
@@ -109,23 +93,15 @@ def _explained(group: str, name: str, *, prefix: str = "") -> tuple[str, str]:
     "-o", "--output", default=Path("platform.toml"), show_default=True,
     help="Write the platform file here; - is stdout.",
 )  # fmt: skip
-@option(
-    "--verbose",
-    is_flag=True,
-    help="Also print second-order costs: first writes, overlap, and variation.",
-)
 @json_option
 def command(
     *,
     levels: tuple[str, ...],
-    working_memory: int | None,
     model: str | None,
     settings: Settings,
-    sizes: tuple[int, ...],
     repeats: int,
     seconds: float | None,
     output: Path,
-    verbose: bool,
     as_json: bool,
 ) -> None:
     """Measure the speed of the storage levels, and the time and size of a model's time steps.
@@ -151,17 +127,14 @@ def command(
         platform = measured(
             asked,
             models=models,
-            sizes=sizes,
             repeats=repeats,
             seconds=seconds or 0.0,
             display=console.display(quiet=as_json, rank=ranks.rank),
             ranks=ranks,
         )
-        if working_memory is not None:
-            platform = replace(platform, working_memory=working_memory)
-        ranks.once(lambda: write_text(output, platform.dumps()))
+        ranks.once(lambda: write_file(output, platform.dumps()))
     if ranks.rank == 0:
-        _tell(platform, output, as_json=as_json, verbose=verbose)
+        _tell(platform, output, as_json=as_json)
 
 
 def parse_level(text: str, /, *, here: Path) -> Level:
@@ -194,26 +167,24 @@ def parse_level(text: str, /, *, here: Path) -> Level:
         raise BadInput(f"--level {text!r}: {error}") from None
 
 
-def _tell(platform: Platform, output: Path, /, *, as_json: bool, verbose: bool) -> None:
+def _tell(platform: Platform, output: Path, /, *, as_json: bool) -> None:
     if as_json:
         rounds = lossy(platform)
         console.print_json(
             {"platform": str(output), "levels": [_figures(x, rounds) for x in platform.levels]}
         )
     else:
-        show(platform, verbose=verbose)
-        tell_written(output)
+        show(platform)
+        print_written(output)
 
 
-def show(platform: Platform, /, *, verbose: bool = False) -> None:
+def show(platform: Platform, /) -> None:
     """Print a table of the levels, a table of the models, and the notes on codecs."""
     size = next((chain.restart for chain in platform.models.values()), 1 << 20)
     header = ["level", "access", "latency", "GB/s", bytes_text(size), "capacity", "stored"]
     rows = [row for level in platform.levels for row in _price_rows(level, size)]
     title = f"storage levels, and the time to transfer one checkpoint of {bytes_text(size)}"
     console.print_table(title, header, rows)
-    if verbose:
-        _print_profiles(platform.levels, size)
     if platform.models:
         console.print_table(
             "models, seconds per step and bytes per checkpoint",
@@ -227,8 +198,8 @@ def show(platform: Platform, /, *, verbose: bool = False) -> None:
         )
     for level in platform.levels:
         if level.note:
-            console.echo(f"level {level.name}: {level.note}")
-    console.say_lossy(lossy(platform))
+            click.echo(f"level {level.name}: {level.note}")
+    console.print_lossy(lossy(platform))
 
 
 def _price_rows(level: Level, nbytes: int) -> list[list[str]]:
@@ -245,41 +216,6 @@ def _price_rows(level: Level, nbytes: int) -> list[list[str]]:
         seconds = seconds_text(cost(nbytes))
         rows.append([name, access, seconds_text(cost.latency), speed, seconds, *last])
     return rows
-
-
-def _print_profiles(levels: Sequence[Level], nbytes: int, /) -> None:
-    """Print the second-order costs, with a column for each level."""
-    columns = [_profile(level, nbytes) for level in levels]
-    rows = [
-        [name, *(column.get(name, "") for column in columns)]
-        for name in dict.fromkeys(name for column in columns for name in column)
-    ]
-    if rows:
-        title = f"second-order costs, for one checkpoint of {bytes_text(nbytes)}"
-        console.print_table(title, ["", *(level.name for level in levels)], rows)
-
-
-def _profile(level: Level, nbytes: int) -> dict[str, str]:
-    """Return the measured second-order costs of a level as text, by name."""
-    profile = level.profile
-    if profile is None:
-        return {}
-    costs = {
-        "first write to a slot": profile.first,
-        "write during a step": profile.write_beside,
-        "delay of the step by that write": profile.write_hinders if profile.write_beside else None,
-        "read during a step": profile.read_beside,
-        "delay of the step by that read": profile.read_hinders if profile.read_beside else None,
-    }
-    words = {name: seconds_text(cost(nbytes)) for name, cost in costs.items() if cost is not None}
-    for access, cost in (("write", level.write), ("read", level.read)):
-        spread = profile.spread.get(access)
-        if isinstance(spread, Quantiles):
-            factor = spread.factors[round(0.95 * (len(spread.factors) - 1))]
-            words[f"{access}, 95 % quantile"] = seconds_text(factor * cost(nbytes))
-    if profile.drained is not None:
-        words["speed of the device below the cache"] = f"{bytes_text(int(profile.drained))}/s"
-    return words
 
 
 def _figures(level: Level, rounds: Mapping[str, str]) -> dict[str, object]:

@@ -5,16 +5,16 @@ from dataclasses import asdict
 import click
 
 from ckio.cli import console
-from ckio.cli.options import argument, json_option, option, settings_option, with_example
+from ckio.cli.options import json_option, settings_option, with_example
 from ckio.errors import RunFailed
 from ckio.jobs.models import Settings, identity, maker
 from ckio.model.check import check_model
 
 
 @with_example("ckio check heat.py")
-@argument("model", "Model to check.")
+@click.argument("model", help="Model to check.")
 @settings_option
-@option(
+@click.option(
     "--steps", type=click.IntRange(1), metavar="N", default=5, show_default=True,
     help="Number of time steps.",
 )  # fmt: skip
@@ -36,7 +36,7 @@ def command(*, model: str, settings: Settings, steps: int, as_json: bool) -> Non
             {"model": identity(model, settings), "verified": check.verified, **asdict(check)}
         )
     else:
-        console.echo(str(check))
+        click.echo(str(check))
     if check.faults:
         fault = check.faults[0]
         raise RunFailed(

@@ -5,16 +5,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 from ckio.adapters.registry import lossy
 from ckio.cli import console
-from ckio.cli.files import INPUT, out, read_document, tell_written, write_text
-from ckio.cli.options import argument, json_option, with_example
+from ckio.cli.files import INPUT, out, print_written, read_document, write_file
+from ckio.cli.options import json_option, with_example
 from ckio.errors import BadInput
 from ckio.jobs.comparing import sides_of
 from ckio.jobs.directory import MEASURED, PREDICTED
 from ckio.jobs.leftovers import is_run_directory
 from ckio.platform import Platform
-from ckio.platform.readable import shown
 from ckio.report import HEADER, Report, ReportRow, behind, compare, table, verdict
 from ckio.report.two_runs import comparison_figures, comparison_page, run_table
 from ckio.report.two_runs import verdict as between_runs
@@ -25,12 +26,12 @@ log = logging.getLogger("ckio")
 
 
 @with_example("ckio compare ckio-run")
-@argument(
-    "predicted", "A run, or a predicted timeline.", type=INPUT, metavar="A|PREDICTED",
-)  # fmt: skip
-@argument(
-    "measured", "Another run, or the measured timeline.", type=INPUT, required=False,
-    metavar="[B|MEASURED]",
+@click.argument(
+    "predicted", type=INPUT, metavar="A|PREDICTED", help="A run, or a predicted timeline."
+)
+@click.argument(
+    "measured", type=INPUT, required=False, metavar="[B|MEASURED]",
+    help="Another run, or the measured timeline.",
 )  # fmt: skip
 @out("--html", metavar="OUT", help="Write a page with the pictures of two runs to this file.")
 @json_option
@@ -58,8 +59,8 @@ def command(*, predicted: Path, measured: Path | None, html: Path | None, as_jso
     if (plan.origin, real.origin) == ("measured", "predicted"):
         log.warning(
             "%s is measured and %s is predicted: their order is exchanged",
-            shown(predicted),
-            shown(measured),
+            predicted,
+            measured,
         )
         predicted, measured = measured, predicted
         (plan, expected), (real, happened) = (real, happened), (plan, expected)
@@ -78,7 +79,7 @@ def command(*, predicted: Path, measured: Path | None, html: Path | None, as_jso
     else:
         show(report)
         if report.rounding:
-            console.echo(report.rounding)
+            click.echo(report.rounding)
 
 
 def _compare_runs(first: Path, second: Path, html: Path | None, *, as_json: bool) -> None:
@@ -91,15 +92,15 @@ def _compare_runs(first: Path, second: Path, html: Path | None, *, as_json: bool
             )
     one, two = sides_of(first, second)
     if html is not None:
-        write_text(html, comparison_page(one, two, origin=console.origin()))
+        write_file(html, comparison_page(one, two, origin=console.origin()))
     if as_json:
         console.print_json(comparison_figures(one, two))
         return
-    console.echo(between_runs(one, two))
+    click.echo(between_runs(one, two))
     header, *rows = run_table(one, two)
     console.print_table("both runs", header, rows)
     if html is not None:
-        tell_written(html)
+        print_written(html)
 
 
 def _timelines_of(directory: Path) -> tuple[Path, Path]:
@@ -159,7 +160,7 @@ def show(report: Report, /) -> None:
             "transfers in the background", ["transfer", *HEADER[1:]], behind(report)
         )
         plan, real = report.waiting
-        console.echo(
+        click.echo(
             f"the computation waits for storage: {plan:.4g} s predicted, {real:.4g} s measured"
         )
-    console.echo(verdict(report))
+    click.echo(verdict(report))

@@ -1,109 +1,57 @@
-"""The output of commands: text, tables, one line of JSON.
-
-Writing to stdout may fail before a command ends, because a disk is full or because the reader of a
-pipe has closed it. The context managers of this module decide what happens then.
-"""
+"""The output of commands: text, tables, one line of JSON."""
 
 import errno
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from io import BufferedWriter, FileIO, TextIOWrapper
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from ckio.jobs.display import Display
-from ckio.platform.readable import aligned, json_line, shown
-
-_NOBODY: Final = frozenset({errno.EPIPE, errno.EIO})
-"""The error numbers of writing to a pipe (EPIPE) or a terminal (EIO) that nobody reads."""
+from ckio.platform.readable import aligned, json_line
 
 
-class Unprinted(OSError):
-    """Raised if stdout cannot be written for another reason, for example because a disk is full."""
+class _Lasting(FileIO):
+    """A stream that discards what nobody reads: its pipe or its terminal was closed.
 
-
-class StandardOut(FileIO):
-    """A stream for stdout that raises Unprinted, so that its errors differ from those of files."""
+    A run continues then, and a command whose reader was `head` ends as usual.
+    """
 
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
         except OSError as error:
-            if error.errno in _NOBODY:
+            if error.errno not in (errno.EPIPE, errno.EIO):
                 raise
-            raise Unprinted(error.errno, error.strerror) from None
+            return memoryview(data).nbytes
 
 
-class _Lasting(StandardOut):
-    """A stream for stdout or stderr that discards its output after the reader has closed it."""
-
-    def write(self, data: Any, /) -> int:
-        try:
-            return super().write(data)
-        except OSError as error:
-            if error.errno not in _NOBODY:
-                raise
-        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        os.dup2(nowhere, self.fileno())
-        os.close(nowhere)
-        return super().write(data)
-
-
-@contextmanager
-def printing() -> Iterator[None]:
-    """Raise Unprinted if stdout cannot be written, including the output that is still buffered."""
-    with _replaced("stdout", StandardOut):
-        yield
-        if sys.stdout is not None:
-            sys.stdout.flush()
+def _lasting(stream: Any) -> Any:
+    if not isinstance(stream, TextIOWrapper):  # None if it was closed
+        return stream
+    raw = BufferedWriter(_Lasting(stream.fileno(), "w", closefd=False))
+    # ASCII has no µ.
+    return TextIOWrapper(raw, stream.encoding, "replace", line_buffering=True)
 
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """Discard output after its reader has closed it, so that the command continues."""
-    with ExitStack() as stack:
-        for name in ("stdout", "stderr"):
-            stack.enter_context(_replaced(name, _Lasting))
-        yield
-
-
-@contextmanager
-def unread() -> Iterator[None]:
-    """Ignore errors of printing within this context that occur because nobody reads the output."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NOBODY:
-            raise
-
-
-@contextmanager
-def _replaced(name: str, kind: type[StandardOut]) -> Iterator[None]:
-    before = getattr(sys, name)
-    if not isinstance(before, TextIOWrapper):  # None if it was closed
-        yield
-        return
-    raw = kind(before.fileno(), "w", closefd=False)
-    now = TextIOWrapper(
-        raw if before.write_through else BufferedWriter(raw),
-        encoding=before.encoding,
-        errors=before.errors,
-        line_buffering=before.line_buffering,
-        write_through=before.write_through,
-    )
-    setattr(sys, name, now)
+    """Discard output to stdout and stderr after its reader has closed it."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(_lasting, before)
     try:
         yield
     finally:
-        setattr(sys, name, before)
-        with suppress(OSError):  # whoever printed has received the error
-            now.close()
+        for stream in {sys.stdout, sys.stderr} - {*before, None}:
+            with suppress(OSError):  # whoever printed has received the error
+                stream.close()
+        sys.stdout, sys.stderr = before
 
 
 def claim_stdout() -> TextIOWrapper:
@@ -111,7 +59,7 @@ def claim_stdout() -> TextIOWrapper:
 
     This holds for output of a model in any language, because the descriptor 1 is replaced.
     """
-    answers = TextIOWrapper(BufferedWriter(StandardOut(os.dup(1), "w")), encoding="utf-8")
+    answers = TextIOWrapper(BufferedWriter(_Lasting(os.dup(1), "w")), encoding="utf-8")
     os.dup2(2, 1)
     return answers
 
@@ -121,35 +69,23 @@ def print_json(data: Mapping[str, Any], /) -> None:
     click.echo(json_line(data), file=click.get_current_context().find_object(TextIOWrapper))
 
 
-def echo(
-    text: str = "", /, *, bold: bool | None = None, err: bool = False, nl: bool = True
-) -> None:
-    """Print a text without control characters, which could change the state of a terminal.
-
-    All output of commands is printed by this function, because names and paths in it may come from
-    files. Characters that are not printable are shown as escapes, except newlines and tabs.
-    """
-    click.secho(shown(text, keep="\n\t"), bold=bold, err=err, nl=nl)
-
-
-def say(line: str, /) -> None:
-    """Print a line unless it is empty."""
-    if line:
-        echo(line)
-
-
 def print_table(
     title: str, header: Sequence[str], rows: Sequence[Sequence[str]], *, bold: Sequence[int] = ()
 ) -> None:
     """Print a table with its first column aligned left and the others right; never cut it off."""
-    rows = [list(map(shown, row)) for row in rows]
     if title:
-        echo(title, bold=True)
+        click.secho(title, bold=True)
     first, rule, *lines = aligned(header, rows)
-    echo(f"{first}\n{rule}")
+    click.echo(f"{first}\n{rule}")
     for number, line in enumerate(lines):
-        echo(line, bold=number in bold or None)
-    echo()
+        click.secho(line, bold=number in bold or None)
+    click.echo()
+
+
+def print_lossy(rounds: Mapping[str, str], /) -> None:
+    """Print a line for each level that does not give back the very bytes it got, with its codec."""
+    for name, codec in rounds.items():
+        click.echo(f"level {name}: LOSSY, by {codec}")
 
 
 def display(*, quiet: bool, rank: int = 0) -> Display:
@@ -159,21 +95,20 @@ def display(*, quiet: bool, rank: int = 0) -> Display:
     no reason to end a run.
     """
 
-    def say(text: str, /) -> None:
-        with suppress(OSError):
-            echo(text)
+    def printing(prefix: str, *, err: bool) -> Callable[[str], None]:
+        def say(text: str, /) -> None:
+            with suppress(OSError):
+                click.echo(f"{prefix}{text}", err=err)
 
-    def warn(text: str, /) -> None:
-        with suppress(OSError):
-            echo(f"ckio: {text}", err=True)
+        return say
 
     def nothing(_text: str, /) -> None: ...
 
-    first = rank == 0
+    notes = rank == 0 and not quiet
     return Display(
-        say if first and not quiet else nothing,
-        warn if first else nothing,
-        bars=first and not quiet,
+        printing("", err=False) if notes else nothing,
+        printing("ckio: ", err=True) if rank == 0 else nothing,
+        bars=notes,
     )
 
 
@@ -182,9 +117,3 @@ def origin() -> str:
     now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     python, numpy = platform.python_version(), version("numpy")
     return f"ckio {version('ckio')}, {now}, on {platform.node()}; Python {python}, numpy {numpy}"
-
-
-def say_lossy(rounds: Mapping[str, str], /) -> None:
-    """Print a line for each level that does not give back the very bytes it got, with its codec."""
-    for name, codec in rounds.items():
-        echo(f"level {name}: LOSSY, by {codec}")

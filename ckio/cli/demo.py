@@ -9,8 +9,8 @@ import click
 
 from ckio.actions import Key, Kind, nbytes_of
 from ckio.cli import calibrate, console
-from ckio.cli.files import FOLDER
-from ckio.cli.options import json_option, option, with_example
+from ckio.cli.files import FILE
+from ckio.cli.options import json_option, with_example
 from ckio.cli.run import show
 from ckio.errors import BadInput, RunFailed
 from ckio.jobs.directory import NewDirectory
@@ -18,7 +18,7 @@ from ckio.jobs.display import Display
 from ckio.jobs.gradients import digest
 from ckio.jobs.job import Job
 from ckio.jobs.models import identity, maker, measured, watched
-from ckio.jobs.planning import plan_of, planner_call
+from ckio.jobs.planning import plan_of
 from ckio.jobs.result import Result, facts, verdict
 from ckio.jobs.sweeping import sweep
 from ckio.model import Array, Differentiable
@@ -33,24 +33,20 @@ SLOTS = {"ram": 6, "nvme": 24, "archive": 60}
 
 
 @with_example("ckio demo --steps 60 --grid 32")
-@option(
+@click.option(
     "--steps", type=click.IntRange(1), metavar="N", default=600, show_default=True,
     help="Number of time steps.",
 )  # fmt: skip
-@option(
+@click.option(
     "--grid", type=int, metavar="N", default=128, show_default=True,
     help="Number of grid cells in each direction.",
 )  # fmt: skip
-@option(
-    "--planner", metavar="NAME", default="auto", show_default=True,
-    help="Planner that computes the schedule; `ckio plan --help` lists them.",
-)  # fmt: skip
-@option(
-    "--into", type=FOLDER, metavar="DIR",
+@click.option(
+    "--into", type=FILE, metavar="DIR",
     help="New directory for checkpoints and results.  [default: ckio-demo]",
 )  # fmt: skip
 @json_option
-def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: bool) -> None:
+def command(*, steps: int, grid: int, into: Path | None, as_json: bool) -> None:
     """Run all of ckio on an example, the gradient of an ocean model.
 
     Use it to see on this machine what ckio does; it needs no input. The model is the barotropic
@@ -62,7 +58,6 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
     settings = {"grid": grid}
     fresh = maker(MODEL, settings)
     restart = nbytes_of(fresh().layout(Key(Kind.RESTART, 0)))
-    planner_call(planner)  # raises BadInput for an unknown name before anything is measured
     display = console.display(quiet=as_json)
     directory = NewDirectory(into or _free(Path("ckio-demo")), what="the demo")
     try:
@@ -71,7 +66,7 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
         platform = measured(asked, models=models, display=display)
         directory.write("platform.toml", platform.dumps())
         if not as_json:
-            console.echo(f"ckio demo: {MODEL} on {grid} x {grid} cells, {steps} steps\n")
+            click.echo(f"ckio demo: {MODEL} on {grid} x {grid} cells, {steps} steps\n")
             calibrate.show(platform)
         job = Job(
             directory.path / "run",
@@ -79,7 +74,6 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
             settings=settings,
             steps=steps,
             platform=platform,
-            planner=planner,
             check=True,
             display=display,
         )
@@ -100,10 +94,10 @@ def command(*, steps: int, grid: int, planner: str, into: Path | None, as_json: 
         console.print_json({**figures, "report": str(report)})
     else:
         show(outcome)
-        console.echo(f"store-all       {_sameness(same)}\n")
-        console.echo(f"{memory.text()}\n")
-        console.echo(f"{report}: the report, with pictures")
-        console.echo(f"{directory.path / 'platform.toml'}: the platform, for your own plans")
+        click.echo(f"store-all       {_sameness(same)}\n")
+        click.echo(f"{memory.text()}\n")
+        click.echo(f"{report}: the report, with pictures")
+        click.echo(f"{directory.path / 'platform.toml'}: the platform, for your own plans")
     if not verified:
         raise RunFailed("the gradient is NOT verified")
 

@@ -7,11 +7,10 @@
 130     The command was interrupted (128 + the number of the signal).
 """
 
+import errno
 import importlib
 import io
 import logging
-import os
-import re
 import signal
 import sys
 from contextlib import suppress
@@ -21,10 +20,8 @@ import click
 
 from ckio import __version__
 from ckio.cli import console
-from ckio.cli.console import Unprinted, printing
 from ckio.errors import BadInput, CkioError, NoSchedule, RunFailed
 from ckio.model.comm import launched
-from ckio.platform.readable import shown
 
 COMMANDS: Final = {
     "demo": "Run all of ckio on an example model: calibrate, plan, run, compare.",
@@ -33,12 +30,10 @@ COMMANDS: Final = {
     "analyze": "Find out which arrays the checkpoints of a model must contain.",
     "plan": "Find a checkpoint schedule for the adjoint of a time-stepping model.",
     "simulate": "Predict when each action of a schedule begins and ends.",
-    "sweep": "Predict the run time with more memory and with less.",
     "run": "Compute the gradient of a model, with checkpoints on real storage.",
     "compare": "Compare the predicted with the measured timeline of a run.",
     "show": "Draw a schedule or a timeline.",
-    "inspect": "List stored checkpoints, and verify their checksums.",
-    "clean": "Remove checkpoints of abandoned runs.",
+    "inspect": "List stored checkpoints; verify or remove them.",
 }
 """The commands with one line of help. Each is a module here, imported when the command is run."""
 
@@ -47,24 +42,19 @@ ABLE: Final = frozenset({"run", "calibrate"})
 
 BAD_INPUT, FAILED = 2, 1
 
-_LONGEST: Final = 4000
-"""The largest length of an error message, in characters."""
-
 _TERMINATING: Final = (signal.SIGTERM, signal.SIGHUP)
 
 
 class _Lazy(click.Group):
+    """The commands, each of which is imported when it is run."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        del ctx
         if cmd_name not in COMMANDS:
-            from ckio.platform.readable import did_you_mean
-
-            hint = did_you_mean(cmd_name, COMMANDS)
-            raise click.UsageError(f"no command is named {cmd_name!r}; {hint}")
+            raise click.NoSuchCommand(cmd_name, possibilities=COMMANDS, ctx=ctx)
         command: click.Command = importlib.import_module(f"ckio.cli.{cmd_name}").command
         return command
 
@@ -133,29 +123,25 @@ def main(arguments: list[str] | None = None, /) -> None:
 def _status(given: list[str]) -> int:
     """Run the command, print its notes or its error, and return the exit status."""
     words = [word for word in given if word != "--debug"]
-    debug = words != given
     if _is_other_rank() and not ABLE.intersection(words[:1]):
         return 0
     notes = _Notes()
     _prepare_process(notes)
-    try:
-        answers = _answers(words)
-        with printing():
-            status = cli.main(words, prog_name="ckio", standalone_mode=False, obj=answers)
-    except BrokenPipeError:
-        return _leave_quietly()
-    except Exception as error:
-        if _is_other_rank() and _is_shared(error):
-            return 0  # mpirun would end the job if another rank than the first ended with an error
-        if debug:
-            raise
-        if isinstance(error, NoSchedule):  # the notes tell where the costs come from
+    with console.lasting():
+        try:
+            status = cli.main(words, "ckio", standalone_mode=False, obj=_answers(words))
+        except Exception as error:
+            if _is_other_rank() and _is_shared(error):
+                return 0  # mpirun would end the job if another rank than the first had an error
+            if words != given:
+                raise
+            if isinstance(error, NoSchedule):  # the notes tell where the costs come from
+                for line in dict.fromkeys(notes.lines):
+                    error.add_note(line)
+            return _explain(error)
+        with suppress(OSError):  # stderr may be a file on a full disk
             for line in dict.fromkeys(notes.lines):
-                error.add_note(line)
-        return _explain(error)
-    with suppress(OSError):  # stderr may be a file on a full disk
-        for line in dict.fromkeys(notes.lines):
-            console.echo(f"ckio: {shown(line)}", err=True)
+                click.echo(f"ckio: {line}", err=True)
     return status if isinstance(status, int) else 0
 
 
@@ -176,9 +162,6 @@ def _prepare_process(notes: _Notes) -> None:
         logger.setLevel(logging.CRITICAL)
     logger.addHandler(notes)
     logger.propagate = False
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # None if it was closed
-            stream.reconfigure(errors="replace")  # ASCII has no µ
     for number in _TERMINATING:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _terminate)
@@ -202,26 +185,23 @@ def _answers(words: list[str]) -> io.TextIOWrapper | None:
     return console.claim_stdout() if "--json" in words and sys.stdout is not None else None
 
 
-def _leave_quietly() -> int:
-    """Discard the buffered output, because the reader of the pipe has closed it."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for number in (1, 2):
-        os.dup2(nowhere, number)
-    return FAILED
-
-
 def _explain(error: BaseException) -> int:
     """Print the error as one line on stderr; return the exit status."""
     hint = "; add --debug to see the traceback"
     match error:
         case click.ClickException():
-            text, status = _in_own_style(error), BAD_INPUT
+            context = error.ctx if isinstance(error, click.UsageError) else None
+            command = context.command_path.partition(" ")[2] if context else ""
+            text = f"{command}{': ' if command else ''}{error.format_message()}"
+            if isinstance(error, click.MissingParameter):
+                text += f" See ckio {command} --help"
+            status = BAD_INPUT
         case BadInput():
             text, status = f"{error}", BAD_INPUT
         case CkioError():
             theirs = isinstance(error, RunFailed) and error.__cause__ is not None
             text, status = f"{error}{hint if theirs else ''}", FAILED
-        case Unprinted():
+        case OSError(errno=errno.ENOSPC, filename=None):
             text = f"stdout cannot be written: {error.strerror}; redirect it to another file"
             status = FAILED
         case MemoryError():
@@ -237,21 +217,5 @@ def _explain(error: BaseException) -> int:
     for note in getattr(error, "__notes__", ()):
         text += f"{' ' if note.startswith('(') else '; '}{note}"
     with suppress(OSError):  # the terminal may be closed
-        console.echo(f"ckio: {_cut(' '.join(text.split()))}", err=True)
+        click.echo(f"ckio: {' '.join(text.split())}", err=True)
     return status
-
-
-def _cut(line: str) -> str:
-    """Shorten a message: leave out its middle, which is a long quotation from a file."""
-    return (
-        line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
-    )
-
-
-def _in_own_style(error: click.ClickException) -> str:
-    """Return a message of click in the style of ckio's own: `COMMAND: message`, no full stop."""
-    text = re.sub(r"\.? \(?Did (.*?)[?)]*$", r"; did \1?", error.format_message())
-    context = error.ctx if isinstance(error, click.UsageError) else None
-    command = context.command_path.partition(" ")[2] if context else ""
-    more = f"; see ckio {command} --help" if isinstance(error, click.MissingParameter) else ""
-    return f"{command}{': ' if command else ''}{text[:1].lower()}{text[1:].rstrip('.')}{more}"

@@ -2,10 +2,10 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import click
 
@@ -17,91 +17,67 @@ from ckio.jobs.leftovers import is_run_directory
 from ckio.platform import Platform
 from ckio.platform.readable import path_of, read_text
 from ckio.schedule.text import Document, load
-from ckio.schedule.text.reader import LINE
+
+STDIN: Final = Path("/dev/stdin")
+STDOUT: Final = Path("/dev/stdout")
+"""The paths that stand for `-` if a file is read or written."""
 
 
-class _Named(click.Path):
+class _Place(click.ParamType[Path]):
     """A path that is not empty, and of which the system can tell whether it exists.
 
     An empty path, for example from a shell variable that is not set, would mean the current
     directory. The system cannot tell if a name is too long, or in a directory of another user.
+    `-` stands for the path `dash`, or is refused.
     """
+
+    name = "path"
+
+    def __init__(self, dash: Path | None = None) -> None:
+        self.dash = dash
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None, /
-    ) -> Any:
+    ) -> Path:
+        if value == "-" and self.dash is not None:
+            return self.dash
+        if value == "-":
+            self.fail("- is a stream, and this is a file or a directory; name it", param, ctx)
         if not str(value):
             self.fail("it is empty; give it a name (the current directory is .)", param, ctx)
-        value = path_of(value)
+        if self.dash == STDOUT and str(value).endswith(os.sep):
+            self.fail(f"{value} ends as a directory does; name a file in it", param, ctx)
+        path = path_of(value)
         try:
-            os.lstat(value)
+            os.lstat(path)
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as error:
-            self.fail(f"{value}: {error.strerror}; give another path", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-FILE = _Named(path_type=Path)
-"""A file or directory; the library reports errors about it."""
-
-
-class _Folder(_Named):
-    """A directory to write to; `-` (stdout) is refused."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None, /
-    ) -> Any:
-        if value == "-":
-            self.fail(
-                "- is stdout, and this is a directory; give the name of a directory", param, ctx
-            )
-        return super().convert(value, param, ctx)
-
-
-FOLDER = _Folder(path_type=Path)
-"""A directory to write to; the library reports errors about it."""
-
-STDOUT: Final = Path("/dev/stdout")
-"""The path that stands for `-` if a file is to be written."""
-
-
-class _In(_Named):
-    """A file to read, or `-` for stdin."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None, /
-    ) -> Any:
-        return super().convert("/dev/stdin" if value == "-" else value, param, ctx)
-
-
-class _Out(_Named):
-    """A file to write, or `-` for stdout; then everything else is printed on stderr."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None, /
-    ) -> Any:
-        if str(value).endswith(os.sep):
-            self.fail(f"{value} ends as a directory does; name a file in it", param, ctx)
-        path = super().convert(STDOUT if value == "-" else value, param, ctx)
-        if path == STDOUT and ctx is not None and sys.stdout is not None:
-            if ctx.find_object(TextIOWrapper) is not None:
-                self.fail(
-                    "stdout is taken by --json or by another file; give the name of a file",
-                    param,
-                    ctx,
-                )
-            ctx.obj = console.claim_stdout()
+            self.fail(f"{path}: {error.strerror}; give another path", param, ctx)
         return path
 
 
-INPUT = _In(path_type=Path)
-"""A file to read; the library reports errors about it."""
+FILE: Final = _Place()
+"""A file or directory; the library reports errors about it."""
+
+INPUT: Final = _Place(STDIN)
+"""A file to read, or `-` for stdin; the library reports errors about it."""
 
 
-def _writable(_context: click.Context, _option: click.Parameter, path: Any) -> Any:
-    """Raise BadParameter, before any work is done, if no file can be written at this path."""
-    if path in (None, STDOUT):
+def _writable(context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    """Raise BadParameter, before any work is done, if no file can be written at this path.
+
+    If it is stdout, everything else is printed on stderr from now on.
+    """
+    if path is None:
+        return None
+    if path == STDOUT:
+        if context.find_object(TextIOWrapper) is not None:
+            raise click.BadParameter(
+                "stdout is taken by --json or by another file; give the name of a file"
+            )
+        if sys.stdout is not None:
+            context.obj = console.claim_stdout()
         return path
     try:
         reason = _not_writable(path)
@@ -129,19 +105,14 @@ def _not_writable(path: Path) -> str:
 
 def out(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     """Return a decorator that adds an option for an output file, which is checked early."""
-    return click.option(*names, type=_Out(path_type=Path), callback=_writable, **attributes)
-
-
-def _lines(file: TextIO) -> Iterator[str]:
-    """Yield the lines of a file; only the beginning of a line that is longer than allowed."""
-    return iter(lambda: file.readline(LINE + 1), "")
+    return click.option(*names, type=_Place(STDOUT), callback=_writable, **attributes)
 
 
 def read_document(path: Path, /) -> Document:
     """Return the schedule or timeline in a file; raises BadInput if there is none."""
     try:
         with path.open(encoding="utf-8") as file:
-            return load(_lines(file), source=str(path))
+            return load(file, source=str(path))
     except IsADirectoryError:
         hint = f"; name a file in it, e.g. {path / SCHEDULE}" if is_run_directory(path) else ""
         raise BadInput(f"{path}: is a directory{hint}") from None
@@ -163,13 +134,10 @@ def platform_for(document: Document, path: Path, other: Path | None, /) -> Platf
     return document.platform
 
 
-def write_text(path: Path, text: str, /) -> None:
-    """Write a file completely or not at all; a device or a pipe receives the text directly."""
-    write_bytes(path, text.encode(errors="backslashreplace"))  # JSON may have half a character
-
-
-def write_bytes(path: Path, data: bytes, /) -> None:
+def write_file(path: Path, data: str | bytes, /) -> None:
     """Write a file completely or not at all; a device or a pipe receives the bytes directly."""
+    if isinstance(data, str):
+        data = data.encode(errors="backslashreplace")  # JSON may have half a character
     if path == STDOUT:
         click.echo(data, nl=False, file=claimed_stdout())
         return
@@ -187,7 +155,7 @@ def claimed_stdout() -> TextIOWrapper | None:
     return click.get_current_context().find_object(TextIOWrapper)
 
 
-def tell_written(path: Path, more: str = "", /) -> None:
+def print_written(path: Path, more: str = "", /) -> None:
     """Print the path of a written file, unless it is stdout."""
     if path != STDOUT:
-        console.echo(f"written to {path}{more}")
+        click.echo(f"written to {path}{more}")

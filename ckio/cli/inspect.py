@@ -1,92 +1,142 @@
-"""The command `ckio inspect`: list stored checkpoints, and verify their checksums."""
+"""The command `ckio inspect`: list the checkpoints that runs have stored, verify or remove them."""
 
+import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import click
+
 from ckio.actions import Kind
-from ckio.backends.contents import Damaged
 from ckio.cli import console
 from ckio.cli.files import FILE
-from ckio.cli.options import argument, json_option, option, with_example
-from ckio.errors import RunFailed
+from ckio.cli.options import json_option, with_example
+from ckio.errors import BadInput, RunFailed
 from ckio.jobs.leftovers import (
     Checkpoint,
-    Listing,
-    age,
+    Found,
+    expected,
+    find,
     is_run_directory,
-    listing,
-    looked_for,
-    stored_by,
+    removable,
+    remove_all,
 )
-from ckio.platform.readable import age_text, bytes_text, counted, shown
+from ckio.platform.readable import age_text, bytes_text, counted
 
 _KINDS: Final = {Kind.RESTART: "restart data", Kind.TAPE: "tape", Kind.ADJOINT: "adjoint"}
 
-_HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file @ offset")
+_HEADER: Final = ("key", "stored", "original", "codec", "age", "checksum", "file")
 
 
 @with_example("ckio inspect ckio-run --verify")
-@argument("place", "Directory of a run or of a level, or an HDF5 archive.", type=FILE)
-@option("--verify", is_flag=True, help="Read all checkpoints and verify their checksums.")
+@click.argument("place", help="Directory of a run or of a level, or an HDF5 archive.", type=FILE)
+@click.option("--verify", is_flag=True, help="Read all checkpoints and verify their checksums.")
+@click.option("--remove", is_flag=True, help="Remove the checkpoints of abandoned runs.")
+@click.option("--yes", is_flag=True, help="With --remove, do not ask for confirmation.")
 @json_option
-def command(*, place: Path, verify: bool, as_json: bool) -> None:
+def command(*, place: Path, verify: bool, remove: bool, yes: bool, as_json: bool) -> None:
     """List the checkpoints in PLACE, with their sizes, ages, codecs and checksums.
 
-    Use it to see what a killed run has stored, and whether it is damaged. PLACE is the directory of
-    a run (`ckio run --into`), the directory of a level, the directory of a run within it, or an
-    HDF5 archive. Nothing is changed, also if the run is active.
+    Use it to see what a killed run has stored, whether it is damaged, and to free its disk space.
+    PLACE is the directory of a run (`ckio run --into`), the directory of a level, the directory of
+    a run within it, or an HDF5 archive. Without --remove nothing is changed, also if the run is
+    active.
 
     With --verify, the exit status is 1 if a checkpoint or a file is damaged.
+
+    With --remove, the checkpoints and the unfinished files are removed, except those that an active
+    process has open. The run cannot be resumed then. Its directory, with its results, remains.
     """
-    listings = listing(place)
+    if remove:
+        if verify:
+            raise BadInput("--verify reads checkpoints and --remove removes them; leave out one")
+        _remove(place, yes=yes, as_json=as_json)
+        return
+    if yes:
+        raise BadInput("--yes is for a removal; give --remove as well")
+    levels = find(place)
     if verify:
-        listings = _verified(listings, quiet=as_json)
-    now = time.time()
-    damaged = sum(len(level.damaged) for level in listings)
+        nbytes = sum(level.nbytes for level in levels)
+        display = console.display(quiet=as_json)
+        with display.progress("verifying", nbytes, unit="bytes") as tick:
+            levels = [level.verified(tick) for level in levels]
     if as_json:
-        console.print_json(figures(place, listings, now=now))
+        console.print_json(figures(place, levels))
     else:
-        for level in listings:
-            _show(level, now=now)
-        console.echo(_totals(place, listings))
+        for level in levels:
+            _show(level)
+        click.echo(_totals(place, levels))
+    damaged = sum(len(level.damaged) for level in levels)
     if verify and damaged:
         raise RunFailed(f"{place}: {counted(damaged, 'damaged part')} found")
 
 
-def _verified(listings: Sequence[Listing], *, quiet: bool) -> list[Listing]:
-    nbytes = sum(level.nbytes for level in listings)
-    with console.display(quiet=quiet).progress("verifying", nbytes, unit="bytes") as tick:
-        return [level.verified(tick) for level in listings]
+# Removing
+
+
+def _remove(place: Path, *, yes: bool, as_json: bool) -> None:
+    if as_json and not yes:
+        raise BadInput("--json does not ask for confirmation; give --yes as well")
+    levels = removable(place)
+    free = [level for level in levels if not level.in_use]
+    used = [str(level.path) for level in levels if level.in_use]
+    nbytes = [level.nbytes_on_disk() for level in free]
+    if free and not yes and (sys.stdin is None or not sys.stdin.isatty()):
+        raise BadInput(
+            "stdin is not a terminal, so that nobody can confirm the removal; give --yes"
+        )
+    if not as_json:
+        for level, size in zip(free, nbytes, strict=True):
+            what = "unfinished" if level.is_unfinished else _count(level.checkpoints)
+            click.echo(f"{_title(level)}: {what}, {bytes_text(size)} on disk")
+        for path in used:
+            click.echo(f"{path} is in use, and is not removed")
+        if not levels:
+            click.echo(f"there is nothing to remove in {place}{_expected_text(place)}")
+    if free and not yes:
+        count = _count([each for level in free for each in level.checkpoints])
+        click.confirm(f"Remove {count}? A run cannot be resumed without them.", abort=True)
+    remove_all(free)
+    if as_json:
+        removed = [
+            {
+                "path": str(level.path),
+                "backend": level.backend,
+                "runs": level.runs,
+                "checkpoints": len(level.checkpoints),
+                "bytes": size,
+            }
+            for level, size in zip(free, nbytes, strict=True)
+        ]
+        console.print_json(
+            {"place": str(place), "removed": removed, "in_use": used, "bytes": sum(nbytes)}
+        )
+    elif free:
+        click.echo(f"removed: {bytes_text(sum(nbytes))} are free again")
 
 
 # JSON
 
 
-def figures(place: Path, listings: Sequence[Listing], /, *, now: float) -> dict[str, Any]:
+def figures(place: Path, levels: Sequence[Found], /) -> dict[str, Any]:
     """Return the figures for `--json`."""
     return {
         "place": str(place),
-        "in_use": [str(level.holding.path) for level in listings if level.in_use],
-        "foreign": [str(level.holding.path) for level in listings if level.others],
-        "checkpoints": [
-            _figures(checkpoint, now) for level in listings for checkpoint in level.checkpoints
-        ],
+        "in_use": [str(level.path) for level in levels if level.in_use],
+        "foreign": [str(level.path) for level in levels if level.others],
+        "checkpoints": [_figures(each) for level in levels for each in level.checkpoints],
         "damaged": [
-            {
-                "file": str(damage.path),
-                "offset": damage.offset,
-                "nbytes": damage.nbytes,
-                "what": damage.what,
-            }
-            for damage in _damaged(listings)
+            {"file": str(damage.path), "offset": damage.offset}
+            | {"nbytes": damage.nbytes, "what": damage.what}
+            for level in levels
+            for damage in level.damaged
         ],
-        "bytes": sum(level.nbytes for level in listings),
+        "bytes": sum(level.nbytes for level in levels),
     }
 
 
-def _figures(checkpoint: Checkpoint, now: float) -> dict[str, Any]:
+def _figures(checkpoint: Checkpoint) -> dict[str, Any]:
     stored = checkpoint.stored
     return {
         "key": str(stored.key),
@@ -95,12 +145,10 @@ def _figures(checkpoint: Checkpoint, now: float) -> dict[str, Any]:
         "name": stored.key.name,
         "run": stored.run,
         "file": str(stored.path),
-        "offset": _offset(checkpoint),
-        "spans": [list(span) for span in stored.spans],
+        "offset": next((begin for begin, nbytes in stored.spans if nbytes), None),
         "nbytes": stored.nbytes,
         "original": checkpoint.original,
         "written": stored.written,
-        "age": age(stored.written, now),
         "codec": checkpoint.codec or None,
         "lossless": checkpoint.lossless,
         "layout": [
@@ -114,73 +162,61 @@ def _figures(checkpoint: Checkpoint, now: float) -> dict[str, Any]:
 # Text
 
 
-def _show(level: Listing, /, *, now: float) -> None:
-    """Print the checkpoints of one run on one level."""
-    holding = level.holding
-    runs = stored_by(checkpoint.stored for checkpoint in level.checkpoints)
-    of = "".join(f", run {shown(run)}" for run in runs if run)
+def _title(level: Found) -> str:
+    of = "".join(f", run {run}" for run in level.runs)
     used = ", in use" if level.in_use else ""
-    foreign = f": NOT OF RUN {shown(holding.run)}, which cannot read it" if level.others else ""
-    title = f"{shown(holding.path)} ({holding.backend}{of}{used}){foreign}"
+    foreign = f": NOT OF RUN {level.run}, which cannot read it" if level.others else ""
+    return f"{level.path} ({level.backend}{of}{used}){foreign}"
+
+
+def _show(level: Found, /) -> None:
+    """Print the checkpoints of one run on one level."""
     if not level.checkpoints:
-        console.echo(title, bold=True)
+        click.secho(_title(level), bold=True)
         return
-    rows = [_row(checkpoint, now) for checkpoint in level.checkpoints]
+    rows = [_row(checkpoint) for checkpoint in level.checkpoints]
     bad = [n for n, checkpoint in enumerate(level.checkpoints) if checkpoint.sound is False]
-    console.print_table(title, _HEADER, rows, bold=bad)
+    console.print_table(_title(level), _HEADER, rows, bold=bad)
 
 
-def _row(checkpoint: Checkpoint, now: float) -> list[str]:
+def _row(checkpoint: Checkpoint) -> list[str]:
     stored = checkpoint.stored
-    lossy = "" if checkpoint.lossless else " LOSSY"
+    checksum = {None: "not verified", True: "sound", False: "DAMAGED"}[checkpoint.sound]
     return [
-        shown(stored.key),
+        str(stored.key),
         bytes_text(stored.nbytes),
         bytes_text(checkpoint.original) if checkpoint.codec else "",
-        checkpoint.codec + lossy,
-        age_text(age(stored.written, now)),
-        _checksum(checkpoint),
-        f"{shown(stored.path.name)} @ {_offset(checkpoint)}",
+        checkpoint.codec + ("" if checkpoint.lossless else " LOSSY"),
+        age_text(max(0.0, time.time() - stored.written)),
+        checksum if stored.digest else "none",
+        stored.path.name,
     ]
 
 
-def _checksum(checkpoint: Checkpoint) -> str:
-    match checkpoint.sound, checkpoint.stored.digest:
-        case _, b"":
-            return "none"
-        case None, _:
-            return "not verified"
-        case True, _:
-            return "sound"
-        case _:
-            return "DAMAGED"
+def _count(checkpoints: Sequence[Checkpoint]) -> str:
+    what = "array" if any(each.stored.key.name for each in checkpoints) else "checkpoint"
+    return counted(len(checkpoints), what)
 
 
-def _totals(place: Path, listings: Sequence[Listing]) -> str:
+def _totals(place: Path, levels: Sequence[Found]) -> str:
     """Return the number and the bytes of the checkpoints of each kind, and all damages."""
-    checkpoints = [checkpoint for level in listings for checkpoint in level.checkpoints]
     lines = []
     for kind, name in _KINDS.items():
-        these = [checkpoint for checkpoint in checkpoints if checkpoint.stored.key.kind is kind]
+        these = [
+            each for level in levels for each in level.checkpoints if each.stored.key.kind is kind
+        ]
         if these:
-            stored = sum(checkpoint.stored.nbytes for checkpoint in these)
-            what = "array" if any(it.stored.key.name for it in these) else "checkpoint"
-            lines.append(f"{name}: {counted(len(these), what)}, {bytes_text(stored)}")
-    lines += [f"DAMAGED: {_where(damage)}: {shown(damage.what)}" for damage in _damaged(listings)]
-    known = listings or is_run_directory(place)
+            nbytes = sum(each.stored.nbytes for each in these)
+            lines.append(f"{name}: {_count(these)}, {bytes_text(nbytes)}")
+    for level in levels:
+        lines += [f"DAMAGED: {damage.path}: {damage.what}" for damage in level.damaged]
+    known = levels or is_run_directory(place)
     nothing = "no checkpoint is stored" if known else "no file of ckio was found"
-    return "\n".join(lines) or f"{nothing} in {place}{looked_for(place)}"
+    return "\n".join(lines) or f"{nothing} in {place}{_expected_text(place)}"
 
 
-def _where(damage: Damaged) -> str:
-    return f"{shown(damage.path)} @ {damage.offset}, {bytes_text(damage.nbytes)}"
-
-
-def _damaged(listings: Iterable[Listing]) -> list[Damaged]:
-    return [damage for level in listings for damage in level.damaged]
-
-
-def _offset(checkpoint: Checkpoint) -> int:
-    """Return the offset of the first byte of a checkpoint in its file."""
-    spans = checkpoint.stored.spans
-    return next((begin for begin, nbytes in spans if nbytes), spans[0][0] if spans else 0)
+def _expected_text(place: Path) -> str:
+    """Return where the levels of a run were looked for; "" for a path that is not a run."""
+    levels = expected(place) if is_run_directory(place) else []
+    names = ", ".join(str(each.path.absolute()) for each in levels)
+    return f" (looked for in {names})" if names else ""

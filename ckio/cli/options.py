@@ -1,5 +1,6 @@
 """Command-line options that several commands share, and the layout of the help texts."""
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -12,42 +13,16 @@ from ckio.platform import Option, size
 from ckio.platform.readable import duration, typed
 from ckio.schedule.policy import AUTO, policy_of
 
-MOST_BYTES: Final = 2**63 - 1
-"""The largest size that an option accepts, in bytes: the largest signed 64-bit integer."""
-
-COSTS_GROUP: Final = "Costs and sizes of the time steps"
-OVERLAP_GROUP: Final = "Overlap of I/O with computation"
-PAPERS_GROUP: Final = "To reproduce papers"
-
 Rows = Sequence[tuple[str, str]]
 
-
-# Help
-
-
-class GroupedOption(click.Option):
-    """A command-line option that the help text lists under the title of its group."""
-
-    def __init__(self, *arguments: Any, group: str = "", **attributes: Any) -> None:
-        super().__init__(*arguments, **attributes)
-        self.group = group
-
-
-class ExplainedArgument(click.Argument):
-    """A positional argument with an explanation, which the help text lists before the options."""
-
-    def __init__(self, *arguments: Any, explanation: str, **attributes: Any) -> None:
-        super().__init__(*arguments, **attributes)
-        self.explanation = explanation
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
-        """Return the name and the explanation. Before version 8.5, click lists no arguments."""
-        del ctx
-        return self.human_readable_name, self.explanation
+HELP_ALL: Final = "ckio.help_all"
+"""The key of the context by which `--help-all` asks for all options."""
 
 
 class ExampleCommand(click.Command):
-    """A command whose help text lists its options in groups and ends with an example.
+    """A command whose help text ends with an example.
+
+    Options with `hidden=True`, which few users need, are listed by `--help-all` only.
 
     Attributes
     ----------
@@ -68,21 +43,29 @@ class ExampleCommand(click.Command):
     ) -> None:
         super().__init__(*arguments, **attributes)
         self.example, self.sections = example, sections
+        if any(getattr(parameter, "hidden", False) for parameter in self.params):
+            self.params.append(
+                click.Option(
+                    ["--help-all"], is_flag=True, is_eager=True, expose_value=False,
+                    callback=_help_all, help="Show all options and exit.",
+                )
+            )  # fmt: skip
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options without a group first, then the groups in the order of the options.
-
-        The group "To reproduce papers" is the last one, because few users need it.
-        """
-        groups: dict[str, list[tuple[str, str]]] = {"": []}
-        for parameter in self.get_params(ctx):
-            row = parameter.get_help_record(ctx)
-            if row is not None:
-                group = parameter.group if isinstance(parameter, GroupedOption) else ""
-                groups.setdefault(group, []).append(row)
-        for title in sorted(groups, key=lambda title: title == PAPERS_GROUP):
-            with formatter.section(title or "Options"):
-                formatter.write_dl(groups[title])
+        """Write the options; after `--help-all`, the hidden ones in a list of their own."""
+        titles = {False: "Options", True: "More options"}
+        for hidden, title in titles.items():
+            if hidden and not ctx.meta.get(HELP_ALL):
+                continue
+            rows = []
+            for parameter in self.get_params(ctx):
+                if isinstance(parameter, click.Option) and parameter.hidden == hidden:
+                    visible = copy.copy(parameter)
+                    visible.hidden = False
+                    rows.append(visible.get_help_record(ctx))
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl([row for row in rows if row is not None])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the lists of `sections`, and then the example."""
@@ -95,19 +78,16 @@ class ExampleCommand(click.Command):
                 formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
+def _help_all(context: click.Context, _option: click.Parameter, asked: bool) -> None:
+    if asked:
+        context.meta[HELP_ALL] = True
+        click.echo(context.get_help())
+        context.exit()
+
+
 def with_example(example: str, /, **attributes: Any) -> Callable[[Any], ExampleCommand]:
     """Return a decorator that makes a function a command; its help text ends with this example."""
     return click.command(cls=ExampleCommand, example=example, **attributes)
-
-
-def argument(name: str, explanation: str, /, **attributes: Any) -> Callable[[Any], Any]:
-    """Return a decorator that adds a positional argument with this explanation."""
-    return click.argument(name, cls=ExplainedArgument, explanation=explanation, **attributes)
-
-
-def option(*names: str, group: str = "", **attributes: Any) -> Callable[[Any], Any]:
-    """Return a decorator that adds an option; the help text lists it in this group."""
-    return click.option(*names, cls=GroupedOption, group=group, **attributes)
 
 
 def together(*options: Any) -> Callable[[Any], Any]:
@@ -120,89 +100,77 @@ def together(*options: Any) -> Callable[[Any], Any]:
 # Values of options, which are read from text
 
 
-def read_by(read: Callable[[str], Any], /, hint: str = "") -> Callable[..., Any]:
+def read_by(read: Callable[[Any], Any], /) -> Callable[..., Any]:
     """Return a callback that converts the text of an option by `read`.
 
-    If `read` raises BadInput, the error that the user sees names the option and ends with `hint`.
+    If `read` raises BadInput, the error that the user sees names the option.
     """
 
     def callback(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
-        if value is None or isinstance(value, tuple):
-            return value and tuple(callback(_context, _option, one) for one in value)
         try:
-            return read(value)
+            return None if value is None else read(value)
         except BadInput as error:
-            raise click.BadParameter(f"{error}{hint}") from None
+            raise click.BadParameter(str(error)) from None
 
     return callback
 
 
-def _bytes(text: str) -> int:
-    nbytes = size(text)
-    if nbytes > MOST_BYTES:
-        raise BadInput(f"{text!r} is more than 8 EiB, the largest size; give a smaller one")
-    return nbytes
-
-
-def _settings(_context: click.Context, _option: click.Parameter, values: Any) -> Any:
+def _settings(texts: tuple[str, ...]) -> dict[str, Option]:
     """Return the options of a model by name; if a name occurs twice, the last value counts."""
     settings: dict[str, Option] = {}
-    for value in values:
-        name, equals, text = value.partition("=")
+    for text in texts:
+        name, equals, value = text.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{value!r} is not NAME=VALUE, e.g. grid=64")
-        settings[name] = typed(text)
+            raise BadInput(f"{text!r} is not NAME=VALUE, e.g. grid=64")
+        settings[name] = typed(value)
     return settings
 
 
 def size_option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     """Return a decorator that adds an option whose value is a size, converted to bytes."""
-    return option(*names, metavar="SIZE", callback=read_by(_bytes), **attributes)
+    return click.option(*names, metavar="SIZE", callback=read_by(size), **attributes)
 
 
 def duration_option(*names: str, **attributes: Any) -> Callable[[Any], Any]:
     """Return a decorator that adds an option whose value is a time span, converted to seconds."""
-    return option(*names, metavar="TIME", callback=read_by(duration), **attributes)
+    return click.option(*names, metavar="TIME", callback=read_by(duration), **attributes)
 
 
 # Options
 
 
-json_option = option(
+json_option = click.option(
     "--json", "as_json", is_flag=True,
     help="Print the result as one line of JSON instead of text.",
 )  # fmt: skip
-_SETTINGS_HELP: Final = "Set an option of the model, e.g. grid=64. May be repeated."
 
-settings_option = option(
-    "--set", "settings", multiple=True, metavar="NAME=VALUE", callback=_settings,
-    help=_SETTINGS_HELP,
+settings_option = click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", callback=read_by(_settings),
+    help="Set an option of the model, e.g. grid=64. May be repeated.",
 )  # fmt: skip
 
-overlap_option = option(
-    "--overlap", metavar="[POLICY]", is_flag=False, flag_value=AUTO, group=OVERLAP_GROUP,
-    callback=read_by(policy_of),
+overlap_option = click.option(
+    "--overlap", metavar="[POLICY]", is_flag=False, flag_value=AUTO, callback=read_by(policy_of),
     help="Transfer checkpoints while the model computes. POLICY is none; all; auto, the fastest"
     " (also if POLICY is left out); or write_behind=N,read_ahead=N[,horizon=SECONDS], where N is a"
     " number of checkpoints or all.  [default: the policy of the schedule; for a new plan auto, if"
-    " `ckio calibrate --model` measured overlap, else none]",
+    " calibration measured overlap, else none]",
 )  # fmt: skip
 
-by_variable_option = option(
-    "--by-variable",
-    is_flag=True,
+by_variable_option = click.option(
+    "--by-variable", is_flag=True, hidden=True,
     help="Store each array of the state separately, and only when it is needed, instead of whole"
-    " states.",
-)
+    " states. The model must declare which arrays its steps use; see `ckio analyze`.",
+)  # fmt: skip
 
 planner_options = together(
-    option("--steps", type=int, metavar="N", help="Number of time steps."),
-    option(
+    click.option("--steps", type=int, metavar="N", help="Number of time steps."),
+    click.option(
         "--platform", type=INPUT, metavar="FILE",
         help="Platform file: capacities and costs of the storage levels. `ckio calibrate` writes"
         " it.",
     ),
-    option(
+    click.option(
         "--planner", metavar="NAME",
         help="Planner that computes the schedule, with its options if any, e.g."
         " periodic:period=10,on=ram; `ckio plan --help` lists them.  [default: auto, the fastest"
@@ -212,35 +180,32 @@ planner_options = together(
 """The options that choose a planner."""
 
 cost_options = together(
-    option(
-        "--model", metavar="MODEL", group=COSTS_GROUP,
+    click.option(
+        "--model", metavar="MODEL",
         help="Take the costs and sizes from this model: from the platform file, or measured now.",
     ),
-    option(
-        "--set", "settings", multiple=True, metavar="NAME=VALUE", callback=_settings,
-        group=COSTS_GROUP, help=_SETTINGS_HELP,
-    ),
-    option(
-        "--advance", type=float, metavar="SECONDS", group=COSTS_GROUP,
+    settings_option,
+    click.option(
+        "--advance", type=float, metavar="SECONDS", hidden=True,
         help="Time of one forward step, in seconds.",
     ),
-    option(
-        "--record", type=float, metavar="SECONDS", group=COSTS_GROUP,
+    click.option(
+        "--record", type=float, metavar="SECONDS", hidden=True,
         help="Time of one forward step that also writes its tape, in seconds.",
     ),
-    option(
-        "--reverse", type=float, metavar="SECONDS", group=COSTS_GROUP,
+    click.option(
+        "--reverse", type=float, metavar="SECONDS", hidden=True,
         help="Time of one adjoint step, in seconds.",
     ),
     size_option(
-        "--restart", group=COSTS_GROUP,
+        "--restart", hidden=True,
         help="Size of a restart checkpoint (a state), in bytes or with a unit: 6.4e7, 64MB, 64MiB"
         " (or 64M).",
     ),
-    size_option("--tape", group=COSTS_GROUP, help="Size of the tape of one step."),
-    size_option("--adjoint", group=COSTS_GROUP, help="Size of an adjoint checkpoint."),
-    option(
-        "--costs", type=INPUT, metavar="FILE", group=COSTS_GROUP,
+    size_option("--tape", hidden=True, help="Size of the tape of one step."),
+    size_option("--adjoint", hidden=True, help="Size of an adjoint checkpoint."),
+    click.option(
+        "--costs", type=INPUT, metavar="FILE", hidden=True,
         help="Table of costs that differ from step to step: one line for each step, in columns"
         " with the names of these options.",
     ),

@@ -9,33 +9,43 @@ import click
 
 from ckio.adapters.registry import lossy
 from ckio.cli import console
-from ckio.cli.files import out, tell_written, write_text
+from ckio.cli.files import out, print_written, write_file
 from ckio.cli.options import (
-    PAPERS_GROUP,
     by_variable_option,
     cost_options,
     duration_option,
     json_option,
-    option,
     overlap_option,
     planner_options,
+    read_by,
     with_example,
 )
+from ckio.errors import BadInput
 from ckio.jobs.adjoints import cost_of_a_kill, expected_makespan, first_plan
 from ckio.jobs.planning import Planning, overlap_figures, plan_of, policy
+from ckio.jobs.sweeping import Row, Sweep, sweep
 from ckio.planners.compiled import seconds_of_loading
 from ckio.planners.table import PLANNERS
-from ckio.platform import Platform
+from ckio.platform import Platform, size
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.schedule import Schedule, counts, makespan
-from ckio.schedule.policy import Overlap, Policy
+from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
+from ckio.schedule.text import dumps
 from ckio.sim.engine import simulate
+
+Capacities = tuple[str, list[int]]
+"""The name of a level, or "" for the first one, and capacities in bytes, if any are given."""
 
 
 def _planners() -> dict[str, list[tuple[str, str]]]:
     """Return the list of planners for the end of the help text."""
     return {"Planners (--planner)": [(each.name, each.what) for each in PLANNERS]}
+
+
+def _capacities(text: str) -> Capacities:
+    level, _, sizes = text.rpartition("=")
+    return level, [size(word) for word in sizes.split(",") if word]
 
 
 @with_example("ckio plan --steps 200 --platform platform.toml -o plan.txt", sections=_planners)
@@ -48,20 +58,25 @@ def _planners() -> dict[str, list[tuple[str, str]]]:
     help="Mean time between failures, e.g. 6h: also print the interval of adjoint checkpoints and"
     " the expected makespan.",
 )
-@out("-o", "--output", help="Write the schedule to this file; - is stdout.")
-@option(
-    "--format", "form", type=click.Choice(["native", "paper"]), default="native", show_default=True,
-    group=PAPERS_GROUP,
-    help="Format of the file: native is ckio's own, paper is the notation of Herrmann & Pallez"
-    " (2020).",
+@click.option(
+    "--capacity", metavar="[[LEVEL=]SIZE,...]", is_flag=False, flag_value="",
+    callback=read_by(_capacities),
+    help="Plan with several capacities of a level, e.g. 4GB,16GB or nvme=0,1TB; 0 is a platform"
+    " without the level. Without LEVEL it is the first level, which is memory; without SIZE, the"
+    " present capacity times powers of two.",
+)  # fmt: skip
+@out(
+    "-o", "--output",
+    help="Write the schedule to this file; - is stdout. With --capacity, write a picture (SVG) of"
+    " the makespans.",
 )  # fmt: skip
 @json_option
 def command(
     *,
     output: Path | None,
-    form: str,
     overlap: Policy | None,
     mtbf: float | None,
+    capacity: Capacities | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -77,8 +92,10 @@ def command(
     fastest of all schedules, with and without overlap; or, for one given planner, its schedule
     with the fastest policy. The file of the schedule contains the policy.
 
-    With --by-variable, each array of the state is stored separately, and only when it is needed.
-    For this, the --model must declare which arrays its steps use and overwrite; see `ckio analyze`.
+    With --capacity, a schedule is planned for each capacity, to decide how much memory to request,
+    or how large another level must be. The result is a table, and a sentence: what twice and half
+    the capacity would change, or which capacity is enough. Without --overlap, no transfers overlap
+    with computation then.
 
     With --mtbf, it is also predicted how long a run takes that fails at random and is resumed each
     time: `ckio run` stores the adjoint on a durable level at Daly's interval.
@@ -88,6 +105,15 @@ def command(
     checkpoint has 1 byte, so that a capacity is a number of slots. The options for costs replace
     these values.
     """
+    if capacity is not None:
+        for name, given in (("mtbf", mtbf), ("by-variable", options["by_variable"])):
+            if given:
+                raise BadInput(f"--capacity compares makespans; leave out --{name}")
+        plan = plan_of(
+            **options, overlap=overlap or SYNCHRONOUS, display=console.display(quiet=as_json)
+        )
+        _sweep(plan, capacity, output, as_json=as_json)
+        return
     display = console.display(quiet=as_json)
     plan = plan_of(**options, overlap=overlap, display=display)
     plan.load(display)
@@ -104,18 +130,57 @@ def command(
     figures["plan_seconds"] = seconds
     figures["lossy"] = lossy(machine)
     if output is not None:
-        write_text(output, _text(schedule, machine, overlap, form))
+        write_file(output, dumps(schedule, machine, overlap=overlap))
     if mtbf is not None:
         figures["failures"] = _with_failures(plan, overlap, mtbf)
     if as_json:
         console.print_json(figures)
         return
     show(figures)
-    console.say(plan.not_considered)
-    console.say_lossy(figures["lossy"])
+    if plan.not_considered:
+        click.echo(plan.not_considered)
+    console.print_lossy(figures["lossy"])
     if output is not None:
-        unsaid = overlap and form == "paper"
-        tell_written(output, "; this format cannot contain the overlap policy" if unsaid else "")
+        print_written(output)
+
+
+def _sweep(plan: Planning, capacity: Capacities, output: Path | None, /, *, as_json: bool) -> None:
+    """Plan for each capacity; print the makespans, and draw them."""
+    from ckio.report.pictures import over_memory
+
+    level, sizes = capacity
+    swept = sweep(plan, level=level, capacities=sizes, display=console.display(quiet=as_json))
+    if output is not None:
+        write_file(output, over_memory(swept.curve()).file())
+    rounds = lossy(plan.platform)
+    if as_json:
+        console.print_json(swept.figures() | {"lossy": rounds})
+        return
+    _show_sweep(swept)
+    console.print_lossy(rounds)
+    if output is not None:
+        print_written(output)
+
+
+def _show_sweep(swept: Sweep, /) -> None:
+    """Print a table of all capacities, the two extremes, and the result as a sentence."""
+    header = [f"capacity of {swept.level}", "makespan s", "forward steps", "written"]
+    least = min((row.makespan for row in swept.planned), default=0.0)
+    bold = [at for at, row in enumerate(swept.rows) if not row.reason and row.makespan == least]
+    console.print_table("", header, [_words(row) for row in swept.rows], bold=bold)
+    for reason in dict.fromkeys(row.reason for row in swept.rows if row.reason):
+        click.echo(f"no schedule: {reason}")
+    nbytes, seconds = swept.everything
+    click.echo(f"store everything: {bytes_text(nbytes)}, {seconds_text(seconds)}")
+    click.echo(f"recompute everything: {seconds_text(swept.nothing)}")
+    click.echo(swept.text())
+
+
+def _words(row: Row, /) -> list[str]:
+    capacity = bytes_text(row.capacity)
+    if row.reason:
+        return [capacity, "none", "", ""]
+    return [capacity, f"{row.makespan:.6g}", str(row.forward_steps), bytes_text(row.written)]
 
 
 def _with_failures(plan: Planning, overlap: Overlap, mtbf: float) -> dict[str, Any]:
@@ -178,13 +243,13 @@ def describe(planner: str, schedule: Schedule, platform: Platform, /) -> dict[st
 def show(figures: dict[str, Any], /) -> None:
     """Print the figures of a plan as text and a table."""
     forward, steps = figures["forward_steps"], figures["steps"]
-    console.echo(
+    click.echo(
         f"{figures['planner']}, {steps} steps: makespan {figures['makespan']:.6g} s"
         f"{_how(figures)}, {forward} forward steps ({forward / steps:.2f} per step),"
         f" {figures['actions']} actions, planned in {seconds_text(figures['plan_seconds'])}\n"
     )
     if figures["note"]:
-        console.echo(f"{figures['note']}\n")
+        click.echo(f"{figures['note']}\n")
     header = ["level", "writes", "reads", "discards", "peak slots"]
     if figures.get("by_variable"):
         header[-1:] = ["peak arrays", "peak bytes"]
@@ -194,7 +259,7 @@ def show(figures: dict[str, Any], /) -> None:
     ]
     console.print_table("", header, rows)
     if "failures" in figures:
-        console.echo(f"\n{figures['failures']['text']}")
+        click.echo(f"\n{figures['failures']['text']}")
 
 
 def _how(figures: dict[str, Any]) -> str:
@@ -204,13 +269,3 @@ def _how(figures: dict[str, Any]) -> str:
     return (
         f" with {figures['overlap']}" if Overlap.parse(figures["overlap"]) else " without overlap"
     )
-
-
-def _text(schedule: Schedule, platform: Platform, overlap: Overlap, form: str) -> str:
-    if form == "paper":
-        from ckio.schedule.text.notation import dumps as paper
-
-        return paper(schedule)
-    from ckio.schedule.text import dumps
-
-    return dumps(schedule, platform, overlap=overlap)

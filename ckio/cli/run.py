@@ -3,26 +3,24 @@
 import textwrap
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from ckio.cli import compare as comparison
 from ckio.cli import console
-from ckio.cli.console import Unprinted, lasting, unread
-from ckio.cli.files import FILE, FOLDER, STDOUT, claimed_stdout, out, read_platform
+from ckio.cli.files import FILE, STDOUT, claimed_stdout, out, read_platform
 from ckio.cli.options import (
-    argument,
     by_variable_option,
     duration_option,
     json_option,
-    option,
     overlap_option,
     planner_options,
     settings_option,
     size_option,
     with_example,
 )
+from ckio.errors import RunFailed
 from ckio.jobs.directory import all_ranks, check_alike
 from ckio.jobs.job import Job
 from ckio.jobs.models import Settings
@@ -32,92 +30,78 @@ from ckio.jobs.stopping import STOPPED, Halted, Stopper
 from ckio.parallel.group import RankGroup
 from ckio.platform import Platform
 
-STORAGE_GROUP: Final = "Storage levels, without --platform"
-RECOVERY_GROUP: Final = "Stopping, resuming, and failures"
-
 
 @with_example("ckio run burgers --steps 200 --ram 16KiB --disk scratch --check-gradient")
-@argument("model", "Model to run. May be left out with --resume.", required=False)
+@click.argument("model", help="Model to run. May be left out with --resume.", required=False)
 @planner_options
 @settings_option
 @size_option(
     "--ram",
-    group=STORAGE_GROUP,
     help="Memory for checkpoints, e.g. 2GiB.  [default: half of the available memory, if no level"
     " is given]",
-)
-@option(
-    "--disk",
-    type=FOLDER,
-    metavar="DIR",
-    group=STORAGE_GROUP,
-    help="Directory for checkpoints in files.",
-)
-@option(
-    "--archive",
-    type=FILE,
-    metavar="FILE.h5",
-    group=STORAGE_GROUP,
-    help="HDF5 file for checkpoints.",
-)
-@option(
-    "--into", type=FOLDER, default=Path("ckio-run"), show_default=True, metavar="DIR",
+)  # fmt: skip
+@click.option(
+    "--disk", type=FILE, metavar="DIR", help="Directory for checkpoints in files.",
+)  # fmt: skip
+@click.option(
+    "--archive", type=FILE, metavar="FILE.h5", hidden=True, help="HDF5 file for checkpoints.",
+)  # fmt: skip
+@click.option(
+    "--into", type=FILE, default=Path("ckio-run"), show_default=True, metavar="DIR",
     help="Directory of the run, for its plan, timelines and results.",
 )  # fmt: skip
-@option(
-    "--control",
-    type=FILE,
-    metavar="FILE",
+@click.option(
+    "--control", type=FILE, metavar="FILE", hidden=True,
     help="File with the values of the controls, npz or HDF5.  [default: those of the model]",
-)
-@option(
-    "--gradient",
-    type=FILE,
-    metavar="FILE",
+)  # fmt: skip
+@click.option(
+    "--gradient", type=FILE, metavar="FILE", hidden=True,
     help="HDF5 file for the gradient.  [default: DIR/gradient.h5]",
-)
-@option(
-    "--resume",
-    is_flag=True,
-    group=RECOVERY_GROUP,
+)  # fmt: skip
+@click.option(
+    "--resume", is_flag=True,
     help="Resume the run in DIR; begin a new run if DIR contains none.",
-)
+)  # fmt: skip
 @duration_option(
     "--walltime",
-    group=RECOVERY_GROUP,
     help="Stop before this time since the start is over, e.g. 3h55m or 03:55:00. The run can be"
     " resumed.  [default: no limit]",
-)
+)  # fmt: skip
 @duration_option(
-    "--every",
-    group=RECOVERY_GROUP,
-    help="Time of work between two adjoint checkpoints.  [default: computed from --mtbf]",
-)
-@duration_option(
-    "--mtbf",
-    group=RECOVERY_GROUP,
+    "--mtbf", hidden=True,
     help="Mean time between failures of the machine, e.g. 6h.  [default: 1d]",
-)
+)  # fmt: skip
+@duration_option(
+    "--every", hidden=True,
+    help="Time of work between two adjoint checkpoints.  [default: computed from --mtbf]",
+)  # fmt: skip
 @overlap_option
 @by_variable_option
-@option("--check-gradient", "check", is_flag=True, help="Verify the gradient by a Taylor test.")
-@option(
-    "--guarded",
-    is_flag=True,
-    help="Check that each step uses and overwrites only declared arrays; stop at the first error.",
+@click.option(
+    "--check-gradient", "check", is_flag=True, help="Verify the gradient by a Taylor test."
 )
-@option("--allow-nan", is_flag=True, help="Continue if values are infinite or not a number.")
-@option(
-    "--allow-rounding",
-    is_flag=True,
+@click.option(
+    "--guarded", is_flag=True, hidden=True,
+    help="Check that each step uses and overwrites only the arrays that the model declares, and"
+    " keeps no data outside of its state; stop at the first error. The run takes a few times"
+    " longer.",
+)  # fmt: skip
+@click.option(
+    "--allow-nan", is_flag=True, hidden=True,
+    help="Continue if values are infinite or not a number.",
+)  # fmt: skip
+@click.option(
+    "--allow-rounding", is_flag=True, hidden=True,
     help="Continue if states differ by rounding when they are computed again.",
-)
-@option("--keep", is_flag=True, help="Do not remove the checkpoints that are stored at the end.")
+)  # fmt: skip
+@click.option(
+    "--keep", is_flag=True, hidden=True,
+    help="Do not remove the checkpoints that are stored at the end.",
+)  # fmt: skip
 @out(
-    "--log",
-    metavar="FILE",
+    "--log", metavar="FILE", hidden=True,
     help="Append one line of JSON for each action to this file; - is stdout.",
-)
+)  # fmt: skip
 @json_option
 def command(
     *,
@@ -132,36 +116,21 @@ def command(
 ) -> int:
     """Compute the gradient of MODEL over --steps time steps, with checkpoints on real storage.
 
-    Use it for production runs, or with --check-gradient to test a model. MODEL is
-    FILE.py:ATTRIBUTE, MODULE:ATTRIBUTE, or a name that `ckio calibrate --help` lists. Without
-    --steps, the model itself reports when it has finished. The schedule is planned for the storage
-    levels of --platform, a file of `ckio calibrate`; without it, for those of --ram, --disk and
-    --archive, which are calibrated first.
+    MODEL is FILE.py:ATTRIBUTE, MODULE:ATTRIBUTE, or a name that `ckio calibrate --help` lists.
+    Without --steps, the model itself reports when it has finished. The schedule is planned for the
+    storage levels of --platform, a file of `ckio calibrate`; without it, for those of --ram, --disk
+    and --archive, which are calibrated first.
 
-    DIR receives the manifest, the plan, the predicted and the measured timeline, and the result;
-    its file gradient.h5 contains the cost function (functional), the controls and the gradient. The
+    DIR receives the plan, the predicted and the measured timeline, and the result; its file
+    gradient.h5 contains the cost function (functional), the controls and the gradient. The
     checkpoints are removed when the run has succeeded.
 
     With --resume, a run that was killed or stopped continues from the checkpoints that survived.
-    Options that are not given again keep their values, except for --gradient. If the run in DIR has
-    ended, its result is printed. --walltime, Ctrl-C, SIGTERM and the warnings of batch systems
-    (SIGUSR1, SIGUSR2, SIGXCPU) stop a run; the exit status is then 75.
-
-    With --overlap auto, the plan is the fastest of all schedules, with and without overlap. This is
-    the default without --planner, if `ckio calibrate --model` measured overlap on all levels but
-    the nearest. A resumed run keeps its policy.
-
-    With --by-variable, an array that does not change is stored once, and an array that is not read
-    again is not stored. For this, the model must declare which arrays its steps use and overwrite;
-    see `ckio analyze`.
-
-    With --guarded, each step of such a model is checked. The exit status is 1 if a step uses or
-    overwrites an array that is not declared, or keeps data between steps outside of its state. The
-    run takes a few times longer.
-
-    With --check-gradient, the exit status is 0 only if the gradient is verified.
+    Options that are not given again keep their values, except for --gradient. --walltime, Ctrl-C,
+    SIGTERM and the warnings of batch systems (SIGUSR1, SIGUSR2, SIGXCPU) stop a run; the exit
+    status is then 75. With --check-gradient it is 0 only if the gradient is verified.
     """
-    with lasting(), all_ranks() as ranks:
+    with all_ranks() as ranks:
         check_alike(ranks, click.get_current_context().params)
         job = Job(
             into,
@@ -193,24 +162,25 @@ def _platform_of(path: Path, ranks: RankGroup) -> Platform:
 def _show(result: Result, into: Path, /, *, as_json: bool) -> None:
     try:
         if as_json:
-            with unread():
-                console.print_json(result.figures)
+            console.print_json(result.figures)
         else:
             show(result)
-            console.echo(f"the plan, both timelines and the result are in {into}")
-    except Unprinted as error:
-        error.add_note(f"the run has ended, and its result is in {into}")
-        raise
+            click.echo(f"the plan, both timelines and the result are in {into}")
+    except OSError as error:
+        raise RunFailed(
+            f"stdout cannot be written: {error.strerror}; the run has ended, and its result is in"
+            f" {into}"
+        ) from None
 
 
 def show(result: Result, /) -> None:
     """Print the verdict on a run, the comparison of its timelines, and its facts."""
     if not len(result.timeline):
-        console.echo("the measured timeline was not stored, because the disk was full\n")
+        click.echo("the measured timeline was not stored, because the disk was full\n")
     else:
-        console.echo(f"{textwrap.fill(verdict(result), 80)}\n")
+        click.echo(f"{textwrap.fill(verdict(result), 80)}\n")
     if result.report is None and len(result.timeline):
-        console.echo(
+        click.echo(
             "the remaining steps were planned again during the run; therefore it is not compared"
             " with a prediction\n"
         )
@@ -219,7 +189,7 @@ def show(result: Result, /) -> None:
     rows = facts(result)
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
-        console.echo(f"{name:<{width}}  {text}")
+        click.echo(f"{name:<{width}}  {text}")
 
 
 def _show_halted(halted: Halted, job: Job, /, *, as_json: bool, rank: int, ranks: int) -> int:
@@ -231,5 +201,5 @@ def _show_halted(halted: Halted, job: Job, /, *, as_json: bool, rank: int, ranks
         with suppress(OSError):
             console.print_json({**halted.figures(), "resume": line})
     with suppress(OSError):
-        console.echo(f"ckio: {halted}; resume with: {line}", err=True)
+        click.echo(f"ckio: {halted}; resume with: {line}", err=True)
     return STOPPED

@@ -4,23 +4,23 @@ import gzip
 import shutil
 from pathlib import Path
 
+import click
+
 from ckio.adapters.registry import lossy
 from ckio.cli import console
 from ckio.cli.files import (
     INPUT,
     out,
     platform_for,
+    print_written,
     read_document,
-    tell_written,
-    write_bytes,
-    write_text,
+    write_file,
 )
-from ckio.cli.options import argument, option, with_example
+from ckio.cli.options import with_example
 from ckio.jobs.directory import MEASURED
 from ckio.jobs.planning import blamed_on
 from ckio.jobs.result import verdict_in
 from ckio.platform import Platform
-from ckio.platform.readable import shown
 from ckio.report import compare
 from ckio.report.render import render
 from ckio.schedule.text import Document
@@ -28,8 +28,8 @@ from ckio.schedule.timeline import Timeline
 
 
 @with_example("ckio show plan.txt --svg plan.svg")
-@argument("file", "Schedule of `ckio plan -o`, or a timeline; - is stdin.", type=INPUT)
-@option(
+@click.argument("file", help="Schedule of `ckio plan -o`, or a timeline; - is stdin.", type=INPUT)
+@click.option(
     "--platform",
     type=INPUT,
     metavar="FILE",
@@ -65,8 +65,8 @@ def command(
     files = [path for path in (svg, html, perfetto) if path is not None]
     if not files:
         columns = shutil.get_terminal_size((100, 24)).columns
-        console.echo(render(found.timeline or found.schedule, width=max(40, columns)))
-        console.say_lossy(lossy(found.platform or Platform(())))
+        click.echo(render(found.timeline or found.schedule, width=max(40, columns)))
+        console.print_lossy(lossy(found.platform or Platform(())))
         return
     machine = platform_for(found, file, platform)
     from ckio.sim.engine import simulate
@@ -78,23 +78,23 @@ def command(
     if svg is not None:
         from ckio.report.pictures import draw
 
-        write_text(svg, draw(timeline, chain, machine))
+        write_file(svg, draw(timeline, chain, machine))
     if html is not None:
-        write_text(html, _page(file, found, predicted, machine))
+        write_file(html, _page(file, found, predicted, machine))
     if perfetto is not None:
         from ckio.report.trace import HOW_TO_OPEN, trace
 
         how = HOW_TO_OPEN
         _write_trace(perfetto, trace(timeline, chain, machine))
     for written in files:
-        tell_written(written, how if written == perfetto else "")
+        print_written(written, how if written == perfetto else "")
 
 
 def _write_trace(path: Path, text: str) -> None:
     if path.suffix == ".gz":
-        write_bytes(path, gzip.compress(text.encode(), compresslevel=4, mtime=0))
+        write_file(path, gzip.compress(text.encode(), compresslevel=4, mtime=0))
     else:
-        write_text(path, text)
+        write_file(path, text)
 
 
 def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) -> str:
@@ -115,7 +115,7 @@ def _page(file: Path, found: Document, predicted: Timeline, platform: Platform) 
         chain, seconds = found.schedule.chain, predicted.makespan
         verdict = verdict_in(file.parent, measured, chain, platform, predicted=seconds)
     return page(
-        title=shown(file.name),
+        title=file.name,
         facts=facts,
         platform=platform,
         chain=found.schedule.chain,

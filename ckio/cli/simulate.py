@@ -1,8 +1,10 @@
 """The command `ckio simulate`: predict the timeline of a schedule without running the model."""
 
+import re
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 import numpy as np
@@ -13,20 +15,16 @@ from ckio.cli.files import (
     INPUT,
     out,
     platform_for,
+    print_written,
     read_document,
-    tell_written,
-    write_text,
+    write_file,
 )
 from ckio.cli.options import (
-    argument,
-    by_variable_option,
     cost_options,
     json_option,
-    option,
     overlap_option,
     planner_options,
     read_by,
-    together,
     with_example,
 )
 from ckio.errors import BadInput
@@ -41,93 +39,67 @@ from ckio.schedule.occupancy import busy_seconds, overlap_savings
 from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
 from ckio.schedule.text import dumps
 from ckio.sim.engine import Repeated, repeated, simulate
-from ckio.sim.ranks import Barrier, Ranks, Shared
+from ckio.sim.ranks import Barrier, Ranks, parse_shared
 
-if TYPE_CHECKING:
-    from ckio.sim.ranks.sharing import RanksOutcome
+_OF_RANKS: Final[dict[str, Callable[[str], Any]]] = {
+    "spread": parse_spread,
+    "jitter": parse_spread,
+    "barrier": Barrier,
+    "seed": int,
+}
+"""The options of ranks, as `Ranks` has them, and the functions that read their values."""
 
-RANKS_GROUP: Final = "Many ranks, or runs that vary by chance"
 
-_NAMES: Final = ("shared", "spread", "jitter", "barrier", "seed")
-"""The options that describe the ranks, except their number."""
+def ranks_in(text: str, /) -> Ranks:
+    """Return the ranks of a text N[,OPTION=VALUE]...; raises BadInput for any other text.
+
+    >>> ranks_in("8,jitter=quantiles:1,1,3,barrier=step").jitter
+    Quantiles(factors=(1.0, 1.0, 3.0))
+    """
+    count, *options = re.split(r",(?=[a-z]+=)", text)
+    pairs = [option.partition("=") for option in options]
+    try:
+        given = {name: _OF_RANKS[name](value) for name, _, value in pairs}
+        number = int(count)
+    except BadInput:
+        raise
+    except (KeyError, ValueError):
+        raise BadInput(
+            f"{text!r} is not N[,spread=DIST][,jitter=DIST][,barrier=none|step|stretch][,seed=N]"
+        ) from None
+    return Ranks(count=number, **given)
 
 
-def _shared(_context: click.Context, _option: click.Parameter, values: Any) -> Any:
-    """Return the shared channels by name; raises BadParameter if a name occurs twice."""
-    channels: dict[str, Shared] = {}
-    for value in values:
-        try:
-            name, shared = Shared.parse(value)
-        except BadInput as error:
-            raise click.BadParameter(str(error)) from None
-        if name in channels:
-            raise click.BadParameter(f"{name} is given twice")
-        channels[name] = shared
+def _shared(texts: tuple[str, ...]) -> dict[str, float]:
+    """Return the shared channels by name; raises BadInput if a name occurs twice."""
+    channels = dict(map(parse_shared, texts))
+    if len(channels) < len(texts):
+        raise BadInput("a channel is given twice")
     return channels
 
 
-ranks_options = together(
-    option(
-        "--ranks", type=click.IntRange(1), metavar="N", group=RANKS_GROUP,
-        help="Simulate N ranks that all execute this schedule.",
-    ),
-    option(
-        "--shared", multiple=True, metavar="CHANNEL=BANDWIDTH[,collective]", callback=_shared,
-        group=RANKS_GROUP,
-        help="Bandwidth of this channel for all ranks together, in bytes per second, e.g."
-        " archive=100GB. With collective, a write begins when all ranks have reached it. May be"
-        " repeated.",
-    ),
-    option(
-        "--spread", metavar="DIST", callback=read_by(parse_spread), group=RANKS_GROUP,
-        help="Distribution of a random factor on the computing time of each rank:"
-        " lognormal:SIGMA or quantiles:FACTOR,...  [default: no variation]",
-    ),
-    option(
-        "--jitter", metavar="DIST", callback=read_by(parse_spread), group=RANKS_GROUP,
-        help="Distribution of a random factor on the time of each step of each rank, in the"
-        " same form.  [default: no variation]",
-    ),
-    option(
-        "--barrier", type=click.Choice([barrier.value for barrier in Barrier]), group=RANKS_GROUP,
-        help="When all ranks wait for the slowest: none, never; step, after each step; stretch,"
-        " before each transfer on a shared channel.  [default: none]",
-    ),
-    option(
-        "--seed", type=click.IntRange(0), metavar="N", group=RANKS_GROUP,
-        help="Seed of the random numbers.  [default: 0]",
-    ),
-)  # fmt: skip
-"""The options about ranks, which `ranks_of` reads."""
-
-
-def ranks_of(options: dict[str, Any], /) -> Ranks | None:
-    """Remove the options about ranks from `options`, and return the ranks; None without `--ranks`.
-
-    Raises BadInput if an option describes the ranks, but `--ranks` does not give their number.
-    """
-    count = options.pop("ranks")
-    given = {name: value for name in _NAMES if (value := options.pop(name)) not in (None, {})}
-    if count is None:
-        if given:
-            raise BadInput(
-                f"--{next(iter(given))} is for many ranks; give their number with --ranks"
-            )
-        return None
-    if "barrier" in given:
-        given["barrier"] = Barrier(given["barrier"])
-    return Ranks(count=count, **given)
-
-
 @with_example("ckio simulate plan.txt --overlap all")
-@argument("file", "Schedule to simulate. Without it, one is planned.", type=INPUT, required=False)
+@click.argument(
+    "file", help="Schedule to simulate. Without it, one is planned.", type=INPUT, required=False
+)
 @planner_options
 @cost_options
 @overlap_option
-@by_variable_option
-@ranks_options
-@option(
-    "--repeat", type=click.IntRange(2), metavar="N", group=RANKS_GROUP,
+@click.option(
+    "--ranks", metavar="N[,...]", callback=read_by(ranks_in),
+    help="Simulate N ranks that all execute this schedule. Options of their own:"
+    " spread=DIST, a random factor on the computing time of each rank; jitter=DIST, one on each"
+    " step of each rank; DIST is lognormal:SIGMA or quantiles:FACTOR,...; barrier=step or"
+    " barrier=stretch, all ranks wait for each other after each step, or before each transfer on a"
+    " shared channel; seed=N, of the random numbers.",
+)  # fmt: skip
+@click.option(
+    "--shared", multiple=True, metavar="CHANNEL=BANDWIDTH", callback=read_by(_shared),
+    help="Bandwidth of this channel for all ranks together, in bytes per second, e.g."
+    " archive=100GB. May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--repeat", type=click.IntRange(2), metavar="N",
     help="Simulate N runs whose times vary randomly, as much as calibration measured.",
 )  # fmt: skip
 @out("-o", "--output", help="Write the timeline to this file; - is stdout.")
@@ -136,6 +108,8 @@ def command(
     *,
     file: Path | None,
     overlap: Policy | None,
+    ranks: Ranks | None,
+    shared: dict[str, float],
     repeat: int | None,
     output: Path | None,
     as_json: bool,
@@ -159,40 +133,23 @@ def command(
 
     With --repeat, the times of N runs are drawn from the distributions that `ckio calibrate
     --model` measured. The interval that contains nine of ten run times is printed.
-
-    With --by-variable, each array of the state of --model is stored separately, and only when it is
-    needed, as `ckio run --by-variable` does.
     """
-    seed = _seed(options, repeat)
-    ranks = ranks_of(options)
+    _check(ranks, shared, {"output": output, "repeat": repeat})
     display = console.display(quiet=as_json)
     schedule, platform, plan = _planned(file, options, overlap, many=bool(ranks), display=display)
     overlap = policy(overlap, schedule.overlap, f"of {file or 'the plan'}", display)
     if ranks is not None:
-        if output is not None:
-            raise BadInput(
-                "--output writes the timeline of one rank; leave out --output or --ranks"
-            )
         with blamed_on(file):
-            simulate_and_say(schedule, platform, ranks, overlap, as_json=as_json)
+            show_ranks(schedule, platform, replace(ranks, shared=shared), overlap, as_json=as_json)
         return
     bar = display.progress("simulating", len(schedule), unit="actions")
     with bar as tick, blamed_on(file):
         timeline = simulate(schedule, platform, overlap=overlap, watch=tick)
-    runs = None
-    if repeat is not None:
-        bar = display.progress("repeating", repeat * len(schedule), unit="actions")
-        with bar as tick, blamed_on(file):
-            runs = repeated(schedule, platform, repeat, overlap=overlap, seed=seed, watch=tick)
-    if output is not None:
-        text = dumps(schedule, platform, timeline, overlap=overlap, origin="predicted")
-        write_text(output, text)
     figures: dict[str, Any] = {
         "makespan": timeline.makespan,
         "busy": busy_seconds(timeline, platform),
     }
-    name = options.get("model")
-    past = earlier(name, platform, overlap=bool(overlap))
+    past = earlier(options.get("model"), platform, overlap=bool(overlap))
     if past is not None:
         figures["earlier"] = asdict(past)
     if isinstance(schedule, Plan) and plan is not None and plan.decides:
@@ -200,17 +157,36 @@ def command(
         figures |= overlap_figures(decided) | {"note": schedule.note}
     if overlap:
         figures |= {"overlap": str(overlap), **overlap_savings(schedule, platform, timeline)}
-    if runs is not None:
-        figures["repeat"] = _interval(runs)
+    else:
+        figures["sum_of_costs"] = makespan(schedule, platform)
+    if repeat is not None:
+        bar = display.progress("repeating", repeat * len(schedule), unit="actions")
+        with bar as tick, blamed_on(file):
+            figures["repeat"] = _interval(
+                repeated(schedule, platform, repeat, overlap=overlap, watch=tick)
+            )
+    if output is not None:
+        text = dumps(schedule, platform, timeline, overlap=overlap, origin="predicted")
+        write_file(output, text)
     figures["lossy"] = lossy(platform)
     if as_json:
         console.print_json({"steps": schedule.chain.length, "actions": len(schedule), **figures})
         return
     _print(schedule, figures, overlap, past)
-    console.say("" if plan is None else plan.not_considered)
-    console.say_lossy(figures["lossy"])
+    if plan is not None and plan.not_considered:
+        click.echo(plan.not_considered)
+    console.print_lossy(figures["lossy"])
     if output is not None:
-        tell_written(output)
+        print_written(output)
+
+
+def _check(ranks: Ranks | None, shared: Any, of_one_rank: dict[str, Any]) -> None:
+    """Raise BadInput if an option is for many ranks and there is one, or the other way round."""
+    if ranks is None and shared:
+        raise BadInput("--shared is for many ranks; give their number with --ranks")
+    for name, given in of_one_rank.items():
+        if ranks is not None and given is not None:
+            raise BadInput(f"--{name} is for one rank; leave out --ranks")
 
 
 def _print(
@@ -219,37 +195,31 @@ def _print(
     """Print the makespan of a timeline, its variation, and how long each resource is busy."""
     makespan = figures["makespan"]
     steps, actions = schedule.chain.length, len(schedule)
-    console.echo(f"{steps} steps, {actions} actions: makespan {makespan:.6g} s")
+    click.echo(f"{steps} steps, {actions} actions: makespan {makespan:.6g} s")
     if "repeat" in figures:
-        console.echo(_repeated_line(figures["repeat"]))
+        click.echo(_repeated_line(figures["repeat"]))
     elif past is not None:
-        console.echo(past.text())
-    console.echo()
+        click.echo(past.text())
+    click.echo()
     if "note" in figures:
-        console.echo(f"{figures['note']}\n")
+        click.echo(f"{figures['note']}\n")
     share = [
         [name, f"{seconds:.6g}", f"{seconds / makespan:.1%}" if makespan else ""]
         for name, seconds in figures["busy"].items()
     ]
     console.print_table("", ["resource", "busy s", "of the makespan"], share)
-    if overlap:
-        console.echo(_overlap_lines(overlap, figures))
+    click.echo(_overlap_lines(overlap, figures) if overlap else _agreement(figures))
 
 
-def _seed(options: dict[str, Any], repeat: int | None) -> int:
-    """Return the seed of repeated runs; remove it from `options` unless it is for ranks.
-
-    Raises BadInput if both `--ranks` and `--repeat` are given, or a seed and neither of them.
-    """
-    seed = options["seed"]
-    if options["ranks"] is not None:
-        if repeat is not None:
-            raise BadInput("--repeat is for one rank; leave out --ranks")
-    elif seed is not None:
-        if repeat is None:
-            raise BadInput("--seed is for random numbers; give --ranks or --repeat as well")
-        options["seed"] = None
-    return seed or 0
+def _agreement(figures: dict[str, Any]) -> str:
+    """Return how the replayed makespan compares with the sum of the costs of all actions."""
+    makespan, total = figures["makespan"], figures["sum_of_costs"]
+    if makespan == total:
+        return "The replayed makespan and the sum of the costs of all actions agree.\n"
+    return (
+        f"The costs of all actions are {total:.6g} s in all; the replay takes"
+        f" {makespan - total:.3g} s more, in which writes wait for a device.\n"
+    )
 
 
 def _interval(runs: Repeated) -> dict[str, float]:
@@ -291,10 +261,8 @@ def _planned(
 ) -> tuple[Schedule, Platform, Planning | None]:
     """Return the schedule and its platform; and the planning, if the schedule is not from a file.
 
-    Plans with overlap are compared for one rank and with whole checkpoints. Therefore they are not
-    the default for `many` ranks, nor if variables are stored separately.
+    Plans with overlap are compared for one rank. Therefore they are not the default for `many`.
     """
-    by_variable = options.pop("by_variable")
     if file is None:
         if options["steps"] is None and options["costs"] is None:
             raise BadInput(
@@ -303,10 +271,9 @@ def _planned(
             )
         if overlap is None and many:
             overlap = SYNCHRONOUS
-        plan = plan_of(**options, overlap=overlap, by_variable=by_variable, display=display)
+        plan = plan_of(**options, overlap=overlap, display=display)
         return plan.planned(display), plan.platform, plan
     other = options.pop("platform")
-    options["by_variable"] = by_variable or None
     given = [name for name, value in options.items() if value not in (None, {})]
     if given:
         name = "set" if given[0] == "settings" else given[0].replace("_", "-")
@@ -315,7 +282,7 @@ def _planned(
     return document.schedule, platform_for(document, file, other), None
 
 
-def simulate_and_say(
+def show_ranks(
     schedule: Schedule, platform: Platform, ranks: Ranks, overlap: Overlap, /, *, as_json: bool
 ) -> None:
     """Simulate many ranks, and print their times as tables or as JSON.
@@ -334,66 +301,56 @@ def simulate_and_say(
         if overlap
         else makespan(schedule, platform)
     )
-    figures = _rank_figures(outcome, alone)
-    if overlap:
-        figures["overlap"] = str(overlap)
+    channels: dict[str, dict[str, Any]] = {
+        name: {
+            "bandwidth": use.bandwidth,
+            "achieved": use.achieved,
+            "bytes": use.nbytes,
+            "busy": use.busy,
+            "most": use.most,
+            "slowed": _over_ranks(use.slowed),
+        }
+        for name, use in outcome.channels.items()
+    }
+    finish, waited = _over_ranks(outcome.finish), _over_ranks(outcome.waited)
     if as_json:
-        size = {"steps": schedule.chain.length, "actions": len(schedule), "ranks": ranks.count}
-        console.print_json({**size, **figures, "lossy": lossy(platform)})
+        figures = {
+            "steps": schedule.chain.length,
+            "actions": len(schedule),
+            "ranks": ranks.count,
+            "makespan": outcome.makespan,
+            "alone": alone,
+            "slowest": outcome.slowest,
+            "finish": finish,
+            "waited": waited,
+            "channels": channels,
+            "lossy": lossy(platform),
+        }
+        console.print_json(figures | ({"overlap": str(overlap)} if overlap else {}))
         return
-    console.echo(
+    click.echo(
         f"{ranks.count} ranks, {schedule.chain.length} steps, {len(schedule)} actions:"
         f" makespan {outcome.makespan:.6g} s, {alone:.6g} s for one rank alone"
         + (f"; with {overlap}\n" if overlap else "\n")
     )
-    _print_rank_tables(figures)
-    console.say_lossy(lossy(platform))
-
-
-def _rank_figures(outcome: "RanksOutcome", alone: float) -> dict[str, Any]:
-    """Return the figures of an outcome, in seconds and bytes."""
-    return {
-        "makespan": outcome.makespan,
-        "alone": alone,
-        "slowest": outcome.slowest,
-        "finish": _over_ranks(outcome.finish),
-        "waited": _over_ranks(outcome.waited),
-        "channels": {
-            name: {
-                "bandwidth": use.bandwidth,
-                "achieved": use.achieved,
-                "bytes": use.nbytes,
-                "busy": use.busy,
-                "most": use.most,
-                "slowed": _over_ranks(use.slowed),
-            }
-            for name, use in outcome.channels.items()
-        },
-    }
+    seconds = {"finish": finish, "waited for others": waited}
+    seconds |= {f"slowed on {name}": use["slowed"] for name, use in channels.items()}
+    console.print_table(
+        "",
+        ["seconds of a rank", "least", "median", "most"],
+        [[name, *(f"{value:.6g}" for value in of.values())] for name, of in seconds.items()],
+    )
+    if channels:
+        header = ["shared channel", "bytes/s", "achieved", "bytes", "busy s", "peak ranks"]
+        uses = [
+            [name, *(f"{value:.4g}" for value in list(use.values())[:-1])]
+            for name, use in channels.items()
+        ]
+        console.print_table("", header, uses)
+    console.print_lossy(lossy(platform))
 
 
 def _over_ranks(seconds: Any) -> dict[str, float]:
     """Return the least, the median and the largest value of all ranks."""
     least, median, most = np.quantile(seconds, (0.0, 0.5, 1.0)).tolist()
     return {"least": least, "median": median, "most": most}
-
-
-def _print_rank_tables(figures: dict[str, Any]) -> None:
-    rows = {"finish": figures["finish"], "waited for others": figures["waited"]}
-    rows |= {f"slowed on {name}": use["slowed"] for name, use in figures["channels"].items()}
-    console.print_table(
-        "",
-        ["seconds of a rank", "least", "median", "most"],
-        [[name, *(f"{value:.6g}" for value in of.values())] for name, of in rows.items()],
-    )
-    uses = [
-        [
-            name,
-            *(f"{use[entry]:.4g}" for entry in ("bandwidth", "achieved", "bytes", "busy")),
-            str(use["most"]),
-        ]
-        for name, use in figures["channels"].items()
-    ]
-    if uses:
-        header = ["shared channel", "bytes/s", "achieved", "bytes", "busy s", "peak ranks"]
-        console.print_table("", header, uses)

@@ -25,7 +25,7 @@ from ckio.jobs.begin import declared, with_control, wrapping, write_plan
 from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import control_in, controls_of, given_control
-from ckio.jobs.leftovers import holdings, remove
+from ckio.jobs.leftovers import locations, remove
 from ckio.jobs.levels import Reopened, called, may_exist, opened, reopened
 from ckio.jobs.models import factory_of, maker, variables_of
 from ckio.jobs.planning import Planning, planner_call, policy, with_room
@@ -415,9 +415,9 @@ def _remove_left(directory: RunDirectory, platform: Platform, ranks: RankGroup, 
     if not ranks.is_alone:
         _remove_parts(directory.id, platform, ranks)
         return
-    for holding in holdings(directory.path):
+    for level in locations(directory.path):
         try:
-            remove(holding)
+            remove(level)
         except StorageError as error:
             log.warning("%s", error)
 

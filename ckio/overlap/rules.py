@@ -48,11 +48,10 @@ channels begin transfers, in the order of the platform.
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
-from operator import neg
 from typing import Final
 
 import numpy as np
@@ -159,11 +158,10 @@ class TransferColumns:
         For each read, the row of the write of its checkpoint; -1 if it was stored at the start.
     far : list of int
         The rows of the far accesses.
-    before, inside : int64
-        Bytes on the memory level before each action (and at the end), and during the action.
-    most, peak, highest : int64
-        Maximum bytes on the memory level from each action to the next far access, to the next far
-        read, and to the end.
+    inside : int64
+        Bytes on the memory level during each action.
+    peak, highest : int64
+        Maximum bytes on the memory level from each action to the next far read, and to the end.
     """
 
     def __init__(self, schedule: Schedule, platform: Platform) -> None:
@@ -197,14 +195,12 @@ class TransferColumns:
         self.clock = _clock(schedule, platform).data
         place, source = _places(actions)
         self.place, self.source = place.data, source.data
-        far = np.flatnonzero(access & ~near)
-        self.far: list[int] = far.tolist()
+        self.far: list[int] = np.flatnonzero(access & ~near).tolist()
         change = np.where(near, np.where(actions.op == WRITE, nbytes, 0), 0)
         change -= np.where(near & (actions.op == DISCARD), nbytes, 0)
         before = self.start + np.concatenate(([0], np.cumsum(change)))
         inside = np.maximum(before[:-1], before[1:])
-        self.before, self.inside = before.data, inside.data
-        self.most = _highest_up_to(far, inside).data
+        self.inside = inside.data
         self.peak = _highest_up_to(far_reads, inside).data
         self.highest = np.ascontiguousarray(np.maximum.accumulate(inside[::-1])[::-1]).data
 
@@ -409,45 +405,6 @@ class Traffic:
         elif self._ahead.pop(self.row, None) is not None:
             self._here.remove(self.row)
             self._transit -= self.columns.nbytes[self.row]
-
-    # Many near actions in one call. Between two far accesses a program computes and uses the memory
-    # level. The channels depend only on its row and on the free space in the pool.
-
-    def be_at(self, row: int, /, *, begun: bool) -> None:
-        """Set the current action of the program, which it has begun or will begin next."""
-        self.row = row
-        self._near_bytes = self.columns.inside[row] if begun else self.columns.before[row]
-
-    def undisturbed(self, stop: int, idle: Iterable[int], /) -> int:
-        """Return the action, at most `stop`, up to which the near actions need no other call.
-
-        Up to this action the pool has space for all their writes, and no channel in `idle` could
-        begin a transfer that it cannot begin now.
-        """
-        columns, row = self.columns, self.row
-        free = columns.capacity - self._transit
-        if row < stop and columns.most[row] > free:
-            stop = next((at for at in range(row, stop) if columns.inside[at] > free), stop)
-        for number in idle:
-            channel = self._channels[number]
-            if row + 1 < stop and (read := self._next_read(channel)) is not None:
-                stop = self._first_that_allows(read, channel, stop)
-        return stop
-
-    def _first_that_allows(self, read: int, channel: "ChannelQueue", stop: int) -> int:
-        """Return the first action after this one at which a read may begin, at most `stop`."""
-        columns, first = self.columns, max(self.row, channel.full) + 1
-        if self._horizon < inf:
-            return self.row + 1
-        most = columns.capacity - columns.nbytes[read]
-        if first >= stop or most == inf:
-            return min(first, stop)
-        # `peak` does not increase up to the next far read. Therefore bisection finds the action.
-        ahead = sum(columns.nbytes[row] for row in self._ahead)
-        first = bisect_left(columns.peak, ahead - most, first, stop, key=neg)
-        while first < stop and columns.inside[first] + self._transit > most:
-            first += 1
-        return first
 
     # The channels
 

@@ -364,13 +364,11 @@ class Chain:
 
     def nbytes_of(self, actions: Actions, /) -> NDArray[np.int64]:
         """Return `nbytes` of each action's key as an array; 0 if an action has no key."""
-        sizes = [self._costs[kind] for kind in KINDS]
-        nbytes = np.where(actions.op >= WRITE, _alike(sizes, np.int64)[actions.kind], 0)
-        for kind, size in enumerate(sizes):
-            if isinstance(size, PerStep):
-                rows = (actions.op >= WRITE) & (actions.kind == kind)
-                self._check_within(actions, rows)
-                nbytes[rows] = _at(size, actions.begin[rows])
+        nbytes = np.zeros(len(actions), np.int64)
+        for code, kind in enumerate(KINDS):
+            rows = (actions.op >= WRITE) & (actions.kind == code)
+            self._check_within(actions, rows)
+            nbytes[rows] = _at(self._costs[kind], actions.begin[rows])
         for name in range(1, len(actions.names)):
             rows = actions.name == name
             for kind in np.unique(actions.kind[rows]).tolist():
@@ -394,14 +392,11 @@ class Chain:
 
     def seconds_of(self, actions: Actions, /) -> NDArray[np.float64]:
         """Return `seconds` of each action as an array; the values are bitwise the same."""
-        costs = [*(self._costs[span] for span in SPANS), 0.0, 0.0, 0.0]
-        alike = _alike(costs, np.float64)
-        seconds: NDArray[np.float64] = (actions.end - actions.begin) * alike[actions.op]
-        for op, cost in enumerate(costs):
-            if isinstance(cost, PerStep):
-                rows = actions.op == op
-                self._check_within(actions, rows)
-                seconds[rows] = _over(cost, actions.begin[rows], actions.end[rows])
+        seconds = np.zeros(len(actions))
+        for op, span in enumerate(SPANS):
+            rows = actions.op == op
+            self._check_within(actions, rows)
+            seconds[rows] = _over(self._costs[span], actions.begin[rows], actions.end[rows])
         return seconds
 
     def within(self, actions: Actions, /) -> NDArray[np.bool_]:
@@ -420,6 +415,8 @@ class Chain:
         return known[key.name]
 
     def _check_within(self, actions: Actions, which: NDArray[np.bool_]) -> None:
+        if not self.varies:
+            return  # the costs of equal steps do not end with the chain
         beyond = which & ~self.within(actions)
         if beyond.any():
             raise self._beyond(actions[int(beyond.argmax())])
@@ -443,11 +440,6 @@ def _over(cost: Any, begin: Any, end: Any) -> Any:
 def _values(cost: Any) -> NDArray[Any]:
     """Return a cost of each step; of equal steps, one number."""
     return cost.values if isinstance(cost, PerStep) else np.array([cost])
-
-
-def _alike(costs: Sequence[Any], dtype: Any) -> NDArray[Any]:
-    """Return the costs that all steps share, and 0 in place of the others."""
-    return np.array([0 if isinstance(cost, PerStep) else cost for cost in costs], dtype)
 
 
 def _range_text(cost: Any, name: str) -> str:

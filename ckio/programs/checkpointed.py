@@ -21,7 +21,6 @@ If the options name a directory, a killed run is resumed from it:
 The reverse run is planned from these files. Therefore the process may be killed at any time.
 """
 
-import hashlib
 import json
 import logging
 import time
@@ -52,7 +51,16 @@ from ckio.platform import Affine, Level, Platform, platform_of
 from ckio.platform.chain import Chain
 from ckio.platform.readable import path_of
 from ckio.programs.heap import flatten, rebuild
-from ckio.programs.interface import Program, Stats, begin, check_inputs, metered, vjp
+from ckio.programs.interface import (
+    Digests,
+    Program,
+    Stats,
+    begin,
+    check_inputs,
+    digests,
+    metered,
+    vjp,
+)
 from ckio.programs.model import ProgramModel, rate
 from ckio.runner.failover import (
     Forward,
@@ -74,7 +82,7 @@ log = logging.getLogger("ckio")
 MANIFEST: Final = "program.json"
 CHECKPOINTS: Final = "checkpoints"
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _ADJOINTS: Final = 2
 """Number of adjoints stored at a time. The next is complete before the older is discarded."""
 
@@ -420,28 +428,26 @@ class StoredRun:
         self._about: dict[str, Any] = {
             "format": _FORMAT,
             "program": task.program.fingerprint,
-            "x": _digest(task.x),
-            "ybar": _digest(task.ybar),
+            "x": _digests(task.x),
+            "ybar": _digests(task.ybar),
             "base": task.base,
             "steps": None,
         }
-        text = None
         with _usable(place):
-            if self._path.exists():
-                text = self._path.read_text(encoding="utf-8")
-        if text is None or self._take(text):
-            with _usable(place):
-                self._store()
+            text = self._path.read_text(encoding="utf-8") if self._path.exists() else None
+        if text is not None:
+            self._take(text)
+        with _usable(place):
+            self._store()
         self.base: int = self._about["base"]
         self.steps: int | None = self._about["steps"]
 
-    def _take(self, text: str) -> bool:
-        """Take the ticks and steps from the file of an earlier process. Return if it changes."""
+    def _take(self, text: str) -> None:
+        """Take the ticks and steps from the file of an earlier process."""
         try:
             stored = json.loads(text)
             changed = [name for name in _CHANGED if stored[name] != self._about[name]]
-            base, steps = int(stored["base"]), stored["steps"]
-            steps = None if steps is None else int(steps)
+            found = {"base": stored["base"], "steps": stored["steps"]}
         except (ValueError, TypeError, LookupError) as error:
             raise BadInput(
                 f"{self._path} does not describe a run: {error}; give another directory"
@@ -453,8 +459,7 @@ class StoredRun:
                 f" {_CHANGED[changed[0]]} changed since it was begun; undo that, or give another"
                 " directory, or remove this one"
             )
-        self._about |= {"base": base, "steps": steps}
-        return bool(changed)
+        self._about |= found
 
     def _store(self) -> None:
         write_whole(self._path, json.dumps(self._about, indent=1) + "\n")
@@ -520,15 +525,10 @@ def _usable(place: Path) -> Iterator[None]:
         ) from error
 
 
-def _digest(tree: Any) -> str:
-    """Return a hash of all bits of the values."""
-    digest = hashlib.sha256()
+def _digests(tree: Any) -> Digests:
+    """Return hashes of all bits of the values."""
     heap = flatten({"x": rebuild(tree, "x", _plain)})
-    digest.update(json.dumps(heap.structure, sort_keys=True).encode())
-    for name, memory in heap.memories.items():
-        digest.update(f"{name} {memory.dtype} {memory.shape}".encode())
-        digest.update(memory.tobytes())
-    return digest.hexdigest()
+    return digests((heap.memories, heap.structure))
 
 
 def _plain(_: str, leaf: Any) -> Any:

@@ -4,12 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
+from ckio.actions import Action, Key
 from ckio.actions.columns import (
     ADVANCE,
     DISCARD,
@@ -184,29 +183,6 @@ class Counts:
         return self.advanced + self.recorded
 
 
-def seconds(action: Action, chain: Chain, platform: Platform, /) -> float:
-    """Return the seconds that one action takes on this platform.
-
-    Raises BadInput for a level that the platform does not have.
-    """
-    match action:
-        case Write(key, level):
-            return _level(platform, level).write(_moved(key, chain, platform, level))
-        case Read(key, level):
-            return _level(platform, level).read(_moved(key, chain, platform, level))
-        case Discard(key, level):
-            return _level(platform, level).discard(chain.nbytes(key))
-        case Advance() | Record() | Reverse():
-            return chain.seconds(action)
-        case _:
-            assert_never(action)
-
-
-def _moved(key: Key, chain: Chain, platform: Platform, number: int) -> int:
-    """Return the bytes that an access to a level moves, and for which it takes time."""
-    return chain.nbytes(key) if copies(chain, platform, number, key.kind) else chain.copied(key)
-
-
 def _level(platform: Platform, number: int) -> Level:
     if number >= len(platform.levels):
         raise BadInput(
@@ -217,10 +193,10 @@ def _level(platform: Platform, number: int) -> Level:
 
 
 def seconds_of(schedule: Schedule, platform: Platform, /) -> NDArray[np.float64]:
-    """Return the `seconds` of every action, in order and equal to the last bit.
+    """Return the seconds that each action takes on this platform.
 
-    The exceptions are first writes and cold reads, if the profile of a level knows their cost.
-    Their seconds depend on earlier actions.
+    If the profile of a level knows the cost of first writes or of cold reads, the seconds of an
+    access depend on earlier actions.
 
     Raises BadInput for a level that the platform does not have.
     """

@@ -34,8 +34,8 @@ sweep.
 """
 
 _RESTART, _TAPE, _ADJOINT = (KIND_CODE[kind] for kind in (Kind.RESTART, Kind.TAPE, Kind.ADJOINT))
-_ROUNDS, _AGAIN = 9, 9
-"""The most iterations to find the full steps; the most recordings of a step, on average."""
+_ROUNDS = 9
+"""The most iterations to find the full steps."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,6 @@ class StepRows:
         begin = np.where(back, end - 1, begin)[action] + np.where(back, -1, 1)[action] * nth
         at = (np.flatnonzero((within & (op == it))[action]) for it in (ADVANCE, RECORD, REVERSE))
         return StepRows(action, begin, np.where(each[action], begin + 1, end[action]), *at)
-
-    @staticmethod
-    def are_few(actions: Actions, length: int, /) -> bool:
-        """Return whether there are not too many rows: few steps are recorded several times."""
-        within = (actions.op < WRITE) & (actions.end <= length) & (actions.op != ADVANCE)
-        count = np.where(within, actions.end - actions.begin, 1)
-        return bool(count.sum(dtype=float) <= _AGAIN * (len(count) + length))
 
     def flow(self, steps: ChainFlows, name: str, full: Bools, /) -> "VariableFlow":
         """Return the flow of a variable through the steps; `full` has the recorded steps that are
@@ -189,19 +182,16 @@ class VariableColumns:
     Attributes
     ----------
     settled : bool
-        Whether the columns decide which actions are legal. They do not if steps are recorded very
-        often, or if many steps are wrong only because the step before is wrong. Both are rare.
+        Whether the columns decide which actions are legal. They do not if many steps are wrong only
+        because the step before is wrong, which is rare.
     """
 
     def __init__(self, actions: Actions, variables: Variables, length: int) -> None:
         self.actions, self.variables = actions, variables
         self.steps = variables.over(length)
-        self._columns: dict[str, VariableColumn] = {}
-        few = StepRows.are_few(actions, length)
-        if few:
-            self._rows = StepRows.of(actions, length)
-            self._columns = self._settle(self._rows)
-        self.settled = few and self._columns.keys() == variables.nbytes.keys()
+        self._rows = StepRows.of(actions, length)
+        self._columns = self._settle(self._rows)
+        self.settled = self._columns.keys() == variables.nbytes.keys()
 
     def __getitem__(self, name: str) -> VariableColumn:
         return self._columns[name]

@@ -1,8 +1,8 @@
 """Simulate a schedule on a platform: the begin and end of each action, in seconds.
 
-Without overlap the program waits for each transfer. Therefore actions follow one another, and their
-times are a cumulative sum. With overlap, transfers are concurrent with the program (see
-`overlapped`).
+A schedule is replayed by a process of simpy in virtual time. Without overlap the program waits for
+each transfer, so that actions follow one another. With overlap, transfers are concurrent with the
+program (see `overlapped`).
 
 In many simulated runs, each run has its own random factors from the measured distributions. The
 factor of an action in a run is
@@ -17,14 +17,16 @@ distribution a factor is 1.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 import numpy as np
+import simpy
 from numpy.random import Generator, default_rng
 from numpy.typing import NDArray
 
-from ckio.actions.columns import DISCARD, READ, WRITE
+from ckio.actions.columns import DISCARD, READ, WRITE, Actions
 from ckio.errors import BadInput
-from ckio.overlap.costs import backlogs_of
+from ckio.overlap.costs import Backlog, backlogs_of
 from ckio.platform import Platform
 from ckio.platform.chain import SECONDS, Chain
 from ckio.platform.profile import Spread
@@ -34,6 +36,12 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
 from ckio.schedule.timeline import Timeline
 from ckio.sim import overlapped
+from ckio.sim.overlapped import CHUNK, Process
+
+Watch: TypeAlias = Callable[[int], object]
+
+MOST_REPLAYED: Final = 1_000_000
+"""Actions; the replay of so many takes some seconds."""
 
 
 def simulate(
@@ -43,14 +51,17 @@ def simulate(
     *,
     overlap: Overlap | None = None,
     factors: NDArray[np.float64] | None = None,
-    watch: Callable[[int], object] | None = None,
+    watch: Watch | None = None,
 ) -> Timeline:
     """Return the timeline of a legal schedule on this platform, in seconds.
 
-    Without overlap the makespan of the timeline is bitwise that of the function `makespan`, because
-    both add the same costs in the same order. It is larger if the profile of a level has a limit
-    for the writes that the operating system caches (`dirty`): then a write waits if more bytes than
+    Without overlap the makespan of the timeline is bitwise that of the function `makespan`, which
+    adds the same costs in the same order. It is larger if the profile of a level has a limit for
+    the writes that the operating system caches (`dirty`): then a write waits if more bytes than
     this would wait for the device, which `makespan` does not take into account.
+
+    A replay takes some microseconds for each action. Therefore the times of a million actions or
+    more, of which none waits, are that sum itself.
 
     With overlap the timeline also has `transfers`, and the rules are those of `ckio.overlap`. The
     seconds of concurrent transfers are those of the level's profile; each such transfer also delays
@@ -66,24 +77,75 @@ def simulate(
     factors
         For each action, the ratio of its time to its cost; copies in memory are not scaled.
     watch
-        Function that is called with the number of further actions done: every few thousand actions
-        with overlap, else once at the end.
+        Function that is called with the number of further actions done, every few thousand
+        actions.
 
     Raises IllegalAction if the schedule breaks a rule of `Machine`.
     """
     validate(schedule, platform)
+    return _timeline(schedule, platform, overlap, factors, watch, replays=1)
+
+
+def _timeline(
+    schedule: Schedule,
+    platform: Platform,
+    overlap: Overlap | None,
+    factors: NDArray[np.float64] | None,
+    watch: Watch | None,
+    /,
+    *,
+    replays: int,
+) -> Timeline:
+    """Return what `simulate` returns, as one of so many replays."""
     overlap = schedule.overlap if overlap is None else overlap
     if overlap:
         return overlapped.simulate(schedule, platform, overlap, factors=factors, watch=watch)
     seconds, nbytes = seconds_of(schedule, platform), bytes_moved(schedule, platform)
     if factors is not None:
         seconds *= factors
-    _add_waits(seconds, nbytes, schedule, platform)
-    with np.errstate(over="ignore"):
-        clock = np.cumsum(np.concatenate(([0.0], seconds)))
-    if watch is not None:
-        watch(len(schedule))
+    backlogs = backlogs_of(platform)
+    if replays * len(seconds) < MOST_REPLAYED or backlogs:
+        clock = _replayed(schedule.actions, seconds, nbytes, backlogs, watch)
+    else:
+        with np.errstate(over="ignore"):
+            clock = np.cumsum(np.concatenate(([0.0], seconds)))
+        if watch is not None:
+            watch(len(schedule))
     return Timeline(schedule.actions, clock[:-1], clock[1:], nbytes)
+
+
+def _replayed(
+    actions: Actions,
+    seconds: NDArray[np.float64],
+    nbytes: NDArray[np.int64],
+    backlogs: Mapping[int, Backlog],
+    watch: Watch | None,
+) -> NDArray[np.float64]:
+    """Return the start of each action and the end of the last, if none is concurrent with another.
+
+    A write to a level with a backlog waits for the device first.
+    """
+    clock = np.zeros(len(seconds) + 1)
+    writes = np.where(actions.op == WRITE, actions.level, -1).tolist()
+    environment = simpy.Environment()
+
+    def program() -> Process:
+        for row, level in enumerate(writes):
+            cost, backlog = float(seconds[row]), backlogs.get(level)
+            if backlog is not None:
+                cost += backlog.longer(environment.now, int(nbytes[row]))
+            yield environment.timeout(cost)
+            if backlog is not None:
+                backlog.add(environment.now, int(nbytes[row]))
+            clock[row + 1] = environment.now
+            if watch is not None and (row + 1) % CHUNK == 0:
+                watch(CHUNK)
+
+    environment.process(program())
+    environment.run()
+    if watch is not None:
+        watch(len(seconds) % CHUNK)
+    return clock
 
 
 def makespan(schedule: Schedule, platform: Platform, /) -> float:
@@ -104,28 +166,6 @@ def makespan(schedule: Schedule, platform: Platform, /) -> float:
     if schedule.overlap:
         return simulate(schedule, platform).makespan
     return seconds_alone(schedule, platform)
-
-
-def _add_waits(
-    seconds: NDArray[np.float64],
-    nbytes: NDArray[np.int64],
-    schedule: Schedule,
-    platform: Platform,
-) -> None:
-    """Add to the seconds of each write the time that it waits for the device."""
-    backlogs = backlogs_of(platform)
-    if not backlogs:
-        return
-    actions, clock = schedule.actions, 0.0
-    levels = np.where(actions.op == WRITE, actions.level, -1).tolist()
-    for row, (level, cost) in enumerate(zip(levels, seconds.tolist(), strict=True)):
-        backlog, stored = backlogs.get(level), int(nbytes[row])
-        if backlog is None:
-            clock += cost
-            continue
-        seconds[row] += backlog.longer(clock, stored)
-        clock += float(seconds[row])
-        backlog.add(clock, stored)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +198,7 @@ def repeated(
     *,
     overlap: Overlap | None = None,
     seed: int = 0,
-    watch: Callable[[int], object] | None = None,
+    watch: Watch | None = None,
 ) -> Repeated:
     """Simulate `count` runs, each with its own random factors.
 
@@ -173,10 +213,11 @@ def repeated(
             "this platform has no distributions of times; calibrate it with --model, or give its"
             " levels a profile with spreads"
         )
+    validate(schedule, platform)
     makespans = np.zeros(count)
     for run in range(count):
         drawn = factors(schedule, platform, default_rng((seed, run)))
-        timeline = simulate(schedule, platform, overlap=overlap, watch=watch, factors=drawn)
+        timeline = _timeline(schedule, platform, overlap, drawn, watch, replays=count)
         makespans[run] = timeline.makespan
     return Repeated(makespans)
 

@@ -40,7 +40,7 @@ PROGRAM: Final = EventPriority(2)
 BEGINS: Final = EventPriority(3)
 """Priority of the begin of transfers, after the program."""
 
-_CHUNK = 1 << 14
+CHUNK: Final = 1 << 14
 """Number of actions between two calls of `watch`."""
 
 
@@ -286,7 +286,7 @@ class RankAlone(Rank):
         self.environment.run()
         self.check_finished()
         if self._watch is not None:
-            self._watch(len(self._actions) % _CHUNK)
+            self._watch(len(self._actions) % CHUNK)
         return self._program.timeline(self._actions, self._transfers.timeline(self._actions))
 
     def pass_near(self, stop: int, /) -> Process:
@@ -335,5 +335,5 @@ class RankAlone(Rank):
     def _note(self, row: int, start: float, nbytes: int) -> None:
         """Record an action that ends now."""
         self._program.add(start, self.now, nbytes)
-        if self._watch is not None and row % _CHUNK == _CHUNK - 1:
-            self._watch(_CHUNK)
+        if self._watch is not None and row % CHUNK == CHUNK - 1:
+            self._watch(CHUNK)

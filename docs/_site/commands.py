@@ -3,6 +3,7 @@
 import click
 
 from ckio.cli.entry import COMMANDS, cli
+from ckio.cli.options import HELP_ALL
 
 _WIDTH = 92
 
@@ -10,15 +11,13 @@ IN_PYTHON = {
     "demo": ("Job",),
     "calibrate": ("jobs.models.measured", "calibrate"),
     "check": ("model.check.check_model",),
-    "analyze": ("jobs.analyzing.model_figures", "jobs.analyzing.step_figures"),
-    "plan": ("jobs.planning.plan_of", "plan"),
+    "analyze": ("jobs.analyzing.model_figures",),
+    "plan": ("jobs.planning.plan_of", "plan", "jobs.sweeping.sweep"),
     "simulate": ("simulate", "sim.engine.repeated", "sim.ranks.sharing.simulate_ranks"),
-    "sweep": ("jobs.sweeping.sweep",),
     "run": ("Job",),
     "compare": ("compare",),
     "show": ("render", "report.pictures.draw", "report.page.page", "report.trace.trace"),
-    "inspect": ("jobs.leftovers.listing",),
-    "clean": ("jobs.leftovers.clean",),
+    "inspect": ("jobs.leftovers.find", "jobs.leftovers.clean"),
 }
 """The functions of the library, below `ckio`, that do what each command does."""
 
@@ -65,4 +64,5 @@ def _help(parent: click.Context, name: str) -> str:
         raise KeyError(name)
     told = {"terminal_width": _WIDTH, "max_content_width": _WIDTH, "help_option_names": ["--help"]}
     with click.Context(command, info_name=name, parent=parent, **told) as context:
+        context.meta[HELP_ALL] = True
         return command.get_help(context)

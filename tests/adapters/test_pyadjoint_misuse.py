@@ -233,7 +233,7 @@ def test_what_a_killed_process_leaves_can_be_cleaned(tape: Tape, tmp_path: Path)
     assert files(tmp_path) == left
     program = Path(sys.executable).parent / "ckio"
     cleaned = subprocess.run(
-        [program, "clean", path, "--yes"], capture_output=True, text=True, check=False
+        [program, "inspect", path, "--remove", "--yes"], capture_output=True, text=True, check=False
     )
     assert cleaned.returncode == 0, cleaned.stderr
     assert files(tmp_path) == []

@@ -19,7 +19,7 @@ from ckio.backends.contents import Stored
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import BadInput, LevelInUse, StorageError
-from ckio.jobs.leftovers import Holding, remove
+from ckio.jobs.leftovers import Found, remove
 from ckio.testing import x
 
 HAS_MPI = bool(h5py.get_config().mpi)
@@ -193,13 +193,13 @@ def test_an_archive_of_many_ranks_is_removed_by_one_process_without_mpi(tmp_path
         ".a-cafe.h5.undo",
     ):  # of processes that were killed
         (tmp_path / left).write_bytes(b"half")
-    shared = Holding(path, "hdf5-shared", "cafe")
+    shared = Found(path, "hdf5-shared", "cafe")
     held = lock(path)  # as the job that works on it has it
-    assert shared.in_use()
+    assert shared.read().in_use
     with pytest.raises(LevelInUse):
         remove(shared)
     unlock(path, held)
-    assert not shared.in_use()
+    assert not shared.read().in_use
     remove(shared)
     assert list(tmp_path.iterdir()) == []
 
@@ -213,7 +213,7 @@ def test_what_is_no_shared_archive_is_not_removed(tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
     for name in ("link.h5", "hdf5.h5", "text.h5", "folder.h5"):
         with pytest.raises(StorageError, match=r"is left|cannot be removed"):
-            remove(Holding(tmp_path / name, "hdf5-shared"))
+            remove(Found(tmp_path / name, "hdf5-shared"))
     assert sorted(tmp_path.iterdir()) == before
 
 

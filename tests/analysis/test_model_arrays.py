@@ -5,11 +5,9 @@ import pytest
 
 from ckio.actions.variables import Flow, Step
 from ckio.analysis import analyze
-from ckio.analysis.model_arrays import declaration, recomputable, uses
+from ckio.analysis.model_arrays import declaration, uses
 from ckio.errors import BadInput
 from ckio.model.arraymodel import ArrayModel
-from ckio.models.vorticity import Vorticity
-from ckio.platform import Affine, Level, Platform
 
 
 class Decay(ArrayModel):
@@ -54,27 +52,6 @@ def test_what_is_declared_and_wrong_is_said_with_its_name():
     flow = Step(Flow({"x", "J"}, {"x", "work", "J"}, {"work"}), record=record)
     (wrong,) = analyze(lambda: decay(flow=flow, tape=["x", "rate"])).contradictions()
     assert "rate" in wrong
-
-
-def test_computing_an_array_again_is_weighed_against_every_level():
-    def fresh():
-        return Vorticity(grid=16)
-
-    near = Level(name="near", write=Affine(0, 0), read=Affine(0, 0))
-    far = Level(name="far", write=Affine(0, 1), read=Affine(0, 1))
-    arrays = analyze(fresh)
-    (array,) = recomputable(arrays, fresh, Platform((near, far)))
-    nbytes = arrays.nbytes[array.name]
-    assert array.moved == {"near": 0, "far": 2 * nbytes}
-    assert 0 < array.seconds < array.moved["far"]
-    assert array.recompute == (array.name,)
-
-    def smaller():
-        return Vorticity(grid=16, recompute=array.name)
-
-    needed = analyze(smaller).needed
-    assert {kind: arrays.needed[kind] - needed[kind] for kind in needed} == array.saved
-    assert recomputable(analyze(smaller), smaller) == []
 
 
 def test_of_another_kind_of_model_nothing_can_be_known():

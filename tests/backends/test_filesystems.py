@@ -369,7 +369,7 @@ def test_a_killed_run_goes_on_on_any_file_system(
         assert again["gradient"] == whole["gradient"]
         assert left(at) == []
         killed(monkeypatch, at, "adjoint:17", *words(into="run2"))
-        ckio("clean", "run2", "--yes", "--results", at=at)
+        ckio("inspect", "run2", "--remove", "--yes", at=at)
         assert left(at) == []
 
     on_disk(system, tmp_path, body)
@@ -562,7 +562,7 @@ def test_what_was_stored_by_a_clock_ahead_of_ours_is_not_of_a_negative_age(tmp_p
     put(level, x(0), raw(1000))
     level.close()
     assert " 0 s " in ckio("inspect", "level", at=tmp_path).stdout
-    ckio("clean", "level", "--yes", at=tmp_path)
+    ckio("inspect", "level", "--remove", "--yes", at=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -579,7 +579,7 @@ def test_what_lies_on_a_medium_that_cannot_be_written_is_inspected(
         make_read_only(tmp_path)
         where = kind.place(tmp_path)
         assert "2 checkpoints" in ckio("inspect", where, "--verify", at=tmp_path).stdout
-        said = ckio("clean", where, "--yes", at=tmp_path, status=1).stderr
+        said = ckio("inspect", where, "--remove", "--yes", at=tmp_path, status=1).stderr
         assert "Read-only file system" in said
 
     with_own_mounts(body)

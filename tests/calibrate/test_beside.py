@@ -15,8 +15,8 @@ from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.calibrate import calibrate
-from ckio.calibrate.beside import Beside, lost, own
-from ckio.calibrate.probe import Try
+from ckio.calibrate.beside import OverlapProbe, lost, own
+from ckio.calibrate.probe import Workload
 from ckio.compression import Zstd
 from ckio.model import ArrayModel
 from ckio.model.arrays import Arrays
@@ -124,10 +124,10 @@ class Unhurried(CountingModel):
 
 def probe(backend: Backend, slots: int = 20, chain: Chain = CHAIN) -> Mapping[str, set[int]]:
     """The bytes for which each price was found."""
-    beside = Beside(
+    beside = OverlapProbe(
         level="far",
         backend=backend,
-        tried=Try(lambda: Unhurried(chain), chain.restart, chain.length, own=True),
+        workload=Workload(lambda: Unhurried(chain), chain.restart, chain.length, own=True),
         slots=slots,
     )
     found: dict[str, set[int]] = {}

@@ -1,13 +1,12 @@
 """Whether a level should compress, for measured numbers of every sort."""
 
 from collections.abc import Sequence
-from dataclasses import FrozenInstanceError
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckio.calibrate.codecs import SHRINKS, Decision, Trial, break_even, choose, decline
+from ckio.calibrate.codecs import Trial, choose
 from ckio.calibrate.samples import MARGIN, planned
 from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform
@@ -18,95 +17,64 @@ PLAIN = Trial(write=2.0, read=1.0)
 FAST = Trial(codec="fast", write=1.0, read=0.5, ratio=0.8)
 FASTER = Trial(codec="faster", write=0.5, read=0.5, ratio=0.85)
 SLOW = Trial(codec="slow", write=3.0, read=1.0, ratio=0.5)
-ROUGH = Trial(codec="rough", write=3.0, read=1.0, ratio=0.9)
 SLOWER = Trial(codec="slower", write=9.0, read=9.0, ratio=0.4)
 EVEN = Trial(codec="even", write=1.5, read=1.5, ratio=0.5)
-IDLE = Trial(codec="idle", write=0.1, read=0.1, ratio=0.99)
 
 
 @pytest.mark.parametrize(
-    ("trials", "capacity", "codec", "pays"),
+    ("trials", "capacity", "step", "codec"),
     [
-        ([FAST], None, "fast", "time"),
-        ([FAST], 1000, "fast", "time"),
-        ([SLOW, FAST, FASTER], 1000, "faster", "time"),
-        ([SLOW], 1000, "slow", "capacity"),
-        ([EVEN], 1000, "even", "capacity"),
-        ([SLOW, EVEN], 1000, "even", "capacity"),
-        # 1 s for 7 slots more, or 15 s for 12.
-        ([SLOWER, SLOW], 1000, "slow", "capacity"),
-        ([SLOW], None, "", "capacity"),
-        # Room for one as it is, and for one as it would be.
-        ([SLOW], 108, "", "nothing"),
-        ([SLOW], 112, "slow", "capacity"),
-        # A few slots more are not worth it, and nothing is where none is missing.
-        ([ROUGH], 10_000, "", "nothing"),
-        ([ROUGH], None, "", "capacity"),
-        ([IDLE], None, "", "nothing"),
-        ([IDLE], 1000, "", "nothing"),
-        ([IDLE, SLOW], 1000, "slow", "capacity"),
-        ([], 1000, "", "nothing"),
+        # What takes less time is taken, whether the level ever fills or not.
+        ([FAST], None, 1.0, "fast"),
+        ([FAST], 1000, 1.0, "fast"),
+        ([SLOW, FAST, FASTER], None, 0.01, "faster"),
+        # But not if all that time is next to nothing.
+        ([FAST], None, 1e4, ""),
+        # What takes more time is taken where steps are slow and slots are few, and only there.
+        ([SLOW], 1000, 1e4, "slow"),
+        ([SLOW], 1000, 0.01, ""),
+        ([SLOW], None, 1e4, ""),
+        ([EVEN], 1000, 1.0, "even"),
+        ([SLOW, FASTER], 1000, 1e4, "slow"),
+        ([SLOWER, SLOW], 1000, 5.0, "slow"),
+        ([SLOWER, SLOW], 1000, 1e4, "slower"),
+        # Room for one as it is, and for one or two as it would be.
+        ([SLOW], 108, 1e4, ""),
+        ([SLOW], 112, 1e4, "slow"),
     ],
 )
-def test_it_pays_in_time_or_in_capacity_or_not(
-    trials: Sequence[Trial], capacity: int | None, codec: str, pays: str
+def test_it_is_the_codec_with_which_a_run_is_fastest(
+    trials: Sequence[Trial], capacity: int | None, step: float, codec: str
 ) -> None:
-    found = choose(PLAIN, trials, nbytes=100, capacity=capacity)
-    assert (found.codec, found.pays) == (codec, pays)
-    assert found.sentence.startswith(codec or "no codec: ")
+    found = choose(PLAIN, trials, nbytes=100, capacity=capacity, step=step)
+    assert found.codec == codec
+    assert found.sentence.startswith(f"{codec}: a run" if codec else "no codec: with ")
 
 
-@pytest.mark.parametrize(
-    ("trial", "capacity", "step", "words"),
-    [
-        (FAST, 1000, 1.0, ["fast pays in time", "1.5 s instead of 3 s", "80%", "11 slots"]),
-        (SLOW, 1000, 1e9, ["slow pays only in capacity", "17 slots instead of 10", "2.429 s"]),
-        (SLOW, 1000, 2.43, ["slow pays only in capacity", "1 s more", "4 s instead of 3 s"]),
-        (SLOW, 1000, 0.5, ["no codec: slow would make 17 slots", "2.429 s", "500 ms"]),
-        (SLOW, None, 1.0, ["no codec: slow", "50% of the bytes", "never fills"]),
-        (SLOW, 108, 1.0, ["no codec: slow", "too few slots", "1 instead of 1"]),
-        (IDLE, None, 1.0, ["no codec", "99% at best, with idle"]),
-    ],
-)
-def test_the_sentence_tells_what_it_costs_and_what_it_buys(
-    trial: Trial, capacity: int | None, step: float, words: Sequence[str]
-) -> None:
-    found = choose(PLAIN, [trial], nbytes=100, capacity=capacity, step=step).sentence
-    assert [word for word in words if word not in found] == [], found
+def test_the_sentence_has_both_runs() -> None:
+    found = choose(PLAIN, [FAST], nbytes=100, capacity=None, step=0.0).sentence
+    # Each of a thousand states but the last is written once and read once, or so.
+    assert found == (
+        "fast: a run of 1000 steps takes 1498 s instead of 2997 s, with a ratio of 0.8"
+    )
 
 
-@pytest.mark.parametrize("ratio", [0.7, 0.5, 0.25])
-@pytest.mark.parametrize("steps", [100, 400])
-def test_the_step_from_which_slots_are_worth_their_price_is_about_right(
-    ratio: float, steps: int
-) -> None:
+@pytest.mark.parametrize("ratio", [0.7, 0.25])
+@pytest.mark.parametrize("step", [0.1, 10.0])
+def test_an_exact_planner_decides_alike(ratio: float, step: float) -> None:
+    """With the fewest seconds of any schedule of 200 steps, also where accesses are slow."""
     trial = Trial(codec="slow", write=2.5, read=1.5, ratio=ratio)
-    slots = {"": 20, "slow": int(20 / ratio)}
-    step = break_even(trial, PLAIN, slots)
-
-    def gain(advance: float) -> float:
-        """Seconds that a run takes without the codec, and no more with it."""
-        chain = Chain(
-            steps=steps, advance=advance, record=advance, reverse=advance,
-            restart=1, tape=1, adjoint=1,
-        )  # fmt: skip
-        took = {}
-        for each in (PLAIN, trial):
-            room, write, read = slots[each.codec], Affine(each.write), Affine(each.read)
-            level = Level(name="level", capacity=room, write=write, read=read)
-            machine = Platform((level,), working_memory=1)
-            took[each.codec] = makespan(hrevolve(chain, machine), machine)
-        return took[""] - took["slow"]
-
-    assert gain(3 * step) > 0
-    assert gain(step / 3) < 0
-
-
-def test_noise_needs_no_trial() -> None:
-    found = decline(1.0)
-    assert (found.codec, found.pays) == ("", "nothing")
-    assert "sample" in found.sentence
-    assert "100%" in found.sentence
+    chain = Chain(
+        steps=200, advance=step, record=step, reverse=step, restart=100, tape=1, adjoint=1
+    )
+    took = []
+    for each in (trial, PLAIN):
+        write, read = Affine(each.write), Affine(each.read)
+        level = Level(name="l", capacity=2000, write=write, read=read, ratio=planned(each.ratio))
+        machine = Platform((level,), working_memory=1)
+        took.append(makespan(hrevolve(chain, machine), machine))
+    found = choose(PLAIN, [trial], nbytes=100, capacity=2000, step=step)
+    assert found.codec == ("slow" if took[0] < took[1] else "")
 
 
 def test_a_plan_counts_on_less_than_was_measured_and_never_on_growth() -> None:
@@ -120,29 +88,21 @@ TRIALS = st.builds(
     codec=st.sampled_from("abcdef"),
     write=st.floats(1e-6, 10),
     read=st.floats(1e-6, 10),
-    ratio=st.floats(0.01, 1.1),
+    ratio=st.floats(0.01, 0.95),
 )
 
 
 @given(
     plain=st.builds(Trial, write=st.floats(1e-6, 10), read=st.floats(1e-6, 10)),
-    trials=st.lists(TRIALS, max_size=4, unique_by=lambda trial: trial.codec),
-    nbytes=st.integers(0, 1000),
-    capacity=st.none() | st.integers(0, 10_000),
+    trials=st.lists(TRIALS, min_size=1, max_size=4, unique_by=lambda trial: trial.codec),
+    nbytes=st.integers(1, 1000),
+    capacity=st.none() | st.integers(1000, 10_000),
+    step=st.floats(0, 10),
 )
-def test_what_is_chosen_pays_in_what_is_said(
-    plain: Trial, trials: list[Trial], nbytes: int, capacity: int | None
+def test_no_other_choice_is_faster(
+    plain: Trial, trials: list[Trial], nbytes: int, capacity: int | None, step: float
 ) -> None:
-    found = choose(plain, trials, nbytes=nbytes, capacity=capacity)
-    assert choose(plain, trials[::-1], nbytes=nbytes, capacity=capacity).pays == found.pays
-    for trial in trials:
-        if trial.codec == found.codec:
-            assert trial.ratio <= SHRINKS
-            faster = trial.seconds < plain.seconds
-            assert found.pays == ("time" if faster else "capacity")
-            assert faster or capacity is not None
-
-
-def test_a_decision_stays() -> None:
-    with pytest.raises(FrozenInstanceError):
-        Decision("", "nothing", "").codec = "zstd"  # type: ignore[misc]
+    run = {"nbytes": nbytes, "capacity": capacity, "step": step}
+    found = choose(plain, trials, **run)
+    seconds = {trial.codec: trial.run_seconds(**run) for trial in (plain, *trials)}
+    assert seconds[found.codec] <= min(seconds.values()) / 0.98

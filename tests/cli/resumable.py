@@ -173,10 +173,9 @@ def bound(told: str) -> float:
 def stored_in(at: Path) -> list[Stored]:
     """What lies on the durable level of the run there; all of it is to be sound."""
     with contextlib.chdir(at):
-        (held,) = leftovers.holdings(at / "run")
-        found = held.contents()
-    assert all(isinstance(item, Stored) for item in found)
-    return [replace(item, path=at / item.path) for item in found if isinstance(item, Stored)]
+        (level,) = leftovers.find(at / "run")
+    assert not level.damaged
+    return [replace(it.stored, path=at / it.stored.path) for it in level.checkpoints]
 
 
 def adjoints(at: Path) -> list[str]:

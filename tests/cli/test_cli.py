@@ -55,9 +55,9 @@ def test_it_says_what_it_can_do_whichever_way_it_is_started(tmp_path: Path) -> N
 
 def test_what_is_not_given_or_not_there_is_told_with_where_to_look(tmp_path: Path) -> None:
     for words, said in (
-        (["plann"], "did you mean plan"),
-        (["calibrate"], "missing option '--level'; see ckio calibrate --help"),
-        (["plan", "--stps", 5], "did you mean one of: '--costs', '--set', '--steps'?"),
+        (["plann"], "No such command 'plann'. Did you mean 'plan'?"),
+        (["calibrate"], "Missing option '--level'. See ckio calibrate --help"),
+        (["plan", "--stps", 5], "Did you mean one of: '--costs', '--set', '--steps'?"),
         (["simulate"], "there is nothing to simulate: give FILE"),
     ):
         assert said in complaint(*words, at=tmp_path)
@@ -83,9 +83,6 @@ def test_plan_answers_in_json(place: Path) -> None:
     assert best["makespan"] <= found["makespan"]
     # Without costs, a platform in text has them as 1, 0, 0.
     assert answer(*words, "--planner", "hrevolve", at=place)["makespan"] == 68.0
-    written = ("--planner", "hrevolve", "-o", "paper.txt", "--format", "paper")
-    ckio(*paid, *written, at=place)
-    assert "W^2_0" in (place / "paper.txt").read_text()
 
 
 @pytest.mark.campaign
@@ -143,7 +140,7 @@ OPTIONS = {
     "--steps 5 --planner periodic:period=0": "period = 0",
     "--steps 50 --planner store-all": "store-all",
     "--steps 5 --platform node.toml --model vortex": "did you mean vorticity",
-    "--steps 5 --colour": "no such option",
+    "--steps 5 --colour": "No such option",
 }
 
 
@@ -187,14 +184,14 @@ def test_files_that_cannot_be_read_or_written_get_one_line(place: Path) -> None:
         ([*plan, "node.toml", "-o", "nowhere/p"], "nowhere/p cannot be written: there is no dir"),
         ([*run, "taken"], "taken: it is not empty (mine)"),
         (["show", "r"], "r: is a directory; name a file in it, e.g. r/schedule.txt"),
-        (["clean", "x" * 300, "--yes"], "File name too long; give another path"),
+        (["inspect", "x" * 300], "File name too long; give another path"),
         (["compare", "x" * 300, "r"], "File name too long; give another path"),
         (["run", "m:m", "--archive", "x" * 300], "File name too long; give another path"),
         (["run", "x" * 300 + ".py", "--steps", 3], "File name too long"),
         (["calibrate", "--level", "a=hdf5:" + "x" * 300], "File name too long"),
     ):
         assert said in complaint(*words, at=place)
-    for words in (["inspect"], ["clean", "--yes"], ["show"], [*plan], [*run]):
+    for words in (["inspect"], ["show"], [*plan], [*run]):
         assert "it is empty; give it a name" in complaint(*words, "", at=place)
 
 
@@ -241,10 +238,7 @@ def run_options(planner: str, into: str) -> tuple[object, ...]:
 def test_calibrate_measures_what_a_plan_needs(tmp_path: Path) -> None:
     level = ("--level", "archive=hdf5:ck/a.h5,codec=zstd,capacity=80KiB")
     measured = ("--model", "vorticity", *SMALL, "--repeats", 1, "-o", "node.toml")
-    printed = ckio("calibrate", *level, *measured, "--verbose", at=tmp_path).stdout
-    assert "second-order costs, for one checkpoint of" in printed
-    for cost in ("write, 95 % quantile", "read, 95 % quantile", "first write to a slot"):
-        assert cost in printed
+    ckio("calibrate", *level, *measured, at=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["node.toml"]
     text = (tmp_path / "node.toml").read_text()
     for word in ("read_cold", "vorticity grid=16", "latency", "per_byte", "working_memory"):

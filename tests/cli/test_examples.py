@@ -1,4 +1,4 @@
-"""The example at the end of each command's help works, and options are listed in groups."""
+"""The example at the end of each command's help works, and options of few users are hidden."""
 
 import shlex
 from importlib import import_module
@@ -8,7 +8,7 @@ import pytest
 from cli.commands import ckio
 
 from ckio.cli.entry import COMMANDS
-from ckio.cli.options import PAPERS_GROUP, ExampleCommand
+from ckio.cli.options import ExampleCommand
 
 
 def example(name: str) -> str:
@@ -37,11 +37,11 @@ def test_every_command_explains_itself_and_ends_with_the_example(tmp_path: Path)
         assert last.split() == example(name).split()
 
 
-def test_options_are_listed_in_groups_and_those_of_papers_last(tmp_path: Path) -> None:
-    lines = ckio("plan", "--help", at=tmp_path).stdout.splitlines()
-    titles = [line.removesuffix(":") for line in lines if line.endswith(":") and line[0] != " "]
-    assert titles[0] == "Options"
-    assert titles[-3:] == [PAPERS_GROUP, "Planners (--planner)", "Example"]
-    options = [line.split()[0] for line in lines if line.startswith("  --")]
-    assert len(options) == len(set(options))
-    assert options[-1] == "--format"
+def test_options_that_few_users_need_are_listed_on_request(tmp_path: Path) -> None:
+    for name, common, rare in (("run", "--disk", "--mtbf"), ("plan", "--model", "--advance")):
+        short, long = (ckio(name, more, at=tmp_path).stdout for more in ("--help", "--help-all"))
+        assert f"  {common} " in short
+        assert f"  {rare} " not in short
+        assert len(short.split("Options:")[1].splitlines()) < 75
+        options, more = long.split("More options:")
+        assert (f"  {common} " in options, f"  {rare} " in more) == (True, True)

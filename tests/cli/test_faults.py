@@ -282,7 +282,7 @@ def test_levels_that_cannot_be_get_one_line(tmp_path: Path) -> None:
 
 def test_an_archive_beside_a_foreign_file_leaves_it_alone(tmp_path: Path) -> None:
     (tmp_path / "a.h5").write_text("somebody's thesis")
-    words = ("calibrate", "--level", "a=hdf5:a.h5", "--size", "4KiB", "--repeats", 1)
+    words = ("calibrate", "--level", "a=hdf5:a.h5,capacity=8KiB", "--repeats", 1)
     ckio(*words, "-o", "c.toml", at=tmp_path)
     assert (tmp_path / "a.h5").read_text() == "somebody's thesis"
     assert {path.name for path in tmp_path.iterdir()} == {"a.h5", "c.toml"}
@@ -345,8 +345,9 @@ def test_a_run_that_is_interrupted_says_what_is_left_and_lets_go(
 
 @pytest.mark.slow
 def test_calibrate_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
-    words = ("--level", "a=directory:deep/er", "--level", "b=hdf5:deep/b.h5")
-    command = [CKIO, "calibrate", *words, "--size", "4KiB", "--repeats", "20000"]
+    levels = ("a=directory:deep/er,capacity=8KiB", "b=hdf5:deep/b.h5,capacity=8KiB")
+    words = [word for level in levels for word in ("--level", level)]
+    command = [CKIO, "calibrate", *words, "--repeats", "20000"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         while not (tmp_path / "deep").exists():
             assert process.poll() is None

@@ -80,7 +80,7 @@ def test_a_job_that_lost_a_rank_ends_and_is_resumed(
         found = answer(4, *RESUME, at=tmp_path)
         assert found["gradient_digest"] == alone["gradient_digest"]
     else:
-        commands.ckio("clean", "run", "--yes", at=tmp_path)
+        commands.ckio("inspect", "run", "--remove", "--yes", at=tmp_path)
     assert not any("." in name for name in stored(tmp_path))
 
 
@@ -169,7 +169,7 @@ def test_a_run_of_unknown_length(tmp_path: Path) -> None:
 def test_calibrate_measures_all_ranks_at_once(tmp_path: Path) -> None:
     line = (
         *("calibrate", "--level", "ram=ram,capacity=1MiB", "--repeats", 1),
-        *("--level", "nvme=directory:scratch,capacity=4MiB", "--size", "8KiB"),
+        *("--level", "nvme=directory:scratch,capacity=16KiB"),
         *("--model", "wave", "--set", "grid=32", "-o", "node.toml"),
     )
     found = answer(2, *line, at=tmp_path)
@@ -225,7 +225,7 @@ def test_calibrate_finds_one_codec_for_all_ranks(tmp_path: Path) -> None:
     (tmp_path / "fading.py").write_text(FADING)
     levels = ("ram=ram,capacity=1MiB", "nvme=directory:scratch,codec=auto,capacity=400kB")
     line = (
-        *("calibrate", "--repeats", 1, "--model", "fading:Fading", "--size", "4KiB"),
+        *("calibrate", "--repeats", 1, "--model", "fading:Fading"),
         *(word for level in levels for word in ("--level", level)),
     )
     (_, nvme) = answer(3, *line, "-o", "node.toml", at=tmp_path)["levels"]

@@ -265,9 +265,11 @@ def test_where_there_is_nothing_to_overlap_nothing_changes(place: Path) -> None:
 
 @pytest.mark.slow
 def test_many_ranks_are_not_decided_for_by_default(measured: Path) -> None:
-    ranks = ("--ranks", 3, "--shared", "nvme=1MB/s")
-    assert "overlap" not in answer("simulate", *PLAN, *ranks, "--barrier", "step", at=measured)
-    found = answer("simulate", *PLAN, *ranks, "--overlap", "auto", at=measured)
+    shared = ("--shared", "nvme=1MB/s")
+    barrier = ("--ranks", "3,barrier=step")
+    assert "overlap" not in answer("simulate", *PLAN, *shared, *barrier, at=measured)
+    words = (*shared, "--ranks", 3, "--overlap", "auto")
+    found = answer("simulate", *PLAN, *words, at=measured)
     assert found["overlap"] == answer("plan", *PLAN, at=measured)["overlap"]
 
 

@@ -33,15 +33,15 @@ def place(tmp_path: Path) -> Path:
 def test_an_interval_is_told_around_the_makespan(place: Path, overlap: str) -> None:
     words = ("simulate", "--platform", "node.toml", *CHAIN, "--overlap", overlap)
     plain = answer(*words, at=place)
-    found = answer(*words, "--repeat", 100, "--seed", 1, at=place)
+    found = answer(*words, "--repeat", 100, at=place)
     assert found["makespan"] == plain["makespan"]
     assert "repeat" not in plain
     told = found["repeat"]
     assert told["runs"] == 100
     assert told["p05"] < told["p50"] < told["p95"]
     assert told["p05"] < found["makespan"] < told["p95"]
-    assert answer(*words, "--repeat", 100, "--seed", 1, at=place) == found
-    said = ckio(*words, "--repeat", 100, "--seed", 1, at=place).stdout
+    assert answer(*words, "--repeat", 100, at=place) == found
+    said = ckio(*words, "--repeat", 100, at=place).stdout
     assert f"of 100 runs, nine of ten take {told['p05']:.6g} to {told['p95']:.6g} s" in said
 
 
@@ -50,7 +50,6 @@ def test_what_makes_no_sense_is_refused(place: Path) -> None:
     still = PLATFORM.replace("drift", "# drift").replace("profile.s", "# ")
     for platform, more, said in (
         (PLATFORM, ("--repeat", 3, "--ranks", 2), "--repeat is for one rank"),
-        (PLATFORM, ("--seed", 2), "give --ranks or --repeat as well"),
         (still, ("--repeat", 3), "has no distributions of times; calibrate it with --model"),
     ):
         (place / "node.toml").write_text(platform)

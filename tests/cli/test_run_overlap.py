@@ -140,8 +140,6 @@ def test_a_plan_for_overlap_says_what_it_is_worth(tmp_path: Path) -> None:
         figures = answer("plan", *MODEL, *same, at=at)
         assert figures.pop("plan_seconds") > 0
         assert figures | {"planner": "auto", "plan_seconds": found["plan_seconds"]} == found
-    hrevolve = ("plan", *MODEL, "--planner", "hrevolve", "--format", "paper", "-o", "paper.txt")
-    assert "cannot contain the overlap policy" in ckio(*hrevolve, "--overlap", at=at).stdout
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def test_commands_work_on_each_others_output(place: Path) -> None:
 
 
 def test_a_platform_goes_there_too(place: Path) -> None:
-    words = ("calibrate", "--level", "a=ram", "--size", "4KiB", "--repeats", 1)
+    words = ("calibrate", "--level", "a=ram,capacity=8KiB", "--repeats", 1)
     assert ckio(*words, "-o", "-", at=place).stdout.startswith("# The storage of one machine")
     assert [path.name for path in place.iterdir()] == ["node.toml"]
 
@@ -88,8 +88,8 @@ def test_stdout_is_for_one_thing(place: Path) -> None:
 
 
 def test_a_directory_is_neither_stdout_nor_a_file(place: Path) -> None:
-    assert "- is stdout, and this is a directory" in complaint(*words("--into", "-"), at=place)
-    assert "- is stdout, and this is a directory" in complaint("demo", "--into", "-", at=place)
+    assert "- is a stream, and this is a file" in complaint(*words("--into", "-"), at=place)
+    assert "- is a stream, and this is a file" in complaint("demo", "--into", "-", at=place)
     for name in ("out/", "node.toml/"):
         line = complaint(*PLAN.split(), "-o", name, at=place)
         assert f"{name} ends as a directory does; name a file in it" in line
@@ -100,5 +100,5 @@ def test_a_stdout_that_is_no_file_stays_what_it_is(monkeypatch: pytest.MonkeyPat
     """For example in a notebook, or under a test runner."""
     for stream in (StringIO(), None):
         monkeypatch.setattr(sys, "stdout", stream)
-        with console.printing():
+        with console.lasting():
             assert sys.stdout is stream

@@ -1,4 +1,4 @@
-"""`ckio sweep`: the makespan over the capacity of a level, as a table, a sentence and a picture."""
+"""`ckio plan --capacity`: the makespan over a capacity, in a table, a sentence and a picture."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +43,7 @@ def planned(capacity: int, number: int = 0) -> float:
 
 
 def test_capacities_are_powers_of_two_of_the_present_one(platform: Path) -> None:
-    found = answer("sweep", *COSTS, "--platform", platform, at=platform.parent)
+    found = answer("plan", *COSTS, "--platform", platform, "--capacity", at=platform.parent)
     assert (found["level"], found["present"]) == ("ram", 8000)
     capacities = [point["capacity"] for point in found["points"]]
     assert capacities == [1000, 2000, 4000, 8000, 16_000, 32_000, 64_000]
@@ -55,7 +55,7 @@ def test_capacities_are_powers_of_two_of_the_present_one(platform: Path) -> None
 
 def test_a_row_has_the_steps_and_the_bytes_of_its_plan(platform: Path) -> None:
     words = ("--capacity", "3000B", "--platform", platform)
-    (row,) = answer("sweep", *COSTS, *words, at=platform.parent)["points"]
+    (row,) = answer("plan", *COSTS, *words, at=platform.parent)["points"]
     machine = replace(NODE, levels=(replace(NODE.levels[0], capacity=3000), NODE.levels[1]))
     total = counts(auto(CHAIN, machine))
     assert row["forward_steps"] == total.forward
@@ -65,8 +65,8 @@ def test_a_row_has_the_steps_and_the_bytes_of_its_plan(platform: Path) -> None:
 def test_another_level_may_vary_and_without_it_the_plan_is_that_of_the_others(
     platform: Path,
 ) -> None:
-    words = ("--level", "nvme", "--capacity", "20000B,0,5000B", "--platform", platform)
-    found = answer("sweep", *COSTS, *words, at=platform.parent)
+    words = ("--capacity", "nvme=20000B,0,5000B", "--platform", platform)
+    found = answer("plan", *COSTS, *words, at=platform.parent)
     seconds = {point["capacity"]: point["makespan"] for point in found["points"]}
     alone = Platform(NODE.levels[:1], NODE.working_memory)
     without = makespan(auto(CHAIN, alone), alone)
@@ -76,7 +76,7 @@ def test_another_level_may_vary_and_without_it_the_plan_is_that_of_the_others(
 
 def test_the_least_capacity_that_is_enough_is_named(platform: Path) -> None:
     words = ("--capacity", "8000B,64000B,70000B", "--platform", platform)
-    text = ckio("sweep", *COSTS, *words, at=platform.parent).stdout.splitlines()[-1]
+    text = ckio("plan", *COSTS, *words, at=platform.parent).stdout.splitlines()[-1]
     assert planned(70_000) == planned(64_000) < 0.99 * planned(8000)
     assert text == "62.5 KiB of ram are enough: more saves less than 1%."
 
@@ -94,8 +94,8 @@ def test_the_sentence_names_a_level_that_saves_nothing_and_the_best_if_it_is_the
 
 
 def test_the_picture_has_both_limits_and_the_present_memory(platform: Path, tmp_path: Path) -> None:
-    words = ("--platform", platform, "--picture", tmp_path / "memory.svg")
-    answer("sweep", *COSTS, *words, at=tmp_path)
+    words = ("--platform", platform, "--capacity", "-o", tmp_path / "memory.svg")
+    answer("plan", *COSTS, *words, at=tmp_path)
     texts = {it.text for it in ElementTree.parse(tmp_path / "memory.svg").iter() if it.text}
     everything = makespan(store_all(CHAIN, Platform((), None)), Platform((), None))
     assert f"store everything: 58.6 KiB, {everything:.4g} s" in texts
@@ -132,7 +132,9 @@ def test_the_platform_without_a_level_alone_has_a_sentence_and_no_picture() -> N
 def test_what_cannot_be_varied_is_refused(platform: Path, tmp_path: Path) -> None:
     endless = tmp_path / "endless.toml"
     endless.write_text(Platform((Level(name="ram"),), 1000).dumps())
-    assert "--capacity" in complaint("sweep", *COSTS, "--platform", endless, at=tmp_path)
-    words = ("sweep", *COSTS, "--platform", platform)
-    assert "no level is named" in complaint(*words, "--level", "disk", at=tmp_path)
-    assert "--capacity" in complaint(*words, "--capacity", "4GB,much", at=tmp_path)
+    words = ("plan", *COSTS, "--platform", endless, "--capacity")
+    assert "has no capacity that could be doubled" in complaint(*words, at=tmp_path)
+    words = ("plan", *COSTS, "--platform", platform, "--capacity")
+    assert "no level is named" in complaint(*words, "disk=", at=tmp_path)
+    assert "'much' is not a size" in complaint(*words, "4GB,much", at=tmp_path)
+    assert "leave out --mtbf" in complaint(*words, "--mtbf", "1h", at=tmp_path)

@@ -198,7 +198,7 @@ def test_what_is_no_size_is_answered_with_what_the_units_are(place: Path) -> Non
     line = complaint("calibrate", "--level", "ram=ram,capacity=8Mbit", "-o", "a.toml", at=place)
     assert "'8Mbit' is not a size; write bytes or e.g. 64MiB" in line
     assert "(MB is 10^6 bytes, MiB is 2^20, M alone is MiB)" in line
-    assert "64MiB (or 64M)" in " ".join(ckio("plan", "--help", at=place).stdout.split())
+    assert "64MiB (or 64M)" in " ".join(ckio("plan", "--help-all", at=place).stdout.split())
 
 
 def test_a_codec_that_is_not_there_is_answered_with_those_that_are(place: Path) -> None:

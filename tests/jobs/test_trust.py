@@ -319,7 +319,7 @@ def test_a_manifest_names_no_file_that_is_replaced(at: Path) -> None:
 def test_what_a_manifest_cannot_say_is_bad_input_to_each_command(at: Path) -> None:
     edited(at / "run" / MANIFEST, lambda said: said.update(run="../../etc"))
     before = {path: path.read_bytes() for path in at.rglob("*") if path.is_file()}
-    for command in (LINE, ("inspect", "run"), ("clean", "run", "--yes")):
+    for command in (LINE, ("inspect", "run"), ("inspect", "run", "--remove", "--yes")):
         line = complaint(*command, at=at)
         assert "is damaged" in line
         assert "--debug" not in line

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from drawing import random_legal
 from jobs.begun import MANIFEST
+from oracles.costs import seconds
 
 from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.backends.directory import Directory
@@ -33,7 +34,7 @@ from ckio.platform.clock import VirtualClock
 from ckio.platform.profile import Profile
 from ckio.runner import overlapped, perform, run
 from ckio.runner.failover import failover
-from ckio.schedule import Schedule, makespan, seconds, seconds_of
+from ckio.schedule import Schedule, makespan, seconds_of
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import dumps, loads
 from ckio.sim.engine import simulate

@@ -8,18 +8,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
+from oracles.costs import seconds
+
 from ckio.actions import Advance, Discard, Read, Record, Reverse, Write
 from ckio.platform import Platform
-from ckio.schedule import Schedule, seconds
+from ckio.schedule import Schedule
 from ckio.sim.ranks import Ranks
 
 
 @dataclass
 class Doing:
-    """What a rank does: it passes time, waits for others, or moves bytes on a channel."""
+    """What a rank does: it passes time, or moves bytes on a channel."""
 
     seconds: float = 0.0
-    gate: bool = False
     channel: str = ""
     left: float = 0.0
     speed: float = inf
@@ -36,12 +37,9 @@ def program(schedule: Schedule, platform: Platform, ranks: Ranks, factor: float)
             case Write(key, number) | Read(key, number):
                 level, payload = platform.levels[number], schedule.chain.nbytes(key)
                 price = level.write if isinstance(action, Write) else level.read
-                shared = ranks.shared.get(level.channel)
-                if shared is None:
+                if level.channel not in ranks.shared:
                     yield Doing(price(payload))
                     continue
-                if shared.collective and isinstance(action, Write):
-                    yield Doing(gate=True)
                 yield Doing(price.latency)
                 speed = level.ratio / price.per_byte if price.per_byte else inf
                 yield Doing(channel=level.channel, left=level.ratio * payload, speed=speed)
@@ -69,14 +67,12 @@ def finishes(
     doing = [next(program, None) for program in programs]
     now, ends = 0.0, [0.0] * len(factors)
     while any(doing):
-        if all(one is not None and one.gate for one in doing):
-            doing = [next(program, None) for program in programs]
         speeds = _speeds(doing, ranks)
         lasts = [_lasts(one, speed) for one, speed in zip(doing, speeds, strict=True)]
         elapsed = min(lasts)
         now += elapsed if elapsed < inf else 0.0
         for rank, one in enumerate(doing):
-            if one is None or one.gate:
+            if one is None:
                 continue
             if lasts[rank] <= elapsed:
                 ends[rank], doing[rank] = now, next(programs[rank], None)
@@ -90,16 +86,16 @@ def finishes(
 def _speeds(doing: list[Doing | None], ranks: Ranks) -> list[float]:
     """Bytes per second of each rank, 0 where it moves none."""
     found = [0.0] * len(doing)
-    for name, shared in ranks.shared.items():
+    for name, bandwidth in ranks.shared.items():
         here = {at: one.speed for at, one in enumerate(doing) if one and one.channel == name}
-        share = water(shared.bandwidth, list(here.values()))
+        share = water(bandwidth, list(here.values()))
         for rank, speed in here.items():
             found[rank] = min(speed, share)
     return found
 
 
 def _lasts(one: Doing | None, speed: float) -> float:
-    """Seconds until this ends if nothing else changes; at the gate, for ever."""
-    if one is None or one.gate:
+    """Seconds until this ends if nothing else changes; after the last, for ever."""
+    if one is None:
         return inf
     return one.left / speed if one.channel else one.seconds

@@ -165,7 +165,7 @@ def test_the_announcement_is_information(
     monkeypatch.setattr(compiled, "_taken", {})
     with caplog.at_level(logging.INFO, logger="ckio"):
         compiled.prepare("ckio.planners.dp.recurrence")
-        compiled.prepare("ckio.planners.dp.joint_loop")
+        compiled.prepare("ckio.planners.overlap.engine")
     assert len(caplog.messages) == 1
     assert caplog.records[0].levelno == logging.INFO
 

@@ -22,10 +22,11 @@ from ckio.planners.dp import hrevolve, mixed, solve
 from ckio.planners.dp import segments as dp_segments
 from ckio.planners.dp.joint import solve as table
 from ckio.planners.dp.spaces import spaces
+from ckio.planners.recording import quickest, recorded
 from ckio.planners.varying import varying
 from ckio.platform import FREE, Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.schedule import counts, makespan
+from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule import text as texts
 
 from .cases import GOLDEN, TAPE, chain, chains, completed, platform, platforms, unit_chain
@@ -46,8 +47,9 @@ def planned(chain: Chain, platform: Platform, *, jointly: bool | None = None) ->
     with pytest.MonkeyPatch.context() as chosen:
         if jointly is not None:
             chosen.setattr(dp.joint, "is_quick_together", lambda *_: jointly)
-        plan = solve(chain, platform, held=held)
-    schedule = plan.schedule(chain, held=held, recording=chain.record < chain.advance)
+        plan = solve(quickest(chain), platform, held=held)
+    actions = recorded(chain, plan.schedule(chain, held=held).actions, held)
+    schedule = Schedule(chain, actions)
     seconds = completed(schedule, platform)
     assert seconds == plan.seconds
     return seconds

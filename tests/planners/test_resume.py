@@ -7,7 +7,6 @@ from math import inf
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from oracles.exhaustive import least_makespan
@@ -89,7 +88,7 @@ def small_case(
 ) -> Case:
     """Whole costs in any order, steps that differ or not, and up to five keys, some of them twice.
 
-    Recording a step takes at least as long as to advance. The register holds one tape or several.
+    The register holds one tape or several.
     """
     steps, costs = random.randint(1, most_steps), random.choice([2, 4, 7])
     seconds_differ, sizes_differ = (differing and random.random() < 0.4 for _ in range(2))
@@ -101,11 +100,10 @@ def small_case(
             else random.randint(low, high)
         )
 
-    advance, record = each(1, 4, seconds_differ), each(0, 7, seconds_differ)
     case = Chain(
         steps=steps,
-        advance=advance,
-        record=np.maximum(advance, record).tolist(),
+        advance=each(1, 4, seconds_differ),
+        record=each(0, 7, seconds_differ),
         reverse=each(0, 2, seconds_differ),
         restart=each(1, 3, sizes_differ),
         tape=each(1, 3, sizes_differ),
@@ -372,11 +370,8 @@ def test_a_tape_of_the_last_step_is_of_use_once_the_end_was_reached() -> None:
     assert Discard(t(1), 0) == resume(cheap, machine, [{t(1), t(0)}]).actions[0]
 
 
-def test_a_tape_in_the_register_is_kept_by_an_advance_though_recording_is_cheaper() -> None:
-    """Random keys, with a record that is cheaper than to advance: legal.
-
-    It is not used for steps that are advanced over from a stored key.
-    """
+def test_steps_from_a_stored_key_are_recorded_where_that_is_cheaper_than_to_advance() -> None:
+    lost = list[float]()
     random = Random(7)
     for _ in range(60):
         case = chain(3, advance=2.1, record=0.63, restart=1, tape=1)
@@ -385,7 +380,9 @@ def test_a_tape_in_the_register_is_kept_by_an_advance_though_recording_is_cheape
         every = [t(0), t(1), t(2), x(1), x(2), x(3)]
         stored = [set(random.sample(every, random.randint(1, 4)))]
         best = exhaustive(case, machine, stored, 0, tapes=True)
-        assert best * (1 - 1e-9) <= resumed(case, machine, stored, 0, tapes=True) < inf
+        lost.append(resumed(case, machine, stored, 0, tapes=True) / best - 1)
+    assert min(lost) > -1e-9
+    assert sum(lost) < 0.05 * len(lost)
 
 
 @pytest.mark.slow

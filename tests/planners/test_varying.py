@@ -252,7 +252,6 @@ def ram(slots: int | None, **costs: Any) -> Platform:
 def test_two_scales_lose_little(tapes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     chain, platform = ragged(300), ram(6, write=Affine(0.25), read=Affine(0.5))
     best = planned((chain, platform), tapes=tapes)
-    monkeypatch.setattr(room_for_work, "_COMPARED", 1e6)
     monkeypatch.setattr(room_for_work, "_POINTS", 60)
     schedule = varying(chain, platform, tapes=tapes, planner="varying")
     check(schedule, platform)
@@ -264,7 +263,6 @@ def test_a_long_chain_is_planned_on_three_scales(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         Scale, "coarser", lambda self, count: made.append(count) or coarser(self, count)
     )
-    monkeypatch.setattr(room_for_work, "_COMPARED", 1e5)
     monkeypatch.setattr(room_for_work, "_POINTS", 20)
     schedule = varying(ragged(1500), ram(5), tapes=False, planner="varying")
     check(schedule, ram(5))
@@ -280,8 +278,8 @@ def test_points_are_put_behind_dear_steps_and_never_far_apart() -> None:
     chain = replace(ragged(2000), advance=advance)
     room = FreeSpace.of_all_levels(np.array([3]))
     order = list(ram(3).levels)
-    form = next(room_for_work._forms(chain, order, {"ram"}, False))
-    costs = room_for_work._costs(chain, ram(3), order, form, False)
+    counted = room_for_work._counted(chain, order, {"ram"}, False)
+    costs = room_for_work._costs(chain, ram(3), order, counted.units, False)
     scale = Scale.finest(costs, room).coarser(20)
     assert {0, 301, 901, 1501, 2000} <= set(scale.at.tolist())
     assert np.diff(scale.at).max() <= SHORT
@@ -418,7 +416,6 @@ def test_no_level_is_needed_where_the_register_holds_every_tape() -> None:
 def test_a_long_chain_with_a_slot_or_two_is_no_slower_than_revolve(
     slots: int, tapes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room_for_work, "_COMPARED", 1e5)
     monkeypatch.setattr(room_for_work, "_POINTS", 20)
     chain, platform = ragged(1500), ram(slots)
     schedule = varying(chain, platform, tapes=tapes, planner="varying")
@@ -444,7 +441,6 @@ def test_a_sweep_is_close_to_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     levels = (Level(name="ram", capacity=3), Level(name="far", write=Affine(2), read=Affine(1)))
     chain, platform = ragged(300), Platform(levels, working_memory=1)
     best = planned((chain, platform), tapes=False)
-    monkeypatch.setattr(room_for_work, "_COMPARED", 1e5)
     monkeypatch.setattr(room_for_work, "_POINTS", 20)
     schedule = varying(chain, platform, tapes=False, planner="varying")
     check(schedule, platform)
@@ -452,7 +448,6 @@ def test_a_sweep_is_close_to_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_tapes_never_make_a_plan_that_gives_way_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_for_work, "_COMPARED", 1e4)
     monkeypatch.setattr(room_for_work, "_POINTS", 12)
     for seed in range(6):
         case = random_case(Random(seed), most_steps=200, levels=2, sizes=3, tapes=False)
@@ -462,7 +457,6 @@ def test_tapes_never_make_a_plan_that_gives_way_slower(monkeypatch: pytest.Monke
 def test_checkpoints_of_which_as_many_as_steps_cannot_be_counted_are_planned_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(room_for_work, "_COMPARED", 1e4)
     monkeypatch.setattr(room_for_work, "_POINTS", 12)
     chain = replace(ragged(300), restart=[2**55, *[1] * 299], tape=[1, *[2] * 299])
     platform = replace(ram(2**55 + 2), working_memory=2)

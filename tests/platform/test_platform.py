@@ -31,7 +31,7 @@ from ckio.schedule import Schedule, counts
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Event, Timeline
 from ckio.sim.engine import simulate
-from ckio.sim.ranks import Ranks, Shared
+from ckio.sim.ranks import Ranks
 
 MODEL = Chain(steps=None, advance=0.1, record=0.3, reverse=0.7, restart=5, tape=7, adjoint=11)
 NODE = Platform(
@@ -182,7 +182,7 @@ VALUES = [
     *(NODE, *NODE.levels, VARIED, *VARIED.levels, VARIED.levels[0].profile),
     *(PLANNED, PLANNED.actions, counts(PLANNED)),
     *(OVERLAPPED, OVERLAPPED[0], OVERLAPPED.transfers, compare(OVERLAPPED, OVERLAPPED)),
-    Ranks(count=4, shared={"nvme": Shared(bandwidth=1e9)}),
+    Ranks(count=4, shared={"nvme": 1e9}),
     *(Online(CHAIN, NODE), Bisection(CHAIN, NODE)),
 ]
 WAYS: dict[str, Callable[[Any], Any]] = {

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from hypothesis import given, settings
+from oracles.costs import seconds
 
 from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.errors import BadInput, NoSchedule
@@ -24,7 +25,7 @@ from ckio.planners.resume import resume
 from ckio.planners.trivial import store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.schedule import Schedule, seconds
+from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
 from ckio.schedule.replay import validate
 

@@ -9,6 +9,7 @@ import pytest
 from drawing import random_chain, random_platform, random_stored
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.costs import seconds
 
 from ckio.actions import Action, Discard, Key, Kind, Read, Write
 from ckio.errors import BadInput, NoSchedule
@@ -18,7 +19,7 @@ from ckio.planners.recover import aside, fitting, recover, with_adjoint_checkpoi
 from ckio.planners.resume import resume
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.schedule import Schedule, makespan, seconds
+from ckio.schedule import Schedule, makespan
 from ckio.schedule.machine import Machine
 from ckio.schedule.replay import validate
 

@@ -55,7 +55,7 @@ def test_it_is_said_whether_more_memory_would_help():
     platform = two_levels(0.8)
     timeline = simulate(hrevolve(CHAIN, platform), platform)
     said = memory_sentence(occupancies(timeline, CHAIN, platform), CHAIN, platform)
-    assert said == ("Level ram fills up; `ckio sweep` shows how much time more would save.")
+    assert said == ("Level ram fills up; `ckio plan --capacity` shows what more of it would save.")
     roomy = Platform((Level(name="ram", capacity=1_000_000),), 2048)
     timeline = simulate(store_all(CHAIN, roomy), roomy)
     said = memory_sentence(occupancies(timeline, CHAIN, roomy), CHAIN, roomy)

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from oracles import notation as oracle
+from oracles import notation
 
 from ckio.actions import Write
 from ckio.platform import Affine, Level, Platform
@@ -16,7 +16,6 @@ from ckio.platform.chain import Chain
 from ckio.schedule import counts, makespan
 from ckio.schedule import text as texts
 from ckio.schedule.replay import validate
-from ckio.schedule.text import notation
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -51,7 +50,7 @@ def test_a_listing_is_legal_costs_what_is_printed_and_is_printed_again_as_it_was
     name: str, platform: Platform, chain: Chain, steps: int, cost: float
 ) -> None:
     text = golden(f"{name}.txt")
-    schedule = oracle.loads(text, chain, source=name)
+    schedule = notation.loads(text, chain, source=name)
     assert schedule.chain.steps == counts(schedule).reversed == steps
     assert validate(schedule, platform).adjoint == 0
     assert makespan(schedule, platform) == cost == float(text.rpartition("Makespan:")[2])

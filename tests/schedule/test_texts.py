@@ -9,7 +9,7 @@ import pytest
 from drawing import Case, any_schedules, legal_schedules
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import notation as oracle
+from oracles import notation
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import ADVANCE, RECORD, REVERSE, WRITE, Actions
@@ -19,7 +19,6 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, seconds_of
 from ckio.schedule import text as texts
 from ckio.schedule.policy import Overlap
-from ckio.schedule.text import notation
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 
@@ -357,15 +356,15 @@ def test_a_header_that_is_missing_is_named() -> None:
 
 def test_a_text_of_another_kind_or_of_a_newer_version_is_refused_at_its_first_line() -> None:
     for first in ("", "advance 0 2", "# ckio plan 1", "# ckio schedule one", "5"):
-        expected = "expected `# ckio schedule 5` or `# ckio timeline 5`"
+        expected = "expected `# ckio schedule 6` or `# ckio timeline 6`"
         with pytest.raises(BadInput, match=f"^a.txt, line 1: found '{first}'; {expected}"):
             texts.loads(first, source="a.txt")
     for kind in ("schedule", "timeline"):
-        newer = SHORT.replace("schedule 1", f"{kind} 6")
-        with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 6'; expected version 5"):
+        newer = SHORT.replace("schedule 1", f"{kind} 7")
+        with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 7'; expected version 6"):
             texts.loads(newer)
-        with pytest.raises(BadInput, match=r"line 1: found '# ckio .* expected version 5"):
-            texts.loads(newer.replace(f"{kind} 6", f"{kind} {'6' * 5000}"))
+        with pytest.raises(BadInput, match=r"line 1: found '# ckio .* expected version 6"):
+            texts.loads(newer.replace(f"{kind} 7", f"{kind} {'7' * 5000}"))
 
 
 MALFORMED_EVENTS = [
@@ -405,7 +404,7 @@ FREE = Chain(steps=None, advance=1, record=0, reverse=2, restart=1, tape=1, adjo
 
 
 def test_the_notation_means_actions() -> None:
-    schedule = oracle.loads("[W^2_0, F_0->1, F_2, B_3, R^2_0,D^1_7\n WM_1, RD_2 DD_3]", FREE)
+    schedule = notation.loads("[W^2_0, F_0->1, F_2, B_3, R^2_0,D^1_7\n WM_1, RD_2 DD_3]", FREE)
     assert list(schedule.actions) == [
         Write(Key(Kind.RESTART, 0), 2),
         Advance(0, 2),
@@ -421,16 +420,16 @@ def test_the_notation_means_actions() -> None:
 
 
 def test_the_length_follows_from_the_list_unless_the_chain_has_one() -> None:
-    assert oracle.loads("[F_0->1, B_2]", FREE).chain == FREE.with_steps(3)
-    assert oracle.loads("[F_0->1, B_2]", CHAIN).chain == CHAIN
-    assert oracle.loads("[]", FREE).chain.steps == 1
+    assert notation.loads("[F_0->1, B_2]", FREE).chain == FREE.with_steps(3)
+    assert notation.loads("[F_0->1, B_2]", CHAIN).chain == CHAIN
+    assert notation.loads("[]", FREE).chain.steps == 1
 
 
 def test_what_surrounds_the_list_is_passed_over() -> None:
     text = (
         "# [F_9]\n$> ./H.py 3 [options]\nSequence: [F_0,\n# F_5\nB_1]\nMemory: [0]\nMakespan: 3\n"
     )
-    assert list(oracle.loads(text, FREE).actions) == [
+    assert list(notation.loads(text, FREE).actions) == [
         Advance(0, 1),
         Record(1, 2),
         Reverse(1, 2),
@@ -443,19 +442,19 @@ def test_what_is_no_operation_is_refused_with_its_line() -> None:
     for word in (*spans, *accesses):
         text = f"# listing\nSequence: [F_0,\nB_1,{word}, B_0]"
         with pytest.raises(BadInput, match=rf"^l\.txt, line 3: {re.escape(repr(word))}: "):
-            oracle.loads(text, FREE, source="l.txt")
+            notation.loads(text, FREE, source="l.txt")
 
 
 def test_a_text_without_a_list_is_refused() -> None:
     with pytest.raises(BadInput, match=r"l\.txt: no list of operations"):
-        oracle.loads("F_0, B_1", FREE, source="l.txt")
+        notation.loads("F_0, B_1", FREE, source="l.txt")
 
 
 def test_a_schedule_is_printed_in_the_notation() -> None:
     text = "Sequence: [W^1_0, F_0->2, W^0_3, B_3, R^1_0, F_0, B_1, D^1_0]\n"
-    schedule = oracle.loads(text, FREE)
+    schedule = notation.loads(text, FREE)
     assert notation.dumps(schedule) == text
-    assert oracle.loads("[WD_0, F_0->2, WM_3, B_3, RD_0, F_0, B_1, DD_0]", FREE) == schedule
+    assert notation.loads("[WD_0, F_0->2, WM_3, B_3, RD_0, F_0, B_1, DD_0]", FREE) == schedule
 
 
 OPERATIONS = st.one_of(
@@ -473,7 +472,7 @@ OPERATIONS = st.one_of(
 @given(st.lists(OPERATIONS, max_size=40))
 def test_what_the_notation_can_say_comes_back_equal(operations: list[list[Action]]) -> None:
     schedule = Schedule(CHAIN, [action for actions in operations for action in actions])
-    assert oracle.loads(notation.dumps(schedule), CHAIN) == schedule
+    assert notation.loads(notation.dumps(schedule), CHAIN) == schedule
 
 
 BEYOND: dict[str, list[Action]] = {

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles import notation
 
 from ckio.actions import Key, Kind, Read, Write
 from ckio.actions.variables import Flow, Step, Variables
@@ -16,7 +17,6 @@ from ckio.errors import BadInput
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 from ckio.schedule import text as texts
-from ckio.schedule.text import notation
 
 from .test_texts import CHAIN, SHORT
 
@@ -31,18 +31,13 @@ NAMED = replace(
     ),
 )
 NAMED_LINES = """\
-# variable zeta 3
-# variable F%200 4
-# variable F%201 5
-# variable use 0
-# seed zeta
-# tape-of zeta
-# step 0 forward use: F%201 zeta out: F%200 zeta kill: F%200 zeta
-# step 0 record use: zeta out: F%200 zeta
-# step 1 forward use: zeta
-# step 1 reverse use: zeta out: zeta
-# step 1 restored zeta
-# which 0 1*2 0
+# variables {"nbytes": {"zeta": 3, "F 0": 4, "F 1": 5, "use": 0}, "seed": ["zeta"], \
+"tape": ["zeta"]}
+# step {"forward": {"use": ["F 1", "zeta"], "out": ["F 0", "zeta"], "kill": ["F 0", "zeta"]}, \
+"record": {"use": ["zeta"], "out": ["F 0", "zeta"]}}
+# step {"forward": {"use": ["zeta"]}, "reverse": {"use": ["zeta"], "out": ["zeta"]}, \
+"restored": ["zeta"]}
+# which [[0, 1], [1, 2], [0, 1]]
 """
 
 
@@ -50,7 +45,7 @@ def test_variables_and_what_each_step_does_to_them_are_written_under_a_newer_ver
     actions = [Write(Key(Kind.RESTART, 0, "zeta"), 0), Read(Key(Kind.RESTART, 0, "zeta"), 0)]
     schedule = Schedule(NAMED, actions, [{Key(Kind.TAPE, 1, "F 0")}])
     text = texts.dumps(schedule)
-    assert text.startswith("# ckio schedule 4\n# actions 2\n# steps 4\n")
+    assert text.startswith("# ckio schedule 6\n# actions 2\n# steps 4\n")
     assert text.endswith(
         f"# adjoint 13\n{NAMED_LINES}# stored 0 t 1 F%200\nwrite x 0 0 zeta\nread x 0 0 zeta\n"
     )
@@ -62,7 +57,7 @@ def test_one_step_for_all_and_as_many_equal_ones_are_told_apart() -> None:
     for steps in (step, [step] * 4):
         chain = replace(CHAIN, variables=Variables({}, steps))
         text = texts.dumps(Schedule(chain, []))
-        assert ("# which 0*4\n" in text) is (steps is not step)
+        assert ("# which [[0, 4]]\n" in text) is (steps is not step)
         assert texts.loads(text).schedule.chain == chain
 
 
@@ -102,44 +97,51 @@ def test_any_variables_come_back_equal_and_in_their_order(chain: Chain) -> None:
 
 
 WRONG = {
-    "`# variable NAME BYTES`, each name once": [
-        *("# variable zeta", "# variable zeta 3", "# variable psi -3", "# variable psi 3.5"),
-        "# variable %ff 3",
+    '`# variables {"nbytes": {NAME: BYTES, ...}, "seed"': [
+        *("# variables", "# variables {", "# variables 3", "# variables {} {}"),
+        '# variables {"nbytes": {"psi": 3}}',  # there is one already
     ],
-    "`# seed NAME ...` once": ["# seed zeta", "# seed"],
-    "`# tape-of NAME ...` once": ["# tape-of"],
-    "`# step NUMBER FLOW use: NAME ... out: NAME": [
-        *("# step 0 forward use: zeta", "# step 2 back use: zeta", "# step 2 forward zeta"),
-        *("# step 2 forward use: a use: b", "# step -1 forward", "# step 2"),
-        *("# step 2 forward kill: zeta", "# step 1 restored zeta", "# step 2 restored"),
+    '`# step {"forward": {"use": [NAME, ...], "out"': [
+        *("# step", "# step []", '# step {"back": {}}', '# step {"forward": {"uses": ["zeta"]}}'),
+        *('# step {"forward": {"use": "zeta"}}', '# step {"forward": 1}', '# step {"reverse": {}}'),
+        *('# step {"forward": {"kill": ["zeta"]}}', '# step {"forward": {"use": [""]}}'),
+        '# step {"forward": {}, "restored": 1}',
     ],
-    r"`# which NUMBER\[\*COUNT\] ...`": ["# which", "# which 0*0", "# which 0*", "# which a"],
+    "`# which [[NUMBER, COUNT], ...]`": [
+        *("# which", "# which 0", "# which [0]", "# which [[0]]", "# which [[-1, 2]]"),
+        *("# which [[0, 1.5]]", "# which [[0, true]]"),
+    ],
 }
 
 
 def test_a_malformed_header_of_variables_is_refused_with_its_line() -> None:
     for expected, lines in WRONG.items():
         for line in lines:
-            found = rf"^a\.txt, line 21: found '{re.escape(line)}'; expected {expected}"
-            with pytest.raises(BadInput, match=found):
+            found = rf"^a\.txt, line 13: found {re.escape(repr(line))}; expected "
+            with pytest.raises(BadInput, match=found + re.escape(expected)):
                 texts.loads(SHORT + NAMED_LINES + line, source="a.txt")
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("# which 0 1*2 0\n", "", "`# which` is missing: it says which of 2 each step is"),
-        ("1*2", "1*3", "`# which` describes 5 steps; the chain has 4"),
         (
-            "1*2",
-            "1*99999999999999",
+            "# which [[0, 1], [1, 2], [0, 1]]\n",
+            "",
+            "`# which` is missing: it says which of 2 each step is",
+        ),
+        ("[1, 2]", "[1, 3]", "`# which` describes 5 steps; the chain has 4"),
+        (
+            "[1, 2]",
+            "[1, 99999999999999]",
             "`# which` describes 100000000000001 steps; the chain has 4",
         ),
-        ("1*2", "7*2", "`# step 7 forward` is missing"),
-        ("# step 1 forward use: zeta\n", "", "`# step 1 forward` is missing"),
-        ("# variable zeta 3\n", "", "Variables: nbytes does not say how large zeta is"),
-        ("zeta 3\n", "zeta 3\n# variable u%0A 3\n", "Variables: nbytes: the name of a variable = "),
-        ("out: F%200 zeta\n", "out: F%200\n", "Step: forward overwrites zeta, record does not"),
+        ("[1, 2]", "[7, 2]", "a `# step` is missing"),
+        ('"zeta": 3, ', "", "Variables: nbytes does not say how large zeta is"),
+        ('"zeta": 3', '"zeta": -3', "Variables: nbytes['zeta'] = -3; "),
+        ('"zeta": 3', '"zeta": 3, "u\\n": 3', "Variables: nbytes: the name of a variable = "),
+        ('"seed"', '"seeds"', ""),
+        ('"seed": ["zeta"]', '"seed": "zeta"', "Variables: seed = 'zeta'"),
     ],
 )
 def test_headers_of_variables_that_do_not_fit_together_are_refused(
@@ -160,9 +162,8 @@ def test_the_notation_of_papers_has_no_variables() -> None:
 BY_HAND = (
     SHORT.replace("steps 4", "steps 2")
     + """\
-# variable u 5
-# variable Q 2
-# step 0 forward use: u Q out: u kill: u
+# variables {"nbytes": {"u": 5, "Q": 2}}
+# step {"forward": {"use": ["u", "Q"], "out": ["u"], "kill": ["u"]}}
 #| [[level]]
 #| name = "ram"
 #| capacity = 5

@@ -19,7 +19,7 @@ from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.profile import Lognormal, Quantiles, parse_spread
 from ckio.schedule import Schedule, makespan
-from ckio.sim.ranks import Barrier, Ranks, Shared
+from ckio.sim.ranks import Barrier, Ranks, parse_shared
 from ckio.sim.ranks.channel import Channel
 from ckio.sim.ranks.sharing import RanksOutcome, simulate_ranks
 
@@ -36,8 +36,8 @@ BACK_AND_FORTH = Schedule(
 )
 
 
-def of_archive(count: int, bandwidth: float = 1e9, collective: bool = False, **more: Any) -> Ranks:
-    return Ranks(count=count, shared={"archive": Shared(bandwidth, collective)}, **more)
+def of_archive(count: int, bandwidth: float = 1e9, **more: Any) -> Ranks:
+    return Ranks(count=count, shared={"archive": bandwidth}, **more)
 
 
 def same(outcome: RanksOutcome, other: RanksOutcome) -> bool:
@@ -62,7 +62,7 @@ def test_any_ranks_are_done_when_the_fluid_says(seeds: range) -> None:
         random = Random(seed)
         schedule, platform = random.choice((random_complete, random_legal))(random)
         shared = {
-            level.channel: Shared(random.choice((0.1, 1.0, 3.0, 40.0, 1e20)), random.random() < 0.5)
+            level.channel: random.choice((0.1, 1.0, 3.0, 40.0, 1e20))
             for level in platform.levels
             if random.random() < 0.8
         }
@@ -113,7 +113,7 @@ def test_a_price_without_a_part_for_bytes_leaves_only_the_bandwidth() -> None:
 def test_levels_on_one_channel_share_its_bandwidth() -> None:
     near = Level(name="near", channel="bus", write=Affine(per_byte=0.01))
     far = replace(near, name="far", ratio=0.5)
-    ranks = Ranks(count=2, shared={"bus": Shared(100.0)})
+    ranks = Ranks(count=2, shared={"bus": 100.0})
     schedule = Schedule(CHAIN, [Write(X0, 0), Write(X0, 1)])
     outcome = simulate_ranks(schedule, Platform((near, far)), ranks)
     assert outcome.makespan == pytest.approx(2 * 100 / 100 + 2 * 50 / 100)
@@ -131,18 +131,6 @@ def test_who_comes_later_has_the_channel_for_itself_when_the_first_is_done() -> 
     assert outcome.slowest == int(np.argmax(ranks.factors()))
 
 
-def test_a_collective_write_begins_when_the_last_has_come_and_a_read_is_never_collective() -> None:
-    ranks = of_archive(3, 100.0, collective=True, spread=Quantiles((1, 3)), seed=1)
-    factors = ranks.factors()
-    outcome = simulate_ranks(WRITE_ONCE, PLATFORM, ranks)
-    written = 2 * factors.max() + 0.5 + 3.0
-    assert outcome.finish == pytest.approx(written + 2 * factors)
-    assert outcome.waited == pytest.approx(2 * (factors.max() - factors))
-    assert outcome.channels["archive"].slowed == pytest.approx(np.full(3, 2.0))
-    read = Schedule(CHAIN, [Advance(0, 2), Read(X0, 0)], [{X0}])
-    assert simulate_ranks(read, PLATFORM, ranks).waited.tolist() == [0, 0, 0]
-
-
 def test_the_jitter_of_a_rank_is_drawn_for_each_step_that_it_computes() -> None:
     def normals(stream: int, count: int) -> Any:
         return np.random.default_rng((7, stream)).standard_normal(count)
@@ -158,10 +146,9 @@ def test_the_jitter_of_a_rank_is_drawn_for_each_step_that_it_computes() -> None:
 
 
 @pytest.mark.parametrize("jitter", [None, Lognormal(0.3), Quantiles((0.5, 1, 4))])
-@pytest.mark.parametrize("collective", [False, True])
-def test_a_barrier_waits_for_the_slowest(jitter: Any, collective: bool) -> None:
+def test_a_barrier_waits_for_the_slowest(jitter: Any) -> None:
     stretches = np.array([[0, 1], [2, 3]])  # the steps between three transfers
-    ranks = of_archive(6, 150.0, collective, spread=Lognormal(0.4), jitter=jitter, seed=3)
+    ranks = of_archive(6, 150.0, spread=Lognormal(0.4), jitter=jitter, seed=3)
     seconds = np.stack(
         [np.ones(4) if jitter is None else ranks.draws(rank, 4) for rank in range(6)]
     )
@@ -252,15 +239,18 @@ def test_an_illegal_schedule_is_refused() -> None:
         (lambda: Ranks(count=2.0), "count = 2.0"),  # type: ignore[arg-type]
         (lambda: Ranks(count=10**9), "count = 1000000000; .*10000000"),
         (lambda: Ranks(count=1, seed=-1), "seed = -1"),
-        *((lambda at=at: Shared(at), "bandwidth = ") for at in (nan, inf, 0.0, 5e-324)),
+        *(
+            (lambda at=at: of_archive(1, at), "bandwidth of 'archive' is ")
+            for at in (nan, inf, 0.0, 5e-324)
+        ),
         *((lambda sigma=sigma: Lognormal(sigma), "sigma = ") for sigma in (nan, -0.1, 11)),
         *(
             (lambda factors=factors: Quantiles(factors), "factors = ")
             for factors in ((1, nan), (1e-300, 1), (1, 1e300), (), (0, 1), (2, 1))
         ),
-        (lambda: Shared.parse("archive"), "is not CHANNEL="),
-        (lambda: Shared.parse("archive=1GB,together"), "is not CHANNEL="),
-        (lambda: Shared.parse("archive=fast"), "is not a size"),
+        (lambda: parse_shared("archive"), "is not CHANNEL="),
+        (lambda: parse_shared("archive=1GB,together"), "is not a size"),
+        (lambda: parse_shared("archive=fast"), "is not a size"),
         *(
             (lambda text=text: parse_spread(text), "is not lognormal")
             for text in ("lognormal:1,2", "quantiles:", "normal:1")
@@ -273,7 +263,7 @@ def test_what_has_no_meaning_is_refused(make: Any, words: str) -> None:
 
 
 def test_a_channel_that_is_not_there_and_seconds_beyond_all_sums_are_refused() -> None:
-    ranks = Ranks(count=2, shared={"disk": Shared(1.0)})
+    ranks = Ranks(count=2, shared={"disk": 1.0})
     with pytest.raises(BadInput, match=r"'disk'.*archive"):
         simulate_ranks(WRITE_ONCE, PLATFORM, ranks)
     with pytest.raises(BadInput, match="1e\\+200 seconds"):
@@ -301,13 +291,13 @@ def test_a_channel_is_shared_by_those_that_are_there(
     ends: list[float],
     busy: float,
 ) -> None:
-    """Each client comes, uses a lane, moves bytes, and stands for so many."""
+    """Each client comes, has one of the speeds, moves bytes, and stands for so many."""
     environment = simpy.Environment()
-    channel, done = Channel(environment, bandwidth, speeds), [0.0] * len(clients)
+    channel, done = Channel(environment, bandwidth), [0.0] * len(clients)
 
-    def client(number: int, come: float, *transfer: Any) -> Iterator[simpy.Event]:
+    def client(number: int, come: float, speed: int, *transfer: Any) -> Iterator[simpy.Event]:
         yield environment.timeout(come)
-        yield channel.transfer(*transfer)
+        yield channel.transfer(speeds[speed], *transfer)
         done[number] = environment.now
 
     for number, given in enumerate(clients):

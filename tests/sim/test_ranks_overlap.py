@@ -17,7 +17,7 @@ from ckio.platform.profile import Lognormal, Profile, Quantiles
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
-from ckio.sim.ranks import Barrier, Ranks, Shared
+from ckio.sim.ranks import Barrier, Ranks
 from ckio.sim.ranks.sharing import simulate_ranks
 
 Given = tuple[Schedule, Platform, Overlap]
@@ -86,12 +86,10 @@ def _planned(random: Random) -> tuple[Schedule, Platform]:
         return _planned(random)
 
 
-def some_shared(random: Random, platform: Platform, *bandwidths: float) -> dict[str, Shared]:
+def some_shared(random: Random, platform: Platform, *bandwidths: float) -> dict[str, float]:
     """Some of the channels of far levels."""
     names = {level.channel for level in platform.levels if level.backend != "ram"}
-    return {
-        name: Shared(random.choice(bandwidths)) for name in sorted(names) if random.random() < 0.6
-    }
+    return {name: random.choice(bandwidths) for name in sorted(names) if random.random() < 0.6}
 
 
 SEEDS = pytest.mark.parametrize(
@@ -153,7 +151,7 @@ def test_groups_find_what_all_find_one_by_one_and_no_channel_moves_more_than_it_
 def test_a_write_behind_is_slowed_and_a_rank_is_done_when_its_transfers_are() -> None:
     # A copy, and eight steps; half a second of latency, and 100 bytes at 25 a second.
     for count, makespan in ((4, 0.5 + 8), (20, 0.5 + 0.5 + 20)):
-        ranks = Ranks(count=count, shared={"archive": Shared(100.0)})
+        ranks = Ranks(count=count, shared={"archive": 100.0})
         outcome = simulate_ranks(BEHIND, PLATFORM, ranks, overlap=Overlap(1))
         assert outcome.finish.tolist() == [makespan] * count
         use = outcome.channels["archive"]
@@ -167,7 +165,7 @@ def test_steps_that_cost_nothing_delay_no_transfer() -> None:
     schedule = Schedule(
         replace(CHAIN, advance=0.0), [Write(X0, 1), Advance(0, 2), Write(X2, 1), Advance(2, 8)]
     )
-    ranks = Ranks(count=4, shared={"archive": Shared(100.0)})
+    ranks = Ranks(count=4, shared={"archive": 100.0})
     outcome = simulate_ranks(schedule, PLATFORM, ranks, overlap=Overlap(2))
     assert outcome.finish.tolist() == [0.5 + 2 * (0.5 + 4)] * 4
     use = outcome.channels["archive"]
@@ -177,7 +175,7 @@ def test_steps_that_cost_nothing_delay_no_transfer() -> None:
 def test_only_transfers_that_are_under_way_together_share() -> None:
     """The first has written before the second comes: what takes time is computed before."""
     schedule = Schedule(CHAIN, [Advance(0, 2), Write(X2, 1), Advance(2, 8)])
-    ranks = Ranks(count=2, shared={"archive": Shared(100.0)}, spread=Quantiles((1, 3)), seed=1)
+    ranks = Ranks(count=2, shared={"archive": 100.0}, spread=Quantiles((1, 3)), seed=1)
     factors = ranks.factors()
     assert 2 * abs(factors[0] - factors[1]) > 1.5
     outcome = simulate_ranks(schedule, PLATFORM, ranks, overlap=Overlap(1))
@@ -188,7 +186,7 @@ def test_only_transfers_that_are_under_way_together_share() -> None:
 def test_what_goes_on_beside_has_its_own_speed_and_hinders() -> None:
     profile = Profile(write_beside=Affine(0.5, 0.02), write_hinders=Affine(0.75))
     platform = Platform((RAM, replace(ARCHIVE, profile=profile)))
-    ranks = Ranks(count=2, shared={"archive": Shared(100.0)})
+    ranks = Ranks(count=2, shared={"archive": 100.0})
     outcome = simulate_ranks(BEHIND, platform, ranks, overlap=Overlap(1))
     assert outcome.makespan == 8.5 + 0.75
     use = outcome.channels["archive"]
@@ -209,7 +207,7 @@ def test_each_step_is_drawn_with_overlap_too() -> None:
 def test_a_write_that_is_cancelled_moves_nothing() -> None:
     actions = [Write(X0, 1), Advance(0, 2), Write(X2, 1), Discard(X2, 1), Read(X0, 1)]
     slow = replace(ARCHIVE, write=Affine(50.0))
-    ranks = Ranks(count=2, shared={"archive": Shared(1e9)})
+    ranks = Ranks(count=2, shared={"archive": 1e9})
     outcome = simulate_ranks(
         Schedule(CHAIN, actions), Platform((RAM, slow)), ranks, overlap=Overlap(2)
     )
@@ -219,7 +217,7 @@ def test_a_write_that_is_cancelled_moves_nothing() -> None:
 def test_hundred_thousand_that_are_alike_are_one() -> None:
     chain = CHAIN.with_steps(200)
     schedule = hrevolve(chain, replace(PLATFORM, working_memory=10))
-    ranks = Ranks(count=100_000, shared={"archive": Shared(1e7)})
+    ranks = Ranks(count=100_000, shared={"archive": 1e7})
     outcome = simulate_ranks(
         schedule, replace(PLATFORM, working_memory=10), ranks, overlap=Overlap(1, 1)
     )
@@ -229,18 +227,16 @@ def test_hundred_thousand_that_are_alike_are_one() -> None:
 
 def test_a_watcher_hears_of_all_shared_accesses() -> None:
     heard: list[int] = []
-    ranks = Ranks(count=7, shared={"archive": Shared(1e6)})
+    ranks = Ranks(count=7, shared={"archive": 1e6})
     simulate_ranks(BEHIND, PLATFORM, ranks, overlap=Overlap(1), watch=heard.append)
     assert sum(heard) == 7
 
 
 def test_what_ranks_do_not_have_with_overlap_is_refused() -> None:
-    archive = {"archive": Shared(1e6, collective=True)}
     for ranks, words in (
-        (Ranks(count=2, shared=archive), "'archive' are collective"),
         (Ranks(count=2, barrier=Barrier.STEP), "barriers cannot be simulated with overlap"),
         (Ranks(count=2, barrier=Barrier.STRETCH), "barriers cannot be simulated with overlap"),
-        (Ranks(count=2, shared={"disk": Shared(1.0)}), "no channel is named 'disk'"),
+        (Ranks(count=2, shared={"disk": 1.0}), "no channel is named 'disk'"),
     ):
         with pytest.raises(BadInput, match=words):
             simulate_ranks(BEHIND, PLATFORM, ranks, overlap=Overlap(1))

@@ -25,7 +25,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
-from ckio.sim.ranks import Ranks, Shared
+from ckio.sim.ranks import Ranks
 from ckio.sim.ranks.sharing import simulate_ranks
 
 DRIVER = Path(__file__).with_name("simgrid_disks.py")
@@ -272,7 +272,7 @@ limits = pytest.mark.parametrize(
 
 def check_ranks(given: Scenario, count: int) -> None:
     """The same end for each of so many ranks that share the archive, some of them slower."""
-    shared = {"archive": Shared(given.disks["archive"].write)}
+    shared = {"archive": given.disks["archive"].write}
     ranks = Ranks(count=count, shared=shared, spread=STRAGGLERS, seed=count)
     given = replace(given, factors=ranks.factors().tolist())
     outcome = simulate_ranks(

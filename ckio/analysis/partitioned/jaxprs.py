@@ -134,7 +134,6 @@ class Equations:
     def _one(
         self, jaxpr: Any, equation: Any, known: Mapping[Any, Operand], given: Sequence[Operand]
     ) -> list[Operand]:
-        _check_pure(equation)
         key = _identity(equation, given)
         if key is not None and key in self._computed:
             return self._computed[key]
@@ -207,18 +206,18 @@ def _assignment(
     return Assignment(results, tuple(named.values()), compute, kind=str(alone), nbytes=nbytes)
 
 
-def _check_pure(equation: Any) -> None:
-    """Raise BadInput for an equation with side effects, at any depth."""
-    name = equation.primitive.name
-    if equation.effects or "callback" in name:
-        what = ", ".join(sorted({type(effect).__name__ for effect in equation.effects}))
-        raise BadInput(
-            f"trace: the step has {name!r}{what and f' with the effect {what}'}: code that is"
-            " computed again must have no side effects; remove it from the step"
-        )
-    for inner in jax().extend.core.jaxprs_in_params(equation.params):
-        for each in inner.eqns:
-            _check_pure(each)
+def check_pure(where: str, jaxpr: Any, /) -> None:
+    """Raise BadInput for an equation with an effect or a callback, at any depth."""
+    for equation in jaxpr.eqns:
+        for each in jax().extend.core.jaxprs_in_params(equation.params):
+            check_pure(where, each)  # first, so that the message names the innermost equation
+        name = equation.primitive.name
+        if equation.effects or "callback" in name:
+            what = ", ".join(sorted({type(effect).__name__ for effect in equation.effects}))
+            raise BadInput(
+                f"{where} {name!r}{what and f' with the effect {what}'}; it must do"
+                " nothing but compute, because parts of it are computed again: remove it"
+            )
 
 
 def trace(step: Function, state: Values, /) -> StraightLine:
@@ -266,6 +265,7 @@ def trace(step: Function, state: Values, /) -> StraightLine:
         jax().make_jaxpr(step)(before)  # if the step itself is wrong, this raises its own error
         sentence = str(error).strip().partition("\n")[0] or type(error).__name__
         raise BadInput(f"trace: JAX has no adjoint of this step: {sentence}") from error
+    check_pure("trace: the step has", closed.jaxpr)
     return _program(closed, tuple(before), tuple(smooth))
 
 

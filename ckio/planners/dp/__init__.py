@@ -15,8 +15,8 @@ seconds, without the time to record and reverse each step once, which every sche
 for all levels k that have space. w_k is the time to write a restart checkpoint and to discard it
 later (each is discarded once, so that the two are paid together, when it is written), and r_k the
 time to read it. w'_k and r'_k are the times to write a tape, and to read and discard it. u is the
-time to go forward one step: to advance, or to record if that costs less (`move` in the code). The
-working memory holds the tapes of h steps, so that h steps can be recorded and reversed together.
+time to go forward one step (`move` in the code). The working memory holds the tapes of h steps, so
+that h steps can be recorded and reversed together.
 The second term of Q discards x_0, so that its space is used for tapes, or writes x_0 to another
 level.
 
@@ -80,6 +80,7 @@ from ckio.planners.dp.spaces import (
     with_integer_costs,
 )
 from ckio.planners.dp.unroll import Segment, Stage, Unrolling
+from ckio.planners.recording import quickest, recorded
 from ckio.planners.varying import varying
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -171,9 +172,11 @@ def mixed(chain: Chain, platform: Platform, /) -> Schedule:
     """
     if chain.varies:
         return varying(chain, platform, tapes=True, planner="mixed")
-    held = held_steps(chain, platform)
-    solution = solve(chain, platform, held=held)
-    schedule = solution.schedule(chain, held=held, recording=chain.record < chain.advance)
+    held, planned = held_steps(chain, platform), quickest(chain)
+    solution = solve(planned, platform, held=held)
+    schedule = solution.schedule(planned, held=held)
+    note = schedule.note + _RECORDING * (planned.advance < chain.advance)
+    schedule = Schedule(chain, recorded(chain, schedule.actions, held), note=note)
     if solution.complete or not any(level.slots(chain.restart, 1) for level in platform.levels):
         return schedule
     other = hrevolve(chain, platform)
@@ -208,9 +211,9 @@ class Solution:
     complete: bool
     first: tuple[Segment, ...] = ()
 
-    def schedule(self, chain: Chain, /, *, held: int, recording: bool = False) -> Schedule:
+    def schedule(self, chain: Chain, /, *, held: int) -> Schedule:
         """Return the schedule; `chain` is the chain for which the recurrence was solved."""
-        unrolling = Unrolling(self.stages, held=held, recording=recording)
+        unrolling = Unrolling(self.stages, held=held)
         return unrolling.draft(chain.length, self.first).schedule(chain, note=self.note)
 
 
@@ -225,7 +228,7 @@ def solve_states(
 
     If `as_printed`, j ends at n - 2 for all levels but the first. Raises the errors of `hrevolve`.
     """
-    problem = _Problem(chain, 1, chain.advance, planner)
+    problem = _Problem(chain, 1, planner)
     if chain.length == 1:
         return problem.result(_NOTHING, "")
     given = restart_spaces(chain, platform, planner=planner)
@@ -247,7 +250,7 @@ def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
 
     The working memory holds the tapes of `held` steps.
     """
-    problem = _Problem(chain, held, min(chain.advance, chain.record), "mixed")
+    problem = _Problem(chain, held, "mixed")
     if chain.length <= held:
         note = "optimal: no step is recomputed, and nothing is stored"
         return problem.result(_NOTHING, note)
@@ -259,18 +262,15 @@ def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
         note = best.note or (_SEARCHED if len(given) == 1 else _HIERARCHICAL)
     if not all(space.exact for space in given):
         note += "; sizes are rounded up to units, because there are too many sums of sizes"
-    if chain.record < chain.advance:
-        note += _RECORDING
     return problem.result(best, note)
 
 
 @dataclass(frozen=True)
 class _Problem:
-    """A chain; the working memory holds the tapes of `held` steps, and `move` is u."""
+    """A chain; the working memory holds the tapes of `held` steps."""
 
     chain: Chain
     held: int
-    move: float
     planner: str
 
     def result(self, solution: Solution, note: str) -> Solution:
@@ -292,13 +292,13 @@ class _Problem:
     def together(self, given: Sequence[Space]) -> Solution:
         """Return the solution on all levels together."""
         nearer = np.where(np.arange(self.chain.length + 1) <= self.held, 0.0, inf)
-        table = joint.solve(given, nearer, move=self.move)
+        table = joint.solve(given, nearer, move=self.chain.advance)
         complete = all(space.exact for space in given)
         return Solution((table,), float(table.finish[-1]), "", complete)
 
     def by_level(self, given: Sequence[Space]) -> tuple[Solution, IntegerCosts]:
         """Return the solution of the best order of the levels, and its costs in whole units."""
-        counts = with_integer_costs(given, self.move, steps=self.chain.length)
+        counts = with_integer_costs(given, self.chain.advance, steps=self.chain.length)
         if counts is None:
             raise self._too_large()
         priced, costs = counts

@@ -11,9 +11,8 @@ each F,
 
 Costs are seconds, or whole units. The time is O(K n^2) for each row. Less free space has the
 smaller number, so that the rows F - a e_k and F - b e_k are before row F; only if a checkpoint
-takes no space they are row F itself. Therefore the tables can be filled row by row (`joint_loop`),
-or for all rows together, n by n (`_fill`): the right-hand sides have the columns n - 1, n - j and
-j, which are all less than n.
+takes no space they are row F itself. The tables are filled for all rows together, n by n: the
+right-hand sides have the columns n - 1, n - j and j, which are all less than n.
 
 For example, one level of two slots that cost nothing, steps of 1 s, and memory for one tape:
 
@@ -32,7 +31,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Kind
-from ckio.planners.compiled import prepare
 from ckio.planners.dp.costs import INFEASIBLE
 from ckio.planners.dp.spaces import Numbers, Space, rows
 from ckio.planners.dp.unroll import NEARER, StoreDecision
@@ -42,12 +40,12 @@ Costs = NDArray[Any]
 
 _INFINITE: Final[dict[str, Any]] = {"f": inf, "i": INFEASIBLE}
 
-_MOST_WITH_NUMPY: Final = 1e8
-"""The most comparisons with NumPy: a quarter of a second. Compiled code needs a tenth of that, but
-takes a second to be loaded."""
+_QUICK: Final = 1e8
+"""Comparisons in a quarter of a second. With more, compiled code solves a level in less time, with
+the second that it takes to be loaded."""
 
 _MOST_COMPARED: Final = 5e8
-"""The most comparisons in a plan on all levels together: about half a second."""
+"""The most comparisons in a plan on all levels together: one or two seconds."""
 
 _MOST_NUMBERS: Final = 1 << 26
 """The most numbers in the tables of all levels together: half a gigabyte."""
@@ -131,8 +129,8 @@ def comparisons(spaces: Sequence[Space], steps: int, /) -> float:
 
 
 def is_quick(spaces: Sequence[Space], steps: int, /) -> bool:
-    """Return whether NumPy solves these levels in a quarter of a second at most."""
-    return comparisons(spaces, steps) <= _MOST_WITH_NUMPY
+    """Return whether these levels are solved in a quarter of a second at most."""
+    return comparisons(spaces, steps) <= _QUICK
 
 
 def is_quick_together(spaces: Sequence[Space], steps: int, /) -> bool:
@@ -144,8 +142,7 @@ def is_quick_together(spaces: Sequence[Space], steps: int, /) -> bool:
 def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTable:
     """Solve the recurrence for all numbers of steps in `nearer`; a step forward costs `move`.
 
-    Costs are whole numbers if those of `nearer` are. Levels on which j ends at n - 2 must be quick
-    to solve (`is_quick`).
+    Costs are whole numbers if those of `nearer` are.
     """
     after_restart, after_tape = _after(spaces)
     infinite = _INFINITE[nearer.dtype.kind]
@@ -153,15 +150,9 @@ def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTab
     unstored[:-1] = nearer
     again = np.full((len(spaces), *unstored.shape), infinite, nearer.dtype)
     costs = np.minimum([space.costs for space in spaces], infinite).astype(nearer.dtype)
-    if is_quick(spaces, len(nearer) - 1):
-        with np.errstate(over="ignore"):  # infinite sums are refused later
-            skipped = [1 if space.to_the_last else 2 for space in spaces]
-            _fill(costs, move, (after_restart, after_tape), unstored, again, skipped=skipped)
-    else:
-        prepare("ckio.planners.dp.joint_loop")
-        from ckio.planners.dp import joint_loop
-
-        joint_loop.fill(costs, float(move), (after_restart, after_tape), unstored, again)
+    with np.errstate(over="ignore"):  # infinite sums are refused later
+        skipped = [1 if space.to_the_last else 2 for space in spaces]
+        _fill(costs, move, (after_restart, after_tape), unstored, again, skipped=skipped)
     return JointTable(tuple(spaces), nearer, unstored, again, after_restart, after_tape)
 
 

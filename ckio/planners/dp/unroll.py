@@ -128,12 +128,11 @@ class _Spend(NamedTuple):
 class Unrolling:
     """Turns the decisions of stages into actions.
 
-    The working memory holds the tapes of `held` steps. To go forward, the schedule advances, or
-    records if it is `recording` (because recording costs less).
+    The working memory holds the tapes of `held` steps.
     """
 
-    def __init__(self, stages: Sequence[Stage], *, held: int, recording: bool = False) -> None:
-        self.stages, self.held, self.recording = stages, held, recording
+    def __init__(self, stages: Sequence[Stage], *, held: int) -> None:
+        self.stages, self.held = stages, held
         self._to_store = [cache(stage.store) for stage in stages]
         self._to_advance = [cache(stage.advance) for stage in stages]
         self._least = [cache(stage.least_free) for stage in stages]
@@ -189,7 +188,7 @@ class Unrolling:
             self._draft.write(at, level=level, kind=Kind.TAPE)
         else:
             self._draft.write(at, level=level)
-            self._move(at, at + segment.steps)
+            self._draft.advance(at, at + segment.steps)
 
     def _make(self, left: _StepsLeft | _Spend) -> Actions:
         """Return the actions that reverse one part or one step."""
@@ -262,14 +261,6 @@ class Unrolling:
         if j == 0:
             self._draft.discard(at, level=self._numbers[stage][place])
             return part._replace(place=None)
-        self._move(at, at + j)
+        self._draft.advance(at, at + j)
         self._todo.append(_StepsLeft(at, j, stage, free, place))
         return _StepsLeft(at + j, length - j, stage, self._after_restart[stage][place][free], None)
-
-    def _move(self, begin: int, end: int) -> None:
-        """Go forward; a Record has at most the steps whose tapes fit into the working memory."""
-        if not self.recording:
-            self._draft.advance(begin, end)
-            return
-        for at in range(begin, end, self.held):
-            self._draft.record(at, min(at + self.held, end))

@@ -51,6 +51,7 @@ from ckio.planners.dp.costs import IntegerCosts
 from ckio.planners.dp.spaces import Space, orders, spaces, with_units
 from ckio.planners.dp.sweep import Seconds, SegmentTables, SweepCosts, first_sweep
 from ckio.planners.dp.unroll import Segment, Unrolling
+from ckio.planners.recording import quickest, recorded
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform import copies as copied_by
 from ckio.platform.chain import Chain
@@ -133,11 +134,6 @@ class DualPlan:
     held: int
     unrolling: Unrolling
 
-    def reordered(self, segments: Sequence[Segment], /) -> Schedule:
-        """Return the schedule with its segments in another order."""
-        chain = self.schedule.chain
-        return self.unrolling.draft(chain.length, segments).schedule(chain)
-
 
 def _held(chain: Chain, platform: Platform, tapes: bool) -> int:
     """Return the most steps whose tapes the program can have at a time.
@@ -160,7 +156,8 @@ class Problem:
     """
 
     def __init__(self, chain: Chain, platform: Platform, *, tapes: bool) -> None:
-        self.chain, self.platform, self.tapes = chain, platform, tapes
+        self.given, self.chain = chain, quickest(chain) if tapes else chain
+        self.platform, self.tapes = platform, tapes
         self.held, self.near = _held(chain, platform, tapes), memory_level(platform)
         far = [it.channel for at, it in enumerate(platform.levels) if at != self.near]
         self.channels = tuple(dict.fromkeys(far))
@@ -171,8 +168,6 @@ class Problem:
             ]
         )
         self.kinds = (chain.restart, chain.tape)[: 1 + tapes]
-        self.move = min(chain.advance, chain.record) if tapes else chain.advance
-        self.recording = tapes and chain.record < chain.advance
         self.room = None if self.near is None else platform.levels[self.near].capacity
         self.costs = _accesses(self)
         self._longest = min(chain.length, _SHORTEST)
@@ -213,13 +208,20 @@ class Problem:
                 break
         if sweep is None:
             return None
-        schedule = unrolling.draft(self.chain.length, sweep.segments).schedule(self.chain)
+        schedule = self.schedule(unrolling, sweep.segments)
         near = Level(name="none") if self.near is None else self.platform.levels[self.near]
         sizes = [near.stored(self.chain.restart), near.stored(self.chain.tape)]
         here = (it for it in sweep.segments if order[it.stage].number == self.near)
         held = sum(sizes[it.kind is Kind.TAPE] for it in here)
         value, load = self._value(multipliers, sweep.bound), self._load(schedule)
         return DualPlan(schedule, sweep.segments, multipliers, value, load, held, unrolling)
+
+    def schedule(self, unrolling: Unrolling, segments: Sequence[Segment], /) -> Schedule:
+        """Return the schedule that begins with these segments."""
+        actions = unrolling.draft(self.chain.length, segments).actions()
+        if self.tapes:
+            actions = recorded(self.given, actions, self.held)
+        return Schedule(self.given, actions)
 
     def _zeta(self, multipliers: Seconds, /) -> float:
         """Return the most seconds that a byte of memory can save at the end of phase f."""
@@ -265,7 +267,7 @@ class Problem:
             restart.append(first[0] + staged * level.stored(self.chain.restart))
             tape.append(first[1] + again + staged * level.stored(self.chain.tape))
         tapes = np.array(tape) if self.tapes else np.full(len(tape), inf)
-        return SweepCosts(np.array(restart), tapes, ratio * self.move, again)
+        return SweepCosts(np.array(restart), tapes, ratio * self.chain.advance, again)
 
     def _lengthen(self, tables: SegmentTables) -> bool:
         """Double the length of the tables if they stay small enough; return whether."""
@@ -297,11 +299,11 @@ class Problem:
             while len(self._tables) >= _KEPT:
                 del self._tables[next(iter(self._tables))]
             costs = [cost for it in order for cost in it.costs]
-            rounded = _rounded_down(self.move, costs, self.chain.length)
+            rounded = _rounded_down(self.chain.advance, costs, self.chain.length)
             stages = recurrence.in_order(
                 with_units(order, rounded), self._longest, move=rounded.move, held=self.held
             )
-            unrolling = Unrolling(stages, held=self.held, recording=self.recording)
+            unrolling = Unrolling(stages, held=self.held)
             self._tables[key] = SegmentTables(stages, self.held, float(rounded.unit)), unrolling
         return self._tables[key]
 

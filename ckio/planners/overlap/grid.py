@@ -66,7 +66,11 @@ def _simulate(problem: Problem, plan: DualPlan, simulate: Callable[[Schedule], f
     """Return the least seconds of a plan, with its segments as they are or spread."""
     segments = _spread(problem, plan)
     seconds = simulate(plan.schedule)
-    return seconds if segments is None else min(seconds, simulate(plan.reordered(segments)))
+    return (
+        seconds
+        if segments is None
+        else min(seconds, simulate(problem.schedule(plan.unrolling, segments)))
+    )
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from ckio.actions import Discard, Key, Kind
 from ckio.actions.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
 from ckio.errors import NoSchedule
 from ckio.planners.base import held_steps, no_schedule
+from ckio.planners.recording import quickest, recorded
 from ckio.planners.resume.legs import plans
 from ckio.planners.resume.remainder import Remainder, checked, furthest_adjoint, remainder
 from ckio.platform import Platform
@@ -52,7 +53,8 @@ def resume(
     Stored keys may be restart data, tapes and adjoints. If there are adjoints, that of the smallest
     step m is read first, and the steps [0, m) remain to be reversed. Otherwise the adjoint starts
     at n. Each stored key is discarded after its last read, so that nothing is stored at the end.
-    New checkpoints are restart data and, with `tapes`, also tapes. Steps may differ.
+    New checkpoints are restart data and, with `tapes`, also tapes. With `tapes`, steps that are
+    recorded faster than they are advanced are recorded instead. Steps may differ.
 
     `state` is the content of the state register before the first action:
 
@@ -65,15 +67,16 @@ def resume(
     of the remaining steps cannot be reached.
     """
     keys = checked(chain, platform, stored, state)
-    rest = remainder(chain, platform, keys, state=state, new_tapes=tapes)
-    if rest.end:
-        held_steps(chain, platform)
+    planned = quickest(chain) if tapes else chain
+    rest = remainder(planned, platform, keys, state=state, new_tapes=tapes)
+    held = held_steps(chain, platform) if rest.end else 1
     first = furthest_adjoint(chain, platform, keys)
     begin = Actions.of([] if first is None else [first])
-    schedules = [with_discards(Schedule(chain, begin + actions, keys)) for actions in plans(rest)]
-    if not schedules:
+    made = [with_discards(Schedule(planned, begin + actions, keys)) for actions in plans(rest)]
+    if not made:
         raise _unreachable(rest)
-    return min(schedules, key=lambda schedule: makespan(schedule, platform))
+    best = min(made, key=lambda schedule: makespan(schedule, platform)).actions
+    return Schedule(chain, recorded(chain, best, held) if tapes else best, keys)
 
 
 def _unreachable(rest: Remainder) -> NoSchedule:

@@ -237,9 +237,12 @@ class RangeTables:
         return float(seconds[best]), begin + 1 + best
 
 
-def short(room: FreeSpace, /) -> int:
-    """Return the most intervals of a short range; the tables grow with its square."""
-    return SHORT if room.level.size < _PLENTY else SHORT // 2
+def short(values: float, /) -> int:
+    """Return the most intervals of a short range, for values of free space times ways to store.
+
+    The tables grow with its square.
+    """
+    return SHORT if values < _PLENTY else SHORT // 2
 
 
 class Scale:
@@ -262,7 +265,7 @@ class Scale:
     ) -> None:
         self.costs, self.room = costs, room
         self.at, self.finer, self.place = at, finer, place
-        self.short = short(room)
+        self.short = short(room.level.size)
         self._short = self._short_ranges()
         self._part = -1, RangeTables(0, 0, 0, room)
 

@@ -16,7 +16,6 @@ R(n - 2) = 1 + 2 + 0 + 1 + 0 = 4 s.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +23,6 @@ import numpy as np
 from ckio.actions import Kind
 from ckio.planners.draft import Draft
 from ckio.planners.varying.intervals import FreeSpace, IntervalCosts, RangeTables, Scale
-from ckio.platform.chain import Chain
 
 
 class Leg(NamedTuple):
@@ -154,12 +152,9 @@ class Unfolding:
         The schedule.
     """
 
-    def __init__(
-        self, scale: Scale, chain: Chain, numbers: list[int], first: FirstSweep | None = None
-    ) -> None:
+    def __init__(self, scale: Scale, numbers: list[int], first: FirstSweep | None = None) -> None:
         self.top, self.whole = scale, scale.whole()
         self.costs, self.room, self.numbers = scale.costs, scale.room, numbers
-        self.records = self.costs.tapes & (chain.each("record") < chain.each("advance"))
         last, everything = len(scale.at) - 1, self.room.count - 1
         self.seconds = float(self.whole.fresh[last, last, everything])
         self.draft = Draft()
@@ -187,7 +182,7 @@ class Unfolding:
         self.seconds, self.todo, begin = first.seconds, [], 0
         for leg in first.legs:
             self.draft.write(leg.begin, level=self.numbers[self.room.level[leg.way, leg.room]])
-            self._forward(leg.begin, leg.end)
+            self.draft.advance(leg.begin, leg.end)
             self.todo.append(_Range(first.scale, leg.begin, leg.end, leg.room, leg.way))
             begin = leg.end
         end, everything = len(first.scale.at) - 1, self.room.count - 1
@@ -252,22 +247,9 @@ class Unfolding:
 
     def _go_on(self, left: _Range, split: int) -> None:
         """Go forward from the stored x_p to the split; the right part is next, then the left."""
-        self._forward(*replace(left, end=split).steps)
+        self.draft.advance(*replace(left, end=split).steps)
         self.todo.append(replace(left, end=split))
         self.todo.append(replace(left, begin=split, way=_FRESH))
-
-    def _forward(self, begin: int, end: int) -> None:
-        """Advance, or record if tapes are stored and recording takes less time."""
-        if not self.costs.tapes:
-            self.draft.advance(begin, end)
-            return
-        for records, steps in groupby(range(begin, end), key=self.records.__getitem__):
-            span = list(steps)
-            if not records:
-                self.draft.advance(span[0], span[-1] + 1)
-            else:
-                for step in span:
-                    self.draft.record(step, step + 1)
 
     def _spend(self, begin: int, end: int, level: int) -> None:
         for step in reversed(range(begin, end)):

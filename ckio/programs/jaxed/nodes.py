@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from ckio.analysis.partitioned.jaxprs import BODIES, jax
-from ckio.errors import BadInput
 
 LOOPS: Final = frozenset({"while", "scan"})
 OPENED: Final = {name: where for name, where in BODIES.items() if not name.startswith("custom")}
@@ -55,21 +54,6 @@ def compute(jaxpr: Any, equations: Sequence[Any], inputs: Any, outputs: Any) -> 
     alone = jaxpr.replace(constvars=[], invars=list(inputs), outvars=list(outputs), eqns=equations)
     call: Callable[..., Any] = core.jaxpr_as_fun(core.ClosedJaxpr(alone, []))
     return call
-
-
-def check(jaxpr: Any) -> None:
-    """Raise BadInput for an equation with an effect or a callback, at any depth."""
-    for equation in jaxpr.eqns:
-        for each in inner(equation):  # first, so that the message names the innermost equation
-            check(open_jaxpr(each)[0])
-        name = equation.primitive.name
-        if equation.effects or "callback" in name:
-            what = ", ".join(sorted({type(effect).__name__ for effect in equation.effects}))
-            raise BadInput(
-                f"jax_program: the function contains {name!r}"
-                f"{what and f' with the effect {what}'}; it must do nothing but compute, because"
-                " parts of it are recomputed: remove it, or do it between two calls of advance"
-            )
 
 
 def fingerprint(closed: Any) -> str:

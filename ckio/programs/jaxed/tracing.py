@@ -8,12 +8,12 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.analysis.partitioned.jaxprs import jax
+from ckio.analysis.partitioned.jaxprs import check_pure, jax
 from ckio.errors import BadInput
 from ckio.programs.heap import Json, leaves, rebuild, same_structure
 from ckio.programs.interface import Cotangent, report_tape
 from ckio.programs.jaxed.flatten import flatten
-from ckio.programs.jaxed.nodes import check, fingerprint, is_smooth
+from ckio.programs.jaxed.nodes import fingerprint, is_smooth
 from ckio.programs.jaxed.regions import RegisterMachine
 
 Mode: TypeAlias = Literal["auto", "blocks", "switch"]
@@ -96,7 +96,7 @@ class JaxProgram:
         given = leaves(example, "x")
         self._x = _names(example, "x")
         closed = jax().make_jaxpr(self._flat(function))(*map(traceable, given, given.values()))
-        check(closed.jaxpr)
+        check_pure("jax_program: the function contains", closed.jaxpr)
         self.fingerprint = fingerprint(closed)
         self._code = code = flatten(closed, tuple(given), tuple(leaves(self._y, "y")))
         if mode == "auto":

@@ -8,7 +8,7 @@
     #: 2.0 2.5                      restart and adjoint have one more, that of x_n and a_n
     # ...
     # handed t                      the kinds of checkpoints that memory takes without a copy
-    # variable zeta 8192            the variables of a state, and what steps do to them, if single
+    # variables {"nbytes": ...}     the variables of a state, and what steps do to them, if single
     # ...                           variables are stored: see `text.reader`
     # stored 0 x 5                  a key stored on a level at the start: LEVEL KIND STEP [NAME]
     # overlap write_behind=1,read_ahead=0     the policy of the schedule, if there is one
@@ -26,11 +26,13 @@ The text of a timeline has `START STOP NBYTES` before each action. A comment in 
 are read back to the last bit. In a name, all characters except letters, digits and `_.-~` are
 percent-encoded.
 
-Version 2 adds values for each step, version 3 overlap, version 4 variables, and version 5 `handed`.
+Version 2 adds values for each step, version 3 overlap, version 5 `handed`, and version 6 variables.
 A text has the oldest version that is sufficient.
 """
 
+import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from io import StringIO
 from itertools import groupby
 from typing import Final, TextIO
@@ -45,7 +47,6 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text.reader import (
     LETTERS,
-    SETS,
     TRANSFER,
     VERSION,
     Document,
@@ -162,54 +163,38 @@ def _headers(
 
 def header_lines(variables: Variables, /) -> Iterator[str]:
     """Yield the headers of a chain's variables."""
-    for name, nbytes in variables.nbytes.items():
-        yield f"# variable {_quoted(name)} {nbytes}\n"
-    if variables.seed:
-        yield f"# seed{_names(variables.seed)}\n"
-    if variables.tape:
-        yield f"# tape-of{_names(variables.tape)}\n"
+    about = {
+        "nbytes": dict(variables.nbytes),
+        "seed": sorted(variables.seed),
+        "tape": sorted(variables.tape),
+    }
+    yield f"# variables {json.dumps(about)}\n"
     numbers = {step: number for number, step in enumerate(variables.different)}
-    for step, number in numbers.items():
-        yield from (f"# step {number} {line}\n" for line in _step_lines(step))
+    yield from (f"# step {json.dumps(_step(step))}\n" for step in numbers)
     if not isinstance(variables.steps, Step):
-        runs = [
-            f"{numbers[step]}*{count}" if count > 1 else f"{numbers[step]}"
-            for step, count in ((step, len(list(run))) for step, run in groupby(variables.steps))
-        ]
+        runs = [[numbers[step], len(list(run))] for step, run in groupby(variables.steps)]
         for start in range(0, len(runs), _PER_LINE):
-            yield f"# which {' '.join(runs[start : start + _PER_LINE])}\n"
+            yield f"# which {json.dumps(runs[start : start + _PER_LINE])}\n"
 
 
-def _step_lines(step: Step) -> Iterator[str]:
-    yield f"forward{_flow(step.forward)}"
-    if step.record != step.forward:
-        yield f"record{_flow(step.record)}"
-    if step.reverse != Flow():
-        yield f"reverse{_flow(step.reverse)}"
-    if step.restored:
-        yield f"restored{_names(step.restored)}"
-
-
-def _flow(flow: Flow) -> str:
-    sets = zip(SETS, (flow.use, flow.out, flow.kill), strict=True)
-    return "".join(f" {word}{_names(names)}" for word, names in sets if names)
-
-
-def _names(names: frozenset[str]) -> str:
-    return "".join(f" {_quoted(name)}" for name in sorted(names))
-
-
-def _quoted(name: str) -> str:
-    return quote(name, safe="")
+def _step(step: Step) -> dict[str, object]:
+    """Return the arguments of a Step, without those that have their default."""
+    flows = {"forward": step.forward, "record": step.record, "reverse": step.reverse}
+    if step.record == step.forward:
+        del flows["record"]
+    given: dict[str, object] = {
+        name: {word: sorted(names) for word, names in asdict(flow).items() if names}
+        for name, flow in flows.items()
+        if name != "reverse" or flow != Flow()
+    }
+    return given | ({"restored": sorted(step.restored)} if step.restored else {})
 
 
 def _version(chain: Chain, *, moved: bool) -> int:
     """Return the oldest version that is sufficient; `moved` is true if there is overlap."""
-    if chain.handed:
-        return VERSION
     if chain.variables is not None:
-        return 4
-    return 3 if moved else 2 if chain.varies else 1
+        return VERSION
+    return 5 if chain.handed else 3 if moved else 2 if chain.varies else 1
 
 
 def _cost(name: str, cost: float | PerStep) -> Iterator[str]:
@@ -238,4 +223,4 @@ def _lines(actions: Actions) -> Iterator[str]:
 
 
 def _suffix(name: str) -> str:
-    return f" {_quoted(name)}" if name else ""
+    return f" {quote(name, safe='')}" if name else ""

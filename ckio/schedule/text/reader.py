@@ -1,29 +1,27 @@
 """The reader of the text format: its errors name the line, and the text that is expected there.
 
-The headers of a chain with variables describe these, and what the steps do to them:
+The headers of a chain with variables are JSON:
 
-    # variable zeta 8192                each variable, and its bytes
-    # variable Q 8192
-    # seed zeta                         the variables of x_n that the cost function reads
-    # tape-of zeta                      the variables that tapes contain
-    # step 0 forward use: Q zeta out: zeta kill: zeta
-    # step 0 record use: zeta out: zeta kill: zeta    if it differs from forward
-    # step 0 reverse use: Q             if the adjoint step uses or overwrites the state
-    # step 0 restored zeta
-    # step 1 forward
-    # which 0*99 1                      for all steps in order, the number of a step above, and how
-                                        many times; omitted if all steps are equal
+    # variables {"nbytes": {"zeta": 8192, "Q": 8192}, "seed": ["zeta"], "tape": ["zeta"]}
+    # step {"forward": {"use": ["Q"], "out": ["zeta"], "kill": ["zeta"]}, "record": {...}}
+    # step {"forward": {}}
+    # which [[0, 99], [1, 1]]
 
-Empty lists of names are omitted, except for `forward`. Lines of `which` follow each other.
+The first one has the arguments of `Variables`. The others have the arguments of each different
+`Step`, and for all steps in order the number of a step above and how many times it follows; `which`
+is omitted if all steps are equal. Lines of `which` follow each other.
 """
 
+import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote
 
 from ckio.actions import Key, Kind
+from ckio.actions.checks import is_whole
 from ckio.actions.columns import KIND_CODE, KINDS, VERBS, WRITE, Actions, Row
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.errors import BadInput
@@ -33,7 +31,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.timeline import Timeline, TimelineRecorder
 
-VERSION: Final = 5
+VERSION: Final = 6
 """The version of the format. The reader refuses newer versions."""
 
 _KNOWN: Final = tuple(str(version) for version in range(1, VERSION + 1))
@@ -58,19 +56,13 @@ time.
 VERSIONS: Final = 10_000_000
 """The most variables times steps: each variable has a version in each state, of about 60 bytes."""
 
-SETS: Final = ("use:", "out:", "kill:")
-_FLOWS: Final = ("forward", "record", "reverse")
-
 _VARIABLES: Final = {
-    "variable": "`# variable NAME BYTES`, each name once, BYTES a whole number >= 0",
-    "seed": "`# seed NAME ...` once",
-    "tape-of": "`# tape-of NAME ...` once",
+    "variables": '`# variables {"nbytes": {NAME: BYTES, ...}, "seed": [NAME, ...], "tape": [...]}`',
     "step": (
-        f"`# step NUMBER FLOW use: NAME ... out: NAME ... kill: NAME ...`, FLOW one of"
-        f" {', '.join(_FLOWS)}, what kill has in out, too; or `# step NUMBER restored NAME ...`;"
-        " each once"
+        '`# step {"forward": {"use": [NAME, ...], "out": [...], "kill": [...]}, "record": {...},'
+        ' "reverse": {...}, "restored": [...]}`, what kill has in out, too'
     ),
-    "which": "`# which NUMBER[*COUNT] ...`, for steps in order the number of what they do",
+    "which": "`# which [[NUMBER, COUNT], ...]`, for steps in order the number of what they do",
 }
 _COUNTS: Final = ("actions", "transfers", "steps")
 _KINDS: Final = f"one of {', '.join(LETTERS)}"
@@ -90,31 +82,24 @@ _HEADERS: Final = ", ".join((*_COUNTS, *COSTS, *_VARIABLES, "stored", "overlap",
 _ANY: Final = f"one of the headers {_HEADERS} after `# `, or a comment after `##`"
 
 
-class Headers:
+class VariableHeaders:
     """The headers of variables in a text, read one by one."""
 
     def __init__(self) -> None:
-        self._nbytes: dict[str, int] = {}
-        self._names: dict[str, list[str]] = {}
-        self._flows: dict[tuple[int, str], Flow] = {}
-        self._restored: dict[int, list[str]] = {}
+        self._about: dict[str, Any] = {}
+        self._steps: list[Step] = []
         self._runs: list[tuple[int, int]] = []
 
-    def keep(self, header: str, words: Sequence[str]) -> None:
-        """Read one header; raise ValueError if it does not have the form in `_VARIABLES`."""
-        match header, words:
-            case "variable", [name, nbytes] if (known := _unquoted(name)) not in self._nbytes:
-                self._nbytes[known] = _number(nbytes)
-            case (("seed" | "tape-of"), [_, *_]) if header not in self._names:
-                self._names[header] = list(map(_unquoted, words))
-            case "step", [number, "restored", _, *_] if _number(number) not in self._restored:
-                self._restored[_number(number)] = list(map(_unquoted, words[2:]))
-            case "step", [number, word, *rest] if (
-                word in _FLOWS and (key := (_number(number), word)) not in self._flows
-            ):
-                self._flows[key] = _read_flow(rest)
-            case "which", [_, *_]:
-                self._runs += map(_run, words)
+    def keep(self, header: str, text: str) -> None:
+        """Read one header; raise an error if it does not have the form in `_VARIABLES`."""
+        given = json.loads(text)
+        match header:
+            case "variables" if not self._about:
+                self._about = dict(**given)
+            case "step":
+                self._steps.append(_step(**given))
+            case "which":
+                self._runs += [(_number(number), _number(count)) for number, count in given]
             case _:
                 raise ValueError
 
@@ -123,66 +108,42 @@ class Headers:
 
         Raises BadInput if headers are missing, or if they contradict each other.
         """
-        if not (self._nbytes or self._names or self._flows or self._restored or self._runs):
+        if not (self._about or self._steps or self._runs):
             return None
-        count = len(self._nbytes)
-        if max(1, count) * length > VERSIONS:
+        total, steps = sum(count for _, count in self._runs), self._steps
+        if not steps or max((number for number, _ in self._runs), default=0) >= len(steps):
+            raise BadInput("a `# step` is missing: there must be one for each number in `# which`")
+        if not self._runs and len(steps) > 1:
+            raise BadInput(f"`# which` is missing: it says which of {len(steps)} each step is")
+        if self._runs and total != length:
+            raise BadInput(f"`# which` describes {total} steps; the chain has {length}")
+        if (count := max(1, len(self._about.get("nbytes", ())))) * length > VERSIONS:
             raise BadInput(
                 f"{count} variables over {length} steps; a text may have {VERSIONS} versions of"
                 " variables, one of each variable in each step: correct `# steps`, or store"
                 " variables in groups (Variables.together)"
             )
-        numbers = {number for number, _ in self._flows} | {number for number, _ in self._runs}
-        numbers |= self._restored.keys() | {0}
-        steps = {number: self._step(number) for number in sorted(numbers)}
-        total = sum(count for _, count in self._runs)
-        if not self._runs and len(steps) > 1:
-            raise BadInput(f"`# which` is missing: it says which of {len(steps)} each step is")
-        if self._runs and total != length:
-            raise BadInput(f"`# which` describes {total} steps; the chain has {length}")
         each = [step for number, count in self._runs for step in [steps[number]] * count]
-        seed, tape = (self._names.get(header, ()) for header in ("seed", "tape-of"))
-        return Variables(self._nbytes, each or steps[0], seed, tape)
-
-    def _step(self, number: int) -> Step:
-        forward, record, reverse = (self._flows.get((number, word)) for word in _FLOWS)
-        if forward is None:
-            raise BadInput(f"`# step {number} forward` is missing")
-        return Step(forward, record, reverse or Flow(), self._restored.get(number, ()))
+        return _variables(each or steps[0], **self._about)
 
 
-def _read_flow(words: Sequence[str]) -> Flow:
-    sets: dict[str, list[str]] = {}
-    names: list[str] | None = None
-    for word in words:
-        if word in SETS and word not in sets:
-            names = sets[word] = []
-        elif names is None:
-            raise ValueError
-        else:
-            names.append(_unquoted(word))
-    return Flow(*(sets.get(word, ()) for word in SETS))
+def _variables(
+    steps: Step | list[Step],
+    nbytes: Mapping[str, int] = MappingProxyType({}),
+    seed: Iterable[str] = (),
+    tape: Iterable[str] = (),
+) -> Variables:
+    return Variables(nbytes, steps, seed, tape)
 
 
-def _run(word: str) -> tuple[int, int]:
-    number, star, count = word.partition("*")
-    run = _number(number), _number(count) if star else 1
-    if not run[1]:
+def _step(restored: Iterable[str] = (), **flows: Mapping[str, Any]) -> Step:
+    return Step(**{name: Flow(**flow) for name, flow in flows.items()}, restored=restored)
+
+
+def _number(number: object) -> int:
+    if not is_whole(number) or number < 0:
         raise ValueError
-    return run
-
-
-def _number(word: str) -> int:
-    number = int(word)
-    if not 0 <= number < STEPS:
-        raise ValueError
-    return number
-
-
-def _unquoted(word: str) -> str:
-    if ":" in word or "*" in word:  # the writer encodes these characters in names
-        raise ValueError
-    return unquote(word, errors="strict")
+    return int(number)
 
 
 _SPAN: Final = "`{} BEGIN END`, whole numbers, 0 <= BEGIN < END"
@@ -261,7 +222,7 @@ class TextReader:
         self.moved, self.moves = TimelineRecorder(), list[Row]()  # the transfers
         self.numbers: dict[str, Any] = {}
         self.each = ""  # the cost whose values for each step may follow
-        self.variables = Headers()
+        self.variables = VariableHeaders()
         self.handed = frozenset[Kind]()
         self.stored: list[tuple[int, Key]] = []
         self.overlap = SYNCHRONOUS
@@ -368,8 +329,11 @@ class TextReader:
             mark, *words = line.split()
             header = words[0] if words else ""
             try:
+                if header in _VARIABLES:
+                    self.variables.keep(header, line.partition(header)[2])
+                    return
                 known = mark == "#" and self.keep(words)
-            except (BadInput, ValueError):
+            except (BadInput, ValueError, TypeError, AttributeError, RecursionError):
                 self.fail(line, FORMS[header])
             if not known:
                 self.fail(line, _ANY)
@@ -377,8 +341,6 @@ class TextReader:
     def keep(self, words: list[str]) -> bool:
         """Read a header, or return False; raise an error if its form is not that in `FORMS`."""
         match words:
-            case [header, *rest] if header in _VARIABLES:
-                self.variables.keep(header, rest)
             case ["stored", level, kind, step, *name]:
                 number, key = int(level), Key(Kind(kind), int(step), _name(name))
                 if not (0 <= number < LEVELS and key.step < STEPS):
@@ -422,7 +384,7 @@ class TextReader:
         try:
             variables = self.variables.variables(self.numbers["steps"])
             return Chain(**self.numbers, variables=variables, handed=self.handed)
-        except BadInput as error:
+        except (BadInput, TypeError) as error:
             raise BadInput(f"{self.source}: {error}") from None
 
     def levels(self) -> list[set[Key]]:

@@ -18,53 +18,26 @@ _MOST_RANKS: Final = 10_000_000
 """Maximum number of ranks; each needs some bytes in a few arrays, even if all are equal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """A channel that all ranks share.
+def parse_shared(text: str, /) -> tuple[str, float]:
+    """Return the name of a shared channel and its bandwidth from CHANNEL=BYTES_PER_SECOND.
 
-    Attributes
-    ----------
-    bandwidth : float
-        Stored bytes per second of the reads and writes of all ranks together.
-    collective : bool
-        Whether writes are collective, so that a write begins only when all ranks have reached it.
-        Reads begin at any time.
+    Raises BadInput for any other text.
+
+    >>> parse_shared("archive=100GB/s")
+    ('archive', 100000000000.0)
     """
-
-    bandwidth: float
-    collective: bool = False
-
-    def __post_init__(self) -> None:
-        bandwidth = as_float(self.bandwidth)
-        if bandwidth is None or not 1 / NEVER <= bandwidth <= NEVER:
-            raise BadInput(
-                f"Shared: bandwidth = {self.bandwidth!r}; it must be a number of bytes per second"
-                f" from {1 / NEVER:g} to {NEVER:g}"
-            )
-        object.__setattr__(self, "bandwidth", bandwidth)
-
-    @staticmethod
-    def parse(text: str, /) -> tuple[str, "Shared"]:
-        """Return the name of a channel and its sharing from a text.
-
-        The text is CHANNEL=BYTES_PER_SECOND[,collective]; any other text raises BadInput.
-
-        >>> Shared.parse("archive=100GB,collective")
-        ('archive', Shared(bandwidth=100000000000.0, collective=True))
-        """
-        name, _, rest = text.partition("=")
-        amount, *words = rest.split(",")
-        amount = amount.removesuffix("/s")
-        if not name or not amount or words not in ([], ["collective"]):
-            raise BadInput(f"{text!r} is not CHANNEL=BYTES_PER_SECOND[,collective]")
-        return name, Shared(size(amount), bool(words))
+    name, _, amount = text.partition("=")
+    amount = amount.removesuffix("/s")
+    if not name or not amount:
+        raise BadInput(f"{text!r} is not CHANNEL=BYTES_PER_SECOND")
+    return name, _bandwidth(name, size(amount))
 
 
 class Barrier(Enum):
     """The points at which all ranks wait for the slowest one."""
 
     NONE = "none"
-    """No barriers; ranks wait only at the begin of a collective write."""
+    """No barriers."""
     STEP = "step"
     """A barrier after every computed step, forward or adjoint."""
     STRETCH = "stretch"
@@ -79,9 +52,9 @@ class Ranks:
     ----------
     count : int
         Number of ranks.
-    shared : mapping of str to Shared
-        The channels that all ranks share, by name. The default channel of a level has the name of
-        the level.
+    shared : mapping of str to float
+        The channels that all ranks share, by name, with the stored bytes per second of the reads
+        and writes of all ranks together. The default channel of a level has the name of the level.
     spread : Lognormal or Quantiles, optional
         Distribution of a factor for each rank, on all its seconds of computation in the run.
     jitter : Lognormal or Quantiles, optional
@@ -94,7 +67,7 @@ class Ranks:
     """
 
     count: int
-    shared: Mapping[str, Shared] = field(default_factory=dict, hash=False)
+    shared: Mapping[str, float] = field(default_factory=dict, hash=False)
     spread: Spread | None = None
     jitter: Spread | None = None
     barrier: Barrier = Barrier.NONE
@@ -109,7 +82,8 @@ class Ranks:
                 )
             if number > most:
                 raise BadInput(f"Ranks: {name} = {number}; it must be {most} at most")
-        object.__setattr__(self, "shared", dict(self.shared))
+        shared = {name: _bandwidth(name, value) for name, value in self.shared.items()}
+        object.__setattr__(self, "shared", shared)
 
     def factors(self) -> NDArray[np.float64]:
         """Return the factor of each rank."""
@@ -122,3 +96,13 @@ class Ranks:
         if self.jitter is None:
             return None
         return self.jitter.draw(np.random.default_rng((self.seed, 1 + rank)), steps)
+
+
+def _bandwidth(channel: str, value: object) -> float:
+    bandwidth = as_float(value)
+    if bandwidth is None or not 1 / NEVER <= bandwidth <= NEVER:
+        raise BadInput(
+            f"Ranks: the bandwidth of {channel!r} is {value!r}; it must be a number of bytes per"
+            f" second from {1 / NEVER:g} to {NEVER:g}"
+        )
+    return bandwidth

@@ -4,14 +4,11 @@ A group of equal ranks is one process of simpy, because equal clients that begin
 together. Without overlap, each private stretch of a group is one timeout, and between stretches the
 group uses shared channels. With overlap, the group has its own program and channels, by the rules
 of `ckio.overlap`. Its transfers on a shared channel get their part of the bandwidth; all other
-transfers take the seconds of the level's cost. The work of a program between two far accesses is
-one timeout as long as no channel could begin a transfer meanwhile; this is called a stride.
+transfers take the seconds of the level's cost.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import compress, count
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -23,20 +20,19 @@ from ckio.platform import Platform
 from ckio.schedule import Schedule, moved_of
 from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
-from ckio.sim.overlapped import PROGRAM, Process, Rank, RowCosts, TimedEvent
+from ckio.sim.overlapped import Process, Rank, RowCosts
 from ckio.sim.ranks import Barrier, Ranks
-from ckio.sim.ranks.channel import Channel, Gate
+from ckio.sim.ranks.channel import Channel
 from ckio.sim.ranks.stretches import (
-    Folded,
     Groups,
-    LanePrice,
-    Lanes,
-    Row,
     Seconds,
+    SharedCost,
+    SharedTransfer,
     by_rows,
     divide,
     fold,
     is_shared,
+    shared_costs,
 )
 
 Watch: TypeAlias = Callable[[int], object]
@@ -90,8 +86,7 @@ class RanksOutcome:
     finish : float64 array
         For each rank, seconds to the end of its schedule.
     waited : float64 array
-        For each rank, seconds of waiting for other ranks: at barriers, and before collective
-        writes.
+        For each rank, seconds of waiting for other ranks at barriers.
     channels : mapping of str to ChannelUse
         The shared channels, by name.
     groups : int
@@ -150,34 +145,35 @@ def simulate_ranks(
         ranks.
 
     Raises IllegalAction if the schedule breaks a rule of `Machine`. Raises BadInput if a shared
-    channel is not on the platform, for more than 1e200 seconds, and, with overlap, for collective
-    writes and for barriers.
+    channel is not on the platform, for more than 1e200 seconds, and for barriers with overlap.
     """
     validate(schedule, platform)
     overlap = schedule.overlap if overlap is None else overlap
     if overlap:
-        costs = RankCosts(schedule, platform, ranks)
+        if ranks.barrier is not Barrier.NONE:
+            raise BadInput(
+                "ranks: barriers cannot be simulated with overlap; choose no barrier or no overlap"
+            )
         groups = divide(by_rows(schedule, platform), ranks, one_by_one=one_by_one)
-        run = concurrent(costs, overlap, groups, watch)
+        run = SharedRun(ranks, groups, watch)
+        concurrent(run, schedule, platform, overlap)
     else:
-        folded = fold(schedule, platform, ranks)
-        groups = divide(folded, ranks, one_by_one=one_by_one)
-        run = synchronous(folded, ranks, groups, watch)
+        stretches, transfers = fold(schedule, platform, ranks)
+        groups = divide(stretches, ranks, one_by_one=one_by_one)
+        run = SharedRun(ranks, groups, watch)
+        synchronous(run, transfers)
     each = groups.of_rank
     uses = {
         name: ChannelUse(
-            bandwidth=shared.bandwidth,
-            nbytes=run.nbytes[at],
-            busy=channel.busy,
-            most=channel.most,
-            slowed=run.slowed[each, at],
+            bandwidth=bandwidth,
+            nbytes=run.nbytes[name],
+            busy=run.channels[name].busy,
+            most=run.channels[name].most,
+            slowed=run.slowed[name][each],
         )
-        for at, ((name, shared), channel) in enumerate(
-            zip(ranks.shared.items(), run.channels, strict=True)
-        )
+        for name, bandwidth in ranks.shared.items()
     }
-    waited = groups.waited + run.waited[each]
-    return RanksOutcome(run.finish[each], waited, uses, len(groups.clients))
+    return RanksOutcome(run.finish[each], groups.waited, uses, len(groups.clients))
 
 
 class SharedRun:
@@ -185,147 +181,114 @@ class SharedRun:
 
     Attributes
     ----------
+    ranks : Ranks
+    groups : Groups
+    clients : list of int
+        The number of ranks of each group.
     environment : simpy.Environment
-    channels : list of Channel
-        The shared channels, in their order.
-    gate : Gate
-        The gate for collective writes, which opens when all ranks have arrived.
+    channels : dict of str to Channel
+        The shared channels.
     finish : float64 array
         For each group, the time of its end in seconds.
-    waited : float64 array
-        For each group, seconds of waiting at the gate.
-    slowed : float64 array, groups by channels
-        Additional seconds of transfers, compared with transfers alone.
-    nbytes : list of float
+    slowed : dict of str to float64 array
+        For each shared channel and each group, the additional seconds of transfers compared with
+        transfers alone.
+    nbytes : dict of str to float
         Bytes transferred on each shared channel.
     """
 
-    def __init__(
-        self, ranks: Ranks, groups: Groups, speeds: Iterable[list[float]], watch: Watch | None, /
-    ) -> None:
+    def __init__(self, ranks: Ranks, groups: Groups, watch: Watch | None, /) -> None:
+        self.ranks, self.groups, self.clients = ranks, groups, groups.clients.tolist()
         self.environment = simpy.Environment()
-        self.channels = [
-            Channel(self.environment, shared.bandwidth, each)
-            for shared, each in zip(ranks.shared.values(), speeds, strict=True)
-        ]
-        self.gate = Gate(self.environment, ranks.count)
-        self.finish, self.waited = np.zeros((2, len(groups.clients)))
-        self.slowed = np.zeros((len(groups.clients), len(self.channels)))
-        self.nbytes = [0.0] * len(self.channels)
-        self._watch, self._unheard = watch, 0
+        self.channels = {
+            name: Channel(self.environment, bandwidth) for name, bandwidth in ranks.shared.items()
+        }
+        self.finish = np.zeros(len(self.clients))
+        self.slowed = {name: np.zeros(len(self.clients)) for name in ranks.shared}
+        self.nbytes = dict.fromkeys(ranks.shared, 0.0)
+        self._watch, self._uncounted = watch, 0
 
-    def hear(self, clients: int, /) -> None:
-        """Count a transfer of `clients` ranks, and call `watch` from time to time."""
-        self._unheard += clients
-        if self._unheard >= _OFTEN:
-            self._tell()
+    def count(self, group: int, /) -> None:
+        """Count a transfer of each rank of a group, and call `watch` from time to time."""
+        self._uncounted += self.clients[group]
+        if self._uncounted >= _OFTEN:
+            self._report()
+
+    def add_slowed(self, channel: str, group: int, begun: float, alone: float, /) -> None:
+        """Add the additional seconds of a transfer that ends now, compared with one alone."""
+        now = self.environment.now
+        more = now - begun - alone
+        if more > ROUNDING * now:
+            self.slowed[channel][group] += more
 
     def complete(self) -> None:
         """Simulate all groups to their ends."""
         self.environment.run()
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
-        if self._watch is not None and self._unheard:
-            self._watch(self._unheard)
-        self._unheard = 0
+    def _report(self) -> None:
+        if self._watch is not None and self._uncounted:
+            self._watch(self._uncounted)
+        self._uncounted = 0
 
 
-def synchronous(folded: Folded, ranks: Ranks, groups: Groups, watch: Watch | None, /) -> SharedRun:
+def synchronous(run: SharedRun, transfers: list[SharedTransfer], /) -> None:
     """Simulate all groups without overlap: each program waits for its transfers."""
-    run = SharedRun(ranks, groups, folded.transfers.speeds, watch)
-    moved = map(folded.transfers.moved, range(len(run.channels)))
-    run.nbytes = [ranks.count * nbytes for nbytes in moved]
-    rows = folded.transfers.rows()
-    for number, group in enumerate(zip(groups.clients.tolist(), groups.stretches, strict=True)):
-        run.environment.process(_waiting(run, rows, number, *group))
+    for name in run.channels:
+        moved = sum(transfer.nbytes for transfer in transfers if transfer.channel == name)
+        run.nbytes[name] = run.ranks.count * moved
+    for group, stretches in enumerate(run.groups.stretches):
+        run.environment.process(_waiting(run, transfers, group, stretches))
     run.complete()
-    return run
 
 
 def _waiting(
-    run: SharedRun,
-    rows: list[Row],
-    number: int,
-    clients: int,
-    stretches: Seconds,
+    run: SharedRun, transfers: list[SharedTransfer], group: int, stretches: Seconds
 ) -> Process:
     """Simulate one group: stretches and transfers alternate, and the last is a stretch."""
-    environment, gate, channels = run.environment, run.gate, run.channels
-    waited, slowed = 0.0, [0.0] * len(channels)
+    environment = run.environment
     private = iter(stretches.data)  # a memory view yields Python numbers and needs little memory
-    for channel, speed, nbytes, latency, alone, collective in rows:
+    for channel, speed, nbytes, alone in transfers:
         yield environment.timeout(next(private))
-        if collective:
-            come = environment.now
-            yield gate.enter(clients)
-            waited += environment.now - come
-            yield environment.timeout(latency)
         begun = environment.now
-        yield channels[channel].transfer(speed, nbytes, clients)
-        more = environment.now - begun - alone
-        if more > ROUNDING * environment.now:
-            slowed[channel] += more
-        run.hear(clients)
+        yield run.channels[channel].transfer(speed, nbytes, run.clients[group])
+        run.add_slowed(channel, group, begun, alone)
+        run.count(group)
     yield environment.timeout(next(private))
-    run.finish[number], run.waited[number] = environment.now, waited
-    run.slowed[number] = slowed
+    run.finish[group] = environment.now
 
 
 class RankCosts(RowCosts):
-    """The costs of all ranks: the seconds of each action, and the lanes of shared channels.
-
-    Raises BadInput for collective writes and for barriers, which are not possible with overlap.
+    """The costs of all ranks: the seconds of each action, and the costs on shared channels.
 
     Attributes
     ----------
-    schedule, platform, ranks
     nbytes : int64
         Bytes of each access on which its time depends.
     is_shared : bool
         Whether an action is a transfer on a shared channel.
-    lanes : Lanes
+    shared : mapping
+        As `shared_costs` returns it.
     """
 
     def __init__(self, schedule: Schedule, platform: Platform, ranks: Ranks, /) -> None:
-        for name, shared in ranks.shared.items():
-            if shared.collective:
-                raise BadInput(
-                    f"ranks: writes to {name!r} are collective; a collective write cannot be"
-                    " concurrent with the program: simulate without overlap"
-                )
-        if ranks.barrier is not Barrier.NONE:
-            raise BadInput(
-                "ranks: barriers cannot be simulated with overlap; choose no barrier or no overlap"
-            )
         super().__init__(schedule, platform)
-        self.schedule, self.platform, self.ranks = schedule, platform, ranks
         self.nbytes = moved_of(schedule, platform).data
         self.is_shared = is_shared(schedule, platform, ranks).data
-        self.lanes = Lanes(platform, ranks, overlap=True)
+        self.shared = shared_costs(platform, ranks)
 
 
-def concurrent(
-    costs: RankCosts, overlap: Overlap, groups: Groups, watch: Watch | None, /
-) -> SharedRun:
+def concurrent(run: SharedRun, schedule: Schedule, platform: Platform, overlap: Overlap, /) -> None:
     """Simulate all groups with overlap: transfers are concurrent with the programs."""
-    run = SharedRun(costs.ranks, groups, costs.lanes.speeds, watch)
-    columns = TransferColumns(costs.schedule, costs.platform)
-
-    def traffic() -> Traffic:
-        return Traffic(costs.schedule, costs.platform, overlap, columns=columns)
-
-    parts = [
-        _Concurrent(run, traffic(), costs, clients, seconds)
-        for clients, seconds in zip(groups.clients.tolist(), groups.stretches, strict=True)
-    ]
+    costs = RankCosts(schedule, platform, run.ranks)
+    columns, parts = TransferColumns(schedule, platform), []
+    for group, seconds in enumerate(run.groups.stretches):
+        traffic = Traffic(schedule, platform, overlap, columns=columns)
+        parts.append(_Concurrent(run, traffic, costs, group, seconds))
     run.complete()
-    for number, rank in enumerate(parts):
+    for group, rank in enumerate(parts):
         rank.check_finished()
-        run.finish[number], run.slowed[number] = rank.finish, rank.slowed
-    moved = np.array([rank.clients * np.array(rank.nbytes) for rank in parts])
-    run.nbytes = moved.sum(axis=0).tolist()
-    return run
+        run.finish[group] = rank.finish
 
 
 class _Concurrent(Rank):
@@ -334,82 +297,26 @@ class _Concurrent(Rank):
     costs: RankCosts
 
     def __init__(
-        self, run: SharedRun, traffic: Traffic, costs: RankCosts, clients: int, seconds: Seconds
+        self, run: SharedRun, traffic: Traffic, costs: RankCosts, group: int, seconds: Seconds
     ) -> None:
         super().__init__(run.environment, traffic, costs)
-        self.run, self.clients = run, clients
-        self.nbytes, self.slowed = ([0.0] * len(run.channels) for _ in range(2))
-        self._clock = np.concatenate(([0.0], np.cumsum(seconds))).data  # of near actions, by row
-        self._moving: dict[int, tuple[LanePrice, int, float]] = {}  # by channel, with begin
-        self._strides = False
-        self._limit = 0  # the row at which this stride ends
-        self._shift = 0.0  # between the clock of near actions and the environment's clock
+        self._run, self._group = run, group
+        self._seconds = seconds.data  # of near actions, by row
+        self._moving: dict[int, tuple[SharedCost, int, float]] = {}  # by channel, with begin
+
+    def pass_near(self, stop: int, /) -> Process:
+        """Perform near actions one after the other, up to a row."""
+        traffic = self.traffic
+        for row in range(traffic.row, stop):
+            while traffic.enter() is None:
+                yield self.wait()
+            yield from self.work(self._seconds[row])
+            traffic.leave()
 
     def accessed(self, row: int, start: float, /) -> None:
         """Count the transfer if it is on a shared channel."""
         if self.costs.is_shared[row]:
-            self.run.hear(self.clients)
-
-    # Near actions
-
-    def pass_near(self, stop: int, /) -> Process:
-        """Perform all near actions up to a row, in strides."""
-        traffic = self.traffic
-        while (first := traffic.row) < stop:
-            self._limit = traffic.undisturbed(stop, ())
-            if self._limit == first:
-                while traffic.enter() is None:
-                    yield self.wait()
-                self._limit = traffic.undisturbed(stop, ())
-            yield from self._stride(first)
-
-    def _stride(self, first: int) -> Process:
-        """Perform near actions up to the limit, or until one affects a channel."""
-        traffic, clock = self.traffic, self._clock
-        if clock[self._limit] == clock[first]:  # no time passes, so that no channel begins
-            traffic.be_at(self._limit, begun=False)
-            return
-        self._shift = self.environment.now - clock[first]
-        self._strides = self.works = True
-        self._look(clock[first])
-        self.begin_all()
-        interrupted = True
-        while interrupted:
-            interrupted, self.lost = False, 0.0
-            self._limit = min(self._limit, self._undisturbed())
-            seconds = max(0.0, clock[self._limit] + self._shift - self.environment.now)
-            try:
-                while seconds:
-                    yield TimedEvent(self.environment).ring(PROGRAM, seconds)
-                    seconds, self.lost = self.lost, 0.0
-            except simpy.Interrupt:
-                interrupted = True  # a transfer has begun, so that the stride becomes shorter
-        self._strides = self.works = False
-        traffic.be_at(self._limit, begun=False)
-
-    def _look(self, clock: float) -> None:
-        """Set the current row of the program from the clock."""
-        row = self.traffic.row
-        now = bisect_right(self._clock, clock, row, self._limit) - 1
-        self.traffic.be_at(max(row, now), begun=True)
-
-    def _undisturbed(self) -> int:
-        return self.traffic.undisturbed(self._limit, compress(count(), self.idle))
-
-    # Transfers
-
-    def begin_meanwhile(self) -> None:
-        """Begin transfers; after this the stride may end sooner."""
-        if self._strides:
-            self._look(self.environment.now - self._shift)
-        self.begin_all()
-        if self._strides and self._undisturbed() < self._limit:
-            self.performing.interrupt()
-
-    def hinder(self, seconds: float, /) -> None:
-        """Delay the stride and everything after it."""
-        super().hinder(seconds)
-        self._shift += seconds
+            self._run.count(self._group)
 
     def carry(self, number: int, transfer: Transfer, /) -> None:
         """Occupy the channel; on a shared channel, for the latency and then for the bytes."""
@@ -417,25 +324,24 @@ class _Concurrent(Rank):
         if not costs.is_shared[row]:
             self.occupy(number, (costs.seconds if transfer.direct else costs.concurrent)[row])
             return
-        lane = costs.lanes.of[costs.level[row], costs.op[row], transfer.direct]
+        shared = costs.shared[costs.level[row], costs.op[row], transfer.direct]
         nbytes, end = costs.nbytes[row], self.occupy(number)
 
         def move(_: simpy.Event) -> None:
-            self._moving[number] = lane, nbytes, self.environment.now
-            channel, stored = self.run.channels[lane.channel], lane.ratio * nbytes
-            channel.transfer(lane.speed, stored, self.clients, done=end)
+            self._moving[number] = shared, nbytes, self.environment.now
+            channel, clients = self._run.channels[shared.channel], self._run.clients[self._group]
+            channel.transfer(shared.speed, shared.ratio * nbytes, clients, done=end)
 
-        latency = self.environment.timeout(lane.cost.latency)
+        latency = self.environment.timeout(shared.cost.latency)
         assert latency.callbacks is not None
         latency.callbacks.append(move)
 
     def end(self, number: int, /) -> None:
-        """Record the additional seconds of a shared transfer, compared with a transfer alone."""
+        """Record the bytes of a shared transfer, and its additional seconds."""
         if (moving := self._moving.pop(number, None)) is not None:
-            lane, nbytes, begun = moving
-            now = self.environment.now
-            more = now - begun - lane.cost.per_byte * nbytes
-            if more > ROUNDING * now:
-                self.slowed[lane.channel] += more
-            self.nbytes[lane.channel] += lane.ratio * nbytes
+            shared, nbytes, begun = moving
+            alone = shared.cost.per_byte * nbytes
+            self._run.add_slowed(shared.channel, self._group, begun, alone)
+            moved = shared.ratio * nbytes * self._run.clients[self._group]
+            self._run.nbytes[shared.channel] += moved
         super().end(number)

@@ -1,14 +1,14 @@
 """The private work of each rank, its shared transfers, and groups of equal ranks.
 
-A stretch is private work of a rank between two transfers on shared channels. Without overlap a
-schedule is folded into stretches and the transfers between them; with overlap each action is a
-stretch. Ranks that do the same at the same time form one group.
+A stretch is the work of a rank between two transfers on shared channels. With overlap, transfers
+may begin at any action, so each action is its own stretch. Ranks that do the same at the same time
+form one group.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from ckio.platform.profile import Profile
 from ckio.schedule import Schedule, moved_of, seconds_of
 from ckio.sim.ranks import Barrier, Ranks
 
-Row: TypeAlias = tuple[int, int, float, float, float, bool]
 Seconds = NDArray[np.float64]
 
 _MOST_STEPS: Final = 20_000_000
@@ -34,99 +33,60 @@ _NOTHING: Final = Profile()
 
 
 @dataclass(frozen=True, slots=True)
-class LanePrice:
-    """The speed and cost of one sort of transfers on a shared channel.
+class SharedCost:
+    """The cost of one sort of transfers on a shared channel.
 
     Attributes
     ----------
-    channel, speed : int
-        The speed of such a transfer alone is `Lanes.speeds[channel][speed]`.
+    channel : str
+        The name of the channel.
     cost : Affine
         The cost of the level, in seconds.
     ratio : float
         Stored bytes per byte.
     """
 
-    channel: int
-    speed: int
+    channel: str
     cost: Affine
     ratio: float
 
+    @property
+    def speed(self) -> float:
+        """Stored bytes per second of a transfer alone; infinite without a cost per byte."""
+        return self.ratio / self.cost.per_byte if self.cost.per_byte else inf
 
-class Lanes:
-    """The lanes of all shared channels.
 
-    Attributes
-    ----------
-    speeds : list of lists of float
-        For each shared channel, the different speeds of a single client, in stored bytes per
-        second. A speed is infinite if the cost of the level has no part per byte.
-    of : dict
-        The LanePrice for the level's number, the code of the action, and whether the program waits
-        for the transfer. Without overlap it always waits.
-    """
+SharedCosts: TypeAlias = Mapping[tuple[int, int, bool], SharedCost]
+"""By the number of the level, the code of the action, and whether the program waits for it."""
 
-    def __init__(self, platform: Platform, ranks: Ranks, /, *, overlap: bool = False) -> None:
-        names = list(ranks.shared)
-        self.speeds: list[list[float]] = [[] for _ in names]
-        self.of: dict[tuple[int, int, bool], LanePrice] = {}
-        for number, level in enumerate(platform.levels):
-            if level.channel not in names:
-                continue
-            channel, profile = names.index(level.channel), level.profile or _NOTHING
-            for op, cost, concurrent in (
+
+def shared_costs(platform: Platform, ranks: Ranks, /) -> SharedCosts:
+    """Return the costs of all transfers on shared channels. Without overlap the program waits."""
+    costs = {}
+    for number, level in enumerate(platform.levels):
+        if level.channel in ranks.shared:
+            profile = level.profile or _NOTHING
+            for op, alone, concurrent in (
                 (WRITE, level.write, profile.write_beside),
                 (READ, level.read, profile.read_beside),
             ):
-                for waits in (True, False) if overlap else (True,):
-                    paid = cost if waits else concurrent or cost
-                    speed = level.ratio / paid.per_byte if paid.per_byte else inf
-                    speeds = self.speeds[channel]
-                    if speed not in speeds:
-                        speeds.append(speed)
-                    index = speeds.index(speed)
-                    self.of[number, op, waits] = LanePrice(channel, index, paid, level.ratio)
+                costs[number, op, True] = SharedCost(level.channel, alone, level.ratio)
+                other = concurrent or alone
+                costs[number, op, False] = SharedCost(level.channel, other, level.ratio)
+    return costs
 
 
-@dataclass(frozen=True, eq=False)
-class SharedTransfers:
-    """The transfers of one rank on shared channels, in their order.
+class SharedTransfer(NamedTuple):
+    """A transfer of one rank on a shared channel, without overlap, after its latency.
 
-    A transfer first takes its latency; then it transfers its bytes, at most at its speed.
-
-    Attributes
-    ----------
-    channel, speed : int64 arrays
-        The speed of a transfer alone is `speeds[channel][speed]`.
-    nbytes : float64 array
-        Stored bytes to transfer: payload times the ratio of the level.
-    latency, alone : float64 arrays
-        Seconds before the first byte, and from then to the last byte, by the level's own cost.
-    collective : bool array
-        Whether the transfer begins only when all ranks have reached it.
-    speeds : list of lists of float
-        As in `Lanes`.
+    `nbytes` are stored bytes, and `speed` those per second of this transfer alone, which then takes
+    `alone` seconds.
     """
 
-    channel: NDArray[np.int64]
-    speed: NDArray[np.int64]
-    nbytes: NDArray[np.float64]
-    latency: NDArray[np.float64]
-    alone: NDArray[np.float64]
-    collective: NDArray[np.bool_]
-    speeds: list[list[float]]
-
-    def __len__(self) -> int:
-        return len(self.channel)
-
-    def rows(self) -> list[Row]:
-        """Return each transfer as a tuple: channel, speed, nbytes, latency, alone, collective."""
-        columns = (self.channel, self.speed, self.nbytes, self.latency, self.alone, self.collective)
-        return list(zip(*(column.tolist() for column in columns), strict=True))
-
-    def moved(self, channel: int, /) -> float:
-        """Return the bytes that one rank transfers on a channel."""
-        return float(self.nbytes[self.channel == channel].sum())
+    channel: str
+    speed: float
+    nbytes: float
+    alone: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,21 +110,6 @@ class Stretches:
     def computing(self, steps: NDArray[np.float64], /) -> NDArray[np.float64]:
         """Return the sum of `steps` (seconds of each step) in each stretch, from left to right."""
         return _sums(self.stretch, steps, len(self.private))
-
-
-@dataclass(frozen=True, eq=False)
-class Folded(Stretches):
-    """The m shared transfers of a rank, and its m + 1 private stretches between and around them.
-
-    Private work includes the accesses to the rank's own levels, discards, and the latency of the
-    next shared transfer unless that is collective.
-
-    Attributes
-    ----------
-    transfers : SharedTransfers
-    """
-
-    transfers: SharedTransfers
 
 
 def by_rows(schedule: Schedule, platform: Platform, /) -> Stretches:
@@ -211,26 +156,32 @@ def is_shared(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> NDArra
     return rows
 
 
-def fold(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> Folded:
-    """Return the stretches and the shared transfers of a legal schedule, without overlap.
+def fold(
+    schedule: Schedule, platform: Platform, ranks: Ranks, /
+) -> tuple[Stretches, list[SharedTransfer]]:
+    """Return the m shared transfers of a rank, and its m + 1 stretches between and around them.
 
-    Raises BadInput as `is_shared` does, and for more than 1e200 seconds.
+    This is without overlap. The work of a stretch includes the accesses to the rank's own levels,
+    discards, and the latency of the next shared transfer. Raises BadInput as `is_shared` does, and
+    for more than 1e200 seconds.
     """
-    rows = is_shared(schedule, platform, ranks)
+    shared, costs = is_shared(schedule, platform, ranks), shared_costs(platform, ranks)
     actions, seconds = schedule.actions, _seconds(schedule, platform)
-    computing = actions.op < WRITE
-    transfers = _transfers(schedule, platform, ranks, rows)
+    computing, moved = actions.op < WRITE, moved_of(schedule, platform).data
     seconds[computing] = 0.0
-    seconds[rows] = np.where(transfers.collective, 0.0, transfers.latency)
-    stretch: NDArray[np.int64] = (
-        np.cumsum(rows) - rows
-    )  # the number of shared transfers before each action
-    return Folded(
-        transfers=transfers,
+    transfers = []
+    for row in np.flatnonzero(shared).tolist():
+        it = costs[int(actions.level[row]), int(actions.op[row]), True]
+        alone = it.cost.per_byte * moved[row]
+        transfers.append(SharedTransfer(it.channel, it.speed, it.ratio * moved[row], alone))
+        seconds[row] = it.cost.latency
+    stretch: NDArray[np.int64] = np.cumsum(shared) - shared  # the shared transfers before an action
+    stretches = Stretches(
         private=_sums(stretch, seconds, len(transfers) + 1),
         steps=_steps(schedule, actions.take(computing)),
         stretch=np.repeat(stretch[computing], (actions.end - actions.begin)[computing]),
     )
+    return stretches, transfers
 
 
 def _sums(
@@ -238,33 +189,6 @@ def _sums(
 ) -> NDArray[np.float64]:
     """Return the sums of `seconds` for each of `count` stretches; `where` gives the stretches."""
     return np.bincount(where, seconds, count).astype(np.float64, copy=False)
-
-
-def _transfers(
-    schedule: Schedule, platform: Platform, ranks: Ranks, rows: NDArray[np.bool_]
-) -> SharedTransfers:
-    """Return the shared transfers; the arrays are filled for one level and direction at a time."""
-    actions = schedule.actions.take(rows)
-    payload = moved_of(schedule, platform)[rows]
-    channel, speed = np.zeros((2, len(actions)), np.int64)
-    nbytes, latency, alone = np.zeros((3, len(actions)))
-    lanes = Lanes(platform, ranks)
-    for (number, op, _), lane in lanes.of.items():
-        here = (actions.op == op) & (actions.level == number)
-        channel[here], speed[here] = lane.channel, lane.speed
-        nbytes[here] = lane.ratio * payload[here]
-        latency[here] = lane.cost.latency
-        alone[here] = lane.cost.per_byte * payload[here]
-    collective = np.array([shared.collective for shared in ranks.shared.values()], np.bool_)
-    return SharedTransfers(
-        channel=channel,
-        speed=speed,
-        nbytes=nbytes,
-        latency=latency,
-        alone=alone,
-        collective=(actions.op == WRITE) & collective[channel] if len(actions) else rows[:0],
-        speeds=lanes.speeds,
-    )
 
 
 def _steps(schedule: Schedule, actions: Actions) -> NDArray[np.float64]:
@@ -305,7 +229,7 @@ class Groups:
     waited: Seconds
 
 
-def divide(folded: Stretches, ranks: Ranks, /, *, one_by_one: bool = False) -> Groups:
+def divide(stretches: Stretches, ranks: Ranks, /, *, one_by_one: bool = False) -> Groups:
     """Put equal ranks into one group; with `one_by_one`, put each rank into its own group.
 
     With barriers all ranks are one group, which computes as long as the slowest rank, because from
@@ -313,40 +237,40 @@ def divide(folded: Stretches, ranks: Ranks, /, *, one_by_one: bool = False) -> G
     """
     factors, waited = ranks.factors(), np.zeros(ranks.count)
     alike = np.arange(ranks.count)
-    stretches: Iterable[Seconds]
+    seconds: Iterable[Seconds]
     if ranks.barrier is not Barrier.NONE:
-        slowest, waited = _abreast(folded, ranks, factors)
+        slowest, waited = _abreast(stretches, ranks, factors)
         alike = alike if one_by_one else np.zeros_like(alike)
-        stretches = (slowest for _ in range(1 + int(alike[-1])))
+        seconds = (slowest for _ in range(1 + int(alike[-1])))
     elif ranks.jitter is not None:
-        computed = _computed(folded, ranks, factors)
-        stretches = (folded.computing(steps) + folded.private for steps in computed)
+        computed = _computed(stretches, ranks, factors)
+        seconds = (stretches.computing(steps) + stretches.private for steps in computed)
     else:
         if not one_by_one:
             factors, alike = np.unique(factors, return_inverse=True)
-        computing = folded.computing(folded.steps)
-        stretches = (factor * computing + folded.private for factor in factors.tolist())
-    return Groups(alike, np.bincount(alike), stretches, waited)
+        computing = stretches.computing(stretches.steps)
+        seconds = (factor * computing + stretches.private for factor in factors.tolist())
+    return Groups(alike, np.bincount(alike), seconds, waited)
 
 
-def _abreast(folded: Stretches, ranks: Ranks, factors: Seconds) -> tuple[Seconds, Seconds]:
+def _abreast(stretches: Stretches, ranks: Ranks, factors: Seconds) -> tuple[Seconds, Seconds]:
     """Return the stretches of ranks that wait for each other, and the seconds that each waits."""
     if ranks.jitter is None:
-        computing = folded.computing(folded.steps)
+        computing = stretches.computing(stretches.steps)
         most = factors.max()
-        return most * computing + folded.private, (most - factors) * computing.sum()
+        return most * computing + stretches.private, (most - factors) * computing.sum()
     own, slowest = np.zeros(ranks.count), np.zeros(())
-    for rank, steps in enumerate(_computed(folded, ranks, factors)):
-        seconds = steps if ranks.barrier is Barrier.STEP else folded.computing(steps)
+    for rank, steps in enumerate(_computed(stretches, ranks, factors)):
+        seconds = steps if ranks.barrier is Barrier.STEP else stretches.computing(steps)
         own[rank] = seconds.sum()
         slowest = np.maximum(slowest, seconds)
     if ranks.barrier is Barrier.STEP:
-        slowest = folded.computing(slowest)
-    return slowest + folded.private, np.maximum(slowest.sum() - own, 0.0)
+        slowest = stretches.computing(slowest)
+    return slowest + stretches.private, np.maximum(slowest.sum() - own, 0.0)
 
 
-def _computed(folded: Stretches, ranks: Ranks, factors: Seconds) -> Iterator[Seconds]:
+def _computed(stretches: Stretches, ranks: Ranks, factors: Seconds) -> Iterator[Seconds]:
     """Yield, for each rank, the seconds of every step."""
     for rank, factor in enumerate(factors.tolist()):
-        draws = ranks.draws(rank, len(folded.steps))
-        yield factor * folded.steps if draws is None else factor * (draws * folded.steps)
+        draws = ranks.draws(rank, len(stretches.steps))
+        yield factor * stretches.steps if draws is None else factor * (draws * stretches.steps)
