@@ -156,7 +156,7 @@ class Directory(Backend):
         # An earlier head whose commit word could not be cleared must be older than the next one.
         self._sequence += 1
         try:
-            slot = self._free.take(shape.room)
+            slot = self._free.take(shape.needed)
             try:
                 digest = self._fill(slot, key, shape, data)
             except BaseException:
@@ -164,7 +164,9 @@ class Directory(Backend):
                 raise
             self._commit(slot, key, Entry(form, slot, digest))
         except OSError as error:
-            raise self._failed(error, f"writing {key} ({form.nbytes} bytes)", shape.room) from error
+            raise self._failed(
+                error, f"writing {key} ({form.nbytes} bytes)", shape.needed
+            ) from error
         return form.nbytes
 
     def layout(self, key: Key, /) -> Layout:

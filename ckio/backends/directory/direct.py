@@ -1,7 +1,8 @@
 """Direct I/O: payloads bypass the page cache.
 
 Direct I/O transfers whole pages, and their memory must begin at a multiple of the page size.
-Therefore payloads are copied through a buffer that does so, piece by piece. The last page of a
+Therefore payloads are copied through two buffers that do so, piece by piece: while a thread
+transfers one piece, the caller copies another one and computes its checksum. The last page of a
 payload is filled up with zeros.
 """
 
@@ -9,8 +10,10 @@ import errno
 import mmap
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +28,7 @@ from ckio.errors import BadInput
 PAGE: Final = 4096
 """Bytes of a page; only few devices and file systems need a coarser alignment than this."""
 
-PIECE: Final = 8 << 20
+PIECE: Final = 4 << 20
 """Bytes of a piece, which one system call transfers; each call waits for the device once."""
 
 
@@ -42,27 +45,32 @@ class Direct:
                 ' choose durability="fdatasync", or a directory on a local disk'
             )
         self._files = files
-        memory = mmap.mmap(-1, PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = mmap.mmap(-1, 2 * PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with suppress(OSError):  # a system without large pages
             memory.madvise(mmap.MADV_HUGEPAGE)  # the device then needs a tenth of the time
         np.frombuffer(memory, np.uint8).fill(0)  # the first touch of a page takes time
-        self._buffer = memoryview(memory)
+        view = memoryview(memory)
+        self._buffers = view[:PIECE], view[PIECE:]
 
     def write(self, fd: int, data: Buffers, offset: int, /, *, checksum: bool) -> bytes:
         """Write `data` at `offset`, a multiple of 4096, and fill its last page with zeros.
 
         Returns the xxh3_128 of its bytes, or b"" without `checksum`. Raises OSError.
         """
-        state = xxhash.xxh3_128()
-        with self._direct(fd):
-            for piece, at in pieces(data, offset, PIECE, buffers=sys.maxsize):
+        state, last = xxhash.xxh3_128(), None
+        with self._thread(fd) as thread:
+            for (piece, at), buffer in zip(_pieces(data, offset), cycle(self._buffers)):
                 nbytes = sum(map(len, piece))
-                pages = self._buffer[: _whole_pages(nbytes)]
+                pages = buffer[: _whole_pages(nbytes)]
                 gather(pages, piece)
                 pages[nbytes:] = bytes(len(pages) - nbytes)
                 if checksum:
                     state.update(pages[:nbytes])
-                self._write(fd, pages, at)
+                if last:
+                    last.result()
+                last = thread.submit(self._write, fd, pages, at)
+            if last:
+                last.result()
         return state.digest() if checksum else b""
 
     def read(self, fd: int, into: Buffers, offset: int, expected: bytes, /) -> bool:
@@ -70,23 +78,40 @@ class Direct:
 
         Raises EOFError if the file ends before `into` is full, and OSError.
         """
-        state = xxhash.xxh3_128()
-        with self._direct(fd):
-            for piece, at in pieces(into, offset, PIECE, buffers=sys.maxsize):
+        state, last = xxhash.xxh3_128(), None
+
+        def take(piece: Buffers, pages: memoryview, moved: Future[None]) -> None:
+            moved.result()
+            if expected:
+                state.update(pages)
+            scatter(pages, piece)
+
+        with self._thread(fd) as thread:
+            for (piece, at), buffer in zip(_pieces(into, offset), cycle(self._buffers)):
                 nbytes = sum(map(len, piece))
-                self._read(fd, nbytes, at)
-                if expected:
-                    state.update(self._buffer[:nbytes])
-                scatter(self._buffer, piece)
+                moved = thread.submit(self._read, fd, buffer, nbytes, at)
+                if last:
+                    take(*last)
+                last = piece, buffer[:nbytes], moved
+            if last:
+                take(*last)
         return not expected or state.digest() == expected
 
     @contextmanager
-    def _direct(self, fd: int) -> Iterator[None]:
+    def _thread(self, fd: int) -> Iterator[ThreadPoolExecutor]:
+        """Switch direct I/O on for a file, and yield a thread, which has ended afterwards."""
+        thread = ThreadPoolExecutor(1, "ckio-direct")
         try:
             self._files.set_direct(fd, True)
-            yield
+            yield thread
         finally:
-            self._files.set_direct(fd, False)
+            try:
+                thread.shutdown(cancel_futures=True)
+            except BaseException:  # an interrupt: the thread still uses the file
+                thread.shutdown()
+                raise
+            finally:
+                self._files.set_direct(fd, False)
 
     def _write(self, fd: int, pages: memoryview, at: int) -> None:
         done = 0
@@ -94,10 +119,10 @@ class Direct:
             left = pages[done:]
             done += _moved(partial(self._files.pwritev, fd, (left,), at + done), len(left))
 
-    def _read(self, fd: int, nbytes: int, at: int) -> None:
+    def _read(self, fd: int, buffer: memoryview, nbytes: int, at: int) -> None:
         done = 0
         while done < nbytes:
-            left = self._buffer[done : _whole_pages(nbytes)]
+            left = buffer[done : _whole_pages(nbytes)]
             done += _moved(partial(self._fill, fd, left, at + done, nbytes - done), nbytes - done)
 
     def _fill(self, fd: int, pages: memoryview, at: int, nbytes: int) -> int:
@@ -105,6 +130,10 @@ class Direct:
         if done < nbytes and at + done >= self._files.size(fd):
             raise EOFError
         return done
+
+
+def _pieces(data: Buffers, offset: int) -> Iterator[tuple[Buffers, int]]:
+    return pieces(data, offset, PIECE, buffers=sys.maxsize)
 
 
 def _whole_pages(nbytes: int) -> int:

@@ -124,7 +124,7 @@ class Outline:
         Bytes of the head.
     begin : int
         Offset of the payload from the start of the slot: the length of the head, rounded up.
-    room : int
+    needed : int
         Bytes that a slot must have after its first block.
     name, text : bytes
         The name of the key, and the text of the layout.
@@ -135,7 +135,7 @@ class Outline:
     nbytes: int
     length: int
     begin: int
-    room: int
+    needed: int
     name: bytes
     text: bytes
     pad: bytes
@@ -186,7 +186,7 @@ def outline(form: Form, name: str, /) -> Outline:
         nbytes=form.nbytes,
         length=length,
         begin=begin,
-        room=begin - BLOCK + form.nbytes,
+        needed=begin - BLOCK + form.nbytes,
         name=encoded,
         text=form.text,
         pad=bytes(begin - length),
