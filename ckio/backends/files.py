@@ -338,7 +338,7 @@ OTHER: Final = "another process; wait for it"
 def user_of(fd: int, /) -> str:
     """Return who has locked an open file or directory, with the remedy, for a message."""
     with suppress(OSError):
-        for other in (_OF_PROCESS / "fd").iterdir():
+        for other in Path("/proc/self/fd").iterdir():
             with suppress(OSError):  # the descriptor by which the names are listed
                 if other.name != str(fd) and os.path.samestat(other.stat(), os.fstat(fd)):
                     return "an object of this process; call its method close()"
@@ -357,7 +357,6 @@ _WITHOUT_LOCKS: Final = frozenset(
 )
 """The system's errors for a lock that a file system does not have; 524 is the kernel's ENOTSUPP."""
 
-_OF_PROCESS: Final = Path("/proc/self")
 _FLOCK: Final = "hhqqi4x"
 
 
@@ -383,19 +382,13 @@ def first_byte(kind: int, /) -> bytes:
 
 
 @contextmanager
-def opened(path: Path | str, flags: int, /, *, folder: int | None = None) -> Iterator[int]:
-    """Open a path, or a name in an open folder, without following links or waiting at a pipe."""
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+def opened(path: Path, flags: int, /) -> Iterator[int]:
+    """Open a path without following links or waiting at a pipe."""
+    fd = os.open(path, flags | _CAREFUL)
     try:
         yield fd
     finally:
         os.close(fd)
-
-
-def names_in(folder: int, /) -> list[str]:
-    """Return the names of the entries of an open folder."""
-    with os.scandir(folder) as entries:
-        return [entry.name for entry in entries]
 
 
 def is_locked(path: Path, /) -> bool:
@@ -419,7 +412,8 @@ def _has_flock(fd: int) -> bool:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    return False  # closing the file ends this lock
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return False
 
 
 # Atomic writes of whole files

@@ -1,7 +1,6 @@
 """The form of a checkpoint: its layout, the sizes of its buffers, and the text of its layout."""
 
 import json
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import attrgetter
@@ -17,12 +16,6 @@ _bytes_in = attrgetter("nbytes")
 _DIMENSIONS = 64
 _MOST = 1 << 63
 """Each length in a shape must be smaller than this; numpy has the same limit."""
-
-_LONGEST_DTYPE = 1024
-"""Maximum number of characters of a dtype: numpy takes seconds to parse 100,000 characters."""
-
-_DEPRECATED = re.compile(r"(?<![A-Za-z_])a\d*(?![A-Za-z_])|\(\d+\)")
-"""Parts of a dtype that numpy warns of: the letter a for S, and one number in parentheses."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,8 +103,6 @@ def _is_plain(field: Field) -> bool:
         all(isinstance(text, str) for text in texts)
         and len(shape) <= _DIMENSIONS
         and all(0 <= n < _MOST for n in shape)
-        and len(field.dtype) <= _LONGEST_DTYPE
-        and not _DEPRECATED.search(field.dtype)
         and not np.dtype(field.dtype).hasobject
     )
 

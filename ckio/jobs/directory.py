@@ -37,6 +37,7 @@ import xxhash
 
 from ckio.backends.files import (
     OTHER,
+    lock_by,
     locking,
     missing_folders,
     part_of,
@@ -292,7 +293,7 @@ def _locked(path: Path) -> int:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with locking(path):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_by(lambda: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
     except BlockingIOError:
         ours = user_of(fd) != OTHER
         os.close(fd)

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,10 @@ from ckio.backends import files as files_module
 from ckio.backends.directory import Directory
 from ckio.backends.directory.slots import HeldDirectory
 from ckio.backends.files import Files, links
-from ckio.backends.forms import form_from, form_of
+from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
-from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, LevelInUse, StorageError
+from ckio.errors import BadInput, LevelFull, LevelInUse, StorageError
 from ckio.testing import get, put, raw, x
 
 from .workload import Kind, held, plain
@@ -65,20 +64,6 @@ def test_views_of_other_things_than_bytes_are_told_what_to_do(tmp_path: Path) ->
 def test_a_layout_that_could_not_be_read_again_is_not_written(field: Field) -> None:
     with pytest.raises(StorageError, match="no plain bytes"):
         form_of((field,))
-
-
-MANY = ",".join(["i4"] * 10_000)
-
-
-@pytest.mark.parametrize(
-    "dtype", ["a8", "<a8", "f8,a8", "f8,(23)i4", "(2)f8,i4", "2a", pytest.param(MANY, id="many")]
-)
-def test_a_dtype_that_numpy_warns_of_or_without_end_is_refused_without_a_word(dtype: str) -> None:
-    with warnings.catch_warnings(action="error"):
-        with pytest.raises(StorageError, match="no plain bytes"):
-            form_of((Field("u", dtype, (2,)),))
-        with pytest.raises(CorruptCheckpoint):
-            form_from(f'[["u","{dtype}",[2],""]]'.encode())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "<f8,<i4", "(2,3)f8,i4", "datetime64[as]", "M8[s]"])
