@@ -60,7 +60,8 @@ def level_slots(chain: Chain, platform: Platform, /, *, planner: str) -> list[Le
     """
     usable = list[LevelSlots]()
     for number, level in enumerate(platform.levels):
-        if slots := level.slots(chain.restart, chain.length - 1):
+        if level.slots(chain.restart, 1):
+            slots = level.slots(chain.restart, chain.length - 1)
             write, read = access_seconds(chain, platform, number, Key(Kind.RESTART, 0))
             usable.append(LevelSlots(number=number, slots=slots, write=write, read=read))
     if not usable:

@@ -3,8 +3,7 @@
 Three cases need such a schedule: recovery from a crash, the loss of a level, and the reverse sweep
 of a chain of unknown length. In all of them some checkpoints are stored on some levels, and the
 planner decides for each whether to keep or to drop it. A recurrence decides which restart keys to
-keep (`legs`, `recurrence`). The plan is compared with those that keep all keys, and only the first
-one.
+keep (`legs`, `recurrence`). The plan is compared with that from the first key alone.
 
 For example, take 4 steps of one second each, one slot in memory, and x_2 and x_0 on a disk from
 which a read takes two seconds. The schedule reads x_2 and writes it to memory, advances one step

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from itertools import count, groupby
+from itertools import count
 from math import inf
 from typing import Any
 
@@ -30,9 +30,6 @@ from ckio.planners.resume.remainder import Remainder, Stored
 from ckio.planners.trivial import recompute_all
 from ckio.platform import Level, Platform
 from ckio.platform.chain import COSTS, Chain
-
-_MIXED = 2500
-"""Longer segments, in steps, are not planned by `mixed`, because it would take long."""
 
 _FIRST = Key(Kind.RESTART, 0)
 
@@ -95,10 +92,10 @@ class _Segments:
         self.held = max(1, self.platform.tapes(self.alike)) if rest.new_tapes else 1
 
     def plans(self) -> Iterator[Actions]:
-        """Yield the plan that the recurrence chooses, with all keys, and with only the first."""
+        """Yield the plan that the recurrence chooses, and the plan from the first key alone."""
         given = spaces(self.alike, self.platform, held=self.held, new_tapes=self.rest.new_tapes)
         chosen = self._chosen(given) if given else []
-        for legs in (chosen, self._every_key(), self._first_key()):
+        for legs in (chosen, self._first_key()):
             with suppress(NoSchedule, BadInput):
                 yield self._by_planner(legs)
 
@@ -144,48 +141,18 @@ class _Segments:
     def _read(self, step: int, level: int) -> float:
         return self.rest.seconds_to_read(Kind.RESTART, step, level)
 
-    def _every_key(self) -> list[Leg]:
-        """Return the legs if all keys are kept, and each reverses all steps up to the next key.
-
-        The state in the register is used first if it is the last one, and stored if it is the only
-        way to the first steps.
-        """
-        end, legs, state = self.rest.end, list[Leg](), self.rest.state
-        if state is not None and all(step <= state for step, _ in self.rest.restarts):
-            legs.append(Leg(None, self._after_tapes(state)))
-            end = state
-        for step, same in groupby(reversed(self.rest.restarts), key=lambda key: key[0]):
-            read, nearest = min((self._read(*key), key[1]) for key in same)
-            key = Candidate(step, step, nearest, 0, read)
-            legs.append(Leg(key, self._after_tapes(step)))
-            end = step
-        if state is not None and state < end and (level := self._level_for(state)) is not None:
-            write = self.rest.seconds_to_keep(Kind.RESTART, state, level)
-            key = Candidate(state, state, level, 0, self._read(state, level), write)
-            legs.append(Leg(key, self._after_tapes(state)))
-        return legs
-
-    def _level_for(self, state: int) -> int | None:
-        """Return the level with space for the state beside all keys that is fastest to read."""
-        levels = list[int]()
-        for level in range(len(self.platform.levels)):
-            with suppress(NoSchedule):
-                if not self.platform.levels[level].read_only:
-                    kept = [*self.rest.restarts, (state, level)]
-                    _without(self.rest, Kind.RESTART, kept, self.platform)
-                    levels.append(level)
-        return min(levels, key=lambda level: self._read(state, level), default=None)
-
     def _after_tapes(self, step: int) -> int:
         """Return the first step from this one on whose tape is not stored."""
         return next(after for after in count(step) if after not in self.tapes)
 
     def _first_key(self) -> list[Leg]:
         """Return the only leg if no key but the first is kept, or the state instead of it."""
-        state = self.rest.state
-        if state is not None and all(state <= step for step, _ in self.rest.restarts):
+        state, steps = self.rest.state, [step for step, _ in self.rest.restarts]
+        if state is not None and state <= min(steps, default=state):
             return [Leg(None, self._after_tapes(state))]
-        return self._every_key()[-1:]
+        keys = [Candidate(s, s, k, 0, self._read(s, k)) for s, k in self.rest.restarts]
+        first = min(keys, key=lambda key: (key.step, key.read), default=None)
+        return [] if first is None else [Leg(first, self._after_tapes(first.step))]
 
     def _by_planner(self, legs: Sequence[Leg]) -> Actions:
         """Return the actions of all legs, each planned in the space that later legs leave free.
@@ -257,8 +224,7 @@ class _Segments:
             chain = Chain(steps=end - begin, handed=chain.handed, **costs)
         with without_notes():
             try:
-                tapes = self.rest.new_tapes and (chain.varies or end - begin <= _MIXED)
-                actions = (mixed if tapes else hrevolve)(chain, platform).actions
+                actions = (mixed if self.rest.new_tapes else hrevolve)(chain, platform).actions
             except NoSchedule:
                 if source is None or not platform.levels[source].read_only:
                     raise
