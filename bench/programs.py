@@ -205,7 +205,7 @@ def in_jax(n: int, base: int = 1024) -> str:
     from examples import listing1_in_jax
 
     jax.config.update("jax_enable_x64", True)
-    p = jax_program(listing1_in_jax(n, 0.0), X, mode="switch")
+    p = jax_program(listing1_in_jax(n, 0.0), X)
     primops(p, X)
     forward = record.seconds(lambda: primops(p, X))
     stats: Stats = {}

@@ -348,9 +348,7 @@ class _ScheduledVariable:
             present = _versions_at(settled, places, versions, self._writes)
             arrays = ArrayReads.of(self.name, versions, places, self._sites(present))
             # A version that is dead until it is read may be lost before it can be written.
-            late = arrays.first[arrays.late]
-            first = zip(arrays.version[late].tolist(), arrays.read[late].tolist(), strict=True)
-            more = [self._kept(version, read, events) for version, read in first]
+            more = [self._kept(version, read, events) for version, read in arrays.late()]
             if in_slots and not more:
                 more = [moved for moved in [self._moved(arrays, events)] if len(moved.place)]
             if not more:
@@ -413,8 +411,8 @@ class _ScheduledVariable:
         from one level only to be written to another, so that no step needed the variable there.
         """
         actions, version = self._schedule.actions, self._version
-        read = arrays.read[~arrays.in_slots]
-        of = arrays.version[~arrays.in_slots]
+        outside = np.array(list(arrays.outside_slots()), np.int64).reshape(-1, 2)
+        of, read = outside.T
         whole = (actions.kind[read] == _RESTART) & (version[actions.begin[read]] == of)
         read = read[whole]
         # The last Write of this checkpoint, by level, step and place.

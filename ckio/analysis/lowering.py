@@ -144,7 +144,7 @@ def _available(needed: ArrayReads, stored: Keys) -> ArrayReads:
         # The variables of a fresh model can be written before the first action.
         available[at] = of_a_fresh_model(key) or key in stored[int(sites.level[at])]
     arrays = replace(needed, sites=sites.take(available))
-    for version in arrays.version[arrays.first[arrays.late]][:1].tolist():
+    for version, _ in arrays.late():
         key = Key(Kind.RESTART, version, name)
         raise BadInput(f"lower: {key} is read before it is computed, and is not stored")
     return arrays

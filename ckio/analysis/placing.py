@@ -80,42 +80,29 @@ class ArrayReads:
 
     def arrays(self) -> "Iterator[tuple[int, list[int], list[WriteSite]]]":
         """Yield the version of each array, its reads, and its sites."""
-        versions, rows = self.version[self.first], self.sites
+        rows = self.sites
+        versions, first = np.unique(self.version, return_index=True)
         sites = list(map(WriteSite, rows.place.tolist(), rows.level.tolist(), rows.until.tolist()))
-        reads = np.split(self.read, self.first)[1:]
+        reads = np.split(self.read, first)[1:]
         begins, ends = (np.searchsorted(rows.version, versions, it) for it in ("left", "right"))
         for version, read, begin, end in zip(versions.tolist(), reads, begins, ends, strict=True):
             yield version, read.tolist(), sites[begin:end]
 
-    @property
-    def first(self) -> Ints:
-        """The index of the first read of each array."""
-        version = self.version
-        opens = np.append(True, version[1:] != version[:-1])[: len(version)]
-        return np.flatnonzero(opens)
+    def late(self) -> Iterator[tuple[int, int]]:
+        """Yield each version that cannot be written before its first read, and this read."""
+        for version, reads, sites in self.arrays():
+            if not sites or sites[0].place > reads[0]:
+                yield version, reads[0]
 
-    @property
-    def late(self) -> Bools:
-        """Whether each array cannot be written before its first read."""
-        first, sites = self.first, self.sites
-        at = np.searchsorted(sites.version, self.version[first])
-        version, place = np.append(sites.version, -1)[at], np.append(sites.place, 0)[at]
-        late: Bools = (version != self.version[first]) | (place > self.read[first])
-        return late
-
-    @property
-    def in_slots(self) -> Bools:
-        """Whether each read is in the time of a site that comes before it."""
-        rows = self.sites
-        last = _before(rows.version, rows.place, self.version, self.read)
-        if not len(rows.place):
-            return np.zeros(len(self.read), np.bool_)
-        # Different versions get separate ranges of time, so that one pass is sufficient.
-        apart = rows.version * (2 + max(rows.until.max(), self.read.max(initial=0)))
-        until = np.maximum.accumulate(rows.until + apart) - apart
-        there: Bools = (last >= 0) & (rows.version[last] == self.version)
-        there &= until[last] >= self.read
-        return there
+    def outside_slots(self) -> Iterator[tuple[int, int]]:
+        """Yield each version and read that is not in the time of a site that comes before it."""
+        for version, reads, sites in self.arrays():
+            until, left = BEFORE, list(reversed(sites))
+            for read in reads:
+                while left and left[-1].place < read:
+                    until = max(until, left.pop().until)
+                if until < read:
+                    yield version, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,17 +231,6 @@ def in_slots(
         _, site = min(usable, key=itemgetter(0))
         slots.setdefault((site.level, site.until), (site, []))[1].append(read)
     return [Copy(version, it.place, it.level, tuple(served)) for it, served in slots.values()]
-
-
-def _before(version: Ints, place: Ints, of: Ints, read: Ints) -> Ints:
-    """Return, for each read of a version, the last row of this version with a smaller place.
-
-    The rows are ordered by version and place. If there is no such row, the result is a row of
-    another version, or -1.
-    """
-    size = 2 + max(read.max(initial=0), place.max(initial=0))
-    last: Ints = np.searchsorted(version * size + place, of * size + read) - 1
-    return last
 
 
 def _level(platform: Platform, number: int) -> Level:

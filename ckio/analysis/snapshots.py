@@ -134,12 +134,6 @@ class SnapshotFamily:
             req_c=(one | two) - plus,
         )
 
-    def allows(self, snapshot: Snapshot, /) -> bool:
-        """Return whether the derivatives are right with this snapshot, by (4) and (5)."""
-        before_c_bar = (self.out_c | (self.d_bar.out - snapshot.req_d)) - snapshot.snp
-        before_u = (before_c_bar | (self.c_bar.out - snapshot.req_c)) - snapshot.sbk
-        return not before_c_bar & self.c_bar.use and not before_u & self.req
-
     @property
     def adjoint(self) -> Flow:
         """The flow of the adjoint of [C]; D: all that an enclosing checkpoint needs to know.

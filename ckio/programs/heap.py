@@ -96,23 +96,6 @@ def rebuild(tree: object, name: str, leaf: Callable[[str, Any], Any], /) -> Any:
             return leaf(name, tree)
 
 
-def same_structure(tree: object, other: object, /) -> bool:
-    """Return whether two structures are equal except for the values of their leaves."""
-    return _shape(tree) == _shape(other)
-
-
-def _shape(tree: object) -> object:
-    match tree:
-        case None:
-            return None
-        case tuple() | list():
-            return tuple(map(_shape, tree))
-        case dict():
-            return {key: _shape(value) for key, value in tree.items()}
-        case _:
-            return "leaf"
-
-
 def _twice(path: str) -> BadInput:
     return BadInput(f"two values are called {path}; use keys that differ as text")
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from ckio.actions.checks import is_whole
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arrays import check_unmasked
-from ckio.programs.heap import Json, leaves, rebuild, same_structure, span
+from ckio.programs.heap import Json, leaves, rebuild, span
 
 S = TypeVar("S")
 
@@ -201,16 +201,16 @@ def has_derivative(value: object, /) -> bool:
 
 def seed(y: Any, ybar: Any, /) -> dict[str, NDArray[Any]]:
     """Return the cotangent of a finished state. Raise BadInput if ybar does not fit y."""
-    if not any(map(has_derivative, leaves(y, "y").values())):
+    values, given = leaves(y, "y"), leaves(ybar, "y")
+    if not any(map(has_derivative, values.values())):
         raise BadInput(
             f"y = {y!r} has no derivative; let the program return float or complex numbers, or"
             " arrays of them"
         )
-    if not same_structure(y, ybar):
+    if values.keys() != given.keys():
         raise BadInput(f"ybar = {ybar!r} does not fit y = {y!r}; give it the structure of y")
-    given = leaves(ybar, "y")
     cotangent = {}
-    for name, value in leaves(y, "y").items():
+    for name, value in values.items():
         leaf = np.asarray(value)
         check_unmasked(f"ybar{name[1:]}", given[name])
         if not has_derivative(leaf):

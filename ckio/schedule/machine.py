@@ -10,7 +10,8 @@ The machine has three registers and K levels:
     stored    a set of keys on each level             Write, Discard
 
 The machine starts with state = 0 (a fresh model), no tape, and adjoint = n. `Machine.apply` defines
-one action at a time. `replay.py` checks the same rules on whole columns, and tests compare the two.
+one action at a time. `replay.py` checks the same rules on whole columns if checkpoints are stored
+whole, and tests compare the two.
 
 If a chain has `variables`, restart data is stored variable by variable, and tapes may be. Then a
 key names one variable in one version, and the registers contain a version of each variable
@@ -96,10 +97,6 @@ class Versions:
     def of(self, name: str, step: int, /) -> int:
         """Return the version of a variable in x_step."""
         return self._versions[name].item(step)
-
-    def wrong(self, names: Iterable[str], step: int, /) -> Wrong | None:
-        """Return the first of these variables that is not as in x_step, or None."""
-        return self._wrong(self.held, names, step)
 
     def at(self) -> int | None:
         """Return i if the state is x_i, and None if it is not any x_i.

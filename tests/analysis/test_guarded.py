@@ -265,6 +265,15 @@ def test_what_finished_reads_has_to_be_declared_also_for_recording():
         guarded.record(2, 3)
 
 
+def test_a_guarded_model_ends_where_the_model_ends():
+    class Ends(Late):
+        def finished(self, state, i):
+            return i == 3
+
+    whole = replace(LATE, steps=Step(Flow({"u", "v", "J"}, {"u", "v", "J"})))
+    assert Guarded(Ends(), whole).advance(0, 10) == 3
+
+
 def test_a_step_may_be_recorded_without_all_that_it_uses():
     """What its tape needs has to be there."""
     model = Late(

@@ -299,3 +299,22 @@ for ask in (room.trace, room.traced_flow, room.partition):
         raise SystemExit("nothing was said")
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_stored_value_with_memory_of_its_own_is_not_copied() -> None:
+    made: list[Any] = []
+
+    def exp(u: Any) -> Any:
+        made.append(np.exp(u))
+        return made[-1]
+
+    step = StraightLine(
+        inputs=["u"],
+        assignments=[Assignment(["v"], ["u"], exp), Assignment(["u'"], ["u", "v"], np.add)],
+        outputs={"u": "u'"},
+        required=["v"],
+        backward=lambda values, cotangent: {"u": cotangent["u"] * (1 + values["v"])},
+    )
+    u = {"u": np.ones(3)}
+    _, tape = partition(step, u).forward(u)
+    assert tape["v"] is made[-1]

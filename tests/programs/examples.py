@@ -44,12 +44,12 @@ IN_JAX = "listing1", "burgers"
 """What there is in JAX, too."""
 
 
-def in_jax(name: str, mode: str = "auto") -> Example:
+def in_jax(name: str, mode: Any = None) -> Example:
     """One of the programs in JAX, where double precision has to be enabled."""
-    from ckio.programs.jaxed import jax_program
+    from ckio.programs.jaxed import JaxProgram
 
     function, x = _FUNCTIONS[name]()
-    return Example(jax_program(function, *x, mode=mode), x)
+    return Example(JaxProgram(function, x, mode), x)
 
 
 def listing1_in_jax(n: int, eps: float) -> Callable[[Any], Any]:

@@ -12,7 +12,8 @@ from ckio.programs.compiled import CompiledProgram, Frames
 
 def same(a: Any, b: Any) -> bool:
     """Equal to the last bit, of the same types, with the same strides."""
-    if type(a) is not type(b) or not heap.same_structure(a, b):
+    names, others = (heap.rebuild(it, "", lambda path, _: path) for it in (a, b))
+    if type(a) is not type(b) or names != others:
         return False
     pairs = zip(heap.leaves(a, "").items(), heap.leaves(b, "").items(), strict=True)
     return all(m == n and alike(u, v) for (m, u), (n, v) in pairs)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ckio.programs.interface import metered
-from ckio.programs.jaxed import jax_program
+from ckio.programs.jaxed import JaxProgram, jax_program
 from ckio.programs.jaxed.tracing import BASE
 
 from .examples import listing1_in_jax
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.usefixtures("doubles_in_jax")
 @pytest.mark.parametrize("mode", MODES)
 def test_listing_1_goes_on_after_every_tick_and_has_its_derivative(mode: Any) -> None:
     function = listing1_in_jax(8, 1e-3)
-    program = jax_program(function, 3.0, mode=mode)
-    other = jax_program(function, 3.0, mode="switch" if mode == "blocks" else "blocks")
+    program = JaxProgram(function, (3.0,), mode)
+    other = JaxProgram(function, (3.0,), "switch" if mode == "blocks" else "blocks")
     assert other.fingerprint == program.fingerprint
     state, ticks = whole(program, (3.0,))
     last, _ = program.pack(state)
@@ -167,14 +167,14 @@ def inputs(dtype: str = "float64") -> tuple[Any, Any]:
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda it: str(it.__name__))
 def test_derivatives_are_those_of_jax(mode: Any, function: Any) -> None:
     x = inputs()
-    assert_derivative(jax_program(function, *x, mode=mode), function, x)
+    assert_derivative(JaxProgram(function, (*x,), mode), function, x)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_single_precision_stays_so(mode: Any) -> None:
     x = inputs("float32")
-    program = jax_program(swapped, *x, mode=mode)
+    program = JaxProgram(swapped, (*x,), mode)
     assert_derivative(program, swapped, x, 1e-5)
     found = gradient(program, x, {"y.0": np.ones(4, np.float32)})
     assert {it.dtype for it in found.values()} == {np.dtype(np.float32)}
@@ -184,7 +184,7 @@ def test_single_precision_stays_so(mode: Any) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_compiled_with_all_optimizations_it_is_the_same_by_pieces(mode: Any) -> None:
     jax.config.update("jax_disable_most_optimizations", False)
-    program = jax_program(nested, *inputs(), mode=mode)
+    program = JaxProgram(nested, (*inputs(),), mode)
     state, ticks = whole(program, inputs())
     start = program.start(*inputs())
     for tick in range(ticks + 1):
@@ -205,7 +205,7 @@ def test_a_tape_is_made_of_pieces_of_base_ticks(mode: Any, monkeypatch: pytest.M
     nodes, nbytes, found = [], [], []
     for base in (BASE[mode], 16):
         monkeypatch.setitem(BASE, mode, base)
-        program = jax_program(grown, *x, mode=mode)
+        program = JaxProgram(grown, (*x,), mode)
         with metered() as meter:
             found.append(program.pullback(program.start(*x), 2000, seeds))
         nodes.append(meter.nodes)
@@ -220,7 +220,7 @@ def test_a_tape_is_made_of_pieces_of_base_ticks(mode: Any, monkeypatch: pytest.M
 
 def test_ticks_are_few_where_there_is_no_loop() -> None:
     for mode in MODES:
-        program = jax_program(straight, *inputs(), mode=mode)
+        program = JaxProgram(straight, (*inputs(),), mode)
         assert whole(program, inputs())[1] == 1
 
 

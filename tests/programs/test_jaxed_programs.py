@@ -7,7 +7,7 @@ import pytest
 
 from ckio.programs import Options, checkpoint_vjp, vjp
 from ckio.programs.heap import leaves
-from ckio.programs.jaxed import jax_program
+from ckio.programs.jaxed import JaxProgram, jax_program
 
 from .jaxed import MODES, assert_dual, assert_same, gradient, through_bytes, whole
 
@@ -61,7 +61,7 @@ LANES = np.array([0.5, 0.1, 0.9, 0.001]), 0.8
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("function", [until_small, in_a_branch, lanes_of_lanes])
 def test_a_loop_is_mapped_over(mode: Any, function: Any) -> None:
-    program = jax_program(function, *LANES, mode=mode)
+    program = JaxProgram(function, LANES, mode)
     state, ticks = whole(program, LANES)
     assert_same(program.result(state), function(*map(jnp.asarray, LANES)), 1e-14)
     assert ticks > 8
@@ -80,7 +80,7 @@ def test_lanes_that_have_ended_make_no_nan(mode: Any) -> None:
         return lax.while_loop(lambda s: s > 0.3, lambda s: jnp.sqrt(s - 0.3), x)
 
     x = np.array([0.35, 0.1, 0.39, 0.2, 0.3])
-    program = jax_program(jax.vmap(alone), x, mode=mode)
+    program = JaxProgram(jax.vmap(alone), (x,), mode)
     found = gradient(program, (x,), {"y": np.ones(5)})["x.0"]
     first = 0.5 / np.sqrt(x[[0, 2]] - 0.3)
     second = 0.5 / np.sqrt(np.sqrt(x[2] - 0.3) - 0.3) if np.sqrt(x[2] - 0.3) > 0.3 else 1.0
@@ -101,7 +101,7 @@ def test_rules_may_close_over_what_has_no_derivative(mode: Any) -> None:
         return lax.fori_loop(0, 3, lambda i, v: k * weighed(v), x)
 
     x = np.array([0.1, 0.2, 0.4]), 0.7
-    program = jax_program(scaled, *x, mode=mode)
+    program = JaxProgram(scaled, (*x,), mode)
     found = gradient(program, x, {"y": np.ones(3)})
     np.testing.assert_allclose(found["x.0"], (3.0 * 0.7) ** 3, rtol=1e-14)
 
@@ -127,7 +127,7 @@ def test_a_rule_that_changes_is_other_code(kind: str) -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("mode", MODES)
 def test_a_limit_is_no_reason_to_compile(mode: Any) -> None:
-    program = jax_program(until_small, *LANES, mode=mode)
+    program = JaxProgram(until_small, LANES, mode)
     start = program.start(*LANES)
     program.advance(start)
     count = []
@@ -135,7 +135,7 @@ def test_a_limit_is_no_reason_to_compile(mode: Any) -> None:
     for limit in (1, 2, 3, 7, 1000, 2**31, 2**40, float("inf"), np.int64(5)):
         program.advance(start, limit)
     assert not [name for name in count if "compile" in name]
-    other = jax_program(damped, *DAMPED, mode=mode)
+    other = JaxProgram(damped, DAMPED, mode)
     other.advance(other.start(*DAMPED), 3)
     assert [name for name in count if "compile" in name]  # it would have been heard
 
@@ -157,7 +157,7 @@ DAMPED = np.linspace(0.0, 2.0, 5), 0.7
 @pytest.mark.parametrize("schedule", ["bisection", "revolve"])
 @pytest.mark.parametrize("mode", ["switch", "blocks"])
 def test_any_base_gives_the_gradient(mode: Any, schedule: Any) -> None:
-    program = jax_program(damped, *DAMPED, mode=mode)
+    program = JaxProgram(damped, DAMPED, mode)
     ybar = np.cos(np.arange(5.0))
     y, xbar = vjp(program, DAMPED, ybar)
     for base in (1, 7, 58, 10**6):
@@ -185,7 +185,7 @@ def test_numbers_of_any_kind_are_checkpointed(mode: Any) -> None:
         return {"u": u, "n": (n, *rest[:2]), "sum": rest[2].astype(jnp.float32).sum()}
 
     x = np.array([2.0, 1.0 + 1.0j], np.complex64), 7, np.zeros((0, 3))
-    program = jax_program(collatz, *x, mode=mode)
+    program = JaxProgram(collatz, (*x,), mode)
     ybar = {"u": 1.0, "n": (0, 0, 0), "sum": 0.5}
     y, xbar = vjp(program, x, ybar)
     found = checkpoint_vjp(program, x, ybar, Options(base=5))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ckio.programs.jaxed import jax_program
+from ckio.programs.jaxed import JaxProgram
 
 from .jaxed import MODES, assert_derivative, assert_dual, assert_same, through_bytes, whole
 
@@ -126,7 +126,7 @@ SLOW = settings(max_examples=12, deadline=None, suppress_health_check=list(Healt
 @given(PARTS)
 def test_derivatives_of_any_function(mode: Any, parts: list[Part]) -> None:
     function = made(parts, dynamic=False)
-    assert_derivative(jax_program(function, *X, mode=mode), function, X)
+    assert_derivative(JaxProgram(function, X, mode), function, X)
 
 
 @pytest.mark.slow
@@ -134,7 +134,7 @@ def test_derivatives_of_any_function(mode: Any, parts: list[Part]) -> None:
 @given(PARTS)
 def test_any_function_is_interrupted_anywhere(parts: list[Part]) -> None:
     function = made(parts, dynamic=True)
-    program, other = (jax_program(function, *X, mode=mode) for mode in MODES)
+    program, other = (JaxProgram(function, X, mode) for mode in MODES)
     state, ticks = whole(program, X)
     x = tuple(map(jnp.asarray, X))
     assert_same(program.result(state), jax.jit(function)(*x), 1e-11)

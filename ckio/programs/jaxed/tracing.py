@@ -3,23 +3,24 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckio.analysis.partitioned.jaxprs import check_pure, jax
 from ckio.errors import BadInput
-from ckio.programs.heap import Json, leaves, rebuild, same_structure
+from ckio.programs.heap import Json, leaves, rebuild
 from ckio.programs.interface import Cotangent, report_tape
 from ckio.programs.jaxed.flatten import flatten
 from ckio.programs.jaxed.nodes import fingerprint, is_smooth
 from ckio.programs.jaxed.regions import RegisterMachine
 
-Mode: TypeAlias = Literal["auto", "blocks", "switch"]
+Mode: TypeAlias = Literal["blocks", "switch"]
+"""The way in which a program runs: see `regions`. Ticks and states are the same."""
 
 SMALL: Final = 64 << 10
-"""The most bytes of all registers with which `auto` chooses a switch, which may copy them all."""
+"""The most bytes of all registers of a program that runs as a switch, which may copy them all."""
 
 BASE: Final = {"blocks": 1024, "switch": 4096}
 """The most ticks whose inputs are stored at a time.
@@ -80,17 +81,17 @@ class JaxProgram:
     Attributes
     ----------
     mode : {'blocks', 'switch'}
-        The way in which the program runs: see `jax_program`.
+        The way in which the program runs: see `jax_program`. Each resumes states of the other.
     fingerprint : str
         A hash of the traced code, its constants, and the rules of `custom_vjp` and `custom_jvp`.
     """
 
-    mode: Literal["blocks", "switch"]
+    mode: Mode
     fingerprint: str
 
-    def __init__(self, function: Callable[..., Any], example: tuple[Any, ...], mode: Mode) -> None:
-        if mode not in get_args(Mode):
-            raise BadInput(f"mode = {mode!r}; it must be one of {', '.join(get_args(Mode))}")
+    def __init__(
+        self, function: Callable[..., Any], example: tuple[Any, ...], mode: Mode | None = None
+    ) -> None:
         # A program runs in the precision in which it was traced, whatever is set later.
         self._double = bool(jax().config.jax_enable_x64)
         given = leaves(example, "x")
@@ -99,7 +100,7 @@ class JaxProgram:
         check_pure("jax_program: the function contains", closed.jaxpr)
         self.fingerprint = fingerprint(closed)
         self._code = code = flatten(closed, tuple(given), tuple(leaves(self._y, "y")))
-        if mode == "auto":
+        if mode is None:
             nbytes = code.nbytes({name for live in code.live for name in live})
             mode = "switch" if nbytes <= SMALL else "blocks"
         self.mode = mode
@@ -110,11 +111,11 @@ class JaxProgram:
         return f"JaxProgram({nodes} nodes, mode={self.mode!r}, fingerprint={self.fingerprint!r})"
 
     def start(self, *x: Any) -> RegisterState:
-        if not same_structure(x, self._x):
+        given, avals = leaves(x, "x"), self._code.avals
+        if given.keys() != leaves(self._x, "x").keys():
             raise BadInput(f"start: x must have the structure of the example, {self._x}")
         with self._precision():
-            given = leaves(x, "x").items()
-            return RegisterState(0, {n: as_leaf(n, it, self._code.avals[n]) for n, it in given})
+            return RegisterState(0, {n: as_leaf(n, it, avals[n]) for n, it in given.items()})
 
     def advance(
         self, state: RegisterState, limit: float = inf, /
@@ -202,7 +203,7 @@ def _with_leaves(names: Any, values: Mapping[str, Any]) -> Any:
     return rebuild(names, "", lambda _, name: values[name])
 
 
-def jax_program(function: Callable[..., Any], /, *example: Any, mode: Mode = "auto") -> JaxProgram:
+def jax_program(function: Callable[..., Any], /, *example: Any) -> JaxProgram:
     """Return a program made from a function of JAX.
 
     It can be interrupted, stored, resumed and reversed. The function is traced once. Loops
@@ -213,6 +214,10 @@ def jax_program(function: Callable[..., Any], /, *example: Any, mode: Mode = "au
     Gradients are those of `jax.vjp`, conjugated if they are complex (see
     `ckio.programs.vjp`), and they also exist for `while_loop`.
 
+    If all registers together have at most 64 KiB, the whole program is compiled to a single loop in
+    XLA, which is much faster if a tick computes little. Otherwise each piece of straight-line code
+    and each run of an innermost loop is one compiled function, because the tape is then smaller.
+
     Parameters
     ----------
     function : callable
@@ -221,13 +226,6 @@ def jax_program(function: Callable[..., Any], /, *example: Any, mode: Mode = "au
     *example : arrays or numbers
         Inputs with the shapes and dtypes of later inputs; their values do not matter. Double
         precision needs `jax_enable_x64`, which must be set before this call.
-    mode : {'auto', 'blocks', 'switch'}, optional
-        'blocks' calls one compiled function for each piece of straight-line code, and for each run
-        of an innermost loop. 'switch' compiles the whole program to a single loop in XLA. This is
-        much faster if a tick computes little, but it may copy all registers in each tick. Ticks and
-        states are the same, so that each mode can resume states of the other; results may differ by
-        rounding. 'auto' is 'switch' if all registers together have at most 64 KiB, and 'blocks'
-        otherwise, because the tape of 'blocks' is then smaller.
 
     Raises
     ------
@@ -246,4 +244,4 @@ def jax_program(function: Callable[..., Any], /, *example: Any, mode: Mode = "au
     >>> program.pullback(program.start(5.0), ticks, {"y": 1.0})
     {'x.0': array(0.125, dtype=float32)}
     """
-    return JaxProgram(function, example, mode)
+    return JaxProgram(function, example)
