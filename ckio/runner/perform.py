@@ -43,7 +43,7 @@ from ckio.actions.columns import (
 )
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, CkioError, LevelFull, RunFailed, Stopped, StorageError
-from ckio.model import Handing, Model, handed_by, layout_of, reached
+from ckio.model import Handing, Model, handed_by, layout_of, optional, reached
 from ckio.platform import Platform
 from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
@@ -113,8 +113,8 @@ def perform(
 
         In a parallel run all ranks must use the same pieces. For this, `stop` has an attribute
         `clock`, from which all ranks read the same times. With overlap, if `stop` has a method
-        `tell`, this is called before with the seconds that stopping would take to write all staged
-        checkpoints, by the costs of the levels.
+        `report_backlog`, this is called before with the seconds that stopping would take to write
+        all staged checkpoints, by the costs of the levels.
 
     Raises
     ------
@@ -419,6 +419,19 @@ def _stopped(schedule: Schedule, platform: Platform, number: int, piece: Row, /)
     )
 
 
+class DeferredStop:
+    """`stop` with its other methods, called only after `ready` has returned True."""
+
+    def __init__(self, stop: Stop, ready: Callable[[], bool], /) -> None:
+        self._stop, self._ready = stop, ready
+        for name in ("clock", "report_backlog"):
+            if hasattr(stop, name):
+                setattr(self, name, getattr(stop, name))
+
+    def __call__(self) -> bool:
+        return self._ready() and self._stop()
+
+
 def _whole(row: Row) -> tuple[Row]:
     return (row,)
 
@@ -476,8 +489,8 @@ def make_ready(
     reserve(schedule, platform, backends)
     prepare(schedule, model, backends)
     begins_at_x_0 = len(schedule) > 0 and int(schedule.actions.op[0]) != READ
-    if begins_at_x_0 and (make_start := getattr(model, "make_start", None)) is not None:
-        make_start()
+    if begins_at_x_0:
+        optional(model).make_start()
 
 
 def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence[Backend]) -> None:
@@ -500,7 +513,7 @@ def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence
 
 def is_estimated(model: Model, /) -> bool:
     """Return whether the planned sizes of the model's checkpoints are only estimates."""
-    return bool(getattr(model, "estimated", False))
+    return optional(model).estimated
 
 
 def _one_of_each_size(schedule: Schedule) -> Iterator[Key]:
@@ -559,13 +572,13 @@ def reserve(schedule: Schedule, platform: Platform, backends: Sequence[Backend])
     for level, backend, sizes in zip(
         platform.levels, backends, reservations(schedule), strict=False
     ):
-        wanted, room = {}, level.capacity
+        wanted, free = {}, level.capacity
         # The numbers of checkpoints of each size peak at different times. Therefore their sum may
         # be larger than the level will ever store.
         for nbytes, most in sorted(sizes.items(), reverse=True):
             each = level.stored(nbytes)
-            wanted[nbytes] = most if room is None else min(most, room // max(1, each))
-            room = None if room is None else room - wanted[nbytes] * each
+            wanted[nbytes] = most if free is None else min(most, free // max(1, each))
+            free = None if free is None else free - wanted[nbytes] * each
         try:
             backend.reserve(wanted)
         except LevelFull as error:
