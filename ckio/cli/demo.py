@@ -14,7 +14,6 @@ from ckio.cli.options import json_option, with_example
 from ckio.cli.run import show
 from ckio.errors import BadInput, RunFailed
 from ckio.jobs.directory import NewDirectory
-from ckio.jobs.display import Display
 from ckio.jobs.gradients import digest
 from ckio.jobs.job import Job
 from ckio.jobs.models import identity, maker, measured, watched
@@ -23,13 +22,12 @@ from ckio.jobs.result import Result, facts, verdict
 from ckio.jobs.sweeping import sweep
 from ckio.model import Array, Differentiable
 from ckio.parallel.group import ALONE
-from ckio.platform import Level, Option
 from ckio.report.page import page
 from ckio.report.pictures import MemoryCurve
 
 MODEL = "vorticity"
-SLOTS = {"ram": 6, "nvme": 24, "archive": 60}
-"""Capacities of the levels, in checkpoints: so few that the schedule must choose what to store."""
+LEVELS = {"ram=ram": 6, "nvme=directory:levels/nvme": 24, "archive=hdf5:levels/archive.h5": 60}
+"""The levels, with capacities in checkpoints: so few that the schedule chooses what to store."""
 
 
 @with_example("ckio demo --steps 60 --grid 32")
@@ -61,7 +59,10 @@ def command(*, steps: int, grid: int, into: Path | None, as_json: bool) -> None:
     display = console.display(quiet=as_json)
     directory = NewDirectory(into or _free(Path("ckio-demo")), what="the demo")
     try:
-        asked = demo_levels(restart, directory.path / "levels")
+        asked = [
+            calibrate.parse_level(f"{text},capacity={slots * restart}", here=directory.path)
+            for text, slots in LEVELS.items()
+        ]
         models = {identity(MODEL, settings): fresh}
         platform = measured(asked, models=models, display=display)
         directory.write("platform.toml", platform.dumps())
@@ -84,7 +85,10 @@ def command(*, steps: int, grid: int, into: Path | None, as_json: bool) -> None:
     with display.progress("computing the reference gradient", 2 * steps) as tick:
         reference = store_all_gradient(watched(fresh, tick), steps)
     same = digest(reference) == outcome.figures["gradient_digest"]
-    memory = _over_memory(directory.path / "platform.toml", settings, steps, display)
+    plan = plan_of(
+        platform=directory.path / "platform.toml", model=MODEL, settings=settings, steps=steps
+    )
+    memory = sweep(plan, display=display).curve()
     directory.write("report.html", _page(outcome, grid, memory, same=same))
 
     verified = bool(outcome.figures["verified"]) and same
@@ -100,19 +104,6 @@ def command(*, steps: int, grid: int, into: Path | None, as_json: bool) -> None:
         click.echo(f"{directory.path / 'platform.toml'}: the platform, for your own plans")
     if not verified:
         raise RunFailed("the gradient is NOT verified")
-
-
-def demo_levels(restart: int, place: Path, /) -> list[Level]:
-    """Return three levels with capacity for a few checkpoints: memory, files, an HDF5 archive."""
-    backends: dict[str, tuple[str, dict[str, Option]]] = {
-        "ram": ("ram", {}),
-        "nvme": ("directory", {"path": str(place.absolute() / "nvme")}),
-        "archive": ("hdf5", {"path": str(place.absolute() / "archive.h5")}),
-    }
-    return [
-        Level(name=name, backend=backend, options=options, capacity=SLOTS[name] * restart)
-        for name, (backend, options) in backends.items()
-    ]
 
 
 def store_all_gradient(fresh: Callable[[], Differentiable], steps: int, /) -> Mapping[str, Array]:
@@ -136,14 +127,6 @@ def _page(outcome: Result, grid: int, memory: MemoryCurve, *, same: bool) -> str
         memory=memory,
         origin=console.origin(),
     )
-
-
-def _over_memory(
-    platform: Path, settings: Mapping[str, Option], steps: int, display: Display
-) -> MemoryCurve:
-    """Return the makespan over the memory of the first level, for the steps of the demo."""
-    plan = plan_of(platform=platform, model=MODEL, settings=settings, steps=steps, display=display)
-    return sweep(plan, display=display).curve()
 
 
 def _sameness(same: bool) -> str:
