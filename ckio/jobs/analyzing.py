@@ -23,7 +23,7 @@ from ckio.analysis.model_arrays import (
 )
 from ckio.errors import BadInput, NoSchedule
 from ckio.jobs.display import QUIET, Display
-from ckio.jobs.models import Settings, naming, identity, maker
+from ckio.jobs.models import Settings, identity, maker, naming
 from ckio.jobs.planning import OVERLAPPED, Planning, plan_of, planner_call
 from ckio.platform import Platform
 from ckio.platform.readable import read_text

@@ -39,7 +39,7 @@ from ckio.jobs.gradients import (
 )
 from ckio.jobs.journal import Journal
 from ckio.jobs.levels import Keep, Reopened, called, left_by, new_folders, opened, reopened
-from ckio.jobs.models import RESULTS, naming, check_has, guarded, variables_of, watched
+from ckio.jobs.models import RESULTS, check_has, guarded, naming, variables_of, watched
 from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
 from ckio.jobs.remaining import by_the_wall
 from ckio.jobs.request import DAY, Manifest, Request
