@@ -12,12 +12,12 @@ from functools import cache, partial
 
 import pytest
 import record
+from oracles.wang_moin import wang_moin
 
 from ckio.actions import Key, Kind
 from ckio.actions.columns import WRITE
 from ckio.planners.dp import hrevolve
 from ckio.planners.draft import Draft
-from ckio.planners.literature import wang_moin
 from ckio.planners.online import Online, online
 from ckio.planners.online.levels import Comb
 from ckio.planners.resume import resume

@@ -186,7 +186,7 @@ def peers(lengths: tuple[int, ...]) -> str:
 
 PLANNERS = (
     "hrevolve", "hrevolve-2020", "mixed", "auto", "revolve", "multistage", "two-level",
-    "disk-revolve", "1d-revolve", "periodic-disk-revolve", "per-rev-revolve", "online", "wang-moin",
+    "disk-revolve", "1d-revolve", "periodic-disk-revolve", "per-rev-revolve", "online",
     "periodic", "store-all", "recompute-all",
 )  # fmt: skip
 

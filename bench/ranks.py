@@ -90,7 +90,7 @@ CASES = (
     Case("each step as long as it is", COUNT, **DRAWN),
     Case("the same, a barrier before transfers", COUNT, **DRAWN, barrier="stretch"),
     Case("the same, a barrier after each step", COUNT, **DRAWN, barrier="step"),
-    Case("the same, transfers behind", COUNT, **DRAWN, overlap="write_behind=1,read_ahead=1"),
+    Case("the same, fewer, transfers behind", 1024, **DRAWN, overlap="write_behind=1,read_ahead=1"),
     Case("the archive alone", 256, **DRAWN, near=False, each=0.4e9),
     Case("all alike", 100_000),
     Case("all alike, transfers behind", 100_000, overlap="write_behind=1,read_ahead=1"),

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
         periodic_disk_revolve,
         revolve_1d,
         two_level,
-        wang_moin,
     )
     from ckio.planners.online import Online, online
     from ckio.planners.overlap import overlapped
@@ -128,7 +127,6 @@ __all__ = [
     "store_all",
     "two_level",
     "validate",
-    "wang_moin",
     "with_adjoint_checkpoints",
 ]
 

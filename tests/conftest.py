@@ -90,7 +90,7 @@ def few_passes(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         if not _is_campaign(request.config):
-            patch.setattr(import_module("ckio.calibrate.beside"), "_PASSES", 6)
+            patch.setattr(import_module("ckio.calibrate.overlap"), "_PASSES", 6)
         yield
 
 

@@ -10,7 +10,6 @@ import importlib.machinery
 import importlib.util
 import inspect
 import os
-import pkgutil
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -124,32 +123,18 @@ def find_model(name: str, /) -> Callable[..., Any]:
 
 def find_object(name: str, /) -> Any:
     """Return the object of a name like `find_model`, but of any kind. Raises BadInput."""
-    file, attributes = _file_and_attributes(name)
-    module, colon, rest = name.partition(":")
-    if file is not None and attributes is None:
-        return _only_model(_import_file(name, file), name)
-    if file is not None:
-        return _attribute(_import_file(name, file), attributes or "", name)
+    if file := re.fullmatch(r"(.*\.py)(?::(.+))?", name, re.DOTALL):
+        module = _import_file(name, path_of(file[1]))
+        return _attribute(module, file[2], name) if file[2] else _only_model(module, name)
+    where, colon, attributes = name.partition(":")
     if not colon:
         return find("models", name)
-    if module.startswith(".") or not module or not rest:
+    if where.startswith(".") or not where or not attributes:
         raise BadInput(
             f"model {name!r}: write a registered name, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE, or"
             " FILE.py with one model in it"
         )
-    return _attribute(_import_module(name, module), rest, name)
-
-
-def _file_and_attributes(name: str) -> tuple[Path | None, str | None]:
-    """Return the Python file of a name and its attributes after a colon. Each may be None.
-
-    >>> _file_and_attributes("runs/wave.py:Wave"), _file_and_attributes("wave:Wave")
-    ((PosixPath('runs/wave.py'), 'Wave'), (None, None))
-    """
-    match = re.fullmatch(r"(.*\.py)(?::(.*))?", name, re.DOTALL)
-    if match is None or match[2] == "":
-        return None, None
-    return path_of(match[1]), match[2]
+    return _attribute(_import_module(name, where), attributes, name)
 
 
 def _import_module(name: str, module: str) -> ModuleType:
@@ -157,20 +142,8 @@ def _import_module(name: str, module: str) -> ModuleType:
     _import_from(Path.cwd())
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        hint = _near_module(module, error.name or "")
-        raise BadInput(f"model {name!r} cannot be imported: {_text_of(error)}{hint}") from error
     except (Exception, SystemExit) as error:
         raise BadInput(f"model {name!r} cannot be imported: {_text_of(error)}") from error
-
-
-def _near_module(module: str, missing: str) -> str:
-    """Return a question whether a similar module was meant instead of a missing one."""
-    parent, _, last = missing.rpartition(".")
-    if not f"{module}.".startswith(f"{missing}.") or not last:
-        return ""  # the user did not type this name: the module itself imports it
-    places = getattr(sys.modules.get(parent), "__path__", None) if parent else [str(Path.cwd())]
-    return _near(last, [it.name for it in pkgutil.iter_modules(places)] if places else [])
 
 
 def _import_file(name: str, file: Path) -> ModuleType:
@@ -241,8 +214,15 @@ def _attribute(module: ModuleType, attributes: str, name: str) -> Any:
 
 
 def _only_model(module: ModuleType, name: str) -> Callable[..., Any]:
-    """Return the only model that a file defines; raises BadInput if it has none or several."""
-    models = _models_of(module)
+    """Return the only model class of a file; raises BadInput if it defines none or several."""
+    models = {
+        thing.__name__: thing
+        for thing in vars(module).values()
+        if inspect.isclass(thing)
+        and thing.__module__ == module.__name__
+        and not (thing.__name__.startswith("_") or inspect.isabstract(thing))
+        and all(hasattr(thing, method) for method in METHODS)
+    }
     if len(models) == 1:
         return next(iter(models.values()))
     if models:
@@ -250,54 +230,11 @@ def _only_model(module: ModuleType, name: str) -> Callable[..., Any]:
             f"model {name!r}: the file has several models: {', '.join(models)}; name one of them,"
             f" for example {name}:{next(iter(models))}"
         )
-    others = [
-        word
-        for word, thing in vars(module).items()
-        if _is_defined_in(module, word, thing) and not inspect.isclass(thing)
-    ]
-    hint = f", for example {name}:{others[0]}" if others else ""
-    for word, thing in vars(module).items():
-        if _is_defined_in(module, word, thing) and (missing := _missing(thing)):
-            raise BadInput(f"model {name!r}: class {word} has no {missing!r}; define it")
     raise BadInput(
         f"model {name!r}: the file has no model: no class in it has the methods"
-        f" {', '.join(METHODS)}; if a function returns the model, name it after a colon{hint}"
+        f" {', '.join(METHODS)}; define them, or name a function that returns the model after a"
+        " colon"
     )
-
-
-def _models_of(module: ModuleType) -> dict[str, Callable[..., Any]]:
-    """Return the classes of a module that have the methods of a model, by name."""
-    return {
-        word: thing
-        for word, thing in vars(module).items()
-        if _is_defined_in(module, word, thing) and _is_model_class(thing)
-    }
-
-
-def _is_defined_in(module: ModuleType, word: str, thing: object) -> bool:
-    """Return whether a module defines a name as a public class or function."""
-    is_code = inspect.isclass(thing) or inspect.isfunction(thing)
-    named = getattr(thing, "__module__", None), getattr(thing, "__name__", None)
-    return is_code and named == (module.__name__, word) and not word.startswith("_")
-
-
-def _is_model_class(thing: object) -> bool:
-    """Return whether this is a class with all methods of a model."""
-    return (
-        inspect.isclass(thing)
-        and not inspect.isabstract(thing)
-        and all(hasattr(thing, method) for method in METHODS)
-    )
-
-
-def _missing(thing: object) -> str | None:
-    """Return a method that a class lacks to be a model; None if it has all, or hardly any."""
-    if not inspect.isclass(thing):
-        return None
-    lacking = [method for method in METHODS if not hasattr(thing, method)]
-    if not lacking:
-        lacking = sorted(getattr(thing, "__abstractmethods__", ()))
-    return lacking[0] if 0 < len(lacking) <= len(METHODS) // 2 else None
 
 
 def _parameters(factory: Callable[..., Any]) -> list[inspect.Parameter] | None:

@@ -42,22 +42,98 @@ be written at 1:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Kind
-from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
-from ckio.actions.variables import Bools, ChainFlows, Ints, Names
+from ckio.actions.columns import (
+    ADVANCE,
+    KIND_CODE,
+    READ,
+    RECORD,
+    REVERSE,
+    WRITE,
+    Actions,
+)
+from ckio.actions.variables import Bools, ChainFlows, Ints, Names, following
 from ckio.analysis.placing import ArrayReads, WriteSites
 from ckio.errors import BadInput
 from ckio.schedule import Schedule
 from ckio.schedule.occupancy import BEFORE, Lifetimes
-from ckio.schedule.replay import NONE, StepRows
 
 _RESTART, _ADJOINT = KIND_CODE[Kind.RESTART], KIND_CODE[Kind.ADJOINT]
+
+
+NONE: Final = -1
+"""Among needed versions, no version is needed. Among contents, there is no value of the forward
+sweep.
+"""
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """The steps of a legal schedule: a row for each step of a Record or Reverse, and each Advance.
+
+    `action` is the number of the action of each row, and [begin, end) are the steps of the row.
+    `advance`, `record` and `reverse` are the rows of these actions.
+    """
+
+    action: Ints
+    begin: Ints
+    end: Ints
+    advance: Ints
+    record: Ints
+    reverse: Ints
+
+    @staticmethod
+    def of(actions: Actions, /) -> "StepRows":
+        """Return the rows of a schedule."""
+        place = np.flatnonzero(actions.op < WRITE)
+        op, begin, end = actions.op[place], actions.begin[place], actions.end[place]
+        count = np.where(op == ADVANCE, 1, end - begin)
+        at = np.repeat(np.arange(len(op)), count)
+        nth = np.arange(len(at)) - np.repeat(np.cumsum(count) - count, count)
+        back = op == REVERSE
+        first = np.where(back, end - 1, begin)[at] + np.where(back, -1, 1)[at] * nth
+        last = np.where((op == ADVANCE)[at], end[at], first + 1)
+        by_action = (np.flatnonzero(op[at] == it) for it in (ADVANCE, RECORD, REVERSE))
+        return StepRows(place[at], first, last, *by_action)
+
+    def flow(self, steps: ChainFlows, name: str, /) -> tuple[Ints, Bools, Ints, Bools]:
+        """Return the flow of a variable through the steps, if each recorded step has all data.
+
+        These are, by rows: the version that the row needs, or NONE; whether the row gives the
+        variable a value; the version of this value; and whether it overwrites only a part.
+        """
+        size, version = len(self.action), steps.versions(name)
+        need, value = np.full(size, NONE), np.full(size, NONE)
+        gives, through = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
+        at, begin, end = self.advance, self.begin[self.advance], self.end[self.advance]
+        used, over, whole = (
+            np.append(following(steps.has(name, "forward", it)), steps.length)[begin]
+            for it in ("use", "out", "kill")
+        )
+        use = (used < end) & (used <= whole)
+        need[at] = np.where(use, version[begin], NONE)
+        gives[at], value[at] = over < end, version[end]
+        through[at] = (over < end) & ~use & (whole >= end)
+
+        at, step = self.record, self.begin[self.record]
+        use, out, kill = (steps.has(name, "record", it)[step] for it in ("use", "out", "kill"))
+        uses, gets = (steps.has(name, "forward", it)[step] for it in ("use", "out"))
+        need[at] = np.where(use, version[step], NONE)
+        gives[at], value[at] = out, np.where(gets, version[step + 1], NONE)
+        through[at] = gets & ~use & ~uses & ~kill
+
+        at, step = self.reverse, self.begin[self.reverse]
+        restored = steps.restores(name)[step]
+        need[at] = np.where(steps.has(name, "reverse", "use")[step], version[step + 1], NONE)
+        gives[at] = restored | steps.has(name, "reverse", "out")[step]
+        value[at] = np.where(restored, version[step], NONE)
+        return need, gives, value, through
 
 
 class Events(NamedTuple):
@@ -124,7 +200,7 @@ def _events(
     which recorded steps leave a state that is needed.
     """
     version, at = steps.versions(variable), rows.record
-    need, gives, leaves, through = rows.flow(steps, variable, np.ones(len(at), np.bool_))
+    need, gives, leaves, through = rows.flow(steps, variable)
     step, dead = rows.begin[at], np.full(len(need), NONE)
     uses = live & steps.has(variable, "forward", "use")[step]
     need[at] = np.where(uses, version[step], need[at])
@@ -385,9 +461,7 @@ def needed_arrays(
     neither in the state nor stored. That value has to be on the tape.
     """
     actions = schedule.actions
-    place = np.flatnonzero(actions.op < WRITE)
-    rows = StepRows.of(actions.take(place), steps.length)
-    rows = replace(rows, action=place[rows.action])
+    rows = StepRows.of(actions)
     live = _live(rows, steps)
     times = CheckpointTimes.of(schedule, Kind.RESTART)
     variables = [

@@ -17,10 +17,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ckio.actions import Discard, Key, Kind, Write
+from ckio.actions import Action, Discard, Key, Kind, Write
 from ckio.actions.columns import KIND_CODE, READ, RECORD, WRITE, Actions
 from ckio.actions.variables import Ints, Variables, of_a_fresh_model
-from ckio.analysis.dataflow import CheckpointTimes, needed_arrays
+from ckio.analysis.dataflow import NONE, CheckpointTimes, needed_arrays
 from ckio.analysis.placing import ArrayReads, PlacedActions, WriteSites, place_copies
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.planners.base import Planner
@@ -28,7 +28,7 @@ from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.occupancy import BEFORE
-from ckio.schedule.replay import NONE, Register, validate
+from ckio.schedule.replay import Register, validate
 
 Keys: TypeAlias = Sequence[Collection[Key]]
 """The keys stored on each level."""
@@ -104,14 +104,17 @@ def _lowered(
         (Kind.RESTART, _available(each, stored))
         for each in needed_arrays(schedule, steps, variables.seed, in_slots=platform is not None)
     ]
-    accesses: list[PlacedActions] = []
+    accesses: list[tuple[int, Action]] = []
     needed: set[tuple[int, Key]] = set()
     for kind, each in [*arrays, *_tapes(schedule, variables)]:
-        copies = place_copies(each, platform, variables.nbytes[each.name])
-        accesses.append(copies.accesses(each.name, kind))
-        needed.update(copies.start(each.name, kind))
+        for copy in place_copies(each, platform, variables.nbytes[each.name]):
+            key = Key(kind, copy.version, each.name)
+            accesses += copy.accesses(key)
+            if copy.place == BEFORE:
+                needed.add((copy.level, key))
     first = _at_first(stored, needed, by_variable=variables.kinds)
-    every = [first, *accesses, _unchanged(schedule, by_variable=variables.kinds)]
+    unchanged = _unchanged(schedule, by_variable=variables.kinds)
+    every = [first, PlacedActions.of(accesses), unchanged]
 
     chain = replace(schedule.chain, variables=variables)
     start = [set(keys) for keys in stored]

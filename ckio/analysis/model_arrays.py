@@ -37,7 +37,7 @@ from ckio.actions import Key, Kind, nbytes_of
 from ckio.actions.variables import NOTHING, ChainFlows, Flow, Names, Step, Variables
 from ckio.analysis.recorded import contradictions, observe, unneeded
 from ckio.errors import BadInput
-from ckio.model import sizes_of
+from ckio.model import optional, sizes_of
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.checkpoints import Derived
 
@@ -217,7 +217,7 @@ def _declared(what: str, model: Any, steps: int | None, /) -> Variables | None:
 
     Returns None if the model declares nothing.
     """
-    declared = getattr(model, "variables", None)
+    declared = optional(model).variables
     if not isinstance(declared, Variables):
         if isinstance(model, ArrayModel):
             return None

@@ -4,18 +4,19 @@ An array is a variable in one version. `ckio.analysis.dataflow` determines the a
 at which it has to be read, and those at which it can be written (its sites). This module chooses
 copies: one copy of each array, written as late as possible (`latest`), or copies in the capacity of
 the whole checkpoints of the schedule, on the level that takes the fewest seconds for each read
-(`in_slots`). Because a schedule may have a hundred thousand arrays, they are stored in columns, all
-arrays of one variable at once.
+(`in_slots`).
 """
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from ckio.actions import Key, Kind
-from ckio.actions.columns import DISCARD, KIND_CODE, READ, WRITE, Actions
+from ckio.actions import Action, Discard, Key, Read, Write
+from ckio.actions.columns import Actions
 from ckio.actions.variables import Bools, Ints
 from ckio.errors import BadInput
 from ckio.platform import Level, Platform
@@ -77,6 +78,15 @@ class ArrayReads:
         rows = rows.take(np.isin(rows.version, version))
         return ArrayReads(name, version[order], read[order], rows)
 
+    def arrays(self) -> "Iterator[tuple[int, list[int], list[WriteSite]]]":
+        """Yield the version of each array, its reads, and its sites."""
+        versions, rows = self.version[self.first], self.sites
+        sites = list(map(WriteSite, rows.place.tolist(), rows.level.tolist(), rows.until.tolist()))
+        reads = np.split(self.read, self.first)[1:]
+        begins, ends = (np.searchsorted(rows.version, versions, it) for it in ("left", "right"))
+        for version, read, begin, end in zip(versions.tolist(), reads, begins, ends, strict=True):
+            yield version, read.tolist(), sites[begin:end]
+
     @property
     def first(self) -> Ints:
         """The index of the first read of each array."""
@@ -116,6 +126,12 @@ class PlacedActions:
     actions: Actions
 
     @staticmethod
+    def of(pairs: Sequence[tuple[int, Action]], /) -> "PlacedActions":
+        """Return these actions, each with its place."""
+        place = np.array([place for place, _ in pairs], np.int64)
+        return PlacedActions(place, Actions.of(action for _, action in pairs))
+
+    @staticmethod
     def together(some: Iterable["PlacedActions"], /) -> "PlacedActions":
         """Return all actions in the order of their places, and in the given order at one place."""
         places, actions = [np.zeros(0, np.int64)], Actions.of(())
@@ -127,103 +143,65 @@ class PlacedActions:
         return PlacedActions(place[order], actions.take(order))
 
 
-_IN_TURN = np.array((WRITE, READ, DISCARD), np.uint8)
+class WriteSite(NamedTuple):
+    """A row of `WriteSites`, without the version."""
+
+    place: int
+    level: int
+    until: int
 
 
 @dataclass(frozen=True, slots=True)
-class Copies:
-    """Copies of the arrays of one variable, with their versions, levels and times.
+class Copy:
+    """A copy of an array, from its Write to the last action that reads it.
 
     Attributes
     ----------
-    version, place, level : int64 array
-        The version, the action of the Write, and the level of each copy; `place` is BEFORE for a
-        copy that is stored from the start.
-    read, of : int64 array
-        For each read, the number of the action, and the number of the copy that is read.
+    version, place, level : int
+        The version, the action of the Write, and the level; `place` is BEFORE for a copy that is
+        stored from the start.
+    reads : tuple of int
+        The actions at which it is read.
     """
 
-    version: Ints
-    place: Ints
-    level: Ints
-    read: Ints
-    of: Ints
+    version: int
+    place: int
+    level: int
+    reads: tuple[int, ...]
 
-    def __add__(self, other: "Copies", /) -> "Copies":
-        """Return these copies, then `other`."""
-        return Copies(
-            np.append(self.version, other.version),
-            np.append(self.place, other.place),
-            np.append(self.level, other.level),
-            np.append(self.read, other.read),
-            np.append(self.of, other.of + len(self.version)),
-        )
-
-    def accesses(self, name: str, kind: Kind, /) -> PlacedActions:
-        """Return the actions of these copies: Writes, Reads, and a Discard after the last Read."""
-        write, many = np.flatnonzero(self.place != BEFORE), len(self.version)
-        last = np.full(many, BEFORE)
-        np.maximum.at(last, self.of, self.read)
-        which = np.concatenate((write, self.of, np.arange(many)))
-        actions = Actions(
-            op=np.repeat(_IN_TURN, (len(write), len(self.read), many)),
-            begin=self.version[which],
-            end=np.zeros(len(which), np.int64),
-            kind=np.full(len(which), KIND_CODE[kind], np.uint8),
-            level=self.level[which],  # type: ignore[arg-type]
-            name=np.ones(len(which), np.int32),
-            names=("", name),
-        )
-        return PlacedActions(np.concatenate((self.place[write], self.read, last)), actions)
-
-    def start(self, name: str, kind: Kind, /) -> Iterator[tuple[int, Key]]:
-        """Return the levels and keys of the copies that are stored from the start."""
-        start = self.place == BEFORE
-        rows = zip(self.level[start].tolist(), self.version[start].tolist(), strict=True)
-        return ((level, Key(kind, version, name)) for level, version in rows)
+    def accesses(self, key: Key, /) -> Iterator[tuple[int, Action]]:
+        """Yield a Write, Reads, and a Discard, each with the action to which it belongs."""
+        if self.place != BEFORE:
+            yield self.place, Write(key, self.level)
+        for read in self.reads:
+            yield read, Read(key, self.level)
+        yield self.reads[-1], Discard(key, self.level)
 
 
-def latest(needed: ArrayReads, which: Bools, /) -> Copies:
-    """Return one copy of each array in `which`, written at the last site before its first read.
-
-    An array that is stored on a level from the start is not written again.
-    """
-    rows, first, many = needed.sites, needed.first, len(needed.read)
-    read, version = needed.read[first[which]], needed.version[first[which]]
-    begin = np.searchsorted(rows.version, version)
-    at = _before(rows.version, rows.place, version, read)
-    at = np.where(rows.place[begin] == BEFORE, begin, at) if len(begin) else at
-    counts = np.diff(np.append(first, many))
-    reads = needed.read[np.repeat(which, counts)]
-    of = np.repeat(np.arange(len(at)), counts[which])
-    return Copies(version, rows.place[at], rows.level[at], reads, of)
-
-
-def _before(version: Ints, place: Ints, of: Ints, read: Ints) -> Ints:
-    """Return, for each read of a version, the last row of this version with a smaller place.
-
-    The rows are ordered by version and place. If there is no such row, the result is a row of
-    another version, or -1.
-    """
-    size = 2 + max(read.max(initial=0), place.max(initial=0))
-    last: Ints = np.searchsorted(version * size + place, of * size + read) - 1
-    return last
-
-
-def place_copies(needed: ArrayReads, platform: Platform | None, nbytes: int, /) -> Copies:
-    """Return the copies of all arrays of a variable: `in_slots` or, without a platform, `latest`.
+def place_copies(needed: ArrayReads, platform: Platform | None, nbytes: int, /) -> Iterator[Copy]:
+    """Yield the copies of all arrays of a variable: `in_slots` or, without a platform, `latest`.
 
     `latest` is also used for an array that is read while no checkpoint has its version.
     """
-    left = np.ones(len(needed.first), np.bool_)
-    if platform is None or not len(needed.read):
-        return latest(needed, left)
-    copies, left = in_slots(needed, platform, nbytes)
-    return copies + latest(needed, left)
+    for version, reads, sites in needed.arrays():
+        copies = [] if platform is None else in_slots(version, reads, sites, platform, nbytes)
+        yield from copies or [latest(version, reads, sites)]
 
 
-def in_slots(needed: ArrayReads, platform: Platform, nbytes: int, /) -> tuple[Copies, Bools]:
-    """Return copies in the slots of the whole checkpoints, and which arrays have none.
+def latest(version: int, reads: Sequence[int], sites: Sequence[WriteSite], /) -> Copy:
+    """Return one copy, written at the last site before the first read.
+
+    An array that is stored on a level from the start is not written again.
+    """
+    last = bisect_left(sites, reads[0], key=attrgetter("place")) - 1
+    site = sites[0] if sites[0].place == BEFORE else sites[last]
+    return Copy(version, site.place, site.level, tuple(reads))
+
+
+def in_slots(
+    version: int, reads: Sequence[int], sites: Sequence[WriteSite], platform: Platform, nbytes: int
+) -> list[Copy]:
+    """Return copies in the slots of the whole checkpoints; none if a read has no slot.
 
     An array is on a level only while a checkpoint with the same version would be. Therefore it
     needs only its part of their slots, and all arrays together fit if the checkpoints fit. An array
@@ -236,48 +214,47 @@ def in_slots(needed: ArrayReads, platform: Platform, nbytes: int, /) -> tuple[Co
 
     >>> from ckio.platform import Affine
     >>> near, far = (Level(name=f"of{it}s", write=Affine(it), read=Affine(it)) for it in (1, 3))
-    >>> version, at, until, read = np.array([[0, 0], [0, 1], [9, 99], [5, 20]])
-    >>> u = ArrayReads("u", version, read, WriteSites(version, place=at, level=at, until=until))
-    >>> copies, _ = in_slots(u, Platform((near, far)), 8)
-    >>> copies.level.tolist(), copies.of.tolist()
-    ([0, 1], [0, 1])
+    >>> sites = WriteSite(place=0, level=0, until=9), WriteSite(place=1, level=1, until=99)
+    >>> [(copy.level, copy.reads) for copy in in_slots(0, [5, 20], sites, Platform((near, far)), 8)]
+    [(0, (5,)), (1, (20,))]
 
     On one level, the times in which an array may be stored follow one another
     (`CheckpointTimes.until`). Therefore only the last site before a read can be used. Every array
     is a separate access, with latency. Raises BadInput if the platform lacks a level.
     """
-    rows, many = needed.sites, len(needed.read)
-    order = np.lexsort((rows.place, rows.version, rows.level))
-    rows = rows.take(order[(rows.until > rows.place)[order]])
-    opens = np.ones(len(rows.place), np.bool_)
-    opens[1:] = False
-    for column in (rows.level, rows.version, rows.until):
-        opens[1:] |= column[1:] != column[:-1]
-    slot = np.cumsum(opens) - 1
-    # An array that is stored there from the start need not be written: this is the site.
-    first = np.flatnonzero(opens)[slot]
-    site = np.where(rows.place[first] == BEFORE, first, np.arange(len(first)))
+    by_level: dict[int, list[WriteSite]] = {}
+    for site in sites:
+        if site.until > site.place:
+            by_level.setdefault(site.level, []).append(site)
+    slots: dict[tuple[int, int], tuple[WriteSite, list[int]]] = {}
+    for read in reads:
+        usable: list[tuple[float, WriteSite]] = []
+        for number, own in sorted(by_level.items()):
+            last = own[bisect_left(own, read, key=attrgetter("place")) - 1]
+            if not last.place < read <= last.until:
+                continue
+            # An array that is stored there from the start need not be written: this is the site.
+            stays = own[0].place == BEFORE and own[0].until == last.until
+            level = _level(platform, number)
+            write = 0.0 if stays else level.write(nbytes)
+            seconds = write + level.discard(nbytes) + level.read(nbytes)
+            usable.append((seconds, own[0] if stays else last))
+        if not usable:
+            return []
+        _, site = min(usable, key=itemgetter(0))
+        slots.setdefault((site.level, site.until), (site, []))[1].append(read)
+    return [Copy(version, it.place, it.level, tuple(served)) for it, served in slots.values()]
 
-    least, chosen = np.full(many, np.inf), np.full(many, -1)
-    for number in np.unique(rows.level).tolist():
-        level = _level(platform, number)
-        begin, end = np.searchsorted(rows.level, (number, number + 1))
-        last = begin + _before(
-            rows.version[begin:end], rows.place[begin:end], needed.version, needed.read
-        )
-        serves = (last >= begin) & (rows.version[last] == needed.version)
-        serves &= rows.until[last] >= needed.read
-        at = site[last]
-        write = np.where(rows.place[at] == BEFORE, 0.0, level.write(nbytes))
-        seconds = write + level.discard(nbytes) + level.read(nbytes)
-        better = serves & (seconds < least)
-        least[better], chosen[better] = seconds[better], at[better]
-    reads = np.diff(np.append(needed.first, many))
-    done = np.logical_and.reduceat(chosen >= 0, needed.first)
-    taken = np.flatnonzero(np.repeat(done, reads))
-    _, begins, of = np.unique(slot[chosen[taken]], return_index=True, return_inverse=True)
-    copy = rows.take(chosen[taken[begins]])
-    return Copies(copy.version, copy.place, copy.level, needed.read[taken], of), ~done
+
+def _before(version: Ints, place: Ints, of: Ints, read: Ints) -> Ints:
+    """Return, for each read of a version, the last row of this version with a smaller place.
+
+    The rows are ordered by version and place. If there is no such row, the result is a row of
+    another version, or -1.
+    """
+    size = 2 + max(read.max(initial=0), place.max(initial=0))
+    last: Ints = np.searchsorted(version * size + place, of * size + read) - 1
+    return last
 
 
 def _level(platform: Platform, number: int) -> Level:

@@ -15,7 +15,7 @@ from typing import Final
 
 from ckio.backends.base import Backend
 from ckio.backends.ram import is_near
-from ckio.calibrate.beside import OverlapProbe
+from ckio.calibrate.overlap import OverlapProbe
 from ckio.calibrate.probe import (
     MOST_BYTES,
     STEPS,
@@ -31,9 +31,9 @@ from ckio.calibrate.probe import (
     reach,
     worst_ratios,
 )
-from ckio.calibrate.samples import MARGIN, Sample, dirty_limit, fit, planned, spread_of, touch
+from ckio.calibrate.samples import MARGIN, Sample, dirty_limit, fit, spread_of, touch, with_margin
 from ckio.errors import BadInput
-from ckio.model import sizes_of
+from ckio.model import optional, sizes_of
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
@@ -98,7 +98,7 @@ def calibrate(
         Workload(partial(copying, make), sizes_of(make())["restart"], steps[name], own=True)
         for name, make in models.items()
     ]
-    space = next((it for make in models.values() if (it := getattr(make(), "space", None))), None)
+    space = next((it for make in models.values() if (it := optional(make()).space)), None)
     made_up = [
         Workload(partial(RandomData, nbytes, space), nbytes, STEPS, own=False)
         for nbytes in sorted(set(sizes) or _sizes([own.nbytes for own in own_workloads]))
@@ -207,7 +207,7 @@ def _ratios(
         late = late_checkpoints(make, steps[name])
         for level, ratio in worst_ratios(shrinking, late).items():
             worst[level] = max(worst[level], ratio)
-    return {name: planned(ratio) for name, ratio in worst.items()}
+    return {name: with_margin(ratio) for name, ratio in worst.items()}
 
 
 def _level(

@@ -18,7 +18,7 @@ from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.calibrate.probe import STEPS, Checkpoint, Probe, Workload, worst_ratios
-from ckio.calibrate.samples import planned
+from ckio.calibrate.samples import with_margin
 from ckio.compression import Codec
 from ckio.errors import BadInput
 from ckio.parallel.group import ALONE, RankGroup
@@ -74,7 +74,7 @@ class Trial:
             capacity=capacity,
             write=Affine(self.write),
             read=Affine(self.read),
-            ratio=planned(self.ratio),
+            ratio=with_margin(self.ratio),
         )
         chain = Chain(
             steps=_RUN, advance=step, record=step, reverse=step, restart=nbytes, tape=0, adjoint=0

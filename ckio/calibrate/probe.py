@@ -30,7 +30,7 @@ from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.backends.base import Backend
 from ckio.calibrate.samples import Floats, Sample, later, quantiles, seconds_of, typical
 from ckio.errors import BadInput, LevelFull, UnsupportedKind
-from ckio.model import Handing, Model, as_bytes, handed_by, reached, sizes_of
+from ckio.model import Handing, Model, as_bytes, handed_by, optional, reached, sizes_of
 from ckio.planners.binomial import revolve
 from ckio.planners.trivial import periodic
 from ckio.platform import Level, Platform
@@ -163,29 +163,12 @@ class StepTimer:
         # A program of one step never advances; then the time of recording is used.
         means = {"advance": means["record"], **means}
         spreads = {name: quantiles([seconds]) for name, (seconds, _) in taken.items()}
-        means["record"] = _not_cheaper(means["record"], means["advance"], spreads["record"])
         runs = np.array([timeline.makespan for timeline in self._timelines])
         return StepTimes(
             replace(self._schedule.chain, steps=None, **means),  # type: ignore[arg-type]
             {name: spread for name, spread in spreads.items() if spread},
             quantiles([runs]),
         )
-
-
-def _not_cheaper(record: float, advance: float, spread: Quantiles | None) -> float:
-    """Return the seconds to record a step, which should not be less than those to advance it.
-
-    If the measured time is smaller by less than its variation, the difference is noise, and the
-    time of an advance is returned.
-
-    >>> _not_cheaper(0.98, 1.0, Quantiles((0.9, 1.0, 1.1)))
-    1.0
-    >>> _not_cheaper(0.5, 1.0, Quantiles((0.9, 1.0, 1.1)))  # it really is cheaper, here
-    0.5
-    """
-    if spread is None:
-        return record
-    return advance if record < advance <= record * spread.factors[-1] else record
 
 
 def _few_checkpoints(chain: Chain) -> Schedule:
@@ -243,9 +226,12 @@ class Copying:
     def __init__(self, model: Model) -> None:
         self.advance, self.record, self.reverse = model.advance, model.record, model.reverse
         self.layout, self.dump, self.load = model.layout, model.dump, model.load
-        for name in ("largest_sizes", "estimated", "space"):
-            if hasattr(model, name):
-                setattr(self, name, getattr(model, name))
+        own = optional(model)
+        self.largest_sizes, self.estimated, self.space = (
+            own.largest_sizes,
+            own.estimated,
+            own.space,
+        )
 
 
 def copying(make: MakeModel, /) -> Model:
@@ -452,7 +438,7 @@ def late_checkpoints(make: MakeModel, steps: int, /) -> Iterator[Checkpoint]:
         yield _dumped(model, Key(Kind.TAPE, last))
 
 
-def kept(checkpoints: Iterable[Checkpoint], /) -> list[Checkpoint]:
+def copy_checkpoints(checkpoints: Iterable[Checkpoint], /) -> list[Checkpoint]:
     """Return copies of checkpoints, which stay valid."""
     return [
         (key, layout, [memoryview(bytearray(view)) for view in data])

@@ -63,7 +63,7 @@ class Sample:
     each: tuple[float, ...] = ()
 
 
-def took(timeline: Timeline, /) -> Floats:
+def durations(timeline: Timeline, /) -> Floats:
     """Return the seconds of each action, from the end of the action before."""
     seconds: Floats = np.diff(timeline.stop, prepend=0.0)
     return seconds
@@ -71,7 +71,7 @@ def took(timeline: Timeline, /) -> Floats:
 
 def seconds_of(timeline: Timeline, op: int) -> Floats:
     """Return the seconds of each action with this operation, from the end of the one before."""
-    chosen: Floats = took(timeline)[timeline.actions.op == op]
+    chosen: Floats = durations(timeline)[timeline.actions.op == op]
     return chosen
 
 
@@ -144,20 +144,20 @@ def fit(samples: Sequence[Sample], /) -> Affine:
     return Affine(float(latency), float(slope / unit))
 
 
-def planned(ratio: float, /) -> float:
+def with_margin(ratio: float, /) -> float:
     """Return the ratio for plans from a measured ratio: 1.1 times as large, but at most 1.
 
     There is no margin at 1 or above, because a checkpoint that does not compress is stored without
     compression.
 
-    >>> planned(0.5), planned(0.95), planned(1.2)
+    >>> with_margin(0.5), with_margin(0.95), with_margin(1.2)
     (0.55, 1.0, 1.2)
     """
     return ratio if ratio >= 1.0 else min(1.0, ratio * MARGIN)
 
 
 _PAGE: Final = 4096
-_ROOM: Final = 0.5
+_MOST_OF_MEMORY: Final = 0.5
 """Maximum fraction of the available memory that is touched."""
 
 
@@ -181,7 +181,7 @@ def touch(nbytes: int, /) -> None:
     """
     free = available()
     if free is not None:
-        nbytes = min(nbytes, int(_ROOM * free))
+        nbytes = min(nbytes, int(_MOST_OF_MEMORY * free))
     np.empty(nbytes, np.uint8)[::_PAGE] = 1
 
 

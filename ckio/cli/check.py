@@ -11,7 +11,7 @@ from ckio.jobs.models import Settings, identity, maker
 from ckio.model.check import check_model
 
 
-@with_example("ckio check heat.py")
+@with_example("ckio check burgers")
 @click.argument("model", help="Model to check.")
 @settings_option
 @click.option(

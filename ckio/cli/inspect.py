@@ -45,8 +45,8 @@ def command(*, place: Path, verify: bool, remove: bool, yes: bool, as_json: bool
 
     With --verify, the exit status is 1 if a checkpoint or a file is damaged.
 
-    With --remove, the checkpoints and the unfinished files are removed, except those that an active
-    process has open. The run cannot be resumed then. Its directory, with its results, remains.
+    With --remove, the checkpoints are removed, except those that an active process has open. The
+    run cannot be resumed then. Its directory, with its results, remains.
     """
     if remove:
         if verify:
@@ -88,8 +88,8 @@ def _remove(place: Path, *, yes: bool, as_json: bool) -> None:
         )
     if not as_json:
         for level, size in zip(free, nbytes, strict=True):
-            what = "unfinished" if level.is_unfinished else _count(level.checkpoints)
-            click.echo(f"{_title(level)}: {what}, {bytes_text(size)} on disk")
+            what = f"{_count(level.checkpoints)}, {bytes_text(size)} on disk"
+            click.echo(f"{_title(level)}: {what}")
         for path in used:
             click.echo(f"{path} is in use, and is not removed")
         if not levels:

@@ -57,9 +57,7 @@ def command(
     One of the files OUT may be -, which is stdout.
 
     Pictures and traces show the actions over time. Therefore a schedule is simulated first. For a
-    measured timeline, the HTML page shows the simulated timeline as well. In a trace of more than
-    100,000 events, short actions of one kind are merged into slices, which contain their number and
-    their time.
+    measured timeline, the HTML page shows the simulated timeline as well.
     """
     found = read_document(file)
     files = [path for path in (svg, html, perfetto) if path is not None]

@@ -1,17 +1,22 @@
-"""The directories of two runs, read for a comparison of the runs."""
+"""The directories of runs, read for a comparison: of two runs, or of a run with its prediction."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ckio.adapters.registry import lossy
 from ckio.errors import BadInput
 from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, manifest_in, read_sealed
 from ckio.jobs.leftovers import is_run_directory
 from ckio.jobs.request import Manifest
 from ckio.jobs.result import VERDICTS, figures_in
-from ckio.platform.readable import shown
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.report import Report, compare
 from ckio.report.two_runs import RunSide
-from ckio.schedule.text import Document, loads
+from ckio.schedule.text import loads
+from ckio.schedule.timeline import Timeline
 
 _UNKNOWN = "unknown"
 
@@ -23,10 +28,19 @@ def sides_of(first: Path, second: Path, /) -> tuple[RunSide, RunSide]:
         names = str(first), str(second)
     if names[0] == names[1]:
         names = "A", "B"
-    return _side(first, shown(names[0])), _side(second, shown(names[1]))
+    return _side(first, names[0]), _side(second, names[1])
 
 
-def check_ended(path: Path, /) -> None:
+def report_of(path: Path, /) -> Report:
+    """Return the predicted and the measured times of a run that has ended; raises BadInput."""
+    _check_ended(path)
+    predicted, measured = _timelines(path)
+    platform = measured.platform
+    names = [level.name for level in platform.levels]
+    return compare(predicted.timeline, measured.timeline, names=names, lossy=lossy(platform))
+
+
+def _check_ended(path: Path, /) -> None:
     """Raise BadInput if a directory does not belong to a run that has ended."""
     if not is_run_directory(path):
         raise BadInput(
@@ -41,26 +55,22 @@ def check_ended(path: Path, /) -> None:
 
 
 def _side(path: Path, name: str) -> RunSide:
-    check_ended(path)
+    _check_ended(path)
     manifest = manifest_in(path)
     figures = figures_in(path)
-    measured, predicted = _timeline(path / MEASURED), _timeline(path / PREDICTED)
-    if measured.timeline is None or measured.platform is None or predicted.timeline is None:
-        raise BadInput(
-            f"{path}: its timelines are missing, because the files were edited; run the model again"
-        )
+    predicted, measured = _timelines(path)
     request = manifest.request
     settings = ", ".join(f"{key}={value}" for key, value in sorted(request.settings.items()))
     return RunSide(
         name=name,
         timeline=measured.timeline,
-        chain=measured.schedule.chain,
+        chain=measured.chain,
         platform=measured.platform,
         facts=_facts(path, manifest, figures),
         problem={
             "model": str(request.model or _UNKNOWN),
             "settings": settings,
-            "steps": f"{measured.schedule.chain.length:,}",
+            "steps": f"{measured.chain.length:,}",
         },
         predicted=predicted.timeline.makespan,
         digest=str(figures["gradient_digest"]),
@@ -71,7 +81,7 @@ def _facts(path: Path, manifest: Manifest, figures: Mapping[str, Any]) -> dict[s
     origin = figures.get("origin")
     known = origin if isinstance(origin, dict) else {}
     return {
-        "directory": shown(path),
+        "directory": str(path),
         "planner": str(figures["planner"]),
         "plan": str(figures.get("note", "")).partition(":")[0],
         "overlap": str(figures.get("overlap") or "none"),
@@ -86,5 +96,22 @@ def _facts(path: Path, manifest: Manifest, figures: Mapping[str, Any]) -> dict[s
     }
 
 
-def _timeline(file: Path) -> Document:
-    return loads(read_sealed(file), source=str(file))
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A timeline from a file, with its chain and platform."""
+
+    timeline: Timeline
+    chain: Chain
+    platform: Platform
+
+
+def _timelines(path: Path) -> tuple[_Timed, _Timed]:
+    """Return the predicted and the measured timeline of a run."""
+    return _timed(path / PREDICTED), _timed(path / MEASURED)
+
+
+def _timed(file: Path) -> _Timed:
+    document = loads(read_sealed(file), source=str(file))
+    if document.timeline is None or document.platform is None:
+        raise BadInput(f"{file}: it contains no timeline, because it was edited; run again")
+    return _Timed(document.timeline, document.schedule.chain, document.platform)

@@ -2,24 +2,15 @@
 
 import logging
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol
-
-from ckio.platform.readable import shown as shown_text
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from typing import Any, Final, Protocol
 
 _EVERY: Final = 0.1
 """Seconds between two updates of a progress bar."""
-
-PATIENCE: Final = 2.0
-"""Seconds before a progress bar is shown, because shorter work needs none."""
 
 
 class Ticker(Protocol):
@@ -36,7 +27,7 @@ def _nothing(_text: str, /) -> None: ...
 
 
 def _log(text: str, /) -> None:
-    logging.getLogger("ckio").warning("%s", shown_text(text))
+    logging.getLogger("ckio").warning("%s", text)
 
 
 @dataclass(frozen=True)
@@ -76,7 +67,6 @@ class Display:
         *,
         unit: str = "steps",
         left: Callable[[], float] | None = None,
-        after: float = 0.0,
     ) -> Iterator[Ticker]:
         """Show a bar with rate and remaining time while the block runs, if bars are shown.
 
@@ -90,8 +80,6 @@ class Display:
             The unit of the rate.
         left : callable, optional
             Returns the remaining seconds. Without it, they are computed from the rate.
-        after : float
-            The seconds after which the bar appears.
         """
         if not self.is_shown:
             yield lambda *_, **__: None
@@ -110,22 +98,21 @@ class Display:
 
         class Rate(ProgressColumn):
             def render(self, task: Task) -> Text:
-                return Text(f"{task.speed:,.0f} {unit}/s" if task.speed and task.total else "")
-
-        class Count(ProgressColumn):
-            def render(self, task: Task) -> Text:
-                known = task.total is not None
-                return Text(f"{task.completed:,.0f}/{task.total:,.0f}" if known else "")
+                if task.total is None:
+                    return Text("")
+                rate = f" {task.speed:,.0f} {unit}/s" if task.speed else ""
+                return Text(f"{task.completed:,.0f}/{task.total:,.0f}{rate}")
 
         class Left(ProgressColumn):
             def render(self, task: Task) -> Text:
+                del task
                 return Text("" if left is None else str(timedelta(seconds=round(left()))))
 
-        what = shown_text(what)
-        columns = (TextColumn("{task.description}", markup=False), BarColumn(20), Count(), Rate())
         rest = Left() if left is not None else TimeRemainingColumn()
         bar = Progress(
-            *columns,
+            TextColumn("{task.description}", markup=False),
+            BarColumn(20),
+            Rate(),
             TimeElapsedColumn() if total is None else rest,
             console=Console(stderr=True),
             transient=True,
@@ -140,37 +127,16 @@ class Display:
             if not say and time.monotonic() < shown + _EVERY:
                 return
             shown = time.monotonic()
-            bar.update(
-                task, completed=done, description=f"{what}: {shown_text(say)}" if say else what
-            )
+            bar.update(task, completed=done, description=f"{what}: {say}" if say else what)
             if total is not None:
                 bar.update(task, total=total)
 
-        with _shown(bar, after):
+        with bar:
             yield tick
 
 
 QUIET: Final = Display(bars=False)
 """A display that only logs warnings."""
-
-
-@contextmanager
-def _shown(bar: "Progress", after: float) -> Iterator[None]:
-    """Show a bar from `after` seconds on until the block ends."""
-    if not after:
-        with bar:
-            yield
-        return
-    timer = threading.Timer(after, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()  # because the timer may be starting the bar at this moment
-        if bar.live.is_started:
-            bar.stop()
 
 
 def share(tick: Ticker, /) -> Callable[[float], None]:

@@ -37,7 +37,7 @@ class Journal:
     to
         A path, to which lines are appended, or an open text file, which is not closed.
     about
-        The entries of the first line, which JSON must be able to represent: steps, planner.
+        The entries of the first line: steps, planner.
     levels
         The names of the levels, by number.
     warn
@@ -46,7 +46,7 @@ class Journal:
     Raises
     ------
     BadInput
-        If the path cannot be opened for writing, or JSON cannot represent `about`.
+        If the path cannot be opened for writing.
     """
 
     def __init__(
@@ -59,10 +59,9 @@ class Journal:
         warn: Callable[[str], object] = warnings.warn,
     ) -> None:
         self._levels, self._warn = [json.dumps(name) for name in levels], warn
-        first = _first(about)
         self._owned = isinstance(to, Path)
         self._file: TextIO | None = _opened(to) if isinstance(to, Path) else to
-        self._put(first)
+        self._put(json.dumps({"ckio_journal": FORMAT, **about}))
 
     def __call__(self, event: Event, /) -> None:
         """Write a line. This has no effect after a failed write, or after `close`."""
@@ -109,13 +108,6 @@ class Journal:
             self.close()
             why = getattr(error, "strerror", None) or error
             self._warn(f"{name}: the journal ends here, and the run continues: {why}")
-
-
-def _first(about: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps({"ckio_journal": FORMAT, **about}, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"a journal can have only values of JSON: {error}") from None
 
 
 def _opened(path: Path) -> TextIO:

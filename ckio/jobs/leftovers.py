@@ -9,7 +9,7 @@ level, the directory of one run on a level, an archive, or the name from which t
 runs are derived.
 
 This module reads the manifest of a run and finds its levels. The files of a level are known only to
-its backend, which is asked by methods of its class (`levels_at`, `contents`, `drafts_at`, `in_use`,
+its backend, which is asked by methods of its class (`levels_at`, `contents`, `in_use`,
 `remove_files`; see `backends.base`). Only files with names of ckio are removed, under the lock that
 a process which opens them needs. Files that a live process has opened remain, and symbolic links
 are not followed.
@@ -88,8 +88,6 @@ class Found:
         The name of the level's backend: "directory", "hdf5", or that of another package.
     run : str
         The id of the run; "" if the location was found without a run.
-    is_unfinished : bool
-        Whether it is a file that was not complete when its process was killed.
     in_use : bool
         Whether a live process has opened it, as far as this host can determine.
     checkpoints : list of Checkpoint
@@ -100,7 +98,6 @@ class Found:
     path: Path
     backend: str
     run: str = ""
-    is_unfinished: bool = False
     in_use: bool = False
     checkpoints: Sequence[Checkpoint] = ()
     damaged: Sequence[Damaged] = ()
@@ -169,7 +166,7 @@ class Found:
 
     def _contents(self) -> list[Stored | Damaged]:
         look = registry.find_backend(self.backend).contents
-        items = [] if self.is_unfinished else look(self.path)
+        items = look(self.path)
         return [
             replace(item, run=run_name(item.run)) if isinstance(item, Stored) and item.run else item
             for item in items  # because a backend may return the complete id that it stored
@@ -293,33 +290,6 @@ def _parts_of(platform: Platform, runs: list[str]) -> Iterator[tuple[Level, str]
         yield from product([level], [rank_of(runs[0])[0]] if registry.is_shared(level) else runs)
 
 
-def unfinished(path: Path, /) -> list[Found]:
-    """Return the incomplete levels of killed processes at a path, or next to the levels of a run.
-
-    Raises BadInput if the path cannot be read.
-    """
-    ours = (
-        {(each.backend, each.path) for each in expected(path)} if is_run_directory(path) else None
-    )
-    folders = [(name, path) for name in _SEARCHED]
-    if ours is not None:
-        folders = sorted({(backend, level.parent) for backend, level in ours})
-    levels = list[Found]()
-    for backend, folder in folders:
-        try:
-            drafts = registry.find_backend(backend).drafts_at(folder)
-        except OSError as error:
-            if ours is not None:  # the folder does not exist, or belongs to another user
-                continue
-            raise BadInput(f"{path} cannot be read: {error.strerror}") from None
-        levels += [
-            Found(draft, backend, is_unfinished=True)
-            for draft, level in drafts.items()
-            if ours is None or (backend, level) in ours
-        ]
-    return levels
-
-
 # Removing
 
 
@@ -334,7 +304,7 @@ def removable(path: Path, /) -> list[Found]:
     used = [level for level in levels if level.in_use]
     if is_run_directory(path) and (used or _is_held(path, is_locked)):
         return used or [Found(path, "run", in_use=True)]
-    return [*levels, *unfinished(path)]
+    return levels
 
 
 def clean(path: str | Path, /) -> list[Found]:
@@ -379,10 +349,7 @@ def remove(level: Found, /) -> None:
             f" {level.run}; move it to the location of the run that stored it"
         )
     try:
-        if level.is_unfinished:
-            path.unlink(missing_ok=True)
-        else:
-            registry.find_backend(backend).remove_files(path)
+        registry.find_backend(backend).remove_files(path)
     except BlockingIOError:
         raise LevelInUse(f"{path} is in use by a live process") from None
     except OSError as error:

@@ -382,11 +382,11 @@ def _late(
     """Return late checkpoints of the model and the seconds of a step, to choose codecs by."""
     if all(level.options.get("codec") != AUTO for level in asked):
         return [], 0.0
-    from ckio.calibrate.probe import kept, late_checkpoints, measure_model, reach
+    from ckio.calibrate.probe import copy_checkpoints, late_checkpoints, measure_model, reach
 
     make = next(iter(models.values()))
     steps = reach(make, clock=clock)
-    late = kept(late_checkpoints(make, steps))
+    late = copy_checkpoints(late_checkpoints(make, steps))
     return late, measure_model(make, repeats=1, clock=clock, steps=steps).advance
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ckio.actions import Kind
 from ckio.adapters.registry import find, is_ours, names
 from ckio.errors import BadInput, CkioError, IllegalAction, RunFailed
-from ckio.jobs.display import PATIENCE, QUIET, Display, share
+from ckio.jobs.display import QUIET, Display, share
 from ckio.jobs.models import Settings, maker, variables_of
 from ckio.jobs.models import costs as costs_of_model
 from ckio.planners.auto import auto, far_levels, plan, unmeasured
@@ -90,7 +90,7 @@ class Planning:
         """Load the compiled code for overlap. Other plans of short chains do not need it."""
         if self.decides:
             what = "loading code, or compiling it the first time"
-            with display.progress(what, after=PATIENCE):
+            with display.progress(what):
                 from ckio.planners.overlap import prepare
 
                 prepare(self.platform)
@@ -103,7 +103,7 @@ class Planning:
             raise too_large
         searches = self.decides and self.call is auto
         self.load(display)
-        with display.progress(what, unit="%", after=PATIENCE) as tick:
+        with display.progress(what, unit="%") as tick:
             try:
                 return plan(
                     self.chain,

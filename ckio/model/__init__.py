@@ -4,12 +4,14 @@ Throughout, x_i is the state before step i, and a run of n steps takes x_0 to x_
 """
 
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypedDict, runtime_checkable
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypedDict, cast, runtime_checkable
 
 from ckio.actions import Buffers, Key, Kind, Layout, is_layout, nbytes_of
 from ckio.actions.checks import describe, is_whole
+from ckio.actions.variables import Variables
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model.arraymodel import ArrayModel
 from ckio.model.arrays import Array, Arrays, as_bytes
@@ -22,8 +24,10 @@ __all__ = [
     "ForwardingModel",
     "Handing",
     "Model",
+    "OptionalMembers",
     "as_bytes",
     "handed_by",
+    "optional",
     "sizes_of",
 ]
 
@@ -32,17 +36,8 @@ class Model(Protocol):
     """The forward and the adjoint of a computation in time steps, with their checkpoints.
 
     A fresh model is at x_0, has no tape, and its adjoint is at n. ckio calls the methods only in
-    orders that the `Machine` allows, so that a model need not check the order.
-
-    Five members are optional. `estimated` is true if the checkpoints differ in size and their
-    sizes are not known before they are written: then they need not have the bytes that the chain
-    gives. `steps` is n if the model knows, before the forward gets there, at which step it will
-    finish, and otherwise None. `make_start()` computes x_0, if the model does so when x_0 is first
-    used: a run calls it before its time begins to count, so that the first action takes no longer
-    than predicted. `space` is the memory of the buffers if it is not that of the host (see
-    `MemorySpace`).
-    `not_finite(key)` returns the names of the arrays of a checkpoint that have infinite values or
-    NaN, or None if it has no floating-point values; without it, the buffers are searched.
+    orders that the `Machine` allows, so that a model need not check the order. It may have more
+    members: see `OptionalMembers`.
     """
 
     def layout(self, key: Key, /) -> Layout:
@@ -83,6 +78,86 @@ class Model(Protocol):
         """
 
 
+class OptionalMembers:
+    """What a model may have in addition to the methods of `Model`, with the values if it has not.
+
+    Attributes
+    ----------
+    estimated : bool
+        Whether the checkpoints differ in size and their sizes are not known before they are
+        written: then they need not have the bytes that the chain gives.
+    steps : int or None
+        The number of steps n, if the model knows it before the forward gets there.
+    make_start : callable
+        Computes x_0, if the model does so when x_0 is first used: a run calls it before its time
+        begins to count, so that the first action takes no longer than predicted.
+    space : MemorySpace or None
+        The memory of the buffers, if it is not that of the host.
+    not_finite : callable or None
+        Returns the names of the arrays of a checkpoint that have infinite values or NaN, or None if
+        it has no floating-point values; without this method, the buffers are searched.
+    variables : Variables or None
+        The arrays that can be stored one by one, and those that each step uses.
+    units : mapping of str to str
+        The units of the controls and of "J".
+    gathered : callable or None
+        On many ranks: returns the whole array of a control or a gradient from the parts of all
+        ranks, on each rank. Its arguments are the name and the part.
+    shared_controls : collection of str or None
+        On many ranks: the controls that are the same on all of them.
+    largest_sizes : Sizes or None
+        On many ranks: the sizes of checkpoints on the rank where they are largest.
+    unequal : bool
+        On many ranks: whether these sizes differ.
+    put_inside : callable or None
+        On many ranks: puts the model of one rank within a wrapper.
+    replay_check : ReplayCheck or None
+        The check of steps that are computed again, if the model has one.
+    records_late, kept_records
+        Of a program: whether records are completed after the step, and the names of those that no
+        checkpoint has to contain.
+    """
+
+    estimated: bool = False
+    steps: int | None = None
+    space: Any = None
+    not_finite: Callable[[Key], list[str] | None] | None = None
+    variables: Variables | None = None
+    units: Mapping[str, str] = MappingProxyType({})
+    gathered: Callable[[str, Any], Any] | None = None
+    shared_controls: Collection[str] | None = None
+    largest_sizes: "Sizes | None" = None
+    unequal: bool = False
+    put_inside: Callable[[Callable[[Any], Any]], object] | None = None
+    replay_check: Any = None
+    records_late: bool = False
+    kept_records: frozenset[str] = frozenset()
+
+    def make_start(self) -> None: ...
+
+
+class _Members:
+    """The members of a model, and those of `OptionalMembers` that it has not."""
+
+    def __init__(self, model: object) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name, getattr(_WITHOUT, name))
+
+
+_WITHOUT: Final = OptionalMembers()
+
+
+def optional(model: object, /) -> OptionalMembers:
+    """Return the optional members of a model.
+
+    >>> optional(object()).estimated
+    False
+    """
+    return cast("OptionalMembers", _Members(model))
+
+
 @runtime_checkable
 class Handing(Protocol):
     """A model that can pass whole checkpoints of some kinds in memory, without a copy.
@@ -101,11 +176,11 @@ class Handing(Protocol):
     def handed(self) -> frozenset[Kind]: ...
 
     def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
-        """Return the bytes of a checkpoint, as `dump` does, and never write to that memory again.
+        """Give up the memory of a checkpoint: return its bytes as `dump` does.
 
-        From now on the model records or computes into other memory. `slot(nbytes)` provides memory
-        for this, and may raise StorageError; the model then allocates its own. The state, the tape
-        and the adjoint of the model keep their values.
+        The level owns the memory from now on. The model records or computes into other memory.
+        `slot(nbytes)` provides memory for this, and may raise StorageError; the model then
+        allocates its own. The state, the tape and the adjoint of the model keep their values.
         """
 
     def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
@@ -246,8 +321,7 @@ def sizes_of(model: Model, /) -> Sizes:
 
     If the model is the part of one rank, these are the sizes on the rank where they are largest.
     """
-    largest: Sizes | None = getattr(model, "largest_sizes", None)
-    if largest is not None:
+    if (largest := optional(model).largest_sizes) is not None:
         return largest
     return Sizes(
         restart=_nbytes(model, Kind.RESTART),

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Key, Kind
 from ckio.errors import BadInput, CkioError, RunFailed, UnsupportedKind
-from ckio.model import as_bytes, functional_of, layout_of, reached
+from ckio.model import as_bytes, functional_of, layout_of, optional, reached
 from ckio.model.arrays import is_differentiable
 from ckio.model.directional import fit, real_product
 from ckio.model.gradient import UNCHANGED, no_factory
@@ -247,12 +247,12 @@ class _Check:
     def _forward(self) -> None:
         """Run from the start. All later tests compare with these states."""
         model = self.make()
-        if getattr(model, "estimated", False):
+        if optional(model).estimated:
             raise BadInput(
                 "check: the checkpoints of a program differ in size, and have no arrays of its"
                 " adjoint; check its gradient with check_gradient"
             )
-        if getattr(model, "space", None) is not None:
+        if optional(model).space is not None:
             raise BadInput("check: the model's arrays are on a device; check it on the CPU")
         self.states.append(_save(model, Key(Kind.RESTART, 0)))
         controls = [_controls(model)]
@@ -313,7 +313,7 @@ class _Check:
         """Reverse each step twice, and from a stored tape, and see what else changes."""
         model = self.make()
         control = _controls(model)
-        variables = getattr(model, "variables", None)
+        variables = optional(model).variables
         restores = variables and any(it.reverse.out | it.restored for it in variables.different)
         for i in range(self.n):
             self.at = ("adjoint", i)

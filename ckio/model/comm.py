@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.errors import BadInput
+from ckio.model import optional
 
 T = TypeVar("T")
 
@@ -113,7 +114,7 @@ def total(model: Any, name: str, part: NDArray[Any], comm: Comm, /) -> NDArray[A
     It is the sum over the ranks. If the model has a method `gathered` that returns the same on all
     ranks, it is what `gathered` returns.
     """
-    if (gathered := getattr(model, "gathered", None)) is not None:
+    if (gathered := optional(model).gathered) is not None:
         whole = np.asarray(gathered(name, part))
         if whole.shape == part.shape and len({x.tobytes() for x in comm.gather(whole)}) == 1:
             return whole

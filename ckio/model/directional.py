@@ -13,7 +13,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from ckio.errors import BadInput
-from ckio.model import Differentiable, Model
+from ckio.model import Differentiable, Model, optional
 from ckio.model.comm import Comm, total
 
 Controls = Mapping[str, NDArray[Any]]
@@ -103,9 +103,9 @@ def _is_part(model: Differentiable, comm: Comm) -> list[bool]:
     control: Controls = model.control
     if comm.size == 1:
         return [False] * len(control)
-    if (shared := getattr(model, "shared_controls", None)) is not None:
+    if (shared := optional(model).shared_controls) is not None:
         return [name not in shared for name in control]
-    if (gathered := getattr(model, "gathered", None)) is not None:
+    if (gathered := optional(model).gathered) is not None:
         mine = [gathered(name, array).shape != array.shape for name, array in control.items()]
         return [any(ranks) for ranks in zip(*comm.gather(mine), strict=True)]
     digests = [
@@ -121,7 +121,7 @@ def slope(model: Model, gradient: Controls, direction: Controls, comm: Comm) -> 
 
 
 def _product(model: Model, gradient: Controls, direction: Controls, comm: Comm) -> float:
-    gathered = getattr(model, "gathered", None) if comm.size > 1 else None
+    gathered = optional(model).gathered if comm.size > 1 else None
     if gathered is None:
         mine = sum(real_product(gradient[name], d) for name, d in direction.items())
         return sum(comm.gather(mine))

@@ -58,9 +58,6 @@ APART = 8
 FAR: Final = 0.5
 """The largest h: the elements of a control change by up to 3/4 of its size."""
 
-NAMED: Final = 3
-"""The most controls of one group that a summary names."""
-
 UNCHANGED: Final = (
     "no step changes an array of the state: `step` has to write into its arrays, as in"
     " x[...] = 2 * x; the statement x = 2 * x makes a new array, which is lost"
@@ -127,11 +124,6 @@ class GradientCheck:
         return self.verdict == "verified"
 
     @property
-    def conclusive(self) -> bool:
-        """Whether the forward runs can tell a right gradient from a wrong one."""
-        return self.verdict != "inconclusive"
-
-    @property
     def reason(self) -> str:
         """The reason for the verdict: that of the control which decides, or of the direction."""
         for name, check in self.controls.items():
@@ -176,11 +168,6 @@ class GradientCheck:
         """Return why the check is inconclusive."""
         if math.isnan(self.error):
             return f"J is not finite, {self.steps[-SIZES:][0]:.0e} from the controls"
-        if not self.slope:
-            return f"the gradient is 0, and J has the slope {self._found()}"
-        if not self.derivative:
-            change = f"{self.steps[0] * self.slope:.1e}"
-            return f"the gradient predicts that J changes by {change}, but J does not change at all"
         return (
             f"J has the slope {self._found()} and the gradient {self.slope:.6g}, which is certain"
             f" with ± {self.limit:.0e}; the rounding error of J is {self.rounding:.0e}"
@@ -201,11 +188,9 @@ class GradientCheck:
             check = self.controls[names[0]]
             if not check.verified or not check.slope:
                 word = "right" if check.verified else check.along
-                as_one = " together" * (len(names) > 1)
-                yield f"{word} in {_listed(names)}{as_one}: {check._reasons()}"  # noqa: SLF001
-        if right := [
-            name for name, check in self.controls.items() if check.verified and check.slope
-        ]:
+                yield f"{word} in {_listed(names)}: {check._reasons()}"  # noqa: SLF001
+        right = [name for name, check in self.controls.items() if check.verified and check.slope]
+        if right:
             yield f"right in {_listed(right)}"
         if not self.verified:
             yield (
@@ -222,7 +207,6 @@ def check_gradient(
     *,
     seed: int = 0,
     halvings: int = 5,
-    apart: int = APART,
     comm: Comm = SOLO,
 ) -> GradientCheck:
     """Test a gradient against forward runs, along a random direction d in all controls.
@@ -244,7 +228,8 @@ def check_gradient(
 
     On one rank the direction has the signs of the gradient. It is scaled in each control so that
     all contribute about equally to the slope: the error of D is at most 1e-4 of the least part. If
-    the gradient is not verified along this direction, each control is checked separately. A control
+    the gradient is not verified along this direction, each control is checked separately, and of
+    more than 8 controls, the others together. A control
     whose gradient is 0 is always checked separately: it is right if J is the same to the last bit,
     also if the control is changed by 1/ε times its size.
 
@@ -275,8 +260,6 @@ def check_gradient(
     halvings : int
         How often h is halved, at least three times. A chaotic model needs more halvings until J is
         smooth within h.
-    apart : int
-        The most controls that are checked one by one. The other ones are then checked together.
     comm : Comm, optional
         The ranks, each with its own part of the controls and of the gradient. The gradient of a
         control that is the same on all ranks is the sum of these parts. If several ranks have the
@@ -324,12 +307,12 @@ def check_gradient(
     check = test.check(direction, {name: slopes[name] for name in moving})
     each: dict[str, GradientCheck] = {}
     if not check.verified and len(moving) > 1:
-        for names in _groups(moving, apart):
+        for names in _groups(moving):
             found = test.check(direction, {name: slopes[name] for name in names})
             each |= dict.fromkeys(names, found)
         if check.along == "inconclusive" and all(found.verified for found in each.values()):
             check = max(each.values(), key=lambda found: found.error / found.limit)
-    for names in _groups(fixed, apart):
+    for names in _groups(fixed):
         found = test.check_independent({name: direction[name] for name in names})
         each |= dict.fromkeys(names, found)
     return replace(check, controls=each, unchanged=unchanged)
@@ -344,16 +327,15 @@ def no_factory(make: object, /) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names as a phrase; of many, only the first ones."""
-    more = len(names) - NAMED
-    words = [*map(repr, names[:NAMED]), *([f"{more} more"] if more > 0 else [])]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+    """Return names as a phrase; of more than two, only the first."""
+    more = f"{len(names) - 1} more" if len(names) > 2 else "".join(map(repr, names[1:]))
+    return f"{names[0]!r} and {more}" if more else repr(names[0])
 
 
-def _groups(names: Sequence[str], apart: int) -> list[list[str]]:
+def _groups(names: Sequence[str]) -> list[list[str]]:
     """Return the controls that are checked together: one by one, and the others as one group."""
-    rest = list(names[apart:])
-    return [*([name] for name in names[:apart]), *([rest] if rest else [])]
+    rest = list(names[APART:])
+    return [*([name] for name in names[:APART]), *([rest] if rest else [])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,10 @@ and less than 10% at any other angle.
 """
 
 RECEIVERS: Final = 32
-"""The number of receivers, or the number of columns between the borders if that is less."""
+"""The number of receivers, or the number of columns between the borders if that is less.
+
+They are spaced evenly in the first row below the upper border.
+"""
 
 SOURCE_BELOW: Final = 4
 """Rows from the receivers, which are in the first row below the border, down to the source."""
@@ -331,9 +334,6 @@ class Wave(ArrayModel):
         The distance h of the points, in m.
     dt : float, optional
         The time step, in s; by default 0.8 of the largest stable step.
-    time : float, optional
-        The time that is simulated, in s. If given, the model ends after the number of steps that
-        this takes.
     frequency : float
         The frequency of the peak of the source's spectrum, in Hz.
     speed, deep : float
@@ -342,9 +342,6 @@ class Wave(ArrayModel):
         The number of layers.
     anomaly : float
         The relative increase of the speed in the middle of the anomaly, above -1.
-    receivers : int, optional
-        The number of receivers, spaced evenly between the borders in the first row below the upper
-        border. By default 32, or one in each column if there are fewer columns.
     border : int, optional
         Points at each side that damp waves; by default 20, or a quarter of the grid if less.
     comm : Comm
@@ -367,13 +364,11 @@ class Wave(ArrayModel):
         grid: int = 128,
         spacing: float = 10.0,
         dt: float | None = None,
-        time: float | None = None,
         frequency: float = 10.0,
         speed: float = 1500.0,
         deep: float = 2500.0,
         layers: int = 3,
         anomaly: float = -0.1,
-        receivers: int | None = None,
         border: int | None = None,
         comm: Comm = SOLO,
         on_step: Callable[[int], None] | None = None,
@@ -386,11 +381,10 @@ class Wave(ArrayModel):
         earth = Earth(grid, border, speed, deep, layers, anomaly)
         _check_resolved(earth, spacing, frequency)
         self._dt = _stable_step(dt, limit=LONGEST * spacing / earth.fastest)
-        self._steps = _steps(time, self._dt)
         self._per_spacing = self._dt / spacing
         self._comm, self._strip = comm, Strip(grid, comm)
         self._wavelet = Wavelet(frequency)
-        self._place(border, _receivers(receivers, grid, border))
+        self._place(border, _receivers(grid - 2 * border) + border)
         self._travel = self._distance * spacing / speed
 
         rows = self._strip.rows
@@ -413,11 +407,6 @@ class Wave(ArrayModel):
         """The time step, in s."""
         return self._dt
 
-    @property
-    def steps(self) -> int | None:
-        """The number of steps after which the model ends; None if no `time` was given."""
-        return self._steps
-
     def gathered(self, name: str, array: Array, /) -> Array:
         """Return the whole of a state array, control or gradient, from the parts of all ranks.
 
@@ -438,10 +427,6 @@ class Wave(ArrayModel):
     def adjoint_start(self, adjoint: Arrays, /) -> None:
         m = self.control["m"]
         self.gradient["m"] -= adjoint["response"][INSIDE] * self._ready / np.square(m)
-
-    def finished(self, state: Arrays, i: int, /) -> bool:
-        """Return whether `time` has been reached."""
-        return self._steps is not None and i >= self._steps
 
     def step(self, state: Arrays, i: int, /) -> None:
         """Add the part of u_i to J; then compute du, u_{i+1}, and its halo."""
@@ -527,18 +512,10 @@ def _border(border: int | None, grid: int) -> int:
     return border
 
 
-def _receivers(count: int | None, grid: int, border: int) -> Values:
-    """Return the columns of the receivers."""
-    inside = grid - 2 * border
-    if count is None:
-        count = min(RECEIVERS, inside)
-    check_whole("wave", receivers=count, least=1)
-    if count > inside:
-        raise BadInput(
-            f"wave: receivers = {count}; there can be at most {inside}, the number of columns"
-            " between the borders"
-        )
-    return border + (2 * np.arange(count) + 1) * inside // (2 * count)
+def _receivers(columns: int) -> Values:
+    """Return the columns of the receivers among those between the borders, spaced evenly."""
+    count = min(RECEIVERS, columns)
+    return (2 * np.arange(count) + 1) * columns // (2 * count)
 
 
 def _check_resolved(earth: Earth, spacing: float, frequency: float) -> None:
@@ -562,13 +539,6 @@ def _stable_step(dt: float | None, *, limit: float) -> float:
             " smaller dt"
         )
     return dt
-
-
-def _steps(time: float | None, dt: float) -> int | None:
-    if time is None:
-        return None
-    check_real("wave", above=0.0, time=time)
-    return math.ceil(time / dt)
 
 
 def _flat(arrays: Arrays, *names: str) -> Iterator[Values]:

@@ -18,6 +18,7 @@ from ckio.model import (
     ForwardingModel,
     Sizes,
     functional_of,
+    optional,
     reached,
     sizes_of,
 )
@@ -201,7 +202,7 @@ class AgreedModel(ForwardingModel):
             adjoint=max(sizes["adjoint"] for sizes in every),
         )
         self.unequal = any(sizes != mine for sizes in every)
-        self.estimated = self.unequal or bool(getattr(model, "estimated", False))
+        self.estimated = self.unequal or optional(model).estimated
 
     def put_inside(self, wrap: Callable[[Any], Any], /) -> None:
         """Put the part of this rank within a wrapper, whose errors all ranks then raise."""

@@ -9,13 +9,8 @@ from functools import partial
 
 from ckio.errors import NoSchedule
 from ckio.planners.base import Planner, log
-from ckio.planners.compared import (
-    STATES_ONLY,
-    WITH_TAPES,
-    Plan,
-    note_useless,
-    run_planners,
-)
+from ckio.planners.compared import Plan, note_useless, run_planners
+from ckio.planners.table import compared
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
@@ -47,9 +42,8 @@ def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule
     (15.0, 'store-all')
     """
     note_useless(chain, platform)
-    schedules, refused = run_planners(
-        {**(WITH_TAPES if tapes else {}), **STATES_ONLY}, chain, platform
-    )
+    planners = compared("tapes", "states") if tapes else compared("states")
+    schedules, refused = run_planners(planners, chain, platform)
     if not schedules:
         raise NoSchedule(next(reversed(refused.values())))
     found = {name: (makespan(it, platform), it) for name, it in schedules.items()}

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ckio.actions import Kind
+from ckio.actions import Key, Kind
 from ckio.errors import BadInput, NoSchedule
 from ckio.platform import Level, Platform, copies
 from ckio.platform.chain import Chain
@@ -58,24 +58,25 @@ def level_slots(chain: Chain, platform: Platform, /, *, planner: str) -> list[Le
     A level that cannot store one checkpoint is left out, and a warning in the log says so. Raises
     NoSchedule if no level can store one. `planner` is the planner's name, for the messages.
     """
-    nbytes = chain.restart
-    usable = [level for level in platform.levels if level.slots(nbytes, 1)]
+    usable = list[LevelSlots]()
+    for number, level in enumerate(platform.levels):
+        if slots := level.slots(chain.restart, chain.length - 1):
+            write, read = access_seconds(chain, platform, number, Key(Kind.RESTART, 0))
+            usable.append(LevelSlots(number=number, slots=slots, write=write, read=read))
     if not usable:
         raise no_schedule(platform.levels, f"{planner} needs {space_for_one(chain)}")
-    for level in platform.levels:
-        if level not in usable:
-            note_ignored(level, planner)
-    return [
-        LevelSlots(
-            number=number,
-            slots=level.slots(nbytes, chain.length - 1),
-            write=level.write(moved) + level.discard(nbytes),
-            read=level.read(moved),
-        )
-        for level in usable
-        for number in [platform.number(level.name)]
-        for moved in [nbytes * copies(chain, platform, number, Kind.RESTART)]
-    ]
+    for number in set(range(len(platform.levels))).difference(it.number for it in usable):
+        note_ignored(platform.levels[number], planner)
+    return usable
+
+
+def access_seconds(
+    chain: Chain, platform: Platform, number: int, key: Key, /
+) -> tuple[float, float]:
+    """Return the seconds to write a checkpoint to a level and discard it later, and to read it."""
+    level, nbytes = platform.levels[number], chain.nbytes(key)
+    moved = nbytes * copies(chain, platform, number, key.kind)
+    return level.write(moved) + level.discard(nbytes), level.read(moved)
 
 
 def cheapest_first(levels: Iterable[LevelSlots], /) -> list[LevelSlots]:

@@ -13,32 +13,22 @@ The actions of periods of equal length are computed once and joined as columns: 
 steps takes about a second.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import DISCARD, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import LevelSlots, alike, held_steps, level_slots
 from ckio.planners.binomial import revolve
+from ckio.planners.draft import Draft
+from ckio.planners.spacing import cut_1d
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
-
-Segments = Callable[[int], Sequence[int]]
-"""A function from the steps of a period to the lengths of its segments, the last segment first.
-
-`spacing.segments` returns such lengths.
-"""
-
-Piece = tuple[Actions, int]
-"""Actions on steps that count from 0, and the step of the chain where they begin."""
-
-FIRST = Key(Kind.RESTART, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,63 +57,40 @@ class Periods:
         return sum(self.lengths) + self.turn
 
 
-@dataclass(frozen=True, slots=True)
-class NearAndFar:
-    """The number of near slots, the far level, and the seconds to advance one step.
-
-    A plan of periods depends on these.
-    """
-
-    slots: int
-    far: LevelSlots
-    advance: float
-
-
-@dataclass(frozen=True, slots=True)
-class PeriodPlan:
-    """Periods, the segments in which each is reversed, and a note on how they were chosen."""
-
-    periods: Periods
-    segments: Segments
-    note: str
-
-
-def by_revolve(steps: int, /) -> list[int]:
-    """Return one segment for the whole period: its first state is read once."""
-    return [steps]
+Plan = Callable[[int, LevelSlots], tuple[Periods, str]]
+"""A function from the number of near slots, and the far level, to the periods and a note."""
 
 
 def in_periods(
-    chain: Chain,
-    platform: Platform,
-    plan: Callable[[NearAndFar], PeriodPlan],
-    /,
-    *,
-    planner: str,
+    chain: Chain, platform: Platform, plan: Plan, /, *, planner: str, once: bool
 ) -> Schedule:
     """Return the schedule of the plan for the first far level with a slot for each of its periods.
 
     The near level is the nearest that can store a checkpoint. `plan` is called for one far level
-    after the other, the nearest first. If the platform has no far level, Revolve reverses the whole
-    chain in near slots. Raises NoSchedule if the levels have too few slots.
+    after the other, the nearest first. A far checkpoint is read `once`, or as often as this makes
+    the schedule faster. If the platform has no far level, Revolve reverses the whole chain in near
+    slots. Raises NoSchedule if the levels have too few slots.
     """
     alike(chain, planner=planner)
     held_steps(chain, platform)
     if chain.length == 1:
         return Schedule(chain, revolved(1, 1, level=0))
-    first, *beyond = level_slots(chain, platform, planner=planner)
+    near, *beyond = level_slots(chain, platform, planner=planner)
     if not beyond:
-        name = platform.levels[first.number].name
-        alone = revolved(chain.length, first.slots, level=first.number)
+        name = platform.levels[near.number].name
+        alone = revolved(chain.length, near.slots, level=near.number)
         return Schedule(chain, alone, note=f"no level is beyond {name}: Revolve there")
     needs: list[str] = []
     for far in beyond:
         with np.errstate(over="ignore", invalid="ignore"):  # infinite seconds are never the least
-            made = plan(NearAndFar(slots=first.slots, far=far, advance=chain.advance))
-            cut = {steps: made.segments(steps) for steps in set(made.periods.lengths)}
-        if (count := len(made.periods.lengths)) <= far.slots:
-            builder = Builder(near=first.number, far=far.number, slots=first.slots)
-            return Schedule(chain, builder.all(made.periods, cut.__getitem__), note=made.note)
+            periods, note = plan(near.slots, far)
+            lengths = set(periods.lengths)
+            cut = {
+                steps: [steps] if once else cut_1d(steps, near.slots, chain.advance, far.read)
+                for steps in lengths
+            }
+        if (count := len(periods.lengths)) <= far.slots:
+            return Schedule(chain, _actions(periods, cut, near, far.number), note=note)
         needs.append(f"{count} slots on {platform.levels[far.number].name}, which has {far.slots}")
     raise NoSchedule(
         f"{planner} needs {', or '.join(needs)} (of {chain.restart} bytes each): give the level"
@@ -131,58 +98,43 @@ def in_periods(
     )
 
 
-@dataclass(frozen=True)
-class Builder:
-    """Builds the actions of periods.
+def _actions(
+    periods: Periods, cut: Mapping[int, Sequence[int]], near: LevelSlots, far: int
+) -> Actions:
+    """Return the forward sweep, the turn and the reverse sweep.
 
-    Attributes
-    ----------
-    near, far : int
-        The numbers of the levels. `far` is not used if there are no periods.
-    slots : int
-        Checkpoints on the near level at a time.
+    `cut` are the segments of a period by its length, the last segment first.
     """
+    begins = accumulate(periods.lengths, initial=0)
+    *each, turn = zip((*periods.lengths, periods.turn), begins, strict=True)
+    back = {
+        steps: period(segments, near.slots, near.number, far) for steps, segments in cut.items()
+    }
+    draft = Draft()
+    for steps, begin in each:
+        draft.write(begin, level=far)
+        draft.advance(begin, begin + steps)
+    draft.lay(revolved(turn[0], near.slots, level=near.number), turn[1:])
+    for steps, begin in reversed(each):
+        draft.lay(back[steps], (begin,))
+    return draft.actions()
 
-    near: int
-    far: int
-    slots: int
 
-    def all(self, periods: Periods, segments: Segments, /) -> Actions:
-        """Return the forward sweep, the turn and the reverse sweep.
+def period(segments: Sequence[int], slots: int, near: int, far: int, /) -> Actions:
+    """Return actions that reverse a period whose x_0 is stored on the far level.
 
-        Each far checkpoint is discarded directly after its last read.
-        """
-        sweep, turn = cache(self.sweep), self.revolve(periods.turn)
-        back = cache(lambda steps: self.period(segments(steps)))
-        begins = np.cumsum([0, *periods.lengths]).tolist()
-        whole = list(zip(periods.lengths, begins, strict=False))
-        return joined(
-            [(sweep(steps), begin) for steps, begin in whole]
-            + [(turn, begins[-1])]
-            + [(back(steps), begin) for steps, begin in reversed(whole)]
-        )
-
-    def sweep(self, steps: int, /) -> Actions:
-        """Return actions that write x_0 to the far level and advance."""
-        return Actions.of([Write(FIRST, self.far), Advance(0, steps)])
-
-    def period(self, segments: Sequence[int], /) -> Actions:
-        """Return actions that reverse a period whose x_0 is stored on the far level.
-
-        The register is empty at the start.
-        """
-        pieces: list[Piece] = []
-        begin = sum(segments)
-        for steps in segments:
-            begin -= steps
-            start: list[Action] = [Read(FIRST, self.far)]
-            start += [Advance(0, begin)] if begin else [Discard(FIRST, self.far)]
-            pieces += [(Actions.of(start), 0), (self.revolve(steps), begin)]
-        return joined(pieces)
-
-    def revolve(self, steps: int, /) -> Actions:
-        """Return the actions of Revolve in the near slots."""
-        return revolved(steps, self.slots, level=self.near)
+    The register is empty at the start. The far checkpoint is discarded after its last read.
+    """
+    draft, begin = Draft(), sum(segments)
+    for steps in segments:
+        begin -= steps
+        draft.read(0, level=far)
+        if begin:
+            draft.advance(0, begin)
+        else:
+            draft.discard(0, level=far)
+        draft.lay(revolved(steps, slots, level=near), (begin,))
+    return draft.actions()
 
 
 def revolved(steps: int, slots: int, /, *, level: int) -> Actions:
@@ -230,17 +182,3 @@ def levels_by_use(uses: ArrayLike, slots: Sequence[int], /) -> NDArray[np.int64]
     levels = np.empty(len(uses), np.int64)
     levels[np.lexsort((-np.arange(len(uses)), -uses))] = slots[: len(uses)]
     return levels
-
-
-def joined(pieces: Sequence[Piece], /) -> Actions:
-    """Return the actions of all pieces, one piece after the other."""
-    parts = [actions for actions, _ in pieces]
-    op = np.concatenate([part.op for part in parts])
-    shift = np.repeat([begin for _, begin in pieces], [len(part) for part in parts])
-    return Actions(
-        op=op,
-        begin=np.concatenate([part.begin for part in parts]) + shift,
-        end=np.concatenate([part.end for part in parts]) + np.where(op < WRITE, shift, 0),
-        kind=np.concatenate([part.kind for part in parts]),
-        level=np.concatenate([part.level for part in parts]),
-    )

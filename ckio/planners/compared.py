@@ -2,25 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Planner, log, note_ignored, without_notes
-from ckio.planners.table import compared
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
-
-WITH_TAPES: Final[Mapping[str, Planner]] = compared("tapes")
-STATES_ONLY: Final[Mapping[str, Planner]] = compared("states")
-"""One of these two groups contains the best synchronous schedule, up to the rounding of costs."""
-
-FOLLOWERS: Final[Mapping[str, Planner]] = compared("follower")
-"""These planners are quick for any chain, store states only, and ignore some costs.
-
-With overlap, one of their schedules may be the best, because they write at regular distances.
-"""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -76,22 +76,20 @@ def inner_kernel(function: _Function, /) -> _Function:
 def _compiled(function: _Function, wrappers: dict[str, bool]) -> _Function:
     import numba
 
+    options: dict[str, Any] = _ALWAYS | wrappers
     with _kept_by_version():
-        for more in _ALTERNATIVES:
-            options: dict[str, Any] = _ALWAYS | wrappers | more
-            try:
-                return cast(_Function, numba.njit(**options)(function))
-            except (RuntimeError, KeyError):
-                continue
-    return cast(_Function, numba.njit(**_ALWAYS)(function))
+        try:
+            return cast(_Function, numba.njit(cache=True, **options)(function))
+        except RuntimeError:  # no directory can be written
+            return cast(_Function, numba.njit(**options)(function))
 
 
-_ALWAYS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "forceinline": True}
-_ALTERNATIVES: tuple[dict[str, bool], ...] = (
-    {"cache": True, "_nrt": False},
-    {"cache": False, "_nrt": False},  # RuntimeError: no directory can be written
-    {"cache": True},  # KeyError: numba does not document `_nrt`, and may drop it
-)
+_ALWAYS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "forceinline": True,
+    "_nrt": False,  # numba does not document this option
+}
 
 
 @contextmanager

@@ -10,9 +10,6 @@ from ckio.actions.columns import ADVANCE, DISCARD, KIND_CODE, READ, RECORD, REVE
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
-_AT_ONCE = 1 << 15
-"""The number of actions whose steps are shifted by one array operation, to limit its memory."""
-
 
 class Draft:
     """Appends actions and returns their schedule. It does not check the rules; the Machine does."""
@@ -79,16 +76,9 @@ class Draft:
         at = np.concatenate([np.asarray(begins, np.int64) for _, begins in laid])
         begin = np.concatenate([tile.begin for tile in tiles])
         end = np.concatenate([tile.end for tile in tiles])
-        ends = np.cumsum(sizes)
-        row = first = 0
-        while row < len(begin):
-            last = int(np.searchsorted(ends, row + _AT_ONCE)) + 1
-            shift = np.repeat(at[first:last], sizes[first:last])
-            rows = slice(row, row + len(shift))
-            begin[rows] += shift
-            shift *= end[rows] > 0  # an access has no end: its `end` stays 0
-            end[rows] += shift
-            row, first = row + len(shift), last
+        shift = np.repeat(at, sizes)
+        begin += shift
+        end += shift * (end > 0)  # an access has no end: its `end` stays 0
         return Actions(
             op=np.concatenate([tile.op for tile in tiles]),
             begin=begin,

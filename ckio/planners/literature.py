@@ -7,7 +7,6 @@ r"""Planners from the literature that ignore some costs: for comparison, and as 
     periodic-disk-revolve   every m_X-th state on the far level, read as often as useful
     per-rev-revolve         every m_X^rr-th state on the far level, read once
     two-level               blocks of equal length (Pringle et al. 2016, Maddison 2023)
-    wang-moin               a rule for a chain of unknown length (Wang, Moin & Iaccarino 2009)
 
 Each section begins with its scheme, its closed form or recurrence, and its source.
 
@@ -20,45 +19,27 @@ which take no time here. Multistage ignores all costs and uses all slots:
     >>> from ckio.schedule import makespan
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
     >>> machine = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
-    >>> planners = disk_revolve, per_rev_revolve, two_level, wang_moin, multistage
+    >>> planners = disk_revolve, per_rev_revolve, two_level, multistage
     >>> [makespan(planner(chain, machine), machine) for planner in planners]
-    [26.0, 26.0, 26.0, 36.0, 47.0]
+    [26.0, 26.0, 26.0, 47.0]
 """
-
-from math import inf
 
 import numpy as np
 
-from ckio.actions import Key, Kind
 from ckio.planners.base import (
+    LevelSlots,
     alike,
-    candidates,
     held_steps,
     level_slots,
-    nearest,
     slot_levels,
-    space_for_one,
 )
 from ckio.planners.blocks import (
-    NearAndFar,
-    PeriodPlan,
     Periods,
-    Segments,
-    at_level,
-    by_revolve,
     in_periods,
     revolved,
     share_out,
 )
-from ckio.planners.draft import Draft
-from ckio.planners.resume import resume
-from ckio.planners.spacing import (
-    period_read_once,
-    period_reread,
-    read_once,
-    reread,
-    segments,
-)
+from ckio.planners.spacing import cut_1d, period_read_once, period_reread, read_once, reread
 from ckio.planners.trivial import check_period
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -164,11 +145,11 @@ def disk_revolve(chain: Chain, platform: Platform, /) -> Schedule:
     26.0
     """
 
-    def plan(place: NearAndFar) -> PeriodPlan:
-        note = "the least makespan, if the near level costs nothing"
-        return PeriodPlan(least(chain.length, place), by_1d_revolve(place), note)
+    def plan(slots: int, far: LevelSlots) -> tuple[Periods, str]:
+        periods = _least(chain, slots, far)
+        return periods, "the least makespan, if the near level costs nothing"
 
-    return in_periods(chain, platform, plan, planner="disk-revolve")
+    return in_periods(chain, platform, plan, planner="disk-revolve", once=False)
 
 
 def revolve_1d(chain: Chain, platform: Platform, /) -> Schedule:
@@ -190,11 +171,11 @@ def revolve_1d(chain: Chain, platform: Platform, /) -> Schedule:
     26.0
     """
 
-    def plan(place: NearAndFar) -> PeriodPlan:
+    def plan(slots: int, far: LevelSlots) -> tuple[Periods, str]:
         note = "the least makespan with one far checkpoint, x_0, if the near level costs nothing"
-        return PeriodPlan(_first_alone(chain.length, place), by_1d_revolve(place), note)
+        return _first_alone(chain, slots, far), note
 
-    return in_periods(chain, platform, plan, planner="1d-revolve")
+    return in_periods(chain, platform, plan, planner="1d-revolve", once=False)
 
 
 def periodic_disk_revolve(
@@ -250,27 +231,17 @@ def per_rev_revolve(chain: Chain, platform: Platform, /, *, period: int | None =
 
 def _periodic(chain: Chain, platform: Platform, period: int | None, *, once: bool) -> Schedule:
     check_period(period, chain)
-
-    def plan(place: NearAndFar) -> PeriodPlan:
-        steps = period or _best_period(chain.length, place, once=once)
-        which = "as given" if period else "the best in the long run, in closed form"
-        note = f"a far checkpoint every {steps} steps: {which}"
-        return PeriodPlan(
-            _equal(chain.length, steps), by_revolve if once else by_1d_revolve(place), note
-        )
-
-    return in_periods(
-        chain,
-        platform,
-        plan,
-        planner="per-rev-revolve" if once else "periodic-disk-revolve",
-    )
-
-
-def _best_period(steps: int, place: NearAndFar, *, once: bool) -> int:
-    far, advance = place.far, place.advance
     closed_form = period_read_once if once else period_reread
-    return closed_form(place.slots, write=far.write, read=far.read, advance=advance, most=steps)
+
+    def plan(slots: int, far: LevelSlots) -> tuple[Periods, str]:
+        steps = period or closed_form(
+            slots, write=far.write, read=far.read, advance=chain.advance, most=chain.length
+        )
+        which = "as given" if period else "the best in the long run, in closed form"
+        return _equal(chain.length, steps), f"a far checkpoint every {steps} steps: {which}"
+
+    planner = "per-rev-revolve" if once else "periodic-disk-revolve"
+    return in_periods(chain, platform, plan, planner=planner, once=once)
 
 
 def _equal(steps: int, period: int) -> Periods:
@@ -283,35 +254,24 @@ def _equal(steps: int, period: int) -> Periods:
     return Periods((period,) * count, steps - count * period)
 
 
-def by_1d_revolve(place: NearAndFar, /) -> Segments:
-    """Return the function that cuts a period into the segments of 1D-Revolve."""
-
-    def cut(steps: int) -> list[int]:
-        _, rereads = reread(
-            np.array([steps]), place.slots, advance=place.advance, read=place.far.read
-        )
-        return segments(steps, place.slots, int(rereads[0]))
-
-    return cut
-
-
-def _first_alone(steps: int, place: NearAndFar) -> Periods:
+def _first_alone(chain: Chain, slots: int, far: LevelSlots) -> Periods:
     """Return the periods of 1D-Revolve: one, with all steps except those of its first segment."""
-    once = float(read_once(np.array([steps]), place.slots)[0] * place.advance)
-    seconds, _ = reread(np.array([steps]), place.slots, advance=place.advance, read=place.far.read)
-    if once <= place.far.write + seconds[0]:
+    steps = chain.length
+    once = float(read_once(np.array([steps]), slots)[0] * chain.advance)
+    seconds, _ = reread(np.array([steps]), slots, advance=chain.advance, read=far.read)
+    if once <= far.write + seconds[0]:
         return Periods((), steps)
-    turn = by_1d_revolve(place)(steps)[0]
+    turn = cut_1d(steps, slots, chain.advance, far.read)[0]
     return Periods((steps - turn,), turn)
 
 
-def least(steps: int, place: NearAndFar, /) -> Periods:
+def _least(chain: Chain, slots: int, far: LevelSlots) -> Periods:
     """Return the periods of Disk-Revolve. If several are equally good, the longest comes first."""
-    advance, far = place.advance, place.far
+    steps, advance = chain.length, chain.advance
     lengths = np.arange(1, steps + 1)
-    once = read_once(lengths, place.slots)
+    once = read_once(lengths, slots)
     seconds = np.concatenate(([0.0], once * advance))  # H(n), at first all in near slots
-    taken, _ = reread(lengths, place.slots, advance=advance, read=far.read)
+    taken, _ = reread(lengths, slots, advance=advance, read=far.read)
     # The seconds of a period, the longest first, so that the candidates for n are a slice.
     period = (far.write + lengths * advance + far.read + taken)[::-1]
     first = [0] * (steps + 1)
@@ -376,130 +336,22 @@ def two_level(chain: Chain, platform: Platform, /, *, period: int | None = None)
     """
     check_period(period, chain)
 
-    def plan(place: NearAndFar) -> PeriodPlan:
-        steps = period or _best_blocks(chain.length, place)
+    def plan(slots: int, far: LevelSlots) -> tuple[Periods, str]:
+        steps = period or _best_blocks(chain, slots, far)
+        count = (chain.length - 1) // steps
         how = "as given" if period else "the best that fits"
-        note = f"a far checkpoint every {steps} steps: {how}"
-        return PeriodPlan(_in_blocks(chain.length, steps), by_revolve, note)
+        periods = Periods((steps,) * count, chain.length - count * steps)
+        return periods, f"a far checkpoint every {steps} steps: {how}"
 
-    return in_periods(
-        chain,
-        platform,
-        plan,
-        planner="two-level",
-    )
+    return in_periods(chain, platform, plan, planner="two-level", once=True)
 
 
-def _in_blocks(steps: int, period: int) -> Periods:
-    """Return blocks of `period` steps; the last block may be shorter."""
-    count = (steps - 1) // period
-    return Periods((period,) * count, steps - count * period)
-
-
-def _best_blocks(steps: int, place: NearAndFar) -> int:
+def _best_blocks(chain: Chain, slots: int, far: LevelSlots) -> int:
     """Return the period of least makespan, the longest if there are several."""
-    period, far, advance = np.arange(1, steps + 1), place.far, place.advance
-    once, count = read_once(period, place.slots), (steps - 1) // period
-    seconds = count * (far.write + far.read + (period + once) * advance)
-    seconds += once[steps - count * period - 1] * advance
+    steps = chain.length
+    period = np.arange(1, steps + 1)
+    once, count = read_once(period, slots), (steps - 1) // period
+    seconds = count * (far.write + far.read + (period + once) * chain.advance)
+    seconds += once[steps - count * period - 1] * chain.advance
     seconds[count > far.slots] = np.inf
     return steps - int(seconds[::-1].argmin())
-
-
-# Minimal repetition dynamic checkpointing: a rule for a chain of unknown length.
-#
-# Every state is stored when it is reached. Every checkpoint has a height: infinity for x_0, and 0
-# for the others at first. A checkpoint is dispensable if a later checkpoint is higher. If the level
-# is full, a dispensable checkpoint is discarded. If none is dispensable, the last checkpoint is
-# discarded, and the height of the new checkpoint is larger by one than that of the discarded.
-#
-# Let s be the number of slots, including that of x_0, and beta(c, r) = C(c + r, c). Height r first
-# appears when x_t with t = beta(s - 1, r) is reached. The height bounds how often a step must be
-# repeated in the reverse sweep, and the rule makes this bound as low as possible. For example,
-# with s = 3 slots, height 1 first appears at x_3, and height 2 at x_6, because beta(2, 1) = 3 and
-# beta(2, 2) = 6.
-#
-# Source: Wang, Moin and Iaccarino (2009), "Minimal repetition dynamic checkpointing algorithm for
-# unsteady adjoint calculation", SISC 31, Algorithm 1. The paper does not say which dispensable
-# checkpoint is discarded; here it is the last.
-#
-# The rule minimizes neither the advances nor the writes: it writes at every step. `online` needs
-# fewer of both; this planner is for comparison.
-
-
-def wang_moin(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Schedule:
-    r"""Return the schedule of minimal repetition dynamic checkpointing on one level.
-
-    The forward sweep is Algorithm 1 of Wang, Moin & Iaccarino (2009), a rule for a chain of unknown
-    length. The reverse sweep is the best one for the checkpoints that are then stored. The level is
-    the nearest that can store a checkpoint, or the level called `on`.
-
-    Assumptions: all steps are alike, and only restart data is stored. The seconds of writes and
-    reads do not change the forward sweep.
-
-    Raises BadInput if the steps differ. Raises NoSchedule if the chain has more than one step and
-    the level cannot store a checkpoint, or if the working memory cannot hold the tape of one step.
-
-    For example, 12 steps of 1 s with two slots in memory need 36 advances. Revolve, which knows the
-    length of the chain, needs 28:
-
-    >>> from ckio.schedule import counts
-    >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
-    >>> platform = Platform.from_hrevolve("1\n 2 0 0")
-    >>> counts(wang_moin(chain, platform)).advanced
-    36
-    """
-    alike(chain, planner="wang-moin")
-    held_steps(chain, platform)
-    levels, draft = candidates(platform, on), Draft()
-    if chain.length == 1:
-        draft.step_back(0)
-        return draft.schedule(chain)
-    level = nearest(
-        levels,
-        lambda level: level.slots(chain.restart, 1) == 1,
-        planner="wang-moin",
-        needs=space_for_one(chain),
-    )
-    alone = Platform((level,), platform.working_memory)
-    dynamic = _Dynamic(draft, level.slots(chain.restart, chain.length))
-    for step in range(chain.length):
-        dynamic.at(step)
-        draft.advance(step, step + 1)
-    kept = [Key(Kind.RESTART, step) for step in dynamic.heights]
-    back = resume(chain, alone, [kept], state=chain.length)
-    actions = draft.schedule(chain).actions + back.actions
-    number = np.full(len(actions), platform.number(level.name))
-    return Schedule(chain, at_level(actions, number), note="forward sweep with minimal repetition")
-
-
-class _Dynamic:
-    """The heights of the stored checkpoints, in the order of their steps."""
-
-    def __init__(self, draft: Draft, slots: int) -> None:
-        self.draft, self.slots = draft, slots
-        self.heights: dict[int, float] = {}
-        self.dispensable: list[int] = []
-
-    def at(self, step: int) -> None:
-        """Store x_step, which has just been reached; if the level is full, discard first."""
-        if not self.heights:
-            self.put(step, inf)
-        elif len(self.heights) < self.slots:
-            self.put(step, 0)
-        elif self.dispensable:
-            self.drop(self.dispensable.pop())
-            self.put(step, 0)
-        elif self.slots > 1:
-            last = next(reversed(self.heights))
-            height = self.drop(last) + 1
-            self.dispensable = [key for key, other in self.heights.items() if other < height]
-            self.put(step, height)
-
-    def put(self, step: int, height: float) -> None:
-        self.draft.write(step, level=0)
-        self.heights[step] = height
-
-    def drop(self, step: int) -> float:
-        self.draft.discard(step, level=0)
-        return self.heights.pop(step)

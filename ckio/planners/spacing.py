@@ -116,6 +116,12 @@ def segments(steps: int, slots: int, rereads: int, /) -> list[int]:
     return lengths
 
 
+def cut_1d(steps: int, slots: int, advance: float, read: float, /) -> list[int]:
+    """Return the lengths of the segments of 1D-Revolve, the last segment first."""
+    _, rereads = reread(np.array([steps]), slots, advance=advance, read=read)
+    return segments(steps, slots, int(rereads[0]))
+
+
 def period_read_once(slots: int, /, *, write: float, read: float, advance: float, most: int) -> int:
     """Return m_X^rr in closed form, but at most `most`.
 

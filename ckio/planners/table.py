@@ -12,8 +12,9 @@ Compared = Literal["tapes", "states", "follower", ""]
 """How `auto` compares a planner.
 
 "tapes" and "states" are the two groups that contain the best synchronous schedule, with tapes or
-with states only. A "follower" is compared if transfers overlap with the computation. A planner with
-"" is not compared.
+with states only, up to the rounding of costs. A "follower" is quick for any chain, stores states
+only and ignores some costs. It is compared if transfers overlap with the computation, because it
+writes at regular distances. A planner with "" is not compared.
 """
 
 
@@ -95,7 +96,6 @@ PLANNERS: Final = (  # if several schedules are equally good, `auto` takes that 
     Listed("bisection", "bisection:bisection", "repeated halving, for programs of any shape"),
     Listed("recompute-all", "trivial:recompute_all", "store only x_0, recompute from the start"),
     Listed("online", "online:online", "for a chain of unknown length"),
-    Listed("wang-moin", "literature:wang_moin", "minimal repetition for a chain of unknown length"),
 )
 
 

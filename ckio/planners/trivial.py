@@ -38,9 +38,9 @@ from numpy.typing import NDArray
 from ckio.actions import Key, Kind
 from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
-from ckio.planners.base import alike, candidates, held_steps, nearest
+from ckio.planners.base import access_seconds, alike, candidates, held_steps, nearest
 from ckio.planners.draft import Draft
-from ckio.platform import Level, Platform, copies
+from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
@@ -191,10 +191,12 @@ def periodic(
         f" in working memory: {held})",
     )
     number = platform.number(level.name)
-    seconds = blocks * (
-        periods * chain.advance + _round_trip(chain, platform, number, Kind.RESTART)
+    restart, tape = (
+        sum(access_seconds(chain, platform, number, Key(kind, 0)))
+        for kind in (Kind.RESTART, Kind.TAPE)
     )
-    seconds += (blocks * spilled + spilled_last) * _round_trip(chain, platform, number, Kind.TAPE)
+    seconds = blocks * (periods * chain.advance + restart)
+    seconds += (blocks * spilled + spilled_last) * tape
     best = int(periods[np.where(fit(level), seconds, inf).argmin()])
     return _schedule(chain, best, held, level=number)
 
@@ -205,13 +207,6 @@ def check_period(period: int | None, chain: Chain, /) -> None:
         raise BadInput(
             f"period = {period!r}; it must be between 1 and the chain's {chain.length} steps"
         )
-
-
-def _round_trip(chain: Chain, platform: Platform, number: int, kind: Kind) -> float:
-    """Return the seconds to write, read and discard a checkpoint of this kind on a level."""
-    level, nbytes = platform.levels[number], chain.nbytes(Key(kind, 0))
-    moved = nbytes * copies(chain, platform, number, kind)
-    return level.write(moved) + level.read(moved) + level.discard(nbytes)
 
 
 def _schedule(chain: Chain, period: int, held: int, *, level: int) -> Schedule:

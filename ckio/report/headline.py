@@ -81,9 +81,7 @@ def memory_sentence(levels: Sequence[Occupancy], chain: Chain, platform: Platfor
         return (
             f"Level {first.name} never fills up, so a larger capacity would not change this plan."
         )
-    return (
-        f"Level {first.name} fills up; `ckio plan --capacity` shows how much time more would save."
-    )
+    return f"Level {first.name} fills up; `ckio plan --capacity` shows what more of it would save."
 
 
 def _memory(timeline: Timeline, chain: Chain, platform: Platform) -> str:

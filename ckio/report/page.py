@@ -1,6 +1,7 @@
 """The report of a run or a plan as one self-contained HTML page: verdict, pictures and tables."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Final
 
@@ -34,9 +35,8 @@ _SCHEDULE: Final = (
     " that is read, and the thin line below it lasts as long as the state is stored.",
 )
 _BY_VARIABLE: Final = (
-    " Here each variable is stored by itself, and one cross stands for all variables that are"
-    " written or read at that step. Its tooltip names them: x_4.u is the value of u after step 3,"
-    " the last step that changed it."
+    " Here each variable is stored by itself, which the chart of storage shows; the schedule has no"
+    " crosses then."
 )
 _CAPTIONS: Final = (
     (
@@ -105,16 +105,22 @@ def page(
         The last line: when, where and with which versions the page was made.
     """
     shown = predicted if measured is None else measured
-    timelines = {"predicted": predicted} | ({"measured": measured} if measured is not None else {})
+    parts = [
+        Shown(f"{name}, {seconds_text(each.makespan)}", each, chain, platform, css=name)
+        for name, each in (("predicted", predicted), ("measured", measured))
+        if each is not None
+    ]
     levels = occupancies(shown, chain, platform)
     said = verdict or headline(shown, chain, platform)
     more = memory_sentence(levels, chain, platform) if memory is None else memory.text()
     body = [
         f"<h1>{escape(title)}</h1>",
         f'<p class="verdict">{escape(f"{said} {more}".strip())}</p>',
-        *_schedule(shown, chain, platform),
+        schedule_figure([Shown("", shown, chain, platform)]),
+        HELP,
         *([] if memory is None else [_memory(memory)]),
-        *_figures(timelines, chain, platform),
+        *([] if measured is None else [_SWITCH]),
+        *figures_over_time(parts),
         "<h2>Run summary</h2>",
         _facts(facts),
         *([] if report is None else [f"<h2>{AGAINST}</h2>", difference_table(report)]),
@@ -146,42 +152,59 @@ def _facts(facts: Iterable[tuple[str, str]]) -> str:
     return f"<dl>\n{pairs}\n</dl>"
 
 
-def _schedule(timeline: Timeline, chain: Chain, platform: Platform) -> list[str]:
-    """Return the picture of the schedule, which is the same for all timelines, and the help."""
-    picture = spacetime(timeline, chain, platform)
-    heading, caption = _SCHEDULE
-    caption += "" if chain.variables is None else _BY_VARIABLE
-    return [figure(heading, caption, [f"<div>{picture.element()}</div>"]), HELP]
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A timeline that a page shows under a heading; `css` is the class of its pictures."""
+
+    heading: str
+    timeline: Timeline
+    chain: Chain
+    platform: Platform
+    css: str = ""
 
 
-def _figures(timelines: dict[str, Timeline], chain: Chain, platform: Platform) -> list[str]:
-    """Return the pictures over time. All timelines share the time axis of the longest one."""
-    axis = PlotAxis(max(timeline.makespan for timeline in timelines.values()))
-    slow = slow_discards(timelines.values(), platform)
-    drawn: dict[str, tuple[Picture, ...]] = {
-        name: (
-            resources(timeline, platform, axis, discards=slow),
-            storage(timeline, chain, platform, axis),
-            sweeps(timeline, chain, platform, axis),
+def figures_over_time(parts: Sequence[Shown], /) -> list[str]:
+    """Return the pictures over time, one below the other, on the time axis of the longest one."""
+    axis = PlotAxis(max(part.timeline.makespan for part in parts))
+    slow = frozenset[int]().union(
+        *(slow_discards([part.timeline], part.platform) for part in parts)
+    )
+    drawn: list[tuple[Picture, ...]] = [
+        (
+            resources(part.timeline, part.platform, axis, discards=slow),
+            storage(part.timeline, part.chain, part.platform, axis),
+            sweeps(part.timeline, part.chain, part.platform, axis),
         )
-        for name, timeline in timelines.items()
-    }
-    switch = [_SWITCH] if len(timelines) > 1 else []
-    overlaps = any(len(timeline.transfers) for timeline in timelines.values())
-    return switch + [
+        for part in parts
+    ]
+    overlaps = any(len(part.timeline.transfers) for part in parts)
+    return [
         figure(
             heading,
             caption + (more if overlaps else ""),
-            (
-                f'<div class="{name}"><h3>{name}, {seconds_text(timelines[name].makespan)}</h3>\n'
-                f"{pictures[place].element()}</div>"
-                for name, pictures in drawn.items()
-            ),
+            [_picture(part, three[place]) for part, three in zip(parts, drawn, strict=True)],
         )
         for place, ((heading, caption), more) in enumerate(
             zip(_CAPTIONS, _WITH_OVERLAP, strict=True)
         )
     ]
+
+
+def schedule_figure(parts: Sequence[Shown], /) -> str:
+    """Return the pictures of schedules, steps across and sweeps down."""
+    heading, caption = _SCHEDULE
+    if any(part.chain.variables is not None for part in parts):
+        caption += _BY_VARIABLE
+    pictures = [
+        _picture(part, spacetime(part.timeline, part.chain, part.platform)) for part in parts
+    ]
+    return figure(heading, caption, pictures)
+
+
+def _picture(part: Shown, picture: Picture) -> str:
+    css = f' class="{part.css}"' if part.css else ""
+    heading = f"<h3>{escape(part.heading)}</h3>\n" if part.heading else ""
+    return f"<div{css}>{heading}{picture.element()}</div>"
 
 
 _SWITCH: Final = """\

@@ -7,7 +7,8 @@
          9  |           <~~~~~
 
 One line is one sweep, forward or adjoint, with the checkpoints that it writes and reads. The column
-of a checkpoint continues below it while the checkpoint is stored.
+of a checkpoint continues below it while the checkpoint is stored. Checkpoints of single variables
+have no marks.
 """
 
 from collections.abc import Iterable
@@ -21,9 +22,9 @@ from ckio.actions import Action, Kind
 from ckio.actions.columns import ADVANCE, KIND_CODE, READ, RECORD, REVERSE, WRITE, Actions
 from ckio.errors import BadInput
 from ckio.platform.readable import counted
-from ckio.report.pictures.lines import Places, covered
+from ckio.report.pictures.lines import covered, lines, whole, whole_stays
 from ckio.schedule import Schedule
-from ckio.schedule.occupancy import BEFORE, Lifetimes
+from ckio.schedule.occupancy import BEFORE
 from ckio.schedule.timeline import Event, Timeline
 
 MARGIN: Final = 11
@@ -41,8 +42,6 @@ _MARKS: Final = {
     Kind.ADJOINT: ("ABCDEFGHIJ", "adjoint"),
 }
 """The marks of each kind on levels 0 to 9. The mark on all further levels is '+'."""
-SCATTERED: Final = "*"
-"""The mark of variables that are written, or read, at one step on several levels."""
 
 
 def render(events: Schedule | Iterable[Event | Action], /, *, width: int = 80) -> str:
@@ -57,28 +56,28 @@ def render(events: Schedule | Iterable[Event | Action], /, *, width: int = 80) -
     actions, start = _columns(events)
     if not len(actions):
         return "no actions"
-    places = Places.of(actions)
-    steps = np.maximum(actions.end, places.step + (actions.kind == _TAPE)).max()
+    sweep = lines(actions)
+    steps = np.maximum(actions.end, actions.begin + (actions.kind == _TAPE)).max()
     scale = _TextScale.of(int(steps), width)
-    fold = -(-(int(places.line[-1]) + 1) // LINES)
-    row = places.line // fold
-    canvas = _draw(actions, places, row, scale, folded=fold > 1)
+    fold = -(-(int(sweep[-1]) + 1) // LINES)
+    row = sweep // fold
+    canvas = _draw(actions, row, scale, folded=fold > 1)
 
     first = np.flatnonzero(np.diff(row, prepend=-1))
     labels = (
         [str(place) for place in first] if start is None else [f"{start[i]:.4g}" for i in first]
     )
-    lines = [
+    rows = [
         f"{label:>{MARGIN - 2}}  {line.tobytes().decode('ascii')}".rstrip()
         for label, line in zip(labels, canvas, strict=True)
     ]
     what = "action" if start is None else "seconds"
     return "\n".join(
         [
-            *_legend(actions, places, scale, fold, width),
+            *_legend(actions, scale, fold, width),
             "",
             f"{what:>{MARGIN - 2}}  {scale.ruler(width - MARGIN)}".rstrip(),
-            *lines,
+            *rows,
         ]
     )
 
@@ -140,19 +139,17 @@ def _columns(
     return actions, np.array(start) if start else None
 
 
-def _draw(
-    actions: Actions, places: Places, row: _Ints, scale: _TextScale, *, folded: bool
-) -> _Canvas:
+def _draw(actions: Actions, row: _Ints, scale: _TextScale, *, folded: bool) -> _Canvas:
     """Paint in layers, the most important last: marks, or the adjoint if lines are folded."""
     canvas = np.full((int(row[-1]) + 1, scale.columns), ord(" "), np.uint8)
-    _paint_stays(canvas, actions, places, row, scale)
+    _paint_stays(canvas, actions, row, scale)
     _paint_spans(canvas, actions, row, scale, op=ADVANCE, body="-", head=">")
     _paint_spans(canvas, actions, row, scale, op=RECORD, body="=", head=">")
     if folded:
-        _paint_marks(canvas, actions, places, row, scale)
+        _paint_marks(canvas, actions, row, scale)
     _paint_spans(canvas, actions, row, scale, op=REVERSE, body="~", head="<")
     if not folded:
-        _paint_marks(canvas, actions, places, row, scale)
+        _paint_marks(canvas, actions, row, scale)
     return canvas
 
 
@@ -169,8 +166,8 @@ def _paint_spans(
     rows = actions.op == op
     line = row[rows]
     begin, stop = scale.column(actions.begin[rows]), scale.stop(actions.end[rows])
-    lines, length = canvas.shape
-    canvas[covered(line, begin, stop, lines=lines, length=length)] = ord(body)
+    count, length = canvas.shape
+    canvas[covered(line, begin, stop, lines=count, length=length)] = ord(body)
     if op == REVERSE:
         canvas[line, begin] = ord(head)
     else:
@@ -178,34 +175,22 @@ def _paint_spans(
         canvas[line[long], stop[long] - 1] = ord(head)
 
 
-def _paint_marks(
-    canvas: _Canvas, actions: Actions, places: Places, row: _Ints, scale: _TextScale
-) -> None:
-    scattered = _scattered(actions, places)
+def _paint_marks(canvas: _Canvas, actions: Actions, row: _Ints, scale: _TextScale) -> None:
+    marked = whole(actions) & np.isin(actions.op, (WRITE, READ))
     for kind, (marks, _) in _MARKS.items():
         codes = np.frombuffer((marks + "+").encode(), np.uint8)
-        rows = np.isin(actions.op, (WRITE, READ)) & (actions.kind == KIND_CODE[kind])
-        column = _mark_column(places.step[rows], actions.kind[rows], scale)
-        code = codes[np.minimum(actions.level[rows], len(marks))]
-        canvas[row[rows], column] = np.where(scattered[rows], ord(SCATTERED), code)
+        rows = marked & (actions.kind == KIND_CODE[kind])
+        column = _mark_column(actions.begin[rows], actions.kind[rows], scale)
+        canvas[row[rows], column] = codes[np.minimum(actions.level[rows], len(marks))]
 
 
-def _scattered(actions: Actions, places: Places) -> NDArray[np.bool_]:
-    """Return whether the mark of each action stands for variables on several levels."""
-    several = np.zeros(len(actions), np.bool_)
-    several[places.mark[actions.level != actions.level[places.mark]]] = True
-    return several[places.mark]
-
-
-def _paint_stays(
-    canvas: _Canvas, actions: Actions, places: Places, row: _Ints, scale: _TextScale
-) -> None:
-    stays = Lifetimes.of(actions)
-    lines, length = canvas.shape
+def _paint_stays(canvas: _Canvas, actions: Actions, row: _Ints, scale: _TextScale) -> None:
+    stays = whole_stays(actions)
+    count, length = canvas.shape
     begin = np.where(stays.written == BEFORE, 0, row[stays.written] + 1)
-    end = np.append(row + 1, lines)[stays.discarded]
-    column = _mark_column(places.of_stays(stays), stays.named.kind, scale)
-    canvas[covered(column, begin, end, lines=length, length=lines).T] = ord("|")
+    end = np.append(row + 1, count)[stays.discarded]
+    column = _mark_column(stays.named.begin, stays.named.kind, scale)
+    canvas[covered(column, begin, end, lines=length, length=count).T] = ord("|")
 
 
 def _mark_column(step: _Ints, kind: NDArray[np.uint8], scale: _TextScale) -> _Ints:
@@ -215,9 +200,7 @@ def _mark_column(step: _Ints, kind: NDArray[np.uint8], scale: _TextScale) -> _In
     return column
 
 
-def _legend(
-    actions: Actions, places: Places, scale: _TextScale, fold: int, width: int
-) -> list[str]:
+def _legend(actions: Actions, scale: _TextScale, fold: int, width: int) -> list[str]:
     entries = [counted(scale.steps, "step") + ", " + counted(len(actions), "action")]
     if scale.fold > 1:
         entries.append(f"one column is {scale.fold} steps")
@@ -233,24 +216,22 @@ def _legend(
         if (actions.op == op).any()
     ]
     for kind, (marks, word) in _MARKS.items():
-        rows = (actions.op >= WRITE) & (actions.kind == KIND_CODE[kind])
+        rows = whole(actions) & (actions.kind == KIND_CODE[kind])
         levels = np.unique(actions.level[rows]).tolist()
         if levels:
             used = " ".join(dict.fromkeys((marks + "+")[min(k, len(marks))] for k in levels))
             entries.append(f"{used} {word} on level {', '.join(map(str, levels))}")
-    if _scattered(actions, places).any():
-        entries.append(f"{SCATTERED} variables on several levels")
-    if (actions.op == WRITE).any():
+    if (whole(actions) & (actions.op == WRITE)).any():
         entries.append("| as long as it is stored")
     return _wrapped(entries, width)
 
 
 def _wrapped(entries: list[str], width: int) -> list[str]:
-    lines = [entries[0]]
+    wrapped = [entries[0]]
     for entry in entries[1:]:
-        longer = f"{lines[-1]}   {entry}"
+        longer = f"{wrapped[-1]}   {entry}"
         if len(longer) <= width:
-            lines[-1] = longer
+            wrapped[-1] = longer
         else:
-            lines.append(entry)
-    return lines
+            wrapped.append(entry)
+    return wrapped

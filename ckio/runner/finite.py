@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.errors import RunFailed
-from ckio.model import Differentiable, ForwardingModel, functional_of, reached
+from ckio.model import Differentiable, ForwardingModel, functional_of, optional, reached
 from ckio.platform.clock import Clock, WallClock
 
 SHARE: Final = 0.01
@@ -144,7 +144,7 @@ class Finite(ForwardingModel):
 
     def _not_finite(self, key: Key) -> list[str] | None:
         """Return the arrays that are not finite; None if the checkpoint has nothing to check."""
-        look: Callable[[Key], list[str] | None] | None = getattr(self._model, "not_finite", None)
+        look = optional(self._model).not_finite
         try:
             if look is not None:
                 return look(key)

@@ -43,7 +43,7 @@ from ckio.actions.columns import (
 )
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, CkioError, LevelFull, RunFailed, Stopped, StorageError
-from ckio.model import Handing, Model, handed_by, layout_of, reached
+from ckio.model import Handing, Model, handed_by, layout_of, optional, reached
 from ckio.platform import Platform
 from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
@@ -489,8 +489,8 @@ def make_ready(
     reserve(schedule, platform, backends)
     prepare(schedule, model, backends)
     begins_at_x_0 = len(schedule) > 0 and int(schedule.actions.op[0]) != READ
-    if begins_at_x_0 and (make_start := getattr(model, "make_start", None)) is not None:
-        make_start()
+    if begins_at_x_0:
+        optional(model).make_start()
 
 
 def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence[Backend]) -> None:
@@ -513,7 +513,7 @@ def fit(schedule: Schedule, platform: Platform, model: Model, backends: Sequence
 
 def is_estimated(model: Model, /) -> bool:
     """Return whether the planned sizes of the model's checkpoints are only estimates."""
-    return bool(getattr(model, "estimated", False))
+    return optional(model).estimated
 
 
 def _one_of_each_size(schedule: Schedule) -> Iterator[Key]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.errors import RunFailed
-from ckio.model import Differentiable, ForwardingModel, reached
+from ckio.model import Differentiable, ForwardingModel, optional, reached
 from ckio.platform.clock import Clock, WallClock
 from ckio.runner.space import MemorySpace, host_copy
 
@@ -332,7 +332,7 @@ class Reproducible(ForwardingModel):
         super().__init__(model)
         self.replay_check = self._seen = replay or ReplayCheck(allow_rounding=allow_rounding)
         self._is_on = True
-        self._late = bool(getattr(model, "records_late", False))
+        self._late = optional(model).records_late
         self._at: int | None = None  # the step of the state; None after it was read
         self._since = 0  # the state x_since is known to be right
         self._controls: Mapping[str, int] | None = None
@@ -441,10 +441,10 @@ def arrays_of(model: Any, step: int, /) -> list[tuple[str, str, memoryview]] | N
     key = Key(Kind.RESTART, step)
     try:
         layout, buffers = model.layout(key), model.dump(key)
-        space: MemorySpace | None = getattr(model, "space", None)
+        space: MemorySpace | None = optional(model).space
         if space is not None:
             buffers = host_copy(space, key, layout, buffers)
-        left: frozenset[str] = getattr(model, "kept_records", frozenset())
+        left = optional(model).kept_records
         return [
             (field.name, field.dtype, memoryview(data))
             for field, data in zip(layout, buffers, strict=True)
@@ -456,10 +456,11 @@ def arrays_of(model: Any, step: int, /) -> list[tuple[str, str, memoryview]] | N
 
 def checked(model: M, replay: ReplayCheck | None = None, /) -> M:
     """Return the model with the replay check, unless it has it already."""
-    if getattr(model, "replay_check", None) is not None:
+    if optional(model).replay_check is not None:
         return model
-    inside: Any = getattr(model, "put_inside", None)
-    if inside is not None:  # of a parallel model, because all ranks must agree on errors
+    if (
+        inside := optional(model).put_inside
+    ) is not None:  # of a parallel model, because all ranks must agree on errors
         inside(lambda own: Reproducible(own, replay))
         return model
     return cast("M", Reproducible(cast("Any", model), replay))

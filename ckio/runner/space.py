@@ -9,6 +9,7 @@ from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput
+from ckio.model import optional
 
 
 class MemorySpace(Protocol):
@@ -28,7 +29,7 @@ class MemorySpace(Protocol):
 
 def memory_for(model: object, capacity: int | None = None, /) -> Ram:
     """Return a new level in the memory in which a model computes."""
-    space: MemorySpace | None = getattr(model, "space", None)
+    space: MemorySpace | None = optional(model).space
     return Ram(capacity=capacity) if space is None else space.level(capacity)
 
 
@@ -43,7 +44,7 @@ def levels_for(model: object, levels: Sequence[Backend], /) -> Sequence[Backend]
                 f"{type(it).__name__} is no level; derive its class from"
                 " ckio.backends.base.Backend, and open it"
             )
-    space: MemorySpace | None = getattr(model, "space", None)
+    space: MemorySpace | None = optional(model).space
     if space is None:
         return levels
     return [it if it.space == space else space.through(it) for it in levels]

@@ -14,7 +14,7 @@ from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Write, nbyte
 from ckio.actions.columns import ADVANCE, KINDS, Actions, Row, row_of
 from ckio.backends.base import Backend
 from ckio.errors import BadInput, LevelFull, RunFailed, Stopped
-from ckio.model import Model, layout_of, reached
+from ckio.model import Model, layout_of, optional, reached
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock, WallClock
@@ -166,7 +166,7 @@ class OpenPerformer(Performer):
             return super().advance(begin, end)
         if self.end is None:
             self.reached = reached("advance", self._model.advance(begin, end), begin, end)
-            if self.reached < end or self.reached == getattr(self._model, "steps", None):
+            if self.reached < end or self.reached == optional(self._model).steps:
                 self.end = self.reached
         return 0
 

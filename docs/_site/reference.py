@@ -24,7 +24,7 @@ PAGES: Final = {
         " [a page of its own](../which_schedule.md).",
         "auto plan mixed hrevolve hrevolve_2020 revolve multistage two_level disk_revolve"
         " revolve_1d periodic_disk_revolve per_rev_revolve store_all periodic recompute_all"
-        " overlapped online wang_moin bisection Online Bisection planners.base"
+        " overlapped online bisection Online Bisection planners.base"
         " planners.overlap planners.resume",
     ),
     "models": (

@@ -528,7 +528,7 @@ def test_a_table_has_a_row_for_each_turn_and_the_state_catches_up_late() -> None
         first = [Write(Key(Kind.RESTART, 0), 0), Advance(0, 2), Record(2, 3), Reverse(2, 3)]
         return Schedule(chain, [*first, read, *back])
 
-    table = plan(3, 8, Platform((Level(name="memory"),)), by_hand, lambda _: (1.0, 3.0))
+    table = plan(3, 8, Platform((Level(name="memory"),)), by_hand, lambda: 1.0)
     assert table.forward == (SweepRow(write=0), SweepRow(begin=0, end=2))
     assert table.backward == (
         SweepRow(reverse=2),
@@ -581,19 +581,6 @@ def test_a_step_may_call_python_and_is_not_computed_once_more_for_it() -> None:
     plain = lambda x: jax.lax.fori_loop(0, 4, lambda i, x: jnp.sin(x) + 0.1 * i, x).sum()  # noqa: E731
     assert close(jax.grad(end)(jnp.ones(3)), jax.grad(plain)(jnp.ones(3)))
     assert sorted(numbers) == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-def test_the_reverse_of_a_block_is_measured_only_if_a_plan_depends_on_it() -> None:
-    asked: list[bool] = []
-
-    def seconds(back: bool) -> tuple[float, float]:
-        asked.append(back)
-        return 1.0, 3.0
-
-    platform = Platform((Level(name="slow", write=Affine(0.1, 0.0), read=Affine(0.1, 0.0)),))
-    for planner in ("hrevolve", "overlapped"):
-        plan(9, 8, platform, planner, seconds)
-    assert asked == [False, True]
 
 
 def test_of_many_processes_none_plans_by_what_it_alone_has_measured(

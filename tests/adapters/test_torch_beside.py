@@ -1,7 +1,5 @@
 """A loop of PyTorch among what else PyTorch has: hooks, other derivatives, copies, threads."""
 
-import copy
-import pickle
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator
@@ -17,7 +15,7 @@ from torch.autograd import forward_ad  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from ckio import Affine, Level, Platform, hrevolve  # noqa: E402
-from ckio.adapters.torch import CheckpointedLoop, checkpointed_loop, saved_on  # noqa: E402
+from ckio.adapters.torch import checkpointed_loop, saved_on  # noqa: E402
 from ckio.adapters.torch.loop import generators_of  # noqa: E402
 from ckio.errors import BadInput, RunFailed  # noqa: E402
 
@@ -199,7 +197,7 @@ def test_each_output_alone_and_what_is_detached() -> None:
 def test_what_is_frozen_stays_so() -> None:
     cell = Cell(3, 3)
     cell.bias.requires_grad_(False)
-    CheckpointedLoop(cell, 5)(torch.randn(3)).sum().backward()
+    checkpointed_loop(cell, torch.randn(3), 5).sum().backward()
     assert cell.bias.grad is None
     assert cell.weight.grad is not None
 
@@ -238,16 +236,6 @@ def test_no_numbers_and_no_known_generators() -> None:
         checkpointed_loop(lambda x, i: x, torch.ones(3, device="meta"), 5)
     with pytest.raises(BadInput, match="generators of mps:0 are not known"):
         generators_of([torch.device("cpu"), torch.device("mps:0")])
-
-
-def test_a_module_is_copied_pickled_and_saved_by_the_names_of_its_step(tmp_path: Path) -> None:
-    disk = Level(name="disk", backend="directory", options={"path": str(tmp_path)})
-    loop, x = CheckpointedLoop(Cell(3, 3), 5, platform=Platform((disk,))), torch.randn(3)
-    assert list(loop.state_dict()) == ["step.weight", "step.bias"]
-    for other in (copy.deepcopy(loop), pickle.loads(pickle.dumps(loop))):
-        assert torch.equal(other(x), loop(x))
-        assert other._options == loop._options
-        assert {id(p) for p in other.parameters()}.isdisjoint(map(id, loop.parameters()))
 
 
 def test_a_loop_in_each_of_many_threads(tmp_path: Path) -> None:
@@ -289,10 +277,10 @@ def test_a_loop_that_is_trained_is_timed_and_planned_once() -> None:
 
     price = Affine(1e-9, 0)
     platform = Platform((Level(name="ram", capacity=100_000, write=price, read=price),))
-    loop = CheckpointedLoop(cell, 8, platform=platform, planner=planner)
     for again in range(4):
         steps.clear()
-        loop(torch.randn(2, 4)).sum().backward()
+        x = checkpointed_loop(cell, torch.randn(2, 4), 8, platform=platform, planner=planner)
+        x.sum().backward()
         if not again:
             first = len(steps)
         assert len(steps) == first - 2 * bool(again)

@@ -9,7 +9,7 @@ from ckio.actions.variables import TOGETHER, Flow, Step, Variables
 from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve, mixed
-from ckio.planners.literature import disk_revolve, multistage, two_level, wang_moin
+from ckio.planners.literature import disk_revolve, multistage, two_level
 from ckio.planners.online import online
 from ckio.planners.trivial import periodic, recompute_all, store_all
 from ckio.platform import Affine, Level, Platform
@@ -30,11 +30,10 @@ PLANNERS: dict[str, Planned] = {
     "hrevolve": hrevolve,
     "mixed": mixed,
     "online": online,
-    "wang-moin": wang_moin,
     "auto": auto,
 }
 VARYING: dict[str, Planned] = {"hrevolve": hrevolve, "mixed": mixed, "auto": auto}
-ONE_LEVEL = {"store-all", "recompute-all", "periodic", "revolve", "wang-moin"}
+ONE_LEVEL = {"store-all", "recompute-all", "periodic", "revolve"}
 
 
 class Wrong(AssertionError):

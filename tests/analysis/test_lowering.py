@@ -5,14 +5,13 @@ from dataclasses import replace
 from itertools import combinations, pairwise, product
 from random import Random
 
-import numpy as np
 import pytest
-from oracles.arrays import Array, WriteSite, seconds_of
+from oracles.arrays import Array, seconds_of
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.lowering import ByVariable, lower, reduced
-from ckio.analysis.placing import ArrayReads, WriteSites, in_slots
+from ckio.analysis.placing import WriteSite, in_slots
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.jobs.adjoints import whole_checkpoints
 from ckio.planners.dp import hrevolve, mixed
@@ -158,20 +157,10 @@ def test_copies_in_slots_take_little_more_than_the_best_of_all_ways() -> None:
         if not reads:
             continue
         array = Array(0, tuple(reads), tuple(sites))
-        columns = np.array([(0, *site) for site in sites], np.int64).T
-        needed = ArrayReads(
-            "a", np.zeros(len(reads), np.int64), np.array(reads), WriteSites(*columns)
-        )
-        found, left = in_slots(needed, platform, 1)
-        assert not left.any()
+        found = in_slots(0, reads, sites, platform, 1)
         copies = [
-            (
-                next(it for it in sites if it[:2] == (place, level)),
-                found.read[found.of == number].tolist(),
-            )
-            for number, (place, level) in enumerate(
-                zip(found.place.tolist(), found.level.tolist(), strict=True)
-            )
+            (next(site for site in sites if site[:2] == (it.place, it.level)), it.reads)
+            for it in found
         ]
         assert sorted(read for _, served in copies for read in served) == reads
         for site, served in copies:

@@ -7,16 +7,19 @@ import pytest
 from drawing import random_legal
 from oracles.arrays import Array, Copy, arrays_of, in_slots, latest, seconds_of
 
-from ckio.actions import Kind
+from ckio.actions import Key, Kind
 from ckio.actions.variables import ChainFlows
+from ckio.analysis import placing
 from ckio.analysis.dataflow import needed_arrays
-from ckio.analysis.placing import ArrayReads, Copies, place_copies
+from ckio.analysis.placing import ArrayReads, place_copies
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level, Platform
 from ckio.schedule import Schedule, counts
 from ckio.schedule.occupancy import BEFORE
 
 from .symbols import NAMES, PLANNERS, is_right, random_planned, random_steps, subset
+
+X0 = Key(Kind.RESTART, 0)
 
 
 def random_needed(random: Random) -> tuple[Schedule, list[ArrayReads]]:
@@ -36,16 +39,8 @@ def random_needed(random: Random) -> tuple[Schedule, list[ArrayReads]]:
                 continue
 
 
-def one_by_one(copies: Copies) -> set[tuple[int, int, int, tuple[int, ...]]]:
-    return {
-        (
-            copies.version.item(n),
-            copies.place.item(n),
-            copies.level.item(n),
-            tuple(copies.read[copies.of == n].tolist()),
-        )
-        for n in range(len(copies.version))
-    }
+def one_by_one(copies: Iterable[placing.Copy]) -> set[tuple[int, int, int, tuple[int, ...]]]:
+    return {(it.version, it.place, it.level, it.reads) for it in copies}
 
 
 def seconds(
@@ -89,7 +84,7 @@ def test_arrays_placed_at_once_take_what_they_take_one_by_one(schedules: int) ->
     assert start > 0
 
 
-def test_copies_in_columns_are_the_copies() -> None:
+def test_copies_without_a_platform_are_the_latest() -> None:
     random = Random(8)
     for _ in range(15):
         _, needed = random_needed(random)
@@ -98,13 +93,10 @@ def test_copies_in_columns_are_the_copies() -> None:
             single: list[tuple[int, Copy]] = [
                 (array.version, copy) for array in arrays for copy in latest(each.name, array)
             ]
-            copies = place_copies(each, None, 1)
+            copies = list(place_copies(each, None, 1))
             wanted = {(version, *it.site[:2], it.reads) for version, it in single}
             assert one_by_one(copies) == wanted
-            accesses = copies.accesses(each.name, Kind.RESTART)
-            assert len(accesses.actions) == len(single) + len(each.read) + int(
-                (copies.place != BEFORE).sum()
+            accesses = [access for it in copies for access in it.accesses(X0)]
+            assert len(accesses) == len(single) + len(each.read) + sum(
+                it.place != BEFORE for it in copies
             )
-            assert dict(copies.start(each.name, Kind.RESTART)).keys() == {
-                level for _, place, level, _ in wanted if place == BEFORE
-            }

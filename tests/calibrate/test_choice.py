@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.calibrate.codecs import Trial, choose
-from ckio.calibrate.samples import MARGIN, planned
+from ckio.calibrate.samples import MARGIN, with_margin
 from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
@@ -70,7 +70,9 @@ def test_an_exact_planner_decides_alike(ratio: float, step: float) -> None:
     took = []
     for each in (trial, PLAIN):
         write, read = Affine(each.write), Affine(each.read)
-        level = Level(name="l", capacity=2000, write=write, read=read, ratio=planned(each.ratio))
+        level = Level(
+            name="l", capacity=2000, write=write, read=read, ratio=with_margin(each.ratio)
+        )
         machine = Platform((level,), working_memory=1)
         took.append(makespan(hrevolve(chain, machine), machine))
     found = choose(PLAIN, [trial], nbytes=100, capacity=2000, step=step)
@@ -78,9 +80,9 @@ def test_an_exact_planner_decides_alike(ratio: float, step: float) -> None:
 
 
 def test_a_plan_counts_on_less_than_was_measured_and_never_on_growth() -> None:
-    assert planned(0.5) == 0.5 * MARGIN
-    assert planned(0.99) == 1.0
-    assert planned(1.25) == 1.25
+    assert with_margin(0.5) == 0.5 * MARGIN
+    assert with_margin(0.99) == 1.0
+    assert with_margin(1.25) == 1.25
 
 
 TRIALS = st.builds(

@@ -11,7 +11,7 @@ from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.calibrate import MARGIN, calibrate
 from ckio.calibrate.codecs import decide
-from ckio.calibrate.probe import Checkpoint, MakeModel, kept, late_checkpoints
+from ckio.calibrate.probe import Checkpoint, MakeModel, copy_checkpoints, late_checkpoints
 from ckio.compression import Zstd
 from ckio.errors import BadInput
 from ckio.model import ArrayModel
@@ -46,7 +46,7 @@ CODECS = {"zstd": Zstd()}
 
 def late(make: MakeModel = Spreading) -> list[Checkpoint]:
     """The checkpoints that a calibration comes to last."""
-    return kept(late_checkpoints(make, 24))
+    return copy_checkpoints(late_checkpoints(make, 24))
 
 
 def throttled(level: Level, clock: VirtualClock) -> Throttled:
@@ -107,7 +107,7 @@ def test_choosing_takes_the_model_no_step() -> None:
             steps.append(i)
             super().step(state, i)
 
-    for each in (kept(late_checkpoints(Counted, 24)), checkpoints, checkpoints):
+    for each in (copy_checkpoints(late_checkpoints(Counted, 24)), checkpoints, checkpoints):
         decide("ram", Ram(), CODECS, each, step=1.0, repeats=1)
         assert len(steps) == 24
 

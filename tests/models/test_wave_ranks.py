@@ -13,7 +13,7 @@ from ckio.model.comm import SOLO, Comm
 from ckio.models.wave import HALO, Wave
 
 STEPS = 60
-SMALL = {"grid": 22, "frequency": 25.0, "receivers": 7}
+SMALL = {"grid": 22, "frequency": 25.0}
 
 Bits = dict[str, bytes]
 

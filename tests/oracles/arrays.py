@@ -15,19 +15,11 @@ from ckio.actions import Action, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import READ, WRITE, Actions
 from ckio.actions.variables import ChainFlows, Step, as_names
 from ckio.analysis.dataflow import needed_arrays
-from ckio.analysis.placing import ArrayReads, PlacedActions
+from ckio.analysis.placing import ArrayReads, PlacedActions, WriteSite
 from ckio.platform import Level, Platform
 from ckio.schedule import Schedule, counts
 from ckio.schedule.occupancy import BEFORE
 from ckio.schedule.replay import validate
-
-
-class WriteSite(NamedTuple):
-    """A row of `WriteSites`, without the version."""
-
-    place: int
-    level: int
-    until: int
 
 
 class Array(NamedTuple):
@@ -40,11 +32,8 @@ class Array(NamedTuple):
 
 def arrays_of(needed: ArrayReads, /) -> Iterator[Array]:
     """All arrays of a variable, each by itself."""
-    columns = (column.tolist() for column in needed.sites)
-    rows = [(version, WriteSite(*site)) for version, *site in zip(*columns, strict=True)]
-    for version in np.unique(needed.version).tolist():
-        reads = needed.read[needed.version == version].tolist()
-        yield Array(version, tuple(reads), tuple(site for of, site in rows if of == version))
+    for version, reads, sites in needed.arrays():
+        yield Array(version, tuple(reads), tuple(sites))
 
 
 @dataclass(frozen=True, slots=True)

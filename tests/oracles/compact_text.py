@@ -5,29 +5,24 @@ A compact form means a schedule on the levels that the planners choose: `expand`
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
+from itertools import accumulate, pairwise
 from typing import Final, Literal
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import LevelSlots, alike, level_slots, without_notes
-from ckio.planners.blocks import (
-    FIRST,
-    Builder,
-    NearAndFar,
-    Periods,
-    Piece,
-    by_revolve,
-    joined,
-    revolved,
-)
+from ckio.planners.blocks import Periods, period, revolved
 from ckio.planners.compact import OUTER, Call, Operation
-from ckio.planners.literature import by_1d_revolve
+from ckio.planners.draft import Draft
+from ckio.planners.spacing import cut_1d
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
+
+FIRST: Final = Key(Kind.RESTART, 0)
 
 _MOST_DIGITS: Final = 18
 _WORD: Final = re.compile(r"(?:1D-)?Revolve\s*\([^)]*\)?|[^\s,]+")
@@ -165,12 +160,26 @@ def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
     if steps == 1:
         return Schedule(chain, revolved(1, 1, level=0))
     near, far = _levels(chain, platform, writes)
-    place = NearAndFar(slots=near.slots, far=far, advance=chain.advance)
-    builder = Builder(near=near.number, far=far.number, slots=near.slots)
     if isinstance(form, Periods):
-        cut = by_revolve if compact.once else by_1d_revolve(place)
-        return Schedule(chain, builder.all(form, cut))
-    return Schedule(chain, joined(list(_pieces(form, builder, place))))
+        form = tuple(_by_period(form, near.slots, "Revolve" if compact.once else "1D-Revolve"))
+    draft = Draft()
+    for actions, begin in _pieces(form, chain, near, far):
+        draft.lay(actions, (begin,))
+    return Schedule(chain, draft.actions())
+
+
+def _by_period(
+    form: Periods, slots: int, name: Literal["Revolve", "1D-Revolve"]
+) -> Iterator[Operation]:
+    """Yield form 2 of a schedule in form 3."""
+    begins = list(accumulate(form.lengths, initial=0))
+    for begin, end in pairwise(begins):
+        yield Write(Key(Kind.RESTART, begin), OUTER)
+        yield Advance(begin, end)
+    yield Call("Revolve", form.turn - 1, slots)
+    for begin, end in reversed(list(pairwise(begins))):
+        yield Read(Key(Kind.RESTART, begin), OUTER)
+        yield Call(name, end - begin - 1, slots)
 
 
 def _levels(chain: Chain, platform: Platform, writes: int) -> tuple[LevelSlots, LevelSlots]:
@@ -209,23 +218,25 @@ def _spans(form: Sequence[Operation]) -> Iterator[tuple[int, int]]:
                 at = None
 
 
-def _pieces(form: Sequence[Operation], builder: Builder, place: NearAndFar) -> Iterator[Piece]:
+def _pieces(
+    form: Sequence[Operation], chain: Chain, near: LevelSlots, far: LevelSlots
+) -> Iterator[tuple[Actions, int]]:
     """Yield the actions of each operation; a far checkpoint is discarded after its last read."""
     last = {
         operation.key.step: number
         for number, operation in enumerate(form)
         if isinstance(operation, Read)
     }
-    expansion = cache(partial(_expansion, builder=builder, place=place))
+    expansion = cache(partial(_expansion, advance=chain.advance, near=near, far=far))
     for number, (operation, (begin, end)) in enumerate(zip(form, _spans(form), strict=True)):
         match operation:
             case Write():
-                yield Actions.of([Write(FIRST, builder.far)]), begin
+                yield Actions.of([Write(FIRST, far.number)]), begin
             case Read(key):
                 if form[number + 1 : number + 2] and _is_period(form[number + 1]):
                     continue  # the next operation reads the checkpoint itself
-                discard = [Discard(FIRST, builder.far)] if last[key.step] == number else []
-                yield Actions.of([Read(FIRST, builder.far), *discard]), begin
+                discard = [Discard(FIRST, far.number)] if last[key.step] == number else []
+                yield Actions.of([Read(FIRST, far.number), *discard]), begin
             case Advance():
                 yield Actions.of([Advance(0, end - begin)]), begin
             case Call():
@@ -236,13 +247,13 @@ def _is_period(operation: Operation) -> bool:
     return isinstance(operation, Call) and operation.name == "1D-Revolve"
 
 
-def _expansion(call: Call, *, builder: Builder, place: NearAndFar) -> Actions:
-    if call.slots > place.slots or call.slots < 1 <= call.length:
+def _expansion(call: Call, *, advance: float, near: LevelSlots, far: LevelSlots) -> Actions:
+    if call.slots > near.slots or call.slots < 1 <= call.length:
         raise BadInput(
-            f"{call} asks for {call.slots} near slots; this platform has {place.slots}: use from 1"
-            f" to {place.slots}"
+            f"{call} asks for {call.slots} near slots; this platform has {near.slots}: use from 1"
+            f" to {near.slots}"
         )
-    there = replace(builder, slots=call.slots)
+    steps = call.length + 1
     if call.name == "Revolve":
-        return there.revolve(call.length + 1)
-    return there.period(by_1d_revolve(replace(place, slots=call.slots))(call.length + 1))
+        return revolved(steps, call.slots, level=near.number)
+    return period(cut_1d(steps, call.slots, advance, far.read), call.slots, near.number, far.number)

@@ -18,7 +18,6 @@ from ckio.planners.literature import (
     periodic_disk_revolve,
     revolve_1d,
     two_level,
-    wang_moin,
 )
 from ckio.planners.online import online
 from ckio.planners.trivial import periodic, recompute_all, store_all
@@ -44,8 +43,8 @@ RESTART_ONLY: dict[str, Planner] = {
 }
 """Planners that move with Advance and record one step before they reverse it."""
 
-ONLINE: dict[str, Planner] = {"online": online, "wang-moin": wang_moin}
-"""Restart only too; they do not know the end, and discard what turns out to be of no use."""
+ONLINE: dict[str, Planner] = {"online": online}
+"""Restart only too; it does not know the end, and discards what turns out to be of no use."""
 
 WITH_TAPES: dict[str, Planner] = {"store-all": store_all, "periodic": periodic}
 

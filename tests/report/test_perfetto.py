@@ -65,7 +65,7 @@ def tracks(timeline: Timeline) -> dict[str, tuple[int, float]]:
 
 
 def check(timeline: Timeline, chain: Chain, at: Path) -> None:
-    found = asked(trace(timeline, chain, PLATFORM, most=None), QUESTIONS, at)
+    found = asked(trace(timeline, chain, PLATFORM), QUESTIONS, at)
     assert found["wrong"] == []
     assert found["process"] == [["ckio"]]
     expected = tracks(timeline)
@@ -100,15 +100,3 @@ def test_it_opens_the_trace_of_months_and_years(tmp_path: Path, days: int) -> No
     timeline = behind(chain)
     assert timeline.makespan > days * 86_400
     check(timeline, chain, tmp_path)
-
-
-@pytest.mark.slow
-def test_it_opens_a_merged_trace(tmp_path: Path) -> None:
-    chain = CHAIN.with_steps(2000)
-    timeline = behind(chain)
-    found = asked(trace(timeline, chain, PLATFORM, most=3000), QUESTIONS, tmp_path)
-    assert found["wrong"] == []
-    assert 300 < sum(count for _, count in found["names"]) < 3000
-    expected = tracks(timeline)
-    for name, _, lasts, depth in found["tracks"]:
-        assert (lasts / 1e9, depth) == (pytest.approx(expected[name][1]), 0)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
-from ckio.report.pictures.lines import STROKES, Places
+from ckio.report.pictures.lines import STROKES
+from ckio.report.pictures.lines import lines as lines_of
 from ckio.report.pictures.spacetime import BEGINS, MOST, spacetime
 from ckio.report.pictures.svg import COLUMNS, LEFT, RIGHT
 from ckio.schedule import Schedule
@@ -173,7 +174,7 @@ def test_a_schedule_can_be_read_off_its_picture(case: Case) -> None:
     timeline = in_sequence(schedule, platform)
     picture = spacetime(timeline, schedule.chain, platform)
     root = picture.element()
-    cell, lines = COLUMNS / schedule.chain.length, Places.of(schedule.actions).line
+    cell, lines = COLUMNS / schedule.chain.length, lines_of(schedule.actions)
     for css, sort in (
         ("line move advance", Advance),
         ("line move thick record", Record),

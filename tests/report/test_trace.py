@@ -7,17 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from drawing import Case, legal_schedules
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import Actions
 from ckio.actions.variables import Flow, Step, Variables
-from ckio.errors import BadInput
-from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.report.trace import MOST_EVENTS, trace
+from ckio.report.trace import trace
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
@@ -36,13 +34,9 @@ TIMELINE = Timeline(
 
 
 def events(
-    timeline: Timeline,
-    chain: Chain,
-    platform: Platform,
-    phase: str,
-    most: int | None = MOST_EVENTS,
+    timeline: Timeline, chain: Chain, platform: Platform, phase: str
 ) -> list[dict[str, Any]]:
-    text = json.loads(trace(timeline, chain, platform, most=most))
+    text = json.loads(trace(timeline, chain, platform))
     return [event for event in text["traceEvents"] if event["ph"] == phase]
 
 
@@ -103,7 +97,7 @@ def test_slices_that_touch_do_not_overlap_for_a_reader(
     last = np.cumsum(size * (timeline.stop - timeline.start) / max(1.0, timeline.makespan))
     start = np.concatenate(([0.0], last))[: len(last)]
     whole = Timeline(timeline.actions, start, last, timeline.nbytes)
-    assert len(events(timeline, schedule.chain, platform, "X", None)) == len(schedule) + len(
+    assert len(events(timeline, schedule.chain, platform, "X")) == len(schedule) + len(
         timeline.transfers
     )
     ends: dict[int, int] = {}
@@ -132,12 +126,6 @@ def test_a_year_of_short_steps_has_them_one_after_the_other(seconds: float) -> N
     assert abs(ends - timeline.makespan * 1e9) < 2000
 
 
-def test_what_no_reader_can_count_is_refused() -> None:
-    timeline = Timeline(Actions.of([Advance(0, 1)]), np.zeros(1), np.array([1e12]), np.zeros(1))
-    with pytest.raises(BadInput, match=r"up to 285 years, 9.007e\+09 s, and this takes 1e\+12"):
-        trace(timeline, CHAIN, PLATFORM)
-
-
 def test_channels_are_threads_of_their_own_with_their_transfers() -> None:
     bus = Level(name="bus", backend="directory", channel="disk", write=Affine(4.0))
     disk = Level(name="disk", backend="directory", write=Affine(1.0))
@@ -162,106 +150,6 @@ def test_with_overlap_a_counter_says_what_is_on_its_way() -> None:
     assert moving == [(0.0, 0), (2e6, 10), (6.5e6, 0)]
 
 
-def by_thread(slices: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
-    threads: dict[int, list[dict[str, Any]]] = {}
-    for event in slices:
-        threads.setdefault(event["tid"], []).append(event)
-    return threads
-
-
-def busy(slices: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
-    """Nanoseconds and actions of each kind."""
-    found: dict[str, tuple[int, int]] = {}
-    for event in slices:
-        kind = event["cat"]
-        seconds, actions = found.get(kind, (0, 0))
-        count = event["args"].get("actions", 1)
-        found[kind] = seconds + as_read(event["dur"]), actions + count
-    return found
-
-
-def last(slices: list[dict[str, Any]]) -> int:
-    return max(as_read(event["ts"]) + as_read(event["dur"]) for event in slices)
-
-
-@pytest.mark.slow
-@settings(max_examples=60)
-@given(legal_schedules(), st.integers(0, 2), st.integers(1, 60))
-def test_merged_slices_take_the_same_time_and_never_overlap(
-    case: Case, behind: int, most: int
-) -> None:
-    schedule, platform = case
-    timeline = simulate(schedule, platform, overlap=Overlap(behind, behind))
-    arguments = timeline, schedule.chain, platform
-    each, merged = (by_thread(events(*arguments, "X", number)) for number in (None, most))
-    assert merged.keys() == each.keys()
-    for tid, slices in merged.items():
-        assert busy(slices) == busy(each[tid])
-        assert last(slices) == last(each[tid])
-        assert slices[0]["ts"] == each[tid][0]["ts"]
-        ends = 0
-        for event in slices:
-            assert as_read(event["ts"]) >= ends
-            ends = as_read(event["ts"]) + as_read(event["dur"])
-    for name in {event["name"] for event in events(*arguments, "C")}:
-        all_of, few = (
-            [max(e["args"].values()) for e in events(*arguments, "C", number) if e["name"] == name]
-            for number in (None, most)
-        )
-        assert max(few) == max(all_of)
-        assert few[-1] == all_of[-1]
-
-
-def long_chain(steps: int) -> tuple[Timeline, Chain, Platform]:
-    chain = CHAIN.with_steps(steps)
-    platform = Platform(
-        (Level(name="ram", capacity=30, write=Affine(0.01)), Level(name="disk", write=Affine(0.1)))
-    )
-    return simulate(hrevolve(chain, platform), platform), chain, platform
-
-
-@pytest.mark.parametrize("most", [100, 3000])
-def test_no_more_events_are_written_than_asked_for(most: int) -> None:
-    timeline, chain, platform = long_chain(700)
-    assert len(timeline) > 3000
-    few = [event for phase in "XC" for event in events(timeline, chain, platform, phase, most)]
-    assert most / 8 < len(few) <= most
-    (labels,) = [
-        event["args"]["labels"]
-        for event in events(timeline, chain, platform, "M", most)
-        if event["name"] == "process_labels"
-    ]
-    assert "are merged" in labels
-
-
-def test_where_nothing_is_merged_the_trace_does_not_say_so() -> None:
-    timeline, chain, platform = long_chain(30)
-    assert trace(timeline, chain, platform) == trace(timeline, chain, platform, most=None)
-    assert "process_labels" not in trace(timeline, chain, platform)
-
-
-def test_a_merged_slice_says_how_many_actions_it_is_and_what_they_did() -> None:
-    x1 = Key(Kind.RESTART, 1)
-    actions = [
-        *(Write(X0, 1), Advance(0, 1), Write(x1, 1), Advance(1, 2)),
-        *(Record(2, 3), Discard(x1, 1), Discard(X0, 1)),
-    ]
-    start = np.array([0, 1, 3, 5, 7, 1000, 1001.0])
-    stop = np.array([1, 3, 5, 7, 507, 1001, 1001.5])
-    timeline = Timeline(Actions.of(actions), start, stop, np.array([10, 0, 20, 0, 0, 0, 0]))
-    slices = events(timeline, CHAIN, PLATFORM, "X", 11)
-    assert [(e["tid"], e["name"], e["ts"], e["dur"]) for e in slices] == [
-        (0, "advances", 1e6, 4e6),
-        (0, "record 2", 7e6, 500e6),
-        (2, "writes", 0.0, 3e6),
-        (2, "discard x_1", 1000e6, 1e6),
-        (2, "discard x_0", 1001e6, 0.5e6),
-    ]
-    assert slices[0]["args"] == {"actions": 2, "steps": 2, "seconds": 4.0, "until": 7e6}
-    assert slices[2]["args"] == {"actions": 2, "bytes": 30, "seconds": 3.0, "until": 5e6}
-    assert slices[3]["args"] == {"checkpoint": "x_1", "bytes": 0}
-
-
 def test_counters_say_at_which_step_the_forward_and_the_adjoint_stand() -> None:
     assert counter(TIMELINE, PLATFORM, "forward") == [(0.0, 0), (2.25e6, 2), (3.75e6, 3)]
     assert counter(TIMELINE, PLATFORM, "adjoint") == [(0.0, 3), (6.25e6, 2)]
@@ -278,18 +166,6 @@ def test_counters_say_at_which_step_the_forward_and_the_adjoint_stand() -> None:
     assert counter(timeline, PLATFORM, "adjoint") == [(0.0, 3), (4e6, 2), (7e6, 0)]
     empty = Timeline(Actions.of([]), np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
     assert counter(empty, PLATFORM, "adjoint") == [(0.0, 3)]
-
-
-def test_the_steps_of_a_merged_trace_end_where_they_do() -> None:
-    timeline, chain, platform = long_chain(700)
-    for name, last in (("forward", 1), ("adjoint", 0)):
-        values = [
-            event["args"]["step"]
-            for event in events(timeline, chain, platform, "C", 300)
-            if event["name"] == name
-        ]
-        assert values[-1] == last
-        assert max(values) == 700
 
 
 def test_names_of_variables_are_quoted() -> None:

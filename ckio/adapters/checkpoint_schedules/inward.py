@@ -1,21 +1,20 @@
 """Conversion of a schedule of checkpoint_schedules to one of ckio."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 from checkpoint_schedules import Copy, EndForward, EndReverse, Forward, Move, StorageType
 from checkpoint_schedules import Reverse as Back
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.adapters.checkpoint_schedules.outward import CkioSchedule, Later
+from ckio.adapters.checkpoint_schedules.outward import STORED, CkioSchedule
+from ckio.adapters.checkpoint_schedules.simplify import discard_after, simplify
 from ckio.errors import BadInput, IllegalAction
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 from ckio.schedule.replay import validate
-
-_STORED: Final = (StorageType.RAM, StorageType.DISK)
 
 
 def from_checkpoint_schedule(
@@ -54,7 +53,7 @@ def from_checkpoint_schedule(
     """
     numbers = _levels(platform) if levels is None else dict(levels)
     for storage, number in numbers.items():
-        if storage not in _STORED or not 0 <= number < len(platform.levels):
+        if storage not in STORED or not 0 <= number < len(platform.levels):
             raise BadInput(
                 f"levels: {storage!r} is level {number}; it must be RAM or DISK, on a level from 0"
                 f" to {len(platform.levels) - 1}"
@@ -77,7 +76,7 @@ def _levels(platform: Platform) -> dict[StorageType, int]:
     numbers = range(len(platform.levels))
     ram = next((number for number in numbers if platform.levels[number].backend == "ram"), 0)
     disk = (n for n in numbers if n != ram and platform.levels[n].backend != "ram")
-    return dict(zip(_STORED, (ram, *disk), strict=False))
+    return dict(zip(STORED, (ram, *disk), strict=False))
 
 
 @dataclass(slots=True)
@@ -129,12 +128,12 @@ class _Reading:
 
     def _forward(self, action: Any) -> Iterator[Action]:
         begin, end = action.n0, min(action.n1, self.length)
-        stores = action.storage in _STORED
+        stores = action.storage in STORED
         keys = [Key(Kind.RESTART, begin)] if action.write_ics else []
         if keys and not stores:
             self._refuse(action, "restart data can be stored only in RAM or on DISK")
         for key in keys:
-            yield Write(key, _STORED.index(action.storage))
+            yield Write(key, STORED.index(action.storage))
         if not action.write_adj_deps:
             yield Advance(begin, end)
         elif not stores:
@@ -143,7 +142,7 @@ class _Reading:
             for step in range(begin, end):
                 keys.append(Key(Kind.TAPE, step))
                 yield Record(step, step + 1)
-                yield Write(keys[-1], _STORED.index(action.storage))
+                yield Write(keys[-1], STORED.index(action.storage))
         if keys:
             self.stored[action.storage, begin] = tuple(keys)
 
@@ -156,15 +155,15 @@ class _Reading:
             self._refuse(action, "ckio cannot load tapes of several steps together")
         if isinstance(action, Move):
             del self.stored[source, action.n]
-        if target in _STORED:
+        if target in STORED:
             self.stored[target, action.n] = keys
         for key in keys:
             if target is not StorageType.NONE:
-                yield Read(key, _STORED.index(source))
-            if target in _STORED:
-                yield Write(key, _STORED.index(target))
+                yield Read(key, STORED.index(source))
+            if target in STORED:
+                yield Write(key, STORED.index(target))
             if isinstance(action, Move):
-                yield Discard(key, _STORED.index(source))
+                yield Discard(key, STORED.index(source))
 
     def _refuse(self, action: Any, why: str) -> NoReturn:
         raise BadInput(f"{self.name}: {action}: {why}")
@@ -176,35 +175,29 @@ def _on_levels(
     """Return the schedule on the levels of the platform, without useless reads and writes."""
     used = {action.level for action in original.actions if isinstance(action, Write)}
     for place in used:
-        if _STORED[place] not in levels:
+        if STORED[place] not in levels:
             raise BadInput(
-                f"{reading.name} stores checkpoints in {_STORED[place].name}; give the number of"
-                f" its level: levels={{StorageType.{_STORED[place].name}: ...}}"
+                f"{reading.name} stores checkpoints in {STORED[place].name}; give the number of"
+                f" its level: levels={{StorageType.{STORED[place].name}: ...}}"
             )
-    places = {place: levels[_STORED[place]] for place in used}
-    later = Later.of(original, places)
-    actions = list(_converted(original, later, places))
-    writes = sum(isinstance(action, Write) for action in original.actions)
-    note = (
-        f"{reading.name} of checkpoint_schedules; left out {writes - len(later.written)} writes of"
-        " checkpoints that were stored already or are never read, discarded"
-        f" {len(later.left)} checkpoints that it leaves"
-    )
-    return Schedule(original.chain, actions, note=note)
-
-
-def _converted(original: Schedule, later: Later, places: Mapping[int, int]) -> Iterator[Action]:
-    """Yield the actions that are needed, with the levels of the platform."""
-    for number, action in enumerate(original.actions):
+    actions = simplify(original, {place: levels[STORED[place]] for place in used})
+    left: dict[tuple[Key, int], int] = {}  # the last Reads of checkpoints that are not discarded
+    for index, (_, action) in enumerate(actions):
         match action:
-            case Write(key, place):
-                if number in later.written:
-                    yield Write(key, places[place])
-            case Read(key, place) if number in later.read:
-                yield Read(key, places[place])
-                if number in later.last or number in later.left:
-                    yield Discard(key, places[place])
-            case Read() | Discard():
-                pass
+            case Read(key, level):
+                left[key, level] = index
+            case Discard(key, level):
+                del left[key, level]
             case _:
-                yield action
+                pass
+    writes = _writes(original.actions) - _writes(action for _, action in actions)
+    note = (
+        f"{reading.name} of checkpoint_schedules; left out {writes} writes of checkpoints that were"
+        f" stored already or are never read, discarded {len(left)} checkpoints that it leaves"
+    )
+    complete = discard_after(actions, set(left.values()))
+    return Schedule(original.chain, [action for _, action in complete], note=note)
+
+
+def _writes(actions: Iterable[Action]) -> int:
+    return sum(isinstance(action, Write) for action in actions)

@@ -1,14 +1,19 @@
 """Conversion of a schedule of ckio to a `CheckpointSchedule` for pyadjoint and tlm_adjoint.
 
-In checkpoint_schedules, a checkpoint is stored by the Forward that begins at its step, and can be
+In checkpoint_schedules a checkpoint is stored by the Forward that begins at its step, and can be
 used for the steps of this Forward. For example, a checkpoint of step 3 that Forward(3, 7) stored
-can be loaded only if the adjoint is at step 7 or before. While a tape is in working memory, no
-checkpoint can be loaded. Therefore `Translation` delays each action until the next ones are known.
+can be loaded only if the adjoint is at step 7 or before. Whether a Read is a Copy or a
+Move, and to where, depends on the actions after it:
+
+    Write x_3 in RAM, Advance(3, 5), Advance(5, 7)      Forward(3, 7, True, False, RAM)
+    Read x_3 in RAM, Write x_3 on DISK, Read x_7        Copy(3, RAM, DISK)
+    Read x_3 in RAM, Discard x_3 in RAM, Record(3, 4)   Move(3, RAM, WORK), Forward(3, 4, ..., WORK)
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Generic, NoReturn, TypeVar, assert_never
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, Final, NoReturn
 
 from checkpoint_schedules import (
     CheckpointSchedule,
@@ -21,16 +26,16 @@ from checkpoint_schedules import (
 )
 from checkpoint_schedules import Reverse as Back
 
-from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.columns import KIND_CODE, WRITE
+from ckio.adapters.checkpoint_schedules.simplify import simplify
 from ckio.errors import BadInput
 from ckio.platform import Level, Platform
 from ckio.schedule import Schedule, counts
 from ckio.schedule.replay import validate
 
-_WORK = StorageType.WORK
-
-Place = TypeVar("Place")
+STORED: Final = (StorageType.RAM, StorageType.DISK)
+"""The storages, in the order of the numbers that this package uses for them."""
 
 
 class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no types
@@ -50,9 +55,7 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
     def __init__(self, schedule: Schedule, places: Mapping[int, StorageType], /) -> None:
         super().__init__(schedule.chain.length)
         self.schedule = schedule
-        self._lines = Translation(schedule, places).lines()
-        self.actions = tuple(line.action for line in self._lines)
-        self._used = {place for action in self.actions for place in _places(action)}
+        self.actions = _translated(schedule, places)
         self._exhausted = False
 
     def __iter__(self) -> Iterator[Any]:
@@ -62,10 +65,20 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
         return self
 
     def _iterator(self) -> Iterator[Any]:
-        for line in self._lines:
-            self._n, self._r = line.n, line.r
-            self._exhausted = isinstance(line.action, EndReverse)
-            yield line.action
+        for action, following in zip_longest(self.actions, self.actions[1:]):
+            match action:
+                case Forward(n1=end):
+                    self._n = end
+                case Copy(to_storage=StorageType.WORK) | Move(to_storage=StorageType.WORK):
+                    is_tape = isinstance(following, Back)
+                    self._n = following.n1 if is_tape else action.n
+                case Back(n0=begin):
+                    self._r = self.schedule.chain.length - begin
+                case EndReverse():
+                    self._exhausted = True
+                case _:
+                    pass
+            yield action
 
     @property
     def is_exhausted(self) -> bool:
@@ -79,7 +92,7 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
 
     def uses_storage_type(self, storage_type: StorageType) -> bool:
         """Return whether any action uses this storage."""
-        return storage_type in self._used
+        return any(storage_type in action.args for action in self.actions)
 
 
 def as_checkpoint_schedule(
@@ -94,10 +107,9 @@ def as_checkpoint_schedule(
     The schedule must have a known number of steps, and store whole states and tapes only. Forward
     steps, reads and writes are the same, with these exceptions. A checkpoint that is never read is
     not written, and a checkpoint is deleted after its last read. A checkpoint on two levels of one
-    storage is stored once. A state that is stored while others are copied between levels stays on
-    its level. A checkpoint that is written to two storages at the same time, or between its read
-    and its record, is copied, which takes one more read. A step that is recorded, but neither
-    reversed nor stored, is a plain Forward.
+    storage is stored once. A state that is stored only while others are copied between levels is
+    not stored. A checkpoint that is written between its read and its record is copied, which takes
+    one more read. A step that is recorded, but neither reversed nor stored, is a plain Forward.
 
     Parameters
     ----------
@@ -151,364 +163,179 @@ def _storage(
     return types
 
 
-def _places(action: Any) -> tuple[StorageType, ...]:
-    match action:
-        case Forward():
-            return (action.storage,)
-        case Copy() | Move():
-            return action.from_storage, action.to_storage
-        case _:
-            return ()
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A CheckpointAction. After it the forward is at step n, and r steps are reversed."""
-
-    action: Any
-    n: int
-    r: int
-
-
 @dataclass(slots=True)
-class _PendingForward:
-    """A Forward that is not emitted yet, because its next steps or a Write may follow."""
-
-    begin: int
-    end: int
-    into: list[StorageType]
-    tape: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class _PendingRead:
-    """A Read that is not emitted yet, because its target depends on the next actions."""
+    """A Read that is not translated yet, and the storage to which its checkpoint is copied."""
 
     number: int
     key: Key
-    place: StorageType
-    last: bool
+    place: int
+    into: int | None = None
+    is_last: bool = False
 
 
 @dataclass(slots=True)
-class Translation:
-    """One pass over a legal schedule.
-
-    `lines` raises BadInput for an action without a counterpart.
-    """
+class _Translation:
+    """The actions so far, and what is in the storages and in the working memory after them."""
 
     schedule: Schedule
-    places: Mapping[int, StorageType]
-    said: list[Line] = field(default_factory=list)
-    stored: dict[tuple[StorageType, int], int] = field(default_factory=dict)
+    actions: list[Any] = field(default_factory=list)
+    stored: dict[tuple[int, int], int] = field(default_factory=dict)
     """The last step up to which each checkpoint can be used, by storage and step."""
-    state: int | None = 0
-    tape: tuple[int, int] | None = None
     adjoint: int = field(init=False)
-    n: int = 0
-    turned: bool = False
-    sweep: _PendingForward | None = None
-    fetched: _PendingRead | None = None
-    waiting: dict[StorageType, int] = field(default_factory=dict)
-    """The storages to which the state or a fetched checkpoint must be written, and the number of
-    the action that does so."""
-    parked: dict[StorageType, int] = field(default_factory=dict)
-    """`waiting` of a state that is read again after others were copied between levels."""
-    moves: list[tuple[_PendingRead, StorageType]] = field(default_factory=list)
-    """Copies between levels that follow the Forward that is not emitted yet."""
-    now: int = 0
+    state: int | None = 0
+    tape: range = range(0)
+    has_ended: bool = False
+    read: _PendingRead | None = None
+    write: tuple[int, int] | None = None
+    """The number of the Write of the present state, and its storage, until the next Forward."""
 
     def __post_init__(self) -> None:
         self.adjoint = self.schedule.chain.length
 
-    def lines(self) -> tuple[Line, ...]:
-        """Return all CheckpointActions, each with the steps n and r after it."""
-        later = Later.of(self.schedule, self.places)
-        for number, action in enumerate(self.schedule.actions):
-            self.now = number
-            match action:
-                case Advance(begin, end):
-                    self._forward(begin, end)
-                case Record(begin, end) if number in later.taped:
-                    self._record(begin, end)
-                case Record(begin, end):
-                    self._forward(begin, end)
-                case Reverse(begin, end):
-                    self._reverse(begin, end, clear=number in later.cleared)
-                case Write(key, level) if number in later.written:
-                    self._write(key, self.places[level])
-                case Read(key, level) if number in later.read:
-                    self._settle()
-                    self._fetch(_PendingRead(number, key, self.places[level], number in later.last))
-                case Write() | Read() | Discard():
-                    pass  # unused checkpoints are not stored, and the last Read is a Move
+    def follow(self, number: int, action: Action) -> None:
+        match action:
+            case Advance(begin, end):
+                self.advance(number, begin, end)
+            case Record(begin, end):
+                self.check_written()
+                self.load()
+                self.forward(number, begin, end, tape=True)
+            case Reverse(begin, end):
+                self.reverse(number, begin, end)
+            case Write(key, place):
+                self.store(number, key, place)
+            case Read(key, place):
+                self.load(is_used=False)
+                # A state may be stored only because copies between levels use its register.
+                is_back = self.write is not None and key.step == self.state
+                self.read = None if is_back else _PendingRead(number, key, place)
+            case Discard() if self.read:
+                self.read.is_last = True
+            case Discard():
+                self.write = None
+
+    def advance(self, number: int, begin: int, end: int) -> None:
+        if (index := self.open_forward()) is not None and end <= self.adjoint:
+            last = self.actions[index]
+            self.actions[index] = Forward(last.n0, end, last.write_ics, False, last.storage)
+            for (place, step), until in self.stored.items() if last.write_ics else ():
+                if (step, until) == (last.n0, last.n1):
+                    self.stored[place, step] = end
+            self.state = end
+            return
+        into = self.write[1] if self.write else None
+        if self.read:
+            self.check_written()
+            into, self.read.into = self.read.into, None
+            self.load()
+        self.write = None
+        self.forward(number, begin, end, into=into)
+
+    def open_forward(self) -> int | None:
+        """Return the index of a Forward that the next Advance continues."""
+        for index in reversed(range(0 if self.read or self.write else len(self.actions))):
+            match self.actions[index]:
+                case Forward(write_adj_deps=False):
+                    return index
+                case Copy(to_storage=target) | Move(to_storage=target) if target in STORED:
+                    pass  # it does not change the state
                 case _:
-                    assert_never(action)
-        self._settle()
-        self._finish()
-        self._check_stored()
-        self._say(EndReverse())
-        return tuple(self.said)
+                    return None
+        return None
 
-    def _say(self, action: Any) -> None:
-        self.said.append(Line(action, self.n, self.schedule.chain.length - self.adjoint))
-
-    def _forward(self, begin: int, end: int) -> None:
-        if self.sweep and not self.sweep.tape and not self.waiting and not self.fetched:
-            self.sweep.end = end
-            return
-        self._finish()
-        self._deliver()
-        self.sweep = _PendingForward(begin, end, list(self.waiting))
-        self.waiting = {}
-
-    def _record(self, begin: int, end: int) -> None:
-        self._finish()
-        self._copy_on()
-        for number in self.waiting.values():
-            self._refuse(number, "only a Forward without a tape can store the state at its begin")
-        self._deliver()
-        self.sweep = _PendingForward(begin, end, [], tape=True)
-
-    def _reverse(self, begin: int, end: int, *, clear: bool) -> None:
-        self._finish()
-        if self.fetched and self.fetched.key.kind is Kind.TAPE:
-            self._copy_on()
-            self._deliver()
-        if self.tape is None or not self.tape[0] <= begin < end <= self.tape[1]:
-            self._refuse(self.now, "this tape is not in working memory any more")
-        self.adjoint = begin
-        self._say(Back(end, begin, clear))
-        if clear:
-            self.tape = None
-
-    def _write(self, key: Key, place: StorageType) -> None:
-        fetched, sweep = self.fetched, self.sweep
-        if key.kind is Kind.RESTART or (fetched and fetched.key == key):
-            self.waiting[place] = self.now
-        elif sweep and sweep.tape and sweep.begin == key.step and not fetched:
-            sweep.into.append(place)
-        else:
-            self._refuse(self.now, "a tape can be stored only when it is recorded")
-
-    def _settle(self) -> None:
-        """Turn a fetched checkpoint that no step uses into copies, before another is fetched."""
-        if fetched := self.fetched:
-            if fetched.last and not self.waiting:
-                self._refuse(fetched.number, "no later action uses the checkpoint that it reads")
-            if self.waiting.pop(fetched.place, None) is not None:
-                fetched = replace(fetched, last=False)  # it stays in its storage
-            self.moves += [(fetched, place) for place in self.waiting]
-        else:
-            self.parked |= self.waiting
-        self.fetched, self.waiting = None, {}
-
-    def _fetch(self, fetched: _PendingRead) -> None:
-        at = self.sweep.end if self.sweep else self.state
-        if not self.parked or fetched.key.kind is Kind.TAPE or fetched.key.step != at:
-            self.fetched = fetched
-            return
-        self.waiting, self.parked = self.parked, {}
-        if fetched.last:  # it was stored only for this read, and the Forward still begins at it
-            del self.waiting[fetched.place]
-
-    def _check_stored(self) -> None:
-        for number in self.parked.values():
-            self._refuse(number, "only a Forward can store the state, and none begins at this step")
-
-    def _finish(self) -> None:
-        """Emit the pending Forward, and the copies that were delayed by it."""
-        if self.sweep:
-            self._say_forward(self.sweep)
-        self.sweep, moves, self.moves = None, self.moves, []
-        for number, (fetched, place) in enumerate(moves):
-            more = any(other is fetched for other, _ in moves[number + 1 :])
-            self._load(fetched, place, move=fetched.last and not more)
-
-    def _say_forward(self, sweep: _PendingForward) -> None:
-        begin, end = sweep.begin, sweep.end
+    def forward(
+        self, number: int, begin: int, end: int, *, into: int | None = None, tape: bool = False
+    ) -> None:
         if self.state != begin or end > self.adjoint:
-            self._refuse(self.now, f"a Forward cannot advance from {self.state} to {end} before it")
-        place = sweep.into[0] if sweep.into else _WORK
-        self.state = self.n = end
-        self.tape = (begin, end) if sweep.tape and not sweep.into else None
-        self._say(Forward(begin, end, bool(sweep.into) and not sweep.tape, sweep.tape, place))
-        if end == self.schedule.chain.length and not self.turned:
-            self.turned = True
-            self._say(EndForward())
-        if sweep.into:
-            self._put(place, begin, end)
-            for other in sweep.into[1:]:
-                self._put(other, begin, end)
-                self._say(Copy(begin, place, other))
+            self.refuse(number, f"no Forward can advance from step {begin} to {end} here")
+        storage = StorageType.WORK if into is None else STORED[into]
+        self.add(Forward(begin, end, into is not None, tape, storage))
+        self.state, self.tape = end, range(begin, end if tape else begin)
+        if into is not None:
+            self.put(number, into, begin, end)
 
-    def _put(self, place: StorageType, step: int, until: int) -> None:
-        if (place, step) in self.stored:
-            self._refuse(self.now, f"{place.name} would have two checkpoints of step {step}")
-        self.stored[place, step] = until
+    def reverse(self, number: int, begin: int, end: int) -> None:
+        if self.read and self.read.key.kind is Kind.TAPE:
+            self.load()
+        if not self.tape.start <= begin < end <= self.tape.stop:
+            self.refuse(number, "this tape is not in working memory any more")
+        self.adjoint, self.tape = begin, range(self.tape.start, begin)
+        self.add(Back(end, begin, not self.tape))
 
-    def _deliver(self) -> None:
-        """Emit the load of the fetched checkpoint into the register."""
-        self._check_stored()
-        if (fetched := self.fetched) is None:
+    def store(self, number: int, key: Key, place: int) -> None:
+        if self.read and self.read.key == key and self.read.into is None:
+            self.read.into = place
+        elif key.kind is Kind.RESTART and not (self.read or self.write):
+            self.write = number, place
+        elif key.kind is Kind.TAPE and not self.read and self.tape == range(key.step, key.step + 1):
+            self.put(number, place, key.step, key.step + 1)
+            self.tape = range(0)
+            self.actions[-1] = Forward(key.step, key.step + 1, False, True, STORED[place])
+        else:
+            self.refuse(number, "a state is stored by one Forward, and a tape when it is recorded")
+
+    def load(self, *, is_used: bool = True) -> None:
+        """Copy the checkpoint that was read to another storage, and to memory if it is used."""
+        if (read := self.read) is None:
             return
-        step, until = fetched.key.step, self._until(fetched)
-        taped = fetched.key.kind is Kind.TAPE
-        if until < self.adjoint and not taped:
-            self._refuse(
-                fetched.number,
+        self.read, step, is_tape = None, read.key.step, read.key.kind is Kind.TAPE
+        until = self.stored[read.place, step]
+        if self.tape:
+            self.refuse(
+                read.number, "no checkpoint can be loaded while a tape is in working memory"
+            )
+        if step >= self.adjoint:
+            self.refuse(read.number, "the step is already reversed")
+        if is_used and until < self.adjoint and not is_tape:
+            self.refuse(
+                read.number,
                 f"its checkpoint can be used only up to step {until}, but the adjoint is at step"
                 f" {self.adjoint}",
             )
-        self.state, self.n = (None, step + 1) if taped else (step, step)
-        self._load(fetched, _WORK, move=fetched.last)
-        self.tape = (step, step + 1) if taped else None
-        self.fetched = None
+        source = STORED[read.place]
+        if read.into == read.place:  # it stays there
+            read.is_last = False
+        elif read.into is not None:
+            self.put(read.number, read.into, step, until)
+            kind = Copy if is_used or not read.is_last else Move
+            self.add(kind(step, source, STORED[read.into]))
+        if is_used:
+            self.add((Move if read.is_last else Copy)(step, source, StorageType.WORK))
+            self.state, self.tape = (None, range(step, step + 1)) if is_tape else (step, range(0))
+        if read.is_last:
+            del self.stored[read.place, step]
 
-    def _copy_on(self) -> None:
-        """Emit copies of the fetched checkpoint to other storages."""
-        if self.fetched:
-            for place in self.waiting:
-                self._load(self.fetched, place, move=False)
-            self.waiting = {}
+    def put(self, number: int, place: int, step: int, until: int) -> None:
+        if (place, step) in self.stored:
+            self.refuse(number, f"{STORED[place].name} would have two checkpoints of step {step}")
+        self.stored[place, step] = until
 
-    def _load(self, fetched: _PendingRead, place: StorageType, *, move: bool) -> None:
-        """Emit the load of a checkpoint into the register, or its copy to a storage."""
-        step, until = fetched.key.step, self._until(fetched)
-        if place is not _WORK:
-            self._put(place, step, until)
-        if move:
-            del self.stored[fetched.place, step]
-        self._say((Move if move else Copy)(step, fetched.place, place))
+    def check_written(self) -> None:
+        if self.write:
+            which = "" if self.read else " without a tape"
+            why = f"only a Forward{which} can store the state, and none begins at this step"
+            self.refuse(self.write[0], why)
 
-    def _until(self, fetched: _PendingRead) -> int:
-        """Return the step up to which a checkpoint can be used, if it can be loaded now."""
-        if self.tape is not None:
-            self._refuse(
-                fetched.number, "no checkpoint can be loaded while a tape is in working memory"
-            )
-        if fetched.key.step >= self.adjoint:
-            self._refuse(fetched.number, "the step is already reversed")
-        return self.stored[fetched.place, fetched.key.step]
+    def add(self, action: Any) -> None:
+        if self.state == self.schedule.chain.length and not self.has_ended:
+            self.has_ended = True
+            self.actions.append(EndForward())
+        self.actions.append(action)
 
-    def _refuse(self, number: int, why: str) -> NoReturn:
-        action = self.schedule.actions[number]
+    def refuse(self, number: int, why: str) -> NoReturn:
         raise BadInput(
-            f"checkpoint_schedules has no counterpart of #{number} {action}: {why}; use another"
-            " planner"
+            f"checkpoint_schedules has no counterpart of #{number} {self.schedule.actions[number]}:"
+            f" {why}; use another planner"
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
-    """The numbers of actions, by the later use of their results.
-
-    Attributes
-    ----------
-    read : set of int
-        The Reads that are used: a step is computed or reversed from the checkpoint, or it is
-        written to another level and read there.
-    written : set of int
-        The Writes whose checkpoint is read later. A checkpoint on two levels of one storage is
-        written once.
-    last : set of int
-        The last Reads of checkpoints that are discarded later.
-    left : set of int
-        The last Reads of checkpoints that are never discarded.
-    taped : set of int
-        The Records whose tape is reversed or stored.
-    cleared : set of int
-        The Reverses after which no part of the tape is used.
-    """
-
-    read: set[int] = field(default_factory=set)
-    written: set[int] = field(default_factory=set)
-    last: set[int] = field(default_factory=set)
-    left: set[int] = field(default_factory=set)
-    taped: set[int] = field(default_factory=set)
-    cleared: set[int] = field(default_factory=set)
-
-    @staticmethod
-    def of(schedule: Schedule, places: Mapping[int, Place], /) -> "Later":
-        """Analyze a legal schedule whose levels belong to these storages."""
-        read, useful = _used(schedule)
-        later = Later(read)
-        _stays(schedule, places, useful, later)
-        _tapes(schedule, later)
-        return later
-
-
-@dataclass(slots=True)
-class _Stay(Generic[Place]):
-    """A checkpoint in a storage: its Write, its last Read, and the levels on which it is."""
-
-    written: int
-    read: int = -1
-    levels: set[int] = field(default_factory=set)
-
-
-def _used(schedule: Schedule) -> tuple[set[int], set[int]]:
-    """Return the Reads that are used, and the Writes of their checkpoints.
-
-    The schedule is searched from its end, because later actions decide whether a Read is used.
-    """
-    read, written = set[int](), set[int]()
-    wanted = set[tuple[Key, int]]()
-    needed = {Kind.RESTART: False, Kind.TAPE: False}  # whether a later action uses the register
-    for number in reversed(range(len(schedule.actions))):
-        match schedule.actions[number]:
-            case Advance():
-                needed[Kind.RESTART] = True
-            case Record():
-                needed[Kind.RESTART], needed[Kind.TAPE] = True, False
-            case Reverse():
-                needed[Kind.TAPE] = True
-            case Write(key, level) if (key, level) in wanted:
-                wanted.remove((key, level))
-                written.add(number)
-                needed[key.kind] = True
-            case Read(key, level):
-                if needed[key.kind]:
-                    read.add(number)
-                    wanted.add((key, level))
-                needed[key.kind] = False
-            case Write() | Discard():
-                pass
-    return read, written
-
-
-def _stays(schedule: Schedule, places: Mapping[int, Place], useful: set[int], later: Later) -> None:
-    stays: dict[tuple[Place, Key], _Stay[Place]] = {}
-    for number, action in enumerate(schedule.actions):
-        match action:
-            case Write(key, level) if number in useful:
-                stays.setdefault((places[level], key), _Stay(number)).levels.add(level)
-            case Read(key, level) if number in later.read:
-                stay = stays[places[level], key]
-                stay.read = number
-                later.written.add(stay.written)
-            case Discard(key, level) if (places[level], key) in stays:
-                stay = stays[places[level], key]
-                stay.levels.discard(level)
-                if not stay.levels:
-                    later.last.add(stays.pop((places[level], key)).read)
-            case _:
-                pass
-    later.left.update(stay.read for stay in stays.values() if stay.read >= 0)
-
-
-def _tapes(schedule: Schedule, later: Later) -> None:
-    record = reverse = -1
-    for number, action in enumerate(schedule.actions):
-        match action:
-            case Record() | Read(Key(kind=Kind.TAPE)):
-                later.cleared.add(reverse)
-                record = number
-            case Write(Key(kind=Kind.TAPE)) if number in later.written:
-                later.taped.add(record)
-            case Reverse():
-                later.taped.add(record)
-                reverse = number
-            case _:
-                pass
-    later.cleared.add(reverse)
+def _translated(schedule: Schedule, places: Mapping[int, StorageType]) -> tuple[Any, ...]:
+    """Return all CheckpointActions; raises BadInput for an action without a counterpart."""
+    translation = _Translation(schedule)
+    levels = {level: STORED.index(place) for level, place in places.items()}
+    for number, action in simplify(schedule, levels):
+        translation.follow(number, action)
+    translation.check_written()
+    translation.add(EndReverse())
+    return tuple(translation.actions)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ckio.actions import Buffers, Field, Key, Kind, Layout
+from ckio.adapters.cuda import CudaSpace, DeviceView, stream_of
 from ckio.adapters.jax.blocks import (
     Back,
     Given,
@@ -27,15 +28,19 @@ from ckio.adapters.jax.blocks import (
     check_steps,
     like,
     merged,
+    plain,
     plain_shape,
     smooth,
     zeros,
 )
-from ckio.adapters.jax.device import array_at, space_of, uninitialized, views_of, wait
 from ckio.adapters.jax.traced import TracedFunction, is_smooth
 from ckio.analysis.partitioned import Partition, Values
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model.arrays import Array, Arrays, as_bytes, empty
+
+_wait: Any = jax.block_until_ready
+"""Wait until arrays are computed: levels do not wait, and the time of an action is that of its
+computation."""
 
 
 class JaxModel:
@@ -112,13 +117,7 @@ class JaxModel:
             raise BadInput("JaxModel: n = 0; it must be a number of iterations >= 1")
         self._blocks = blocks_of(step, Shapes.of(x, params, xs), int(n), segment)
         self.steps, self.on_step = self._blocks.count, on_step
-        self._functional = TracedFunction(functional, self._blocks.shapes.x)
-        j = self._functional.after
-        if j.shape or not jnp.issubdtype(j.dtype, jnp.floating):
-            raise BadInput(
-                f"JaxModel: J is {j.dtype}{list(j.shape)}, not a real number; let functional(x)"
-                " return a scalar"
-            )
+        self._functional = _real(functional, self._blocks.shapes.x)
         self._compiled = _compiled(self._blocks, self._functional)
 
         trees = {"x": x, "params": params, "xs": xs}
@@ -131,7 +130,7 @@ class JaxModel:
         ]
         self._control = Arrays({name: np.array(leaf) for name, leaf in leaves if is_smooth(leaf)})
         self._names = names["x"]
-        self._j = j.dtype
+        self._j = self._functional.after.dtype
         self._state: Leaves | None = None  # None until x_0 is made from the controls
         self._given = Given([], [], [])
         self._recorded: dict[int, Leaves] = {}  # the first states of recorded steps
@@ -139,7 +138,7 @@ class JaxModel:
         self._farthest: tuple[int, Leaves | None] = (-1, None)  # None: that step was not computed
         self._adjoint: tuple[Back, Any] | None = None  # cotangents and J, or None before its start
         self._layouts: dict[Kind, Layout] = {}
-        self.space = space_of(self._first[0])
+        self.space = _space_of(self._first[0])
 
     @property
     def control(self) -> Arrays:
@@ -178,7 +177,7 @@ class JaxModel:
     def make_start(self) -> None:
         """Copy x_0, parameters and rows to JAX, and compile the checks, before the first step."""
         leaves = [*self._now(), *self._given.params, *self._given.rows, jnp.zeros((), self._j)]
-        wait(list(map(_is_finite, smooth(leaves))))
+        _wait(list(map(_is_finite, smooth(leaves))))
 
     def advance(self, begin: int, end: int, /) -> int:
         end = min(end, self.steps)
@@ -190,12 +189,12 @@ class JaxModel:
 
     def _forward(self, state: Leaves, begin: int, end: int) -> Leaves:
         if self.space is None:
-            return wait(self._compiled.advance(state, self._given, begin, end))  # type: ignore[no-any-return]
+            return _wait(self._compiled.advance(state, self._given, begin, end))  # type: ignore[no-any-return]
         number = jnp.int32(begin)
         for i in range(begin, end):
             length = self._blocks.length(i)
             state, number = self._compiled.advance_one(length, state, self._given, number)
-        return wait(state)  # type: ignore[no-any-return]
+        return _wait(state)  # type: ignore[no-any-return]
 
     def record(self, begin: int, end: int, /) -> int:
         end, self._recorded = min(end, self.steps), {}
@@ -210,14 +209,14 @@ class JaxModel:
         for i in reversed(range(begin, end)):
             if i not in self._recorded:
                 raise RunFailed(f"step {i} is not recorded; record it before it is reversed")
-            back = wait(self._compiled.reverse(self._recorded.pop(i), self._given, i, back))
+            back = _wait(self._compiled.reverse(self._recorded.pop(i), self._given, i, back))
             self._adjoint = back, j
             self._report(i)
 
     def dump(self, key: Key, /) -> Buffers:
         leaves = self._leaves(key)
         if self.space is not None:
-            return views_of(wait(leaves))
+            return _views_of(_wait(leaves))
         return [as_bytes(np.ascontiguousarray(bits_of(leaf))) for leaf in leaves]
 
     def _leaves(self, key: Key) -> Leaves:
@@ -248,7 +247,7 @@ class JaxModel:
         self._check_layout(key, layout)
         views = zip(layout, data, strict=True)
         if self.space is not None:
-            self._adopt(key, [array_at(view, field, self.space) for field, view in views])
+            self._adopt(key, [_array_at(view, field, self.space) for field, view in views])
         else:
             self._adopt(key, [np.ndarray(field.shape, field.dtype, view) for field, view in views])
 
@@ -256,8 +255,8 @@ class JaxModel:
     def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
         self._check_layout(key, layout)
         if self.space is not None:
-            targets = [uninitialized(field) for field in layout]
-            yield views_of(targets)
+            targets = [_uninitialized(field) for field in layout]
+            yield _views_of(targets)
             self._adopt(key, targets)
         else:
             filled = [empty(field.shape, field.dtype) for field in layout]
@@ -323,10 +322,7 @@ class JaxModel:
         self._now()
         reached, state = self._farthest
         if n not in (None, reached):
-            raise RunFailed(
-                f"the adjoint cannot start at step {n}: the forward sweep has reached step"
-                f" {reached}, and J is known only at its end; reverse from step {reached}"
-            )
+            raise _no_start(n, reached)
         assert state is not None
         j, bar = self._compiled.seed(smooth(state), state, self._functional.consts)
         started = Back(bar, zeros(self._given.params), zeros(self._given.rows)), j
@@ -361,6 +357,24 @@ def _is_finite(leaf: Any) -> Any:
     return jnp.isfinite(leaf).all()
 
 
+def _real(functional: Callable[[Any], Any], x: Any) -> TracedFunction:
+    """Trace J as a function of the state; raises BadInput if it is not a real number."""
+    traced = TracedFunction(functional, x)
+    j = traced.after
+    if j.shape or not jnp.issubdtype(j.dtype, jnp.floating):
+        raise BadInput(
+            f"J is {j.dtype}{list(j.shape)}, not a real number; let functional(x) return a scalar"
+        )
+    return traced
+
+
+def _no_start(n: int | None, reached: int) -> RunFailed:
+    return RunFailed(
+        f"the adjoint cannot start at step {n}: the forward sweep has reached step {reached}, and J"
+        f" is known only at its end; reverse from step {reached}"
+    )
+
+
 def _steepest(derivative: Any) -> Array:
     """Return the gradient in ckio's convention, the complex conjugate of JAX's."""
     return np.asarray(derivative).conj()
@@ -374,6 +388,47 @@ def _names(what: str, tree: Any) -> list[str]:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise BadInput(f"JaxModel: several arrays have the name {twice}; rename one of their keys")
     return names
+
+
+def _space_of(leaves: Leaves, /) -> CudaSpace | None:
+    """Return the memory of the one CUDA device that has all arrays, or None.
+
+    It is also None if CuPy is not installed; then checkpoints are copied through the host.
+    """
+    devices = {device for leaf in leaves for device in leaf.devices()}
+    if len(devices) != 1:
+        return None
+    (device,) = devices
+    if device.platform not in ("gpu", "cuda"):
+        return None
+    try:
+        stream_of(device.local_hardware_id or 0)
+    except BadInput:
+        return None
+    return CudaSpace(device.local_hardware_id or 0)
+
+
+def _views_of(leaves: Sequence[Any], /) -> Buffers:
+    """Return the bytes of arrays that are complete. The arrays live as long as the views."""
+    arrays = plain(leaves)
+    views: Any = [DeviceView(it.unsafe_buffer_pointer(), it.nbytes, it) for it in arrays]
+    return views  # type: ignore[no-any-return]
+
+
+def _uninitialized(field: Field, /) -> Any:
+    """Return a new array whose memory a level may fill before it is used."""
+    return _wait(jnp.empty(field.shape, np.dtype(field.dtype)))
+
+
+def _array_at(view: Any, field: Field, space: CudaSpace, /) -> Any:
+    """Return the array whose bytes a view is, or a new array with a copy of them."""
+    owner = view.owner
+    if isinstance(owner, jax.Array) and owner.unsafe_buffer_pointer() == view.address:
+        return owner
+    array = _uninitialized(field)
+    (target,) = _views_of([array])
+    stream_of(space.device).copy([(target, view)])
+    return array
 
 
 class PartitionedModel:
@@ -438,17 +493,14 @@ class PartitionedModel:
 
         after, tape = halves.forward(self._first)
         cotangent = {name: after[name] for name in smooth}
-        self._functional = TracedFunction(functional, after)
-        j = self._functional.after
-        if j.shape or not jnp.issubdtype(j.dtype, jnp.floating):
-            raise BadInput(
-                f"PartitionedModel: J is {j.dtype}{list(j.shape)}, not a real number; let"
-                " functional(x) return a scalar"
-            )
+        self._functional = _real(functional, after)
         self._like = {
             Kind.RESTART: {name: after[name] for name in halves.program.overwritten},
             Kind.TAPE: tape,
-            Kind.ADJOINT: {**cotangent, "functional J": jnp.zeros((), j.dtype)},
+            Kind.ADJOINT: {
+                **cotangent,
+                "functional J": jnp.zeros((), self._functional.after.dtype),
+            },
         }
         self._state: dict[str, Any] = {}  # empty until x_0 is made from the controls
         self._farthest: tuple[int, Values] = (-1, {})
@@ -558,10 +610,7 @@ class PartitionedModel:
             return
         self._known()
         if self._farthest[0] != n:
-            raise RunFailed(
-                f"the adjoint cannot start at step {n}: the forward sweep has reached step"
-                f" {self._farthest[0]}, and J is known only at its end; reverse from that step"
-            )
+            raise _no_start(n, self._farthest[0])
         self._adjoint, self._farthest = self._seed(), (n, {})
 
 

@@ -75,23 +75,22 @@ def plan(
     nbytes: int,
     platform: Platform,
     planner: str | Planner,
-    seconds: Callable[[bool], tuple[float, float]],
+    seconds: Callable[[], float],
     /,
 ) -> SweepPlan:
     """Plan the gradient of `count` blocks whose states have `nbytes` bytes each.
 
-    `seconds` is called only if the levels have costs. It returns the seconds of a block, forward
-    and back. The seconds back are measured if its argument is true: hrevolve makes no use of them,
-    because each of its schedules reverses each block once and does nothing meanwhile. Raises
-    NoSchedule, and BadInput for a planner that stores tapes or adjoints.
+    `seconds` is called only if the levels have costs. It returns the seconds of a block forward.
+    To reverse a block is taken to be three times that: it is run forward once more, and backward.
+    Raises NoSchedule, and BadInput for a planner that stores tapes or adjoints.
     """
     has_costs = any(level.write != FREE or level.read != FREE for level in platform.levels)
-    advance, reverse = seconds(planner != "hrevolve") if has_costs else (1.0, 3.0)
+    advance = seconds() if has_costs else 1.0
     chain = Chain(
         steps=count,
         advance=advance,
         record=0.0,  # a record only keeps the state, because the reverse computes the tapes itself
-        reverse=reverse,
+        reverse=3 * advance,
         restart=nbytes,
         tape=nbytes,
         adjoint=nbytes,

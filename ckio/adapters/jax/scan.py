@@ -52,9 +52,6 @@ from ckio.runner.reproducible import ReplayCheck
 MEMORY: Final = Platform((Level(name="memory"),))
 """The levels if none are given."""
 
-MEASURING: Final = 0.1
-"""Seconds after which a block is not measured once more."""
-
 _NUMBER: Final = like((), np.int32)
 
 _wait: Any = jax.block_until_ready
@@ -184,7 +181,7 @@ def _is_traced(*trees: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
-class Turn(NamedTuple):
+class Reversal(NamedTuple):
     """The values that a sweep carries from one row to the next.
 
     Attributes
@@ -230,7 +227,7 @@ class Sweeps:
         pairs = zip(x_bar, self.blocks.shapes.leaves[0], strict=True)
         seed = [bar for bar, leaf in pairs if is_smooth(leaf)]
         back = way.owned(Back(seed, zeros(given.params), zeros(given.rows)))
-        back = self._sweep(way, self.plan.backward, given, Turn(token, last, back)).back
+        back = self._sweep(way, self.plan.backward, given, Reversal(token, last, back)).back
         x_0, params, rows = map(_with_float0, self.blocks.shapes.leaves, back)
         no_gradient: Any = None
         return x_0, Given(params, rows, no_gradient)
@@ -238,11 +235,13 @@ class Sweeps:
     def _to_last(self, way: "_Way", x: Leaves, given: Given) -> tuple[Any, Leaves]:
         """Advance to the first state of the last block."""
         token = way.begin(self.plan) if self.plan.slots else np.int32(0)
-        end = self._sweep(way, self.plan.forward, given, Turn(token, x, Back([], [], [])))
+        end = self._sweep(way, self.plan.forward, given, Reversal(token, x, Back([], [], [])))
         return end.token, end.x
 
-    def _sweep(self, way: "_Way", rows: tuple[SweepRow, ...], given: Given, begin: Turn) -> Turn:
-        def after(row: SweepRow, has: SweepRow, at: Turn) -> Turn:
+    def _sweep(
+        self, way: "_Way", rows: tuple[SweepRow, ...], given: Given, begin: Reversal
+    ) -> Reversal:
+        def after(row: SweepRow, has: SweepRow, at: Reversal) -> Reversal:
             token, x, back = at
 
             def read(old: tuple[Any, Leaves]) -> tuple[Any, Leaves]:
@@ -252,12 +251,12 @@ class Sweeps:
             x = when(has.end, lambda x: way.advance(x, given, row.begin, row.end), x)
             token = when(has.write, lambda token: way.put(token, row.write, x), token)
             back = when(has.reverse, lambda back: way.reverse(x, given, row.reverse, back), back)
-            return Turn(token, x, back)
+            return Reversal(token, x, back)
 
         return way.through(rows, after, begin)
 
 
-_After = Callable[[SweepRow, SweepRow, Turn], Turn]
+_After = Callable[[SweepRow, SweepRow, Reversal], Reversal]
 """A function of a row, of flags which of its parts exist, and of the values before the row.
 
 It returns the values after the row.
@@ -271,7 +270,7 @@ class _InsideXla:
         self.advance, self.reverse = blocks.advance, blocks.reverse
         self._like = [plain_shape(leaf) for leaf in blocks.shapes.leaves[0]]
 
-    def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Turn, /) -> Turn:
+    def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Reversal, /) -> Reversal:
         """Perform all rows. A part that all rows have, or none, is compiled without a condition."""
         if not rows:
             return begin
@@ -283,7 +282,7 @@ class _InsideXla:
             if (cells == cells[0]).all()
         }
 
-        def one(at: Turn, cells: tuple[Any, Any]) -> tuple[Turn, None]:
+        def one(at: Reversal, cells: tuple[Any, Any]) -> tuple[Reversal, None]:
             row, has = cells
             known = (constant.get(number, it) for number, it in enumerate(has))
             return after(SweepRow(*row), SweepRow(*known), at), None
@@ -330,7 +329,7 @@ class _OutsideXla:
         self._replay = ReplayCheck(allow_rounding=allow_rounding)
         self._late: list[Callable[[], None]] = []  # a write that waits until JAX computes again
 
-    def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Turn, /) -> Turn:
+    def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Reversal, /) -> Reversal:
         """Perform all rows. If one fails or is interrupted, close the levels."""
         at = begin
         try:
@@ -441,50 +440,33 @@ def _compiled(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., 
     return jax.jit(blocks.advance), back
 
 
-def _measured(blocks: LoopBlocks, back: bool) -> tuple[float, float]:
-    """Return the seconds of a block, forward and back: the least of some runs with zeros.
+def _measured(blocks: LoopBlocks) -> float:
+    """Return the seconds of a block forward, the least of three runs with zeros.
 
-    If `back` is false, the seconds back are a guess, because a program that reverses a block takes
-    long to compile. They are measured in a separate thread, because JAX may be tracing in this one.
+    They are measured in a separate thread, because JAX may be tracing in this one.
     """
     check_measures(jax.process_count() > 1, "give levels without costs")
     seconds: list[float] = []
 
     def measure() -> None:
-        advance, reverse = _compiled(blocks)
+        advance, _ = _compiled(blocks)
         x, params, rows = ([_zero(leaf) for leaf in leaves] for leaves in blocks.shapes.leaves)
         given = Given(params, rows, blocks.step.consts)
-        seconds.append(_least(lambda: advance(x, given, 0, 1)))
-        if not back:
-            seconds.append(3 * seconds[0])
-            return
-        length, leaves = blocks.length(0), (x, params, rows)
-        seconds.append(_least(lambda: reverse(length, x, given, 0, Back(*map(zeros, leaves)))))
+        for _ in range(3):  # the first run compiles the function
+            start = time.perf_counter()
+            _wait(advance(x, given, 0, 1))
+            seconds.append(time.perf_counter() - start)
 
     thread = threading.Thread(target=measure)
     thread.start()
     thread.join()
-    forward, reversed_ = seconds
-    return forward, reversed_
+    return min(seconds)
 
 
 def _zero(leaf: Any) -> Any:
     if is_key(leaf):
         return jax.random.split(jax.random.key(0), leaf.shape)
     return jnp.zeros(leaf.shape, leaf.dtype)
-
-
-def _least(call: Callable[[], Any]) -> float:
-    """Return the least seconds of three calls, or of fewer if they take `MEASURING`."""
-    _wait(call())  # compiles the function
-    begun, least = time.perf_counter(), float("inf")
-    for _ in range(3):
-        start = time.perf_counter()
-        _wait(call())
-        least = min(least, time.perf_counter() - start)
-        if time.perf_counter() - begun > MEASURING:
-            break
-    return least
 
 
 def _with_float0(leaves: tuple[Any, ...], bars: Leaves) -> Leaves:

@@ -1,9 +1,8 @@
 """A time loop in PyTorch. Its reverse mode follows a schedule of ckio."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from os import PathLike
 from time import perf_counter
@@ -17,8 +16,8 @@ from ckio.actions.checks import is_whole
 from ckio.adapters import registry
 from ckio.adapters.scratch import Scratch
 from ckio.adapters.torch.loop import (
-    At,
     Loop,
+    Position,
     Step,
     TensorSteps,
     Tree,
@@ -141,7 +140,7 @@ def checkpointed_loop(
         raise BadInput(f"a loop of n = {n!r} steps: give a whole number, or `done`")
     check_mode()
     tree = Tree.of(x0)
-    state = tuple(tree.leaves(x0))
+    state = tree.leaves(x0)
     own = generators_of({t.device for t in state}) if preserve_rng_state else ()
     loop = Loop.of(step, tree, state, params_of(step, params), (*own, *generators))
     if n == 0 or (done is not None and done(x0, 0)):
@@ -151,81 +150,42 @@ def checkpointed_loop(
     else:
         check_apart(loop.params)
         loop = loop.with_buffers(owned(state), params)
-        course = planned(
-            loop, state, n, done=done, platform=platform, planner=planner, seconds=seconds
+        plan = planned(
+            loop,
+            state,
+            n,
+            done=done,
+            platform=platform,
+            planner=planner,
+            seconds=seconds,
+            allow_rounding=allow_rounding,
         )
-        course = replace(course, allow_rounding=allow_rounding)
-        end = _Looped.apply(course, *state, *loop.params)
-    return tree.build(iter(end))
+        end = _Looped.apply(plan, *state, *loop.params)
+    return tree.build(end)
 
 
 # As in torch.utils.checkpoint. torch.compiler.disable would import the compiler in every program.
 _not_compiled = torch._disable_dynamo(checkpointed_loop)  # noqa: SLF001
 
 
-class CheckpointedLoop(torch.nn.Module):  # type: ignore[misc]  # torch is seen as Any
-    """A module that applies another module n times, by `checkpointed_loop`.
-
-    >>> import torch
-    >>> class Cell(torch.nn.Linear):
-    ...     def forward(self, x, i):
-    ...         return torch.tanh(super().forward(x))
-    >>> layers = CheckpointedLoop(Cell(4, 4), 20)
-    >>> layers(torch.ones(3, 4)).shape
-    torch.Size([3, 4])
-
-    Parameters
-    ----------
-    step : module
-        `step(x, i)` returns x_{i+1}.
-    n : int, optional
-        Number of steps. It may be given in the call instead.
-    **options
-        Options of `checkpointed_loop`. By default `params` are the parameters of the step.
-    """
-
-    def __init__(self, step: torch.nn.Module, n: int | None = None, /, **options: Any) -> None:
-        super().__init__()
-        self.step, self.n, self._options = step, n, options
-
-    def forward(self, x0: Any, n: int | None = None, /) -> Any:
-        """Return x_n."""
-        steps = self.n if n is None else n
-        return checkpointed_loop(self.step, x0, steps, **self._options)
-
-    def extra_repr(self) -> str:
-        return f"n={self.n}"
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes for pickle and copies, with the platform as text."""
-        platform = self._options.get("platform")
-        text = {} if platform is None else {"platform": platform_of(platform).dumps()}
-        return {**self.__dict__, "_options": self._options | text}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Set the attributes of a copy, and make its platform from the text."""
-        options = dict(state["_options"])
-        if isinstance(text := options.get("platform"), str):
-            options["platform"] = Platform.loads(text)
-        super().__setstate__({**state, "_options": options})
-
-
 @dataclass(frozen=True, slots=True)
-class Course:
+class PlannedLoop:
     """A loop with its plan: a schedule, or the rule of `online` if its length is not known."""
 
     loop: Loop
     plan: Schedule | Online
     platform: Platform
     done: Done | None
-    allow_rounding: bool = False
+    allow_rounding: bool
 
-    def run(self, model: TensorSteps, backends: Sequence[Backend], /) -> Iterator[None]:
-        """Return an iterator that runs the loop and yields once, after the forward run."""
+    def run(self, model: TensorSteps, /) -> Iterator[None]:
+        """Run both sweeps on levels that are open meanwhile, and yield once between them."""
         steps: Any = Reproducible(model, allow_rounding=self.allow_rounding)  # type: ignore[arg-type]
-        if isinstance(self.plan, Online):
-            return _until_done(self.plan, steps, backends)
-        return _by_schedule(self.plan, self.platform, steps, backends)
+        with Scratch(self.platform) as levels:
+            if isinstance(self.plan, Online):
+                yield from _until_done(self.plan, steps, levels.backends)
+            else:
+                yield from _by_schedule(self.plan, self.platform, steps, levels.backends)
 
 
 def planned(
@@ -238,7 +198,8 @@ def planned(
     platform: Platform | str | PathLike[str] | None,
     planner: str | Planner,
     seconds: float | None,
-) -> Course:
+    allow_rounding: bool,
+) -> PlannedLoop:
     """Plan a loop from this state, with n steps or until `done` returns true.
 
     Raises NoSchedule and BadInput, the errors of planners.
@@ -252,7 +213,7 @@ def planned(
             parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
             many = parallel and torch.distributed.get_world_size() > 1
             check_measures(many, "give `seconds`, the same in all")
-        seconds = _seconds(loop, At(owned(state), random)) if has_costs else 1.0
+        seconds = _seconds(loop, Position(owned(state), random)) if has_costs else 1.0
     # The plan does not depend on the cost of the reverse: 3 forward steps is a rule of thumb.
     chain = Chain(
         steps=n,
@@ -266,9 +227,10 @@ def planned(
     if n is None:
         rule = Online(chain, platform)
         _ = rule.levels  # raises NoSchedule if no level can be used
-        return Course(loop, rule, platform, done)
+        return PlannedLoop(loop, rule, platform, done, allow_rounding)
     plan: Any = planner  # the cache raises an error for a planner that cannot be hashed
-    return Course(loop, _schedule(plan, chain, platform), platform, None)
+    schedule = _schedule(plan, chain, platform)
+    return PlannedLoop(loop, schedule, platform, None, allow_rounding)
 
 
 @lru_cache(maxsize=64)
@@ -315,7 +277,7 @@ def _has_cost(level: Level, nbytes: int) -> bool:
     return any(cost(nbytes) > 0 for cost in (level.write, level.read, level.discard))
 
 
-def _seconds(loop: Loop, at: At) -> float:
+def _seconds(loop: Loop, at: Position) -> float:
     """Return the seconds of a step. They are measured once, because training runs a loop often."""
     owner = getattr(loop.step, "__self__", loop.step)
     if not isinstance(owner, torch.nn.Module):
@@ -326,7 +288,7 @@ def _seconds(loop: Loop, at: At) -> float:
     return known[loop.like]
 
 
-def _measured(loop: Loop, at: At) -> float:
+def _measured(loop: Loop, at: Position) -> float:
     """Return the seconds of the first step when it is run for the second time."""
     took = 0.0
     for _ in range(2):
@@ -337,38 +299,17 @@ def _measured(loop: Loop, at: At) -> float:
     return took
 
 
-class _Passage:
-    """One run of a loop: the forward sweep when this is created, and one reverse sweep."""
-
-    def __init__(self, course: Course, at: At) -> None:
-        self.model = TensorSteps(course.loop, at, done=course.done)
-        with ExitStack() as stack:
-            levels = stack.enter_context(Scratch(course.platform))
-            self._run = course.run(self.model, levels.backends)
-            next(self._run)
-            self._levels = stack.pop_all()
-
-    def back(self, cotangent: Iterable[torch.Tensor | None]) -> list[torch.Tensor | None]:
-        """Return the gradient of the state, and of the parameters."""
-        self.model.cotangent = list(cotangent)
-        with self._levels:
-            for _ in self._run:
-                pass
-        return self.model.cotangent + self.model.gradient
-
-
 class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen as Any
     """The loop as one node of a graph."""
 
     @staticmethod
-    def forward(ctx: Any, course: Course, *tensors: torch.Tensor) -> Tensors:
-        loop = course.loop
-        state, ctx.course, ctx.random = tensors[: len(loop.like)], course, loop.random()
+    def forward(ctx: Any, plan: PlannedLoop, *tensors: torch.Tensor) -> Tensors:
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
-        ctx.passage = _Passage(course, At(owned(state), ctx.random))
-        end = ctx.passage.model.at
-        loop.leave(end.random)
+        ctx.plan, ctx.random = plan, plan.loop.random()
+        ctx.model, ctx.run = _run_forward(plan, tensors, ctx.random)
+        end = ctx.model.at
+        plan.loop.leave(end.random)
         state_n = tuple(t.detach() for t in end.state)
         ctx.mark_non_differentiable(*(t for t in state_n if not is_smooth(t)))
         return state_n
@@ -381,17 +322,31 @@ class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen a
                 " graphs of its steps are deleted; call backward() without create_graph"
             )
         tensors = ctx.saved_tensors  # raises if they were changed in place, or were freed
-        passage, ctx.passage = ctx.passage, None
-        if passage is None:  # a second reverse sweep, because the graph was retained
-            state = tensors[: len(ctx.course.loop.like)]
-            passage = _Passage(ctx.course, At(owned(state), ctx.random))
-        return None, *passage.back(cotangent)
+        model, run, ctx.run = ctx.model, ctx.run, None
+        if run is None:  # a second reverse sweep, because the graph was retained
+            model, run = _run_forward(ctx.plan, tensors, ctx.random)
+        ctx.model = None
+        model.cotangent = list(cotangent)
+        for _ in run:
+            pass
+        return None, *model.cotangent, *model.gradient
+
+
+def _run_forward(
+    plan: PlannedLoop, tensors: Tensors, random: Tensors
+) -> tuple[TensorSteps, Iterator[None]]:
+    """Run the forward sweep; return the steps, and an iterator that runs the reverse sweep."""
+    state = tensors[: len(plan.loop.like)]
+    model = TensorSteps(plan.loop, Position(owned(state), random), done=plan.done)
+    run = plan.run(model)
+    next(run)
+    return model, run
 
 
 def _plain(loop: Loop, state: Tensors, n: int | None, done: Done | None) -> Tensors:
     """Run the loop without checkpoints, because no gradient is needed."""
     state, i = owned(state), 0
-    while i != n and not (done is not None and done(loop.tree.build(iter(state)), i)):
+    while i != n and not (done is not None and done(loop.tree.build(state), i)):
         state = loop.after(state, i)
         for tensor in state:
             if tensor.requires_grad:

@@ -5,7 +5,7 @@ state, the tapes, the cotangent and the checkpoints.
 """
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 from torch.autograd.graph import get_gradient_edge
+from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 
 from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.adapters.torch.buffers import Buffer, Watch, buffers_of, no_change_of_others
@@ -49,92 +50,68 @@ class Tree:
 
     Attributes
     ----------
-    name : str
-        Its name in messages and in files.
-    kind : type or None
-        Type of the tuple, list or dict; None for a tensor.
-    keys : tuple
-        Keys of its parts.
-    parts : tuple of Tree
+    names : tuple of str
+        The names of its tensors in messages and in files, for example "flow.u".
+    spec : TreeSpec
+        The structure as PyTorch describes it.
     """
 
-    name: str
-    kind: Any = None
-    keys: tuple[Any, ...] = ()
-    parts: tuple["Tree", ...] = ()
+    names: tuple[str, ...]
+    spec: Any
 
     @staticmethod
-    def of(x: Any, name: str = "x", /) -> "Tree":
+    def of(x: Any, /) -> "Tree":
         """Return the tree of a state; raises BadInput if it contains anything else."""
-        match x:
-            case torch.Tensor():
-                if x.layout != torch.strided:
-                    raise BadInput(
-                        f"{name} is a tensor of layout {x.layout}; a state must be dense: convert"
-                        " it by to_dense()"
-                    )
-                if x.is_meta:
-                    raise BadInput(
-                        f"{name} is on the device 'meta', which stores no numbers; give a tensor on"
-                        " another device"
-                    )
-                return Tree(name)
-            case tuple() | list():
-                keys: tuple[Any, ...] = tuple(range(len(x)))
-            case dict():
-                keys = tuple(x)
-            case _:
+        leaves, spec = tree_flatten_with_path(x)
+        names = tuple(".".join(map(_key, path)) or "x" for path, _ in leaves)
+        for name, (_, leaf) in zip(names, leaves, strict=True):
+            if not isinstance(leaf, torch.Tensor):
                 raise BadInput(
-                    f"{name} is a {type(x).__name__}; a state is a tensor, or a tuple, list or"
+                    f"{name} is a {type(leaf).__name__}; a state is a tensor, or a tuple, list or"
                     " dict of tensors: give such a state"
                 )
-        inner = "" if name == "x" else f"{name}."
-        parts = tuple(Tree.of(x[key], f"{inner}{key}") for key in keys)
-        return Tree(name, type(x), keys, parts)
-
-    def leaves(self, x: Any, /) -> Iterator[torch.Tensor]:
-        """Yield the tensors of a state; raises BadInput if its structure differs from this one."""
-        if self.kind is None:
-            if not isinstance(x, torch.Tensor):
+            if leaf.layout != torch.strided:
                 raise BadInput(
-                    f"{self.name} is a {type(x).__name__}, and was a tensor in x0; let the step"
+                    f"{name} is a tensor of layout {leaf.layout}; a state must be dense: convert"
+                    " it by to_dense()"
+                )
+            if leaf.is_meta:
+                raise BadInput(
+                    f"{name} is on the device 'meta', which stores no numbers; give a tensor on"
+                    " another device"
+                )
+        return Tree(names, spec)
+
+    def leaves(self, x: Any, /) -> Tensors:
+        """Return the tensors of a state; raises BadInput if its structure differs from this one."""
+        try:
+            leaves = self.spec.flatten_up_to(x)
+        except ValueError as error:
+            raise BadInput(
+                f"the state is a {type(x).__name__} of another structure than x0, which has the"
+                f" tensors {', '.join(self.names) or 'nothing'}; let the step return the structure"
+                " of x0"
+            ) from error
+        for name, leaf in zip(self.names, leaves, strict=True):
+            if not isinstance(leaf, torch.Tensor):
+                raise BadInput(
+                    f"{name} is a {type(leaf).__name__}, and was a tensor in x0; let the step"
                     " return the structure of x0"
                 )
-            yield x
-            return
-        mine = type(x) is self.kind and len(x) == len(self.keys)
-        if not mine or (isinstance(x, Mapping) and not all(key in x for key in self.keys)):
-            raise BadInput(
-                f"{self.name} is a {type(x).__name__} of another structure than in x0, which has"
-                f" the tensors {self}; let the step return the structure of x0"
-            )
-        for key, part in zip(self.keys, self.parts, strict=True):
-            yield from part.leaves(x[key])
+        return tuple(leaves)
 
-    def build(self, leaves: Iterator[torch.Tensor], /) -> Any:
+    def build(self, leaves: Iterable[torch.Tensor], /) -> Any:
         """Return the state with this structure and these tensors."""
-        if self.kind is None:
-            return next(leaves)
-        parts = [part.build(leaves) for part in self.parts]
-        if issubclass(self.kind, dict):
-            state = self.kind()
-            state.update(zip(self.keys, parts, strict=True))
-            return state
-        return self.kind(*parts) if hasattr(self.kind, "_fields") else self.kind(parts)
+        return tree_unflatten(leaves, self.spec)
 
-    def names(self) -> Iterator[str]:
-        """Yield the names of all tensors."""
-        if self.kind is None:
-            yield self.name
-        for part in self.parts:
-            yield from part.names()
 
-    def __str__(self) -> str:
-        return ", ".join(self.names()) or "nothing"
+def _key(key: Any) -> str:
+    """Return the key, index or attribute of a step of a path."""
+    return str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key))))
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class Position:
     """The state of a loop, its random generators and its buffers, which determine all later steps.
 
     Attributes
@@ -222,7 +199,7 @@ class Loop:
 
     def names(self) -> Iterator[str]:
         """Yield the names of all tensors in a checkpoint."""
-        yield from self.tree.names()
+        yield from self.tree.names
         yield from (f"random {number}" for number in range(len(self.sources)))
         yield from (f"buffer {buffer.name}" for buffer in self.buffers)
 
@@ -277,7 +254,7 @@ class Loop:
         """Compute one step; raises BadInput if it returns other tensors or changes its input."""
         before, marks = versions(state), [buffer.mark() for buffer in self.constant]
         try:
-            returned = self.step(self.tree.build(iter(state)), i)
+            returned = self.step(self.tree.build(state), i)
         except RuntimeError as error:
             if "leaf Variable that requires grad" in str(error):
                 raise _in_place(i) from error
@@ -290,8 +267,8 @@ class Loop:
                 f"step {i} changed the buffers {names}, which the first step did not; let all steps"
                 " change them, or make them a part of the state"
             )
-        leaves = tuple(self.tree.leaves(returned))
-        for name, like, leaf in zip(self.tree.names(), self.like, leaves, strict=True):
+        leaves = self.tree.leaves(returned)
+        for name, like, leaf in zip(self.tree.names, self.like, leaves, strict=True):
             if (now := described(leaf)) != like:
                 raise BadInput(
                     f"step {i} returns {name} as {_text_of(now)}, but x0 has {_text_of(like)}; let"
@@ -479,7 +456,7 @@ class TensorSteps:
     Parameters
     ----------
     loop : Loop
-    at : At
+    at : Position
         The initial state.
     done : callable, optional
         `done(x, i)` returns whether the loop ends at x_i.
@@ -488,7 +465,7 @@ class TensorSteps:
 
     Attributes
     ----------
-    at : At
+    at : Position
         x_i, and the state of the random generators.
     cotangent : list of tensor or None
         The adjoint of each tensor of the state; None means zero. Set it before the first reverse.
@@ -499,7 +476,7 @@ class TensorSteps:
     def __init__(
         self,
         loop: Loop,
-        at: At,
+        at: Position,
         /,
         *,
         done: Callable[[Any, int], Any] | None = None,
@@ -510,7 +487,9 @@ class TensorSteps:
         self.gradient: list[torch.Tensor | None] = [None] * len(loop.params)
         self._done = done
         self._is_first = True  # whether no step has been run
-        self._tapes: dict[int, tuple[At, tuple[int, ...]]] = {}  # x_i, and the versions of tensors
+        self._tapes: dict[
+            int, tuple[Position, tuple[int, ...]]
+        ] = {}  # x_i, and the versions of tensors
         self._traced: tuple[int, Tensors, Tensors] | None = None
         fields = zip(loop.names(), at.tensors, strict=True)
         self._layout: Layout = tuple(field(name, tensor) for name, tensor in fields)
@@ -594,7 +573,7 @@ class TensorSteps:
     def _adopt(self, key: Key, filled: Sequence[torch.Tensor]) -> None:
         tensors = [t.to(device) for t, (*_, device) in zip(filled, self._like, strict=True)]
         states = len(self.at.state)
-        at = At(tuple(tensors[:states]), tuple(tensors[states:]))
+        at = Position(tuple(tensors[:states]), tuple(tensors[states:]))
         if key.kind is Kind.RESTART:
             self.at = at
         else:
@@ -604,14 +583,14 @@ class TensorSteps:
         """Return whether the loop ends at its current state x_i."""
         if self._done is None:
             return False
-        return bool(self._done(self.loop.tree.build(iter(self.at.state)), i))
+        return bool(self._done(self.loop.tree.build(self.at.state), i))
 
     def _go_to(self, state: Tensors, i: int) -> None:
-        self.at = At(state, self.loop.random())
+        self.at = Position(state, self.loop.random())
         if self.on_step is not None:
             self.on_step(i + 1)
 
-    def _tape(self, i: int) -> At:
+    def _tape(self, i: int) -> Position:
         at, before = self._tapes[i]
         if versions(at.state) != before:
             raise BadInput(

@@ -7,7 +7,15 @@ from typing import Any
 import torch
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.adapters.torch.loop import At, Loop, Step, TensorSteps, Tree, described, generators_of
+from ckio.adapters.torch.loop import (
+    Loop,
+    Position,
+    Step,
+    TensorSteps,
+    Tree,
+    described,
+    generators_of,
+)
 from ckio.adapters.torch.tensors import dtype_of, field, flat, is_smooth, owned, uninitialized
 from ckio.errors import BadInput, RunFailed
 from ckio.model.arrays import Array, Arrays, as_bytes
@@ -96,8 +104,8 @@ class TorchModel:
             )
         known = {name: tensor for name, tensor in named.items() if tensor.requires_grad}
         self._tree = Tree.of(_with_dict(state))
-        leaves = owned(tuple(self._tree.leaves(_with_dict(state))))
-        names = [*self._tree.names(), *known]
+        leaves = owned(self._tree.leaves(_with_dict(state)))
+        names = [*self._tree.names, *known]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise BadInput(
                 f"TorchModel: {twice} are names of several tensors of the state and the parameters;"
@@ -128,7 +136,7 @@ class TorchModel:
         )
         self._loop = loop.with_buffers(owned(leaves), params, step)
         random = torch.Generator().manual_seed(seed).get_state()
-        self._begin = At(leaves, (random, *self._loop.random()[1:]))
+        self._begin = Position(leaves, (random, *self._loop.random()[1:]))
         self._steps = TensorSteps(self._loop, self._begin, done=done)
         self.on_step = on_step
         self._started = False
@@ -159,7 +167,7 @@ class TorchModel:
         self._start()
         _, at = self._farthest
         with torch.no_grad(), self._loop.inside(at.random):
-            return float(_real(self._functional(self._tree.build(iter(at.state)))))
+            return float(_real(self._functional(self._tree.build(at.state))))
 
     def layout(self, key: Key, /) -> Layout:
         if key.kind is not Kind.ADJOINT:
@@ -233,7 +241,7 @@ class TorchModel:
         """Make x_0 from the controls, which the user may have changed in place."""
         if not self._started:
             self._started = True
-            self._steps.at = At(owned(self._begin.state), self._begin.random)
+            self._steps.at = Position(owned(self._begin.state), self._begin.random)
             self._farthest = 0, self._steps.at
 
     def _reached(self, i: int) -> int:
@@ -253,7 +261,7 @@ class TorchModel:
             )
         leaves = [t.detach().requires_grad_(is_smooth(t)) for t in at.state]
         with torch.enable_grad(), self._loop.inside(at.random):
-            j = _real(self._functional(self._tree.build(iter(leaves))))
+            j = _real(self._functional(self._tree.build(leaves)))
         self._loop.leave_buffers(at.random)
         self._steps.cotangent = _derivatives(j, leaves)
         self._j, self._farthest = j.detach().to(torch.float64), (n, self._begin)

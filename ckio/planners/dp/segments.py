@@ -20,7 +20,6 @@ steps. `ckio.planners.dp.unroll` repeats the actions of each kind of segment.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from math import comb
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -102,7 +101,7 @@ def plan(
     """
     counts = [space.slots for space in order]
     left = (length - held) // 2  # of all tables together, so that a failure costs little
-    longest = max(_SHORTEST, 2 * held, _first_guess(length - held, sum(counts)))
+    longest = max(_SHORTEST, 2 * held)
     while longest <= left:
         stages = solve([space.in_slots() for space in order], longest)
         extended = extend(stages, counts, length - held, move)
@@ -111,18 +110,6 @@ def plan(
         left -= longest
         longest = min(2 * longest, max(extended, longest + longest // 2))
     return None
-
-
-def _first_guess(length: int, slots: int) -> int:
-    """Return a first guess of the length of the tables: a quarter more than if levels cost nothing.
-
-    If they cost nothing, segments of up to beta(s, r - 2) steps are worthwhile, where r is the
-    number of repetitions that the chain needs; see `ckio.planners.binomial`.
-    """
-    r = 1
-    while comb(slots + r, r) < length:
-        r += 1
-    return 5 * sum(comb(slots + q, q) for q in (r - 3, r - 2) if q >= 0) // 4
 
 
 def extend(

@@ -23,10 +23,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Kind
-from ckio.planners.base import level_slots, no_schedule, note_ignored
+from ckio.actions import Key, Kind
+from ckio.planners.base import access_seconds, level_slots, no_schedule, note_ignored
 from ckio.planners.dp.costs import IntegerCosts, integer_costs
-from ckio.platform import Platform, copies
+from ckio.platform import Platform
 from ckio.platform.chain import Chain
 
 Numbers = NDArray[np.intp]
@@ -241,14 +241,13 @@ def _space(chain: Chain, platform: Platform, number: int, most: int) -> Space:
         after = _after(*sizes, capacity)
     else:
         after, exact = _after(*in_units(*sizes, capacity, most // 4)), False
-    restart = chain.restart * copies(chain, platform, number, Kind.RESTART)
-    tape = chain.tape * copies(chain, platform, number, Kind.TAPE)
+    write, read = access_seconds(chain, platform, number, Key(Kind.RESTART, 0))
     return Space(
         name=level.name,
         number=number,
-        write=level.write(restart) + level.discard(chain.restart),
-        read=level.read(restart),
-        tape=level.write(tape) + level.read(tape) + level.discard(chain.tape),
+        write=write,
+        read=read,
+        tape=sum(access_seconds(chain, platform, number, Key(Kind.TAPE, 0))),
         after_restart=after[0],
         after_tape=after[1],
         exact=exact,

@@ -10,6 +10,7 @@ schedule and policy that were simulated take less time than the plan that is ret
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from typing import Any, Final
@@ -17,16 +18,10 @@ from typing import Any, Final
 from ckio.errors import NoSchedule
 from ckio.planners import compiled
 from ckio.planners.base import log
-from ckio.planners.compared import (
-    FOLLOWERS,
-    STATES_ONLY,
-    WITH_TAPES,
-    Plan,
-    note_useless,
-    run_planners,
-)
+from ckio.planners.compared import Plan, note_useless, run_planners
 from ckio.planners.overlap import engine
 from ckio.planners.overlap.race import Candidate, Race, policies
+from ckio.planners.table import compared
 from ckio.planners.varying import sorted_bound
 from ckio.platform import Affine, Level, Platform, memory_level
 from ckio.platform.chain import SECONDS, SIZES, Chain
@@ -80,11 +75,11 @@ def plan(
     note_useless(chain, platform)
     sizes = [chain.largest(size) for size in ("restart", "tape")[: 1 + tapes]]
     race = Race(chain, platform, policies(platform, sizes))
-    refused = _named(race, chain, platform, tapes=tapes)
+    refused = _enter_named(race, chain, platform, tapes=tapes)
     if watch is not None:
         watch(0.2)
     planned = _alike(chain) if chain.varies else chain
-    bound, why_not = _made(race, planned, platform, tapes=tapes, watch=watch)
+    bound = _enter_plans(race, planned, platform, tapes=tapes, watch=watch)
     best = race.best
     if best is None:
         raise NoSchedule(next(reversed(refused.values())))
@@ -99,7 +94,7 @@ def plan(
         synchronous=race.synchronous,
         bound=bound,
     )
-    note = _note(made, race, best, why_not)
+    note = _note(made, race, best)
     log.info("overlap: %s", note)
     return replace(made, note=note)
 
@@ -137,63 +132,45 @@ def warm_up() -> None:
         plan(chain, Platform(levels, working_memory=2), tapes=tapes)
 
 
-def _named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> dict[str, str]:
+def _enter_named(race: Race, chain: Chain, platform: Platform, *, tapes: bool) -> dict[str, str]:
     """Enter the schedules of all planners that apply; return the refusals of others by name."""
-    planners = {**WITH_TAPES, **STATES_ONLY} if tapes else dict(STATES_ONLY)
+    planners = compared("tapes", "states") if tapes else compared("states")
     if chain.length <= _SHORT and not chain.varies:
-        planners |= FOLLOWERS
+        planners |= compared("follower")
     found, refused = run_planners(planners, chain, platform)
     for name, schedule in found.items():
         race.enter(schedule, name, thoroughly=True)
     return refused
 
 
-def _made(
+def _enter_plans(
     race: Race,
     chain: Chain,
     platform: Platform,
     *,
     tapes: bool,
     watch: Callable[[float], None] | None,
-) -> tuple[float, str]:
-    """Enter the plans of the dual and of the grid.
-
-    Return the bound in seconds, and the reason if there is none.
-    """
-    why_not = _why_not(chain, platform)
-    if why_not:
-        return 0.0, why_not
+) -> float:
+    """Enter the plans of the dual and of the grid; return the bound in seconds, 0 without one."""
+    if len(platform.levels) <= (memory_level(platform) is not None) or chain.length == 1:
+        return 0.0
     from ckio.planners.overlap.dual import Problem, dual
     from ckio.planners.overlap.grid import grid
 
     problem = Problem(chain, platform, tapes=tapes)
-    if chain.length <= problem.held:
-        return 0.0, "no step needs a checkpoint"
 
     def enter(schedule: Schedule) -> float:
         return race.enter(schedule, "a plan made for overlap")
 
-    try:
-        bound = dual(problem, enter)
-    except NoSchedule as error:
-        return 0.0, str(error)
-    if bound is None:
-        return 0.0, "the chain is too long for the capacity of the levels"
-    for done in grid(problem, enter):
-        if watch is not None:
-            watch(0.4 + 0.6 * done)
-        if race.seconds <= bound * _CLOSE:
-            break
-    return bound, ""
-
-
-def _why_not(chain: Chain, platform: Platform) -> str:
-    """Return why only schedules of named planners are compared; empty if others are, too."""
-    reasons = {
-        "there is no far level": len(platform.levels) <= (memory_level(platform) is not None),
-        "a chain of one step needs no checkpoint": chain.length == 1,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), "")
+    bound = 0.0
+    with suppress(NoSchedule):
+        if chain.length > problem.held and (bound := dual(problem, enter)):
+            for done in grid(problem, enter):
+                if watch is not None:
+                    watch(0.4 + 0.6 * done)
+                if race.seconds <= bound * _CLOSE:
+                    break
+    return bound
 
 
 def _alike(chain: Chain) -> Chain:
@@ -211,7 +188,7 @@ def _least(chain: Chain, platform: Platform, *, tapes: bool) -> float:
     return bound if bound < inf else 0.0
 
 
-def _note(made: Plan, race: Race, best: Candidate, why_not: str) -> str:
+def _note(made: Plan, race: Race, best: Candidate) -> str:
     """Return two sentences: the choice and its gain, and the gap to the bound."""
     policy = f"with {made.overlap}" if made.overlap else "without overlap"
     note = f"{best.how}, {policy}: {best.seconds:.6g} s"
@@ -222,10 +199,8 @@ def _note(made: Plan, race: Race, best: Candidate, why_not: str) -> str:
     if made.overlap:
         less = _less(best.seconds, made.synchronous)
         note += f", and {less} less than the best without overlap"
-    note += f". The gap to the estimated lower bound of {made.bound:.6g} s is {made.gap or 0.0:.1%}"
-    if why_not:
-        note += f"; only named planners were compared, because {why_not}"
-    return note
+    gap = f"The gap to the estimated lower bound of {made.bound:.6g} s is {made.gap or 0.0:.1%}"
+    return f"{note}. {gap}"
 
 
 def _less(seconds: float, others: float) -> str:

@@ -168,7 +168,7 @@ class Problem:
             ]
         )
         self.kinds = (chain.restart, chain.tape)[: 1 + tapes]
-        self.room = None if self.near is None else platform.levels[self.near].capacity
+        self.memory = None if self.near is None else platform.levels[self.near].capacity
         self.costs = _accesses(self)
         self._longest = min(chain.length, _SHORTEST)
         self._spaces = cache(self._with_reserve)
@@ -251,7 +251,7 @@ class Problem:
         """Return the bound that follows from a first sweep that costs `least`."""
         each = self.chain.record + self.chain.reverse
         zeta = self._zeta(multipliers)
-        staged = zeta * self.room if self.room is not None else (inf if zeta else 0.0)
+        staged = zeta * self.memory if self.memory is not None else (inf if zeta else 0.0)
         return float(multipliers[1, 0] * (least + self.chain.length * each) - staged)
 
     def _swept(self, multipliers: Seconds, order: Sequence[Space]) -> SweepCosts:
@@ -369,8 +369,8 @@ def _accesses(problem: Problem) -> Accesses:
     return Accesses(own, moved)
 
 
-def dual(problem: Problem, look: Callable[[Schedule], object], /) -> float | None:
-    """Return the greatest bound in seconds; None without any plan. `look` is called with each plan.
+def dual(problem: Problem, look: Callable[[Schedule], object], /) -> float:
+    """Return the greatest bound in seconds; 0 without any plan. `look` is called with each plan.
 
     Raises NoSchedule if the levels are too small.
     """
@@ -388,7 +388,7 @@ def dual(problem: Problem, look: Callable[[Schedule], object], /) -> float | Non
         found.append(plan)
         bound = max(bound, plan.value)
         multipliers, upper = _master(problem, found)
-    return bound if found else None
+    return bound
 
 
 def _master(problem: Problem, cuts: Sequence[DualPlan]) -> tuple[Seconds, float]:
@@ -399,7 +399,7 @@ def _master(problem: Problem, cuts: Sequence[DualPlan]) -> tuple[Seconds, float]
     Then a = b and z = 0. Seconds are divided by the largest load, because the solver has absolute
     tolerances, and refuses numbers above 10^15.
     """
-    count, room = len(problem.channels), problem.room
+    count, memory = len(problem.channels), problem.memory
     width = 2 * (count + 1)
     loads = np.array([cut.load.ravel() for cut in cuts])
     unit = float(loads.max()) or 1.0
@@ -408,9 +408,9 @@ def _master(problem: Problem, cuts: Sequence[DualPlan]) -> tuple[Seconds, float]
         for sign, each in zip((1, -1), problem.per_byte[:, channel], strict=True):
             row = np.zeros(width + 2)
             row[1 + channel], row[width // 2 + 1 + channel] = sign, -sign
-            row[-1] = -unit / max(each * room, 1e-9 * unit) if room is not None else 0.0
+            row[-1] = -unit / max(each * memory, 1e-9 * unit) if memory is not None else 0.0
             turn.append(row)
-    free = [1.0 - cut.held / room if room else 1.0 for cut in cuts]
+    free = [1.0 - cut.held / memory if memory else 1.0 for cut in cuts]
     rows = np.c_[-loads / unit, np.ones(len(cuts)), free]
     ones = np.zeros((2, width + 2))
     ones[0, : width // 2] = ones[1, width // 2 : width] = 1.0
@@ -427,6 +427,6 @@ def _master(problem: Problem, cuts: Sequence[DualPlan]) -> tuple[Seconds, float]
         ],
     )
     multipliers = found.x[:width].reshape(2, -1)
-    if room is None:
+    if memory is None:
         multipliers = np.array([multipliers.mean(axis=0)] * 2)  # equal to the last bit
     return multipliers, float(-found.fun) * unit

@@ -9,11 +9,10 @@ the program, the transfer and the queue of each channel, and the content of the 
 explains these words and the rules.
 """
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ckio.actions import Advance
 from ckio.actions.columns import KINDS, WRITE
@@ -153,24 +152,16 @@ class State(NamedTuple):
     last: Ints
 
 
-def program(rows: int, channels: int, /) -> TransferProgram:
-    """Return an empty program for at most `rows` rows."""
-    opcode, nbytes, channel, key, moved, source, peak, use, follows = (
-        np.zeros(rows + 1, np.int64) for _ in range(9)
-    )
-    own, direct, background, hinders, handoff, clock = (np.zeros(rows + 1) for _ in range(6))
-    late, first = np.full(rows + 1, NONE), np.zeros(channels, np.int64)
-    return TransferProgram(
-        opcode, own, direct, background, hinders, handoff, nbytes, channel, key, late, moved, clock,
-        source, peak, use, follows, first,
-    )  # fmt: skip
-
-
-def state(rows: int, channels: int, keys: int, /, levels: int = 1) -> State:
-    """Return a state for programs of at most this many rows, channels, keys and levels."""
-    status, following = (np.zeros(rows + 1, np.int64) for _ in range(2))
-    head, tail, now, wanted, reads = (np.zeros(channels, np.int64) for _ in range(5))
-    device = Device(*(np.zeros(levels) for _ in range(4)))
+def _state(schedule: Schedule, platform: Platform, channels: int, keys: int) -> State:
+    """Return a state for one schedule, with the limits of devices whose writes may have to wait."""
+    rows, levels = len(schedule) + 1, len(platform.levels)
+    status, following = np.zeros((2, rows), np.int64)
+    head, tail, now, wanted, reads = np.zeros((5, channels), np.int64)
+    device = Device(*np.zeros((4, levels)))
+    for number, level in enumerate(platform.levels):
+        if level.profile and level.profile.dirty is not None and level.profile.drained:
+            device.dirty[number] = level.profile.dirty
+            device.drained[number] = level.profile.drained
     totals, last, until = np.zeros(1, PROGRAM), np.full(keys, NONE), np.zeros(channels)
     return State(status, following, head, tail, now, wanted, reads, until, device, totals, last)
 
@@ -188,13 +179,8 @@ class Replayed:
         if self._near is not None:
             self._pool = _limit(platform.levels[self._near].capacity)
         self._program, keys = _program_of(schedule, platform, self._near)
-        rows, channels = len(schedule), len(self._program.first)
-        self._rows, self._synchronous = rows, seconds_of(schedule, platform)
-        self._state = state(rows, channels, keys, len(platform.levels))
-        for number, level in enumerate(platform.levels):
-            if level.profile and level.profile.dirty is not None and level.profile.drained:
-                self._state.device.dirty[number] = level.profile.dirty
-                self._state.device.drained[number] = level.profile.drained
+        self._synchronous = seconds_of(schedule, platform)
+        self._state = _state(schedule, platform, len(self._program.first), keys)
 
     def seconds(self, overlap: Overlap, /) -> float:
         """Return the makespan with a policy, in seconds; infinite if the program never ends."""
@@ -202,25 +188,16 @@ class Replayed:
             return float(in_turn(self._synchronous, self._program, self._state.device))
         counts = _limit(overlap.write_behind), _limit(overlap.read_ahead)
         policy = Policy(self._pool, *counts, overlap.horizon)
-        return float(perform(self._program, self._rows, policy, self._state))
-
-
-def simulated(
-    schedule: Schedule, platform: Platform, overlaps: Sequence[Overlap], /
-) -> list[float]:
-    """Return the makespans, in seconds, of a legal schedule with each of the policies.
-
-    Nothing may be stored at the start of the schedule.
-    """
-    replayed = Replayed(schedule, platform)
-    return [replayed.seconds(overlap) for overlap in overlaps]
+        return float(perform(self._program, policy, self._state))
 
 
 def warm_up() -> None:
     """Call each kernel once, for a schedule of one step."""
     chain = Chain(steps=1, advance=1, record=1, reverse=1, restart=1, tape=1, adjoint=1)
     platform = Platform((Level(name="far", backend="directory"),))
-    simulated(Schedule(chain, [Advance(0, 1)]), platform, [Overlap(), Overlap(1, 1)])
+    replayed = Replayed(Schedule(chain, [Advance(0, 1)]), platform)
+    for overlap in Overlap(), Overlap(1, 1):
+        replayed.seconds(overlap)
 
 
 def _limit(count: int | None) -> int:
@@ -238,41 +215,56 @@ def _program_of(
             dict.fromkeys(level.channel for at, level in enumerate(levels) if at != near)
         )
     }
-    made = program(len(actions), len(channels))
     access, far = actions.op >= WRITE, actions.level != (NONE if near is None else near)
     nbytes, background = schedule.chain.nbytes_of(actions), transfer_seconds(schedule, platform)
-    made.opcode[:-1] = OPCODES[np.where(access, 1 + far, 0), actions.op]
-    made.direct[:-1] = seconds_of(schedule, platform)
-    made.own[:-1] = np.where(access & far, background.own, platform.overhead + made.direct[:-1])
-    made.background[:-1], made.hinders[:-1] = background.seconds, background.hinders
-    made.handoff[:-1] = background.handoffs
-    made.nbytes[:-1] = (
-        nbytes if near is None else np.where(far, nbytes, levels[near].stored_of(nbytes))
-    )
-    of_level = [channels.get(level.channel, 0) for level in levels]
-    made.channel[:-1] = np.array([*of_level, 0])[actions.level]
-    made.moved[:-1] = bytes_moved(schedule, platform)
-    late = [
-        at if it.profile and it.profile.dirty is not None else NONE for at, it in enumerate(levels)
-    ]
-    made.late[:-1] = np.where(actions.op == WRITE, np.array([*late, NONE])[actions.level], NONE)
+    direct, of_level = seconds_of(schedule, platform), actions.level
+    pooled = nbytes if near is None else np.where(far, nbytes, levels[near].stored_of(nbytes))
+    channel = np.array([*(channels.get(level.channel, 0) for level in levels), 0])[of_level]
+    waits = [it.profile is not None and it.profile.dirty is not None for it in levels]
+    late = np.where((actions.op == WRITE) & np.array([*waits, False])[of_level], of_level, NONE)
     states, kinds = schedule.chain.length + 1, len(KINDS)
-    made.key[:-1] = (actions.level.astype(np.int64) * kinds + actions.kind) * states + np.where(
-        access, actions.begin, 0
+    key = (of_level.astype(np.int64) * kinds + actions.kind) * states
+    key += np.where(access, actions.begin, 0)
+
+    def ints(values: ArrayLike) -> Ints:
+        return np.append(values, NONE).astype(np.int64)
+
+    def seconds(values: ArrayLike) -> Seconds:
+        return np.append(values, 0.0)
+
+    source, peak, use, follows = np.zeros((4, len(actions) + 1), np.int64)
+    made = TransferProgram(
+        opcode=ints(OPCODES[np.where(access, 1 + far, 0), actions.op]),
+        own=seconds(np.where(access & far, background.own, platform.overhead + direct)),
+        direct=seconds(direct),
+        background=seconds(background.seconds),
+        hinders=seconds(background.hinders),
+        handoff=seconds(background.handoffs),
+        nbytes=ints(pooled),
+        channel=ints(channel),
+        key=ints(key),
+        late=ints(late),
+        moved=ints(bytes_moved(schedule, platform)),
+        clock=np.zeros(len(actions) + 1),
+        source=source,
+        peak=peak,
+        use=use,
+        follows=follows,
+        first=np.zeros(len(channels), np.int64),
     )
     keys = len(levels) * kinds * states
-    link(made, len(actions), made.direct, np.full(keys, NONE))
+    link(made, np.full(keys, NONE))
     return made, keys
 
 
 @kernel
-def link(program: TransferProgram, length: int, computing: Seconds, last: Ints) -> None:
+def link(program: TransferProgram, last: Ints) -> None:
     """Fill the last six columns; `last` has an element NONE for each key."""
-    opcode, first = program.opcode, program.first
+    opcode, first, length = program.opcode, program.first, len(program.opcode) - 1
     held, program.clock[0] = 0, 0.0
     for row in range(length):
         code, before = opcode[row], held
-        seconds = computing[row] if code == COMPUTE else 0.0
+        seconds = program.direct[row] if code == COMPUTE else 0.0
         program.clock[row + 1] = program.clock[row] + seconds
         if code == NEAR_WRITE:
             held += program.nbytes[row]
@@ -310,29 +302,29 @@ def in_turn(seconds: Seconds, program: TransferProgram, device: Device) -> float
 
 
 @kernel
-def perform(program: TransferProgram, length: int, policy: Policy, state: State) -> float:
-    """Return the seconds of a program of `length` rows, including transfers that end after it.
+def perform(program: TransferProgram, policy: Policy, state: State) -> float:
+    """Return the seconds of a program, including transfers that end after it.
 
     The result is infinite if the program never ends, because it waits for space that a near
     checkpoint never leaves.
     """
-    _start(program, length, policy, state)
+    _start(program, policy, state)
     while True:
         for number in range(len(state.now)):
             if state.now[number] != NONE and state.until[number] <= state.totals[0].now:
                 _end(program, state, number)
-        _continue(program, length, policy, state)
+        _continue(program, policy, state)
         for number in range(len(state.now)):
             if state.now[number] == NONE:
-                _begin(program, length, policy, state, number)
+                _begin(program, policy, state, number)
         if not _pass_time(state):
             break
     return state.totals[0].now if state.totals[0].phase == _OVER else np.inf
 
 
 @inner_kernel
-def _start(program: TransferProgram, length: int, policy: Policy, state: State) -> None:
-    for row in range(length):
+def _start(program: TransferProgram, policy: Policy, state: State) -> None:
+    for row in range(len(program.opcode)):
         state.status[row] = _LATER
     for number in range(len(state.now)):
         state.head[number] = state.now[number] = state.wanted[number] = NONE
@@ -396,7 +388,7 @@ def _add(program: TransferProgram, device: Device, row: int, now: float) -> None
 
 
 @inner_kernel
-def _continue(program: TransferProgram, length: int, policy: Policy, state: State) -> None:
+def _continue(program: TransferProgram, policy: Policy, state: State) -> None:
     """Advance the program as far as possible at the current time."""
     totals = state.totals[0]
     if totals.phase == _BUSY:
@@ -413,7 +405,7 @@ def _continue(program: TransferProgram, length: int, policy: Policy, state: Stat
         _work(program, state, program.handoff[totals.row])
     elif totals.phase != _OVER:
         totals.phase = _READY
-    while totals.row < length and totals.phase == _READY:
+    while totals.row < len(program.opcode) - 1 and totals.phase == _READY:
         seconds = _enter(program, policy, state)
         if seconds >= 0.0:
             _work(program, state, seconds)
@@ -532,16 +524,14 @@ def _leave(program: TransferProgram, state: State) -> None:
 
 
 @inner_kernel
-def _begin(
-    program: TransferProgram, length: int, policy: Policy, state: State, number: int
-) -> None:
+def _begin(program: TransferProgram, policy: Policy, state: State, number: int) -> None:
     """Start the next transfer of an idle channel, if there is one."""
     totals, row = state.totals[0], state.wanted[number]
     if row != NONE:
         state.wanted[number] = NONE
     else:
         row = state.reads[number]
-        if row < length and _may_begin(program, policy, state, number, row):
+        if row < len(program.opcode) - 1 and _may_begin(program, policy, state, number, row):
             state.status[row] = _BEGUN
             totals.ahead += 1
             totals.ahead_bytes += program.nbytes[row]

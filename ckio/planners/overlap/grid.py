@@ -45,7 +45,7 @@ def grid(problem: Problem, simulate: Callable[[Schedule], float], /) -> Iterator
 def _reserves(problem: Problem) -> list[int]:
     """Return the bytes of memory that are left free; a checkpoint fits in the rest of it."""
     largest = max(problem.kinds)
-    return [it * largest for it in _RESERVES if not it or it * largest < (problem.room or 0)]
+    return [it * largest for it in _RESERVES if not it or it * largest < (problem.memory or 0)]
 
 
 def _halve(

@@ -22,9 +22,9 @@ from ckio.actions import Action, Advance, Key, Kind, Read, Reverse, Write
 from ckio.actions.columns import DISCARD, Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import without_notes
-from ckio.planners.blocks import Piece, joined
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.dp.spaces import Numbers, Space
+from ckio.planners.draft import Draft
 from ckio.planners.resume.recurrence import Blocks, Candidate, Leg, Stack, solve, spaces
 from ckio.planners.resume.remainder import Remainder, Stored
 from ckio.planners.trivial import recompute_all
@@ -194,19 +194,19 @@ class _Segments:
         reached, or if the keys that are kept do not fit.
         """
         platforms = self._platforms(legs)
-        pieces, end = [(Actions.of(_write(legs)), 0)], self.rest.end
+        draft, end = Draft(), self.rest.end
+        draft.lay(Actions.of(_write(legs)), (0,))
         for number, leg in enumerate(legs):
             if end > leg.begin:
-                pieces += self._leg(leg, end, platforms[number])
+                self._add(draft, leg, end, platforms[number])
                 end = leg.begin
-            spent = list[Action]()
             while end - 1 in self.tapes:
                 end -= 1
-                spent += (Read(Key(Kind.TAPE, end), self.tapes[end]), Reverse(end, end + 1))
-            pieces.append((Actions.of(spent), 0))
+                draft.read(end, level=self.tapes[end], kind=Kind.TAPE)
+                draft.reverse(end, end + 1)
         if end:
             raise NoSchedule(f"the steps before {end} cannot be reached; store x_0, too")
-        return joined(pieces)
+        return draft.actions()
 
     def _platforms(self, legs: Sequence[Leg]) -> list[Platform]:
         """Return for each leg the platform without the space of the keys and tapes of later legs.
@@ -226,15 +226,14 @@ class _Segments:
                 kept.add(leg.key)
         return platforms[::-1]
 
-    def _leg(self, leg: Leg, end: int, platform: Platform) -> list[Piece]:
-        """Return actions that read the key of a leg, advance, and reverse the steps of the leg."""
+    def _add(self, draft: Draft, leg: Leg, end: int, platform: Platform) -> None:
+        """Add actions that read the key of a leg, advance, and reverse the steps of the leg."""
         begin, key = leg.begin, leg.key
-        start = list[Action]()
         if key is not None:
-            start.append(Read(Key(Kind.RESTART, key.step), key.level))
+            draft.read(key.step, level=key.level)
         state = self.rest.state if key is None else key.step
         if state is not None and state < begin:
-            start.append(Advance(state, begin))
+            draft.advance(state, begin)
         source = key.level if key is not None and key.step == begin else None
         if not self.chain.varies:  # equal legs with equal free space are planned once
             sizes = self.chain.restart, self.chain.tape
@@ -244,7 +243,7 @@ class _Segments:
             actions = self.planned(begin, end, platform, source)
         if source is not None and actions[0] == Write(_FIRST, source):
             actions = actions[1:]  # x_begin is stored already
-        return [(Actions.of(start), 0), (actions, begin)]
+        draft.lay(actions, (begin,))
 
     def _planned(self, begin: int, end: int, platform: Platform, source: int | None) -> Actions:
         """Return the actions, without Discards, that reverse [begin, end); steps count from 0.

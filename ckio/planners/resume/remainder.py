@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 from ckio.actions import Key, Kind, Read
 from ckio.errors import BadInput
-from ckio.platform import Platform, copies
+from ckio.planners.base import access_seconds
+from ckio.platform import Platform
 from ckio.platform.chain import Chain
 
 Stored: TypeAlias = tuple[int, int]
@@ -51,14 +52,11 @@ class Remainder:
 
     def seconds_to_read(self, kind: Kind, step: int, level: int) -> float:
         """Return the seconds to read a checkpoint from a level."""
-        nbytes = self.nbytes(kind, step) * copies(self.chain, self.platform, level, kind)
-        return self.platform.levels[level].read(nbytes)
+        return access_seconds(self.chain, self.platform, level, Key(kind, step))[1]
 
     def seconds_to_keep(self, kind: Kind, step: int, level: int) -> float:
         """Return the seconds to write a checkpoint to a level, and to discard it later."""
-        nbytes, store = self.nbytes(kind, step), self.platform.levels[level]
-        moved = nbytes * copies(self.chain, self.platform, level, kind)
-        return store.write(moved) + store.discard(nbytes)
+        return access_seconds(self.chain, self.platform, level, Key(kind, step))[0]
 
 
 def remainder(
@@ -107,8 +105,11 @@ def furthest_adjoint(
     ]
 
     def order(read: Read) -> tuple[int, float, int]:
-        moved = chain.nbytes(read.key) * copies(chain, platform, read.level, Kind.ADJOINT)
-        return read.key.step, platform.levels[read.level].read(moved), read.level
+        return (
+            read.key.step,
+            access_seconds(chain, platform, read.level, read.key)[1],
+            read.level,
+        )
 
     return min(reads, key=order, default=None)
 

@@ -128,7 +128,7 @@ def _plan(
     """Return the plan that assumes that only the `bounded` levels can be full."""
     order = sorted(levels, key=lambda level: _round_trip(level, chain))
     counted = _counted(chain, order, bounded, tapes)
-    scale = Scale.finest(_costs(chain, platform, order, counted.units, tapes), counted.room)
+    scale = Scale.finest(_costs(chain, platform, order, counted.units, tapes), counted.space)
     first = None
     if chain.length > _POINTS:
         first = sweep(scale)
@@ -147,7 +147,7 @@ class _Counted(NamedTuple):
     `exact` if all combinations of free space are counted, and no size is rounded.
     """
 
-    room: FreeSpace
+    space: FreeSpace
     units: _Ints
     exact: bool
 
@@ -211,11 +211,11 @@ def _costs(
     )
 
 
-def _seconds(nbytes: _Ints, *prices: Affine) -> NDArray[np.float64]:
-    """Return the sum of the prices, in seconds, for checkpoints of `nbytes` bytes."""
+def _seconds(nbytes: _Ints, *accesses: Affine) -> NDArray[np.float64]:
+    """Return the seconds of all these accesses together, for checkpoints of `nbytes` bytes."""
     seconds = np.zeros(len(nbytes))
-    for price in prices:
-        seconds += price.latency + price.per_byte * nbytes
+    for access in accesses:
+        seconds += access.latency + access.per_byte * nbytes
     return seconds
 
 
@@ -307,8 +307,8 @@ def reach(chain: Chain, platform: Platform, tapes: bool, /) -> NDArray[np.int64]
     if platform.working_memory is None:
         return np.full(chain.length, chain.length)
     before = sums(chain.each("tape"))
-    room = min(platform.working_memory, int(before[-1]))
-    return np.searchsorted(before, before[:-1] + room, side="right") - 1
+    memory = min(platform.working_memory, int(before[-1]))
+    return np.searchsorted(before, before[:-1] + memory, side="right") - 1
 
 
 def sums(values: NDArray[_Number], /) -> NDArray[_Number]:

@@ -90,10 +90,10 @@ class FreeSpace:
     def of_all_levels(total: _Ints) -> "FreeSpace":
         """Number every combination of free units on the levels; G is the number of levels."""
         counts = total + 1
-        room = np.arange(counts.prod())
+        value = np.arange(counts.prod())
         stride = np.append(np.cumprod(counts[:0:-1])[::-1], 1)
-        free = room // stride[:, None] % counts[:, None]
-        level = np.repeat(np.arange(len(total)), len(room)).reshape(free.shape)
+        free = value // stride[:, None] % counts[:, None]
+        level = np.repeat(np.arange(len(total)), len(value)).reshape(free.shape)
         return FreeSpace(total=total, level=level, free=free, stride=stride)
 
     @staticmethod
@@ -119,14 +119,14 @@ class FreeSpace:
     def without(self, way: int, units: _Ints, /) -> _Ints:
         """Return (p, R): the value after a checkpoint of `units` (levels, p) is stored."""
         level, taken = self.level[way], units[self.level[way]].T
-        room = np.arange(self.count) - taken * self.stride[level]
-        return np.where(taken <= self.free[way], room, self.count)
+        value = np.arange(self.count) - taken * self.stride[level]
+        return np.where(taken <= self.free[way], value, self.count)
 
     def back(self, way: int, units: _Ints, /) -> _Ints:
         """Return (p, R): the value after the checkpoint is discarded; R if it cannot be stored."""
         level, given = self.level[way], units[self.level[way]].T
-        room = np.arange(self.count) + given * self.stride[level]
-        return np.where(self.free[way] + given <= self.total[level], room, self.count)
+        value = np.arange(self.count) + given * self.stride[level]
+        return np.where(self.free[way] + given <= self.total[level], value, self.count)
 
 
 def in_units(capacity: int, sizes: _Ints, most: int, /) -> tuple[int, _Ints, bool]:
@@ -199,17 +199,17 @@ class RangeTables:
     ----------
     begin : int
         The first point of the part.
-    fresh : float array (length, end, room)
+    fresh : float array (length, end, value)
         S_p + P(p, m, F), by m - p, m and F.
-    stored : list of float arrays (length, begin, room)
+    stored : list of float arrays (length, begin, value)
         r_k(p) + Q(p, m, F, k), by m - p, p and F; one array for each way to store x_p.
     """
 
-    def __init__(self, begin: int, count: int, longest: int, room: FreeSpace) -> None:
+    def __init__(self, begin: int, count: int, longest: int, space: FreeSpace) -> None:
         self.begin, self.count = begin, count
-        shape = longest + 1, count + 1, room.count
+        shape = longest + 1, count + 1, space.count
         self.fresh = np.full(shape, np.inf)
-        self.stored = [np.full(shape, np.inf) for _ in room.level]
+        self.stored = [np.full(shape, np.inf) for _ in space.level]
 
     def splits(self, way: int, length: int) -> _Seconds:
         """Return S_p + Q0 of all ranges of one length, by begin, from those of shorter ranges."""
@@ -226,13 +226,13 @@ class RangeTables:
                 np.minimum(tile, seconds.min(axis=0), out=tile)
         return best
 
-    def split(self, way: int, room: int, begin: int, end: int) -> tuple[float, int]:
+    def split(self, way: int, value: int, begin: int, end: int) -> tuple[float, int]:
         """Return S_p + Q0 of one range, and the j of the best split; infinite if there is none."""
         if end - begin < 2:
             return np.inf, end
         length, first, last = end - begin, begin - self.begin, end - self.begin
-        right = self.fresh[length - 1 : 0 : -1, last, room]
-        seconds = right + self.stored[way][1:length, first, room]
+        right = self.fresh[length - 1 : 0 : -1, last, value]
+        seconds = right + self.stored[way][1:length, first, value]
         best = int(seconds.argmin())
         return float(seconds[best]), begin + 1 + best
 
@@ -261,19 +261,19 @@ class Scale:
     """
 
     def __init__(
-        self, costs: IntervalCosts, room: FreeSpace, at: _Ints, finer: "Scale | None", place: _Ints
+        self, costs: IntervalCosts, space: FreeSpace, at: _Ints, finer: "Scale | None", place: _Ints
     ) -> None:
-        self.costs, self.room = costs, room
+        self.costs, self.space = costs, space
         self.at, self.finer, self.place = at, finer, place
-        self.short = short(room.level.size)
+        self.short = short(space.level.size)
         self._short = self._short_ranges()
-        self._part = -1, RangeTables(0, 0, 0, room)
+        self._part = -1, RangeTables(0, 0, 0, space)
 
     @staticmethod
-    def finest(costs: IntervalCosts, room: FreeSpace) -> "Scale":
+    def finest(costs: IntervalCosts, space: FreeSpace) -> "Scale":
         """Return the scale with a point before every step, and one at the end."""
         steps = np.arange(len(costs.before))
-        return Scale(costs, room, steps, None, steps)
+        return Scale(costs, space, steps, None, steps)
 
     def coarser(self, count: int) -> "Scale":
         """Return a scale with about `count` of these points, and at least every `short`th.
@@ -294,7 +294,7 @@ class Scale:
         place = np.interp(
             np.arange(pieces.sum() + 1), np.append(0, np.cumsum(pieces)), points
         ).astype(np.int64)
-        return Scale(self.costs, self.room, self.at[place], self, place)
+        return Scale(self.costs, self.space, self.at[place], self, place)
 
     def whole(self) -> RangeTables:
         """Return the tables of all ranges of this scale."""
@@ -317,7 +317,7 @@ class Scale:
         return self.finer is not None and bool(self.place[end] - self.place[begin] <= self.short)
 
     def _tables(self, begin: int, end: int, longest: int) -> RangeTables:
-        tables = RangeTables(begin, end - begin, longest, self.room)
+        tables = RangeTables(begin, end - begin, longest, self.space)
         part = _RangePart(self, begin, end)
         for length in range(1, longest + 1):
             splits = [tables.splits(way, length) for way in range(len(tables.stored))]
@@ -350,8 +350,8 @@ class Scale:
             short = np.flatnonzero(place[length:] - place[:-length] <= self.short)
             if not short.size:
                 break
-            empty = np.empty((len(short), self.room.count))
-            found.append((short, empty, [empty.copy() for _ in self.room.level]))
+            empty = np.empty((len(short), self.space.count))
+            found.append((short, empty, [empty.copy() for _ in self.space.level]))
         for number in range(-(-int(place[-1]) // _PART)):
             tables = self.finer.part(number)
             for length, (short, fresh, stored) in enumerate(found, 1):
@@ -367,7 +367,7 @@ class _RangePart:
     """The recurrence within a part of a scale, for all ranges of one length at a time."""
 
     def __init__(self, scale: Scale, begin: int, end: int) -> None:
-        costs, room = scale.costs, scale.room
+        costs, space = scale.costs, scale.space
         self.at = scale.at[begin : end + 1]
         first = self.at[:-1]
         self.before = costs.before[self.at, None]
@@ -376,13 +376,13 @@ class _RangePart:
         write, read = costs.write[:, first], costs.read[:, first]
         keep = np.diff(costs.keep[:, self.at])
         self.tapes = costs.tapes
-        self.down = room.down
-        self.write, self.read = ([each[level].T for level in room.level] for each in (write, read))
-        self.keep = [keep[level].T for level in room.level]
-        ways = range(len(room.level))
-        self.after_restart = [room.without(way, restart) for way in ways]
-        self.after_tape = [room.without(way, tape) for way in ways]
-        self.after_discard = [room.back(way, restart) for way in ways]
+        self.down = space.down
+        self.write, self.read = ([each[level].T for level in space.level] for each in (write, read))
+        self.keep = [keep[level].T for level in space.level]
+        ways = range(len(space.level))
+        self.after_restart = [space.without(way, restart) for way in ways]
+        self.after_tape = [space.without(way, tape) for way in ways]
+        self.after_discard = [space.back(way, restart) for way in ways]
 
     def fresh(self, length: int, splits: list[_Seconds], shorter: _Seconds) -> _Seconds:
         """Return S_p + P, by begin; `shorter` is that of one interval less, by end."""
@@ -394,8 +394,8 @@ class _RangePart:
             if self.tapes and length > 1:
                 rest = self.before[:count] - self.before[1 : count + 1] + shorter[length:]
                 np.minimum(best, self.keep[way][:count] + _at(rest, self.after_tape[way]), out=best)
-        for rooms, lower in self.down:
-            np.minimum(best[:, rooms], best[:, lower, None], out=best[:, rooms])
+        for values, lower in self.down:
+            np.minimum(best[:, values], best[:, lower, None], out=best[:, values])
         held = self.at[length:] <= self.reach[:count]
         best[held] = self.before[:count][held]
         return best
@@ -408,7 +408,7 @@ class _RangePart:
         return seconds
 
 
-def _at(seconds: _Seconds, rooms: _Ints) -> _Seconds:
+def _at(seconds: _Seconds, values: _Ints) -> _Seconds:
     """Return the seconds of each range for these values of free space; infinite if impossible."""
     padded = np.concatenate((seconds, np.full((len(seconds), 1), np.inf)), axis=1)
-    return np.take_along_axis(padded, rooms[: len(seconds)], axis=1)
+    return np.take_along_axis(padded, values[: len(seconds)], axis=1)

@@ -28,13 +28,13 @@ from ckio.planners.varying.intervals import FreeSpace, IntervalCosts, RangeTable
 class Leg(NamedTuple):
     """The steps from x_begin, which is stored, to x_end.
 
-    `way` is the way in which x_begin is stored; `room` is the free space afterwards.
+    `way` is the way in which x_begin is stored; `value` is the free space afterwards.
     """
 
     begin: int
     end: int
     way: int
-    room: int
+    value: int
 
 
 @dataclass(frozen=True)
@@ -60,30 +60,30 @@ class FirstSweep:
 def sweep(finest: Scale, /) -> FirstSweep:
     """Return the sweep of R(0) for the chain that has this finest scale."""
     costs, before = finest.costs, finest.costs.before
-    homes, steps = _homes(costs, finest.room), len(before) - 1
+    homes, steps = _homes(costs, finest.space), len(before) - 1
     rest, legs = np.append(np.full(steps, np.inf), 0.0), [Leg(0, steps, 0, 0)] * steps
     for begin in reversed(range(steps if homes else 0)):
         tables, last = finest.around(begin), min(begin + finest.short, steps - 1)
         count, here = last - begin, begin - tables.begin
         if begin + finest.short >= steps:
-            fresh = tables.fresh[steps - begin, steps - tables.begin, finest.room.count - 1]
+            fresh = tables.fresh[steps - begin, steps - tables.begin, finest.space.count - 1]
             rest[begin] = fresh - before[begin]
         onward = before[begin + 1 : last + 1] - before[begin] + rest[begin + 1 : last + 1]
-        for way, room in homes if count else ():
-            seconds = onward + tables.stored[way][1 : count + 1, here, room]
+        for way, value in homes if count else ():
+            seconds = onward + tables.stored[way][1 : count + 1, here, value]
             best = int(seconds.argmin())
-            whole = seconds[best] + costs.write[finest.room.level[way, room], begin]
+            whole = seconds[best] + costs.write[finest.space.level[way, value], begin]
             if whole < rest[begin]:
-                rest[begin], legs[begin] = whole, Leg(begin, begin + 1 + best, way, room)
+                rest[begin], legs[begin] = whole, Leg(begin, begin + 1 + best, way, value)
     return FirstSweep(finest, float(rest[0]), _follow(legs))
 
 
-def _homes(costs: IntervalCosts, room: FreeSpace) -> list[tuple[int, int]]:
+def _homes(costs: IntervalCosts, space: FreeSpace) -> list[tuple[int, int]]:
     """Return the ways to store on levels where no x occupies a unit, each with all space free."""
     never = costs.restart.max(axis=1) == 0
     return [
         (way, int(np.flatnonzero(levels == level)[-1]))
-        for way, levels in enumerate(room.level)
+        for way, levels in enumerate(space.level)
         for level in np.unique(levels).tolist()
         if never[level]
     ]
@@ -104,12 +104,12 @@ _FRESH = -1
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """A range to be reversed with the free space `room`; `way` tells how x_p is stored."""
+    """A range to be reversed with the free space `value`; `way` tells how x_p is stored."""
 
     scale: Scale
     begin: int
     end: int
-    room: int
+    value: int
     way: int = _FRESH
 
     @property
@@ -130,12 +130,12 @@ class _Kept:
 class _Choice(NamedTuple):
     """A choice for x_p: the way to store it, and the point to advance to afterwards.
 
-    With a split of 0 the tape is stored instead. With the way FRESH nothing is stored, and `room`
+    With a split of 0 the tape is stored instead. With the way FRESH nothing is stored, and `value`
     is free space on nearer levels only.
     """
 
     seconds: float
-    room: int
+    value: int
     way: int = _FRESH
     split: int = 0
 
@@ -154,8 +154,8 @@ class Unfolding:
 
     def __init__(self, scale: Scale, numbers: list[int], first: FirstSweep | None = None) -> None:
         self.top, self.whole = scale, scale.whole()
-        self.costs, self.room, self.numbers = scale.costs, scale.room, numbers
-        last, everything = len(scale.at) - 1, self.room.count - 1
+        self.costs, self.space, self.numbers = scale.costs, scale.space, numbers
+        last, everything = len(scale.at) - 1, self.space.count - 1
         self.seconds = float(self.whole.fresh[last, last, everything])
         self.draft = Draft()
         self.todo: list[_Range | _Kept] = [_Range(scale, 0, last, everything)]  # a stack
@@ -169,7 +169,7 @@ class Unfolding:
             case _Range() as left:
                 while left.scale.finer is not None and left.scale.is_short(left.begin, left.end):
                     begin, end = left.scale.place[[left.begin, left.end]].tolist()
-                    left = _Range(left.scale.finer, begin, end, left.room, left.way)
+                    left = _Range(left.scale.finer, begin, end, left.value, left.way)
                 if left.way == _FRESH:
                     self._fresh(left)
                 else:
@@ -181,11 +181,11 @@ class Unfolding:
         """Write the checkpoints of the sweep; the last range is the next to be reversed."""
         self.seconds, self.todo, begin = first.seconds, [], 0
         for leg in first.legs:
-            self.draft.write(leg.begin, level=self.numbers[self.room.level[leg.way, leg.room]])
+            self.draft.write(leg.begin, level=self.numbers[self.space.level[leg.way, leg.value]])
             self.draft.advance(leg.begin, leg.end)
-            self.todo.append(_Range(first.scale, leg.begin, leg.end, leg.room, leg.way))
+            self.todo.append(_Range(first.scale, leg.begin, leg.end, leg.value, leg.way))
             begin = leg.end
-        end, everything = len(first.scale.at) - 1, self.room.count - 1
+        end, everything = len(first.scale.at) - 1, self.space.count - 1
         self.todo.append(_Range(first.scale, begin, end, everything))
 
     def _fresh(self, left: _Range) -> None:
@@ -196,52 +196,52 @@ class Unfolding:
             return
         best = min(self._choices(left), key=lambda choice: choice.seconds)
         if best.way == _FRESH:
-            self.todo.append(replace(left, room=best.room))
+            self.todo.append(replace(left, value=best.value))
             return
-        level = self.numbers[self.room.level[best.way, left.room]]
+        level = self.numbers[self.space.level[best.way, left.value]]
         if best.split:
             self.draft.write(at, level=level)
-            self._go_on(replace(left, room=best.room, way=best.way), best.split)
+            self._go_on(replace(left, value=best.value, way=best.way), best.split)
         else:
             after = int(left.scale.at[left.begin + 1])
             for step in range(at, after):
                 self.draft.record(step, step + 1)
                 self.draft.write(step, level=level, kind=Kind.TAPE)
             self.todo.append(_Kept(at, after, level))
-            self.todo.append(replace(left, begin=left.begin + 1, room=best.room))
+            self.todo.append(replace(left, begin=left.begin + 1, value=best.value))
 
     def _choices(self, left: _Range) -> Iterator[_Choice]:
         """Yield the choices for a fresh range whose tapes do not fit into the register."""
         tables, costs = self._tables(left), self.costs
         at, after = left.scale.at[[left.begin, left.begin + 1]].tolist()
         length, last = left.end - left.begin, left.end - tables.begin
-        for way in range(len(self.room.level)):
-            level, free = self.room.level[way, left.room], self.room.free[way, left.room]
+        for way in range(len(self.space.level)):
+            level, free = self.space.level[way, left.value], self.space.free[way, left.value]
             if (units := costs.restart[level, at]) <= free:
-                room = int(left.room - units * self.room.stride[level])
-                seconds, split = tables.split(way, room, left.begin, left.end)
-                yield _Choice(seconds + costs.write[level, at], room, way, split)
+                value = int(left.value - units * self.space.stride[level])
+                seconds, split = tables.split(way, value, left.begin, left.end)
+                yield _Choice(seconds + costs.write[level, at], value, way, split)
             units = costs.tape[level, after] - costs.tape[level, at]
             if costs.tapes and length > 1 and units <= free:
-                room = int(left.room - units * self.room.stride[level])
+                value = int(left.value - units * self.space.stride[level])
                 kept = costs.keep[level, after] - costs.keep[level, at]
                 moved = costs.before[after] - costs.before[at]
-                yield _Choice(kept - moved + tables.fresh[length - 1, last, room], room, way)
-        for rooms, lower in self.room.down:
-            if rooms.start <= left.room < rooms.stop:
+                yield _Choice(kept - moved + tables.fresh[length - 1, last, value], value, way)
+        for values, lower in self.space.down:
+            if values.start <= left.value < values.stop:
                 yield _Choice(tables.fresh[length, last, lower], lower)
 
     def _stored(self, left: _Range) -> None:
         at, end = left.steps
-        level = self.room.level[left.way, left.room]
+        level = self.space.level[left.way, left.value]
         self.draft.read(at, level=self.numbers[level])
         tables = self._tables(left)
-        seconds, split = tables.split(left.way, left.room, left.begin, left.end)
-        back = int(left.room + self.costs.restart[level, at] * self.room.stride[level])
+        seconds, split = tables.split(left.way, left.value, left.begin, left.end)
+        back = int(left.value + self.costs.restart[level, at] * self.space.stride[level])
         fresh = tables.fresh[left.end - left.begin, left.end - tables.begin, back]
         if end <= self.costs.reach[at] or fresh < seconds:
             self.draft.discard(at, level=self.numbers[level])
-            self.todo.append(replace(left, room=back, way=_FRESH))
+            self.todo.append(replace(left, value=back, way=_FRESH))
         else:
             self._go_on(left, split)
 

@@ -7,28 +7,37 @@ stored. Lines are in the order of time but all have the same height, so the axis
 each sweep and its start time.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.actions.columns import KIND_CODE, KINDS, READ, REVERSE, VERBS, WRITE, Actions
+from ckio.actions.columns import (
+    DISCARD,
+    KIND_CODE,
+    KINDS,
+    READ,
+    REVERSE,
+    VERBS,
+    WRITE,
+    Actions,
+)
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import time_unit
 from ckio.report.pictures import legend
 from ckio.report.pictures.lines import (
-    DrawnStays,
-    Places,
     covered,
-    members,
+    is_tape,
+    lines,
     runs,
-    some,
+    stay_titles,
     strokes,
-    together,
     tooltip,
+    whole,
+    whole_stays,
 )
 from ckio.report.pictures.svg import (
     ADJOINT,
@@ -74,19 +83,18 @@ _NEGLIGIBLE: Final = 1e-3
 def spacetime(timeline: Timeline, chain: Chain, platform: Platform, /) -> Picture:
     """Return the picture of a schedule. Each line is a sweep, with its number and start time."""
     actions = timeline.actions
-    places = Places.of(actions)
-    count = int(places.line.max(initial=-1)) + 1
+    sweep = lines(actions)
+    count = int(sweep.max(initial=-1)) + 1
     fold = ceil(count / MOST) or 1
     entries = _entries(actions, platform)
     words, below = legend.key(14, entries)
     grid = _Cells.of(chain.length, ceil(count / fold), below + 24, folded=fold > 1)
-    sweeps, places = places.line, replace(places, line=places.line // fold)
     parts = [
         words,
         rect(LEFT, grid.top, COLUMNS, grid.bottom - grid.top, css="lane"),
         _steps(grid),
-        plot("step", (grid.top, grid.bottom), _layers(timeline, places, grid, platform)),
-        *_sweeps(timeline, sweeps, fold, grid),
+        plot("step", (grid.top, grid.bottom), _layers(timeline, sweep // fold, grid, platform)),
+        *_sweeps(timeline, sweep, fold, grid),
     ]
     foot = grid.bottom + 4
     if fold > 1:
@@ -151,10 +159,11 @@ class _Cells:
 
 def _entries(actions: Actions, platform: Platform) -> list[legend.Entry]:
     """Return the entries of the legend for the actions and levels that occur."""
-    used = np.unique(actions.level[actions.op >= WRITE]).tolist()
+    marked = actions.take(np.flatnonzero(whole(actions)))
+    used = np.unique(marked.level).tolist()
     return [
         *legend.steps(actions),
-        *legend.accesses(actions),
+        *legend.accesses(marked),
         *legend.levels(used, platform, marked=True),
     ]
 
@@ -188,24 +197,24 @@ def _sweeps(timeline: Timeline, line: Ints, fold: int, grid: _Cells) -> list[str
     return [*heads, *labels]
 
 
-def _layers(timeline: Timeline, places: Places, grid: _Cells, platform: Platform) -> list[str]:
+def _layers(timeline: Timeline, line: Ints, grid: _Cells, platform: Platform) -> list[str]:
     """Return the shapes to draw, the most important last."""
     actions = timeline.actions
     names = [level.name for level in platform.levels]
-    stays = Lifetimes.of(actions)
+    stays = whole_stays(actions)
     layers = []
     for level in np.unique(stays.named.level).tolist():
-        stored = DrawnStays.of(stays.take(stays.named.level == level), places, names[level])
-        lines = _stays(timeline, stored, places, grid)
-        layers.append(group(f"line stay stored level{level % LEVELS}", lines))
+        stored = stays.take(stays.named.level == level)
+        shapes = _stays(timeline, stored, names[level], line, grid)
+        layers.append(group(f"line stay stored level{level % LEVELS}", shapes))
     for op in legend.COMPUTE:
-        layers += _arrows(timeline, op, places.line, grid)
-    marked = (actions.op == WRITE) | (actions.op == READ)
+        layers += _arrows(timeline, op, line, grid)
+    marked = whole(actions) & (actions.op != DISCARD)
     for level in np.unique(actions.level[marked]).tolist():
         for op in (WRITE, READ):
-            rows = np.flatnonzero((actions.op == op) & (actions.level == level))
+            rows = np.flatnonzero(marked & (actions.op == op) & (actions.level == level))
             if len(rows):
-                layers += _marks(timeline, rows, places, grid, names[level])
+                layers += _marks(timeline, rows, line, grid, names[level])
     return layers
 
 
@@ -235,24 +244,22 @@ def _arrows(timeline: Timeline, op: int, line: Ints, grid: _Cells) -> list[str]:
     return [group(line_css(op), shafts), group(f"line move tip {side} {word}", heads)]
 
 
-def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Cells, level: str) -> list[str]:
-    """Return the marks of the Writes or the Reads of one level; variables of one step share one."""
-    _, first, which = np.unique(places.mark[here], return_index=True, return_inverse=True)
-    shown = here[first]
-    actions, line, step = timeline.actions.take(shown), places.line[shown], places.step[shown]
-    level_number, read = int(actions.level[0]), int(actions.op[0]) == READ
+def _marks(timeline: Timeline, here: Ints, line: Ints, grid: _Cells, level: str) -> list[str]:
+    """Return the marks of the Writes or the Reads of one level."""
+    actions = timeline.actions.take(here)
+    step, level_number, read = actions.begin, int(actions.level[0]), int(actions.op[0]) == READ
     css = f"line mark {VERBS[READ if read else WRITE]} level{level_number % LEVELS}"
     way, box = f"{'from' if read else 'to'} {level}", BOX if read else ()
-    if len(shown) > DISTINCT:
+    if len(here) > DISTINCT:
         begin = np.minimum(grid.column(step), COLUMNS - 1)
-        title = f"{some(len(here), len(shown))} {'read' if read else 'written'} {way}"
-        return [_merged(css, line, (begin, begin + 1), grid, lower=0.5, title=title)]
+        title = f"{len(here):,} checkpoints {'read' if read else 'written'} {way}"
+        return [_merged(css, line[here], (begin, begin + 1), grid, lower=0.5, title=title)]
     tape = actions.kind == KIND_CODE[Kind.TAPE]
-    x, y = grid.x(step + 0.5 * tape).tolist(), grid.y(line).tolist()
+    x, y = grid.x(step + 0.5 * tape).tolist(), grid.y(line[here]).tolist()
     cross = CROSSES[level_number % LEVELS]
     points, bars = [], []
-    for alike, a, b, code in zip(members(which), x, y, actions.kind.tolist(), strict=True):
-        words = together([tooltip(timeline[place], f"{way}, ") for place in here[alike].tolist()])
+    for row, a, b, code in zip(here.tolist(), x, y, actions.kind.tolist(), strict=True):
+        words = tooltip(timeline[row], f"{way}, ")
         kind: Kind = KINDS[code]
         match kind:
             case Kind.RESTART:
@@ -268,25 +275,25 @@ def _marks(timeline: Timeline, here: Ints, places: Places, grid: _Cells, level: 
     return [group(f"{css} point", points), group(css, bars)]
 
 
-def _stays(timeline: Timeline, stored: DrawnStays, places: Places, grid: _Cells) -> list[str]:
+def _stays(timeline: Timeline, stays: Lifetimes, level: str, line: Ints, grid: _Cells) -> list[str]:
     """Return for each checkpoint a line down from its Write to its Discard."""
-    stays, step, tape = stored.stays, stored.step, stored.tape
-    begin = np.where(stays.written == BEFORE, 0, np.append(places.line, 0)[stays.written])
-    end = np.append(places.line, max(0, grid.lines - 1))[stays.discarded]
+    step, tape = stays.named.begin, is_tape(stays)
+    begin = np.where(stays.written == BEFORE, 0, np.append(line, 0)[stays.written])
+    end = np.append(line, max(0, grid.lines - 1))[stays.discarded]
     if len(step) > DISTINCT:
         column = np.minimum(grid.column(step), COLUMNS - 1)
         cells = covered(column, begin, end + 1, lines=COLUMNS, length=grid.lines)
         tops = [number(y) for y in grid.y(np.arange(grid.lines + 1), lower=0.0).tolist()]
         spans = zip(*(each.tolist() for each in runs(cells)), strict=True)
         d = "".join(f"M{LEFT + x}.5 {tops[a]}V{tops[b]}" for x, a, b in spans)
-        return [group("pale", [path(d, title=stored.title)])]
+        return [group("pale", [path(d, title=f"{len(step):,} checkpoints on {level}")])]
     lower = 0.5 + 0.3 * tape
     from_start = (stays.written == BEFORE) * lower
     to_end = (stays.discarded == len(timeline)) * (1 - lower)
     tops = grid.y(begin) + grid.pitch * (lower - 0.5 - from_start)
     bottoms = grid.y(end) + grid.pitch * (lower - 0.5 + to_end)
     columns = (column.tolist() for column in (grid.x(step + 0.5 * tape), tops, bottoms))
-    titles = stored.titles(timeline, timeline.makespan)
+    titles = stay_titles(stays, level, timeline, timeline.makespan)
     return [
         path(f"M{number(x)} {number(a)}V{number(b)}", title=title)
         for title, x, a, b in zip(titles, *columns, strict=True)

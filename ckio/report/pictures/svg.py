@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -28,78 +29,16 @@ WORDED: Final = 66
 DISTINCT: Final = 250
 """The largest number of shapes of one class that are drawn one by one."""
 
-LIGHT: Final = """\
-  --paper: #fff; --ink: #1c1e21; --faint: #5f656d; --grid: #d9dce0; --lane: #f3f4f6;
-  --advance: #3d9bdb; --record: #d98e00; --reverse: #004f8a;
-  --write: #a8321f; --read: #008a70; --discard: #3f444b; --stored: #767c85;"""
-"""The colours on paper."""
-DARK: Final = """\
-  --paper: #15181b; --ink: #e8eaed; --faint: #a2a9b2; --grid: #3a3f46; --lane: #1f2328;
-  --advance: #a3d9f7; --record: #f0b030; --reverse: #3d95dd;
-  --write: #e0503c; --read: #e2f5c4; --discard: #c4c9d0; --stored: #8b929b;"""
-"""The colours on a dark screen."""
-
-COLOURS: Final[dict[str, str]] = dict(re.findall(r"--(\w+): ([^;]+);", LIGHT))
-"""The colours on paper by name."""
-_SHAPES: Final = {name: name for name in COLOURS if name not in ("paper", "faint", "grid", "lane")}
-"""The colour of each class of bars and lines: one for each kind of action, grey for storage."""
-_DASHES: Final = ("", "6 3", "1.5 2.5", "8 2.5 1.5 2.5")
-"""The strokes and gaps of a line that stands for a checkpoint, by level."""
-LEVELS: Final = len(_DASHES)
-"""The number of levels with different shapes and dashes. Further levels repeat them."""
-
-_RULES: Final = (
-    """\
-.picture { font: 12px system-ui, sans-serif; }
-.picture text { fill: var(--ink); }
-.picture .faint { fill: var(--faint); font-size: 11px; }
-.picture .name { font-weight: 600; }
-.picture .right { text-anchor: end; }
-.picture .middle { text-anchor: middle; }
-.picture .paper { fill: var(--paper); }
-.picture .lane { fill: var(--lane); }
-.picture .grid { stroke: var(--grid); fill: none; }
-.picture .end { stroke: var(--faint); stroke-dasharray: 2 3; fill: none; }
-.picture .limit { stroke: var(--ink); stroke-dasharray: 6 4; fill: none; }
-.picture .bar { shape-rendering: crispEdges; }
-.picture .line { fill: none; }
-.picture .move { stroke-width: 2.2; stroke-linecap: round; }
-.picture .thick { stroke-width: 3.6; }
-.picture .mark { stroke-width: 1.6; }
-.picture .stay { stroke-width: 1; opacity: .7; }
-.picture .plot { overflow: visible; }
-.picture .bar :hover { fill: var(--ink); }
-.picture .line :hover { stroke: var(--ink); }
-.picture .hint { opacity: 0; }
-.picture .hint:hover { opacity: .25; }
-.picture .hint > :not(:hover) { opacity: 0; }
-.picture .pale { opacity: .45; }
-"""
-    + "".join(
-        f".picture .bar.{css} {{ fill: var(--{colour}); }}\n"
-        f".picture .line.{css} {{ stroke: var(--{colour}); }}\n"
-        for css, colour in _SHAPES.items()
-    )
-    + "".join(
-        f".picture .stay.level{place} {{ stroke-dasharray: {dash}; }}\n"
-        for place, dash in enumerate(_DASHES)
-        if dash
-    )
-)
-
-STYLE: Final = f"""\
-.picture {{
-{LIGHT}
-}}
-@media screen and (prefers-color-scheme: dark) {{ .picture {{
-{DARK}
-}} }}
-{_RULES}"""
+STYLE: Final = Path(__file__).with_name("picture.css").read_text(encoding="utf-8")
 """Colours near those of Okabe and Ito, which colour-blind people can distinguish.
 
 In grey, brightness, width, shape or position distinguishes them. A colour means a kind of action in
 every picture. Lanes, shapes and dashes distinguish levels.
 """
+LIGHT, DARK = re.findall(r"\.picture \{\n(  --.*?)\n\}", STYLE, re.DOTALL)
+"""The colours on paper, and on a dark screen."""
+LEVELS: Final = 4
+"""The number of levels with different shapes and dashes. Further levels repeat them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,14 @@ from ckio.platform.readable import bytes_text, seconds_text
 from ckio.report import NOTICED
 from ckio.report.pictures import legend
 from ckio.report.pictures.lines import (
-    DrawnStays,
-    Places,
     covered,
-    of_program,
+    is_tape,
     runs,
     seconds_of_stays,
+    stay_titles,
     strokes,
     tooltip,
+    whole_stays,
 )
 from ckio.report.pictures.svg import (
     COLUMNS,
@@ -51,7 +51,7 @@ from ckio.report.pictures.svg import (
     text,
 )
 from ckio.report.staging import staged
-from ckio.schedule.occupancy import Lifetimes, Occupancy, accesses, occupancies, waits
+from ckio.schedule.occupancy import Occupancy, accesses, occupancies, waits
 from ckio.schedule.timeline import Timeline
 
 TRACK: Final = 15
@@ -321,17 +321,15 @@ def _hints(occupancy: Occupancy, axis: PlotAxis, base: float, chain: Chain) -> l
 
 def sweeps(timeline: Timeline, chain: Chain, platform: Platform, axis: PlotAxis, /) -> Picture:
     """Return steps over time: the step of the forward run, of the adjoint, and of checkpoints."""
-    scale, places = DEEP / chain.length, Places.of(timeline.actions)
+    scale = DEEP / chain.length
     entries, lines = legend.steps(timeline.actions), []
     for place, level in enumerate(platform.levels):
         events = accesses(timeline, platform, place)
         if not len(events):
             continue
         entries += legend.levels([place], platform, marked=False)
-        written = places.take(of_program(events, timeline, place))
-        stays = DrawnStays.of(Lifetimes.of(events.actions), written, level.name)
         css = f"line stay stored level{place % LEVELS}"
-        lines.append(group(css, _stays(events, stays, axis, scale, timeline.makespan)))
+        lines.append(group(css, _stays(events, level.name, axis, scale, timeline.makespan)))
     lines += [group(line_css(op), _moves(timeline, op, axis, scale)) for op in legend.COMPUTE]
     parts = (
         legend.key(14, entries)[0],
@@ -407,25 +405,20 @@ def _cut(left: Floats, right: Floats) -> tuple[Ints, Ints]:
     return line, first[line] + np.arange(len(line)) - before[line]
 
 
-def _stays(
-    events: Timeline, drawn: DrawnStays, axis: PlotAxis, scale: float, until: float
-) -> list[str]:
-    """Return a horizontal line for each checkpoint, with a tick where it is written.
-
-    All variables that are written at one step share one line.
-    """
-    start, stop = seconds_of_stays(drawn.stays, events, until)
-    height = (drawn.step + 0.5 * drawn.tape) * scale
+def _stays(events: Timeline, level: str, axis: PlotAxis, scale: float, until: float) -> list[str]:
+    """Return a horizontal line for each checkpoint, with a tick where it is written."""
+    stays = whole_stays(events.actions)
+    start, stop = seconds_of_stays(stays, events, until)
+    height = (stays.named.begin + 0.5 * is_tape(stays)) * scale
     if len(start) > DISTINCT:
         left, right = axis.column(start), axis.column(stop) + 1
         cells = covered(height.astype(np.int64), left, right, lines=DEEP + 1, length=COLUMNS)
         spans = zip(*(each.tolist() for each in runs(cells)), strict=True)
         d = "".join(f"M{LEFT + a} {BOTTOM - y}H{LEFT + b}" for y, a, b in spans)
-        return [group("pale", [path(d, title=drawn.title)])]
+        return [group("pale", [path(d, title=f"{len(start):,} checkpoints on {level}")])]
     columns = axis.x(start), BOTTOM - height, axis.x(stop)
+    titles = stay_titles(stays, level, events, until)
     return [
         path(f"M{number(a)} {number(b - 3)}v6M{number(a)} {number(b)}H{number(c)}", title=title)
-        for title, a, b, c in zip(
-            drawn.titles(events, until), *(column.tolist() for column in columns), strict=True
-        )
+        for title, a, b, c in zip(titles, *(column.tolist() for column in columns), strict=True)
     ]

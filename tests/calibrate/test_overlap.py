@@ -15,7 +15,7 @@ from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.calibrate import calibrate
-from ckio.calibrate.beside import OverlapProbe, lost, own
+from ckio.calibrate.overlap import OverlapProbe, lost, own
 from ckio.calibrate.probe import Workload
 from ckio.compression import Zstd
 from ckio.model import ArrayModel

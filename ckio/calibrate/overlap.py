@@ -26,7 +26,7 @@ from ckio.actions import Action, Discard, Key, Kind, Read, Record, Reverse, Writ
 from ckio.actions.columns import DISCARD, KINDS, READ, WRITE, Actions
 from ckio.backends.base import Backend
 from ckio.calibrate.probe import BUDGET, MOST_BYTES, Workload
-from ckio.calibrate.samples import Floats, Sample, later, took, typical
+from ckio.calibrate.samples import Floats, Sample, durations, later, typical
 from ckio.model import sizes_of
 from ckio.planners.binomial import revolve
 from ckio.platform import Affine, Level, Platform
@@ -206,7 +206,7 @@ def lost(
     longer, columns = [], []
     for overlapped, plain in pairs:
         computes = overlapped.actions.op < WRITE
-        longer.append((took(overlapped) - took(plain))[computes])
+        longer.append((durations(overlapped) - durations(plain))[computes])
         shares = [np.ones((len(computes), 1))]
         for op in (WRITE, READ, DISCARD):
             moved = _of(overlapped.transfers, op)
@@ -236,7 +236,7 @@ def own(timelines: Sequence[Timeline], op: int, kind: Kind | None = None, /) -> 
             ended = np.searchsorted(ends, timeline.stop, "right")
             free = chosen & (np.diff(ended, prepend=0) == 0)
             chosen = free if op == READ or free.any() else chosen
-        seconds.append(later(took(timeline)[chosen]))
+        seconds.append(later(durations(timeline)[chosen]))
     return np.concatenate(seconds)
 
 
