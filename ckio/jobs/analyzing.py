@@ -23,7 +23,7 @@ from ckio.analysis.model_arrays import (
 )
 from ckio.errors import BadInput, NoSchedule
 from ckio.jobs.display import QUIET, Display
-from ckio.jobs.models import Settings, blamed, identity, maker
+from ckio.jobs.models import Settings, identity, maker, naming
 from ckio.jobs.planning import OVERLAPPED, Planning, plan_of, planner_call
 from ckio.platform import Platform
 from ckio.platform.readable import read_text
@@ -63,7 +63,7 @@ def model_figures(
     """
     machine = _machine(platform, steps, planner)
     what, fresh = f"model {model!r}", maker(model, settings)
-    with display.progress(f"watching {model}"), blamed(f"{what}, watched"):
+    with display.progress(f"watching {model}"), naming(f"{what}, watched"):
         arrays = analyze(fresh, steps=steps, what=what)
         length = _length(arrays.declared, steps, platform)
         wrong = arrays.contradictions()

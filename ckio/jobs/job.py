@@ -31,7 +31,7 @@ from ckio.jobs.models import (
     measured,
     name_of,
 )
-from ckio.jobs.planning import Planning, chosen, planner_call, with_room
+from ckio.jobs.planning import Planning, chosen, planner_call, with_working_memory
 from ckio.jobs.request import Request
 from ckio.jobs.result import Result, read_back, refuse_unverified
 from ckio.jobs.resume import attempt_of, ended
@@ -366,7 +366,7 @@ class Job:
         options: dict[str, Any] = {"display": self._display, "ranks": ranks}
         chain = costs(name, request.settings, platform, make=plain, **options)
         models = {**platform.models, identity(name, request.settings, ranks=ranks.size): chain}
-        platform = replace(with_room(platform, chain), models=models)
+        platform = replace(with_working_memory(platform, chain), models=models)
         self._measured[:] = [platform]
         if request.platform is None:
             directory.write(PLATFORM, platform.dumps())

@@ -1,7 +1,7 @@
 """Models and levels by name: making, checking and measuring them.
 
 `maker` makes a model, `costs` returns the costs of its steps, and `measured` calibrates levels,
-which are empty afterwards. `blamed` adds the name of the model to errors.
+which are empty afterwards. `naming` adds the name of the model to errors.
 """
 
 import logging
@@ -180,7 +180,7 @@ def variables_of(name: str, model: object, /) -> Variables:
 
 
 @contextmanager
-def blamed(what: str, /) -> Iterator[None]:
+def naming(what: str, /) -> Iterator[None]:
     """Put the name of the model before an error of the block; an unknown error is a RunFailed."""
     try:
         yield
@@ -216,7 +216,7 @@ def costs(
     near = [repr(other) for other in platform.models if other.partition(" ")[0] == model]
     others = f" (it has those of {', '.join(near)})" if near else ""
     log.warning("the platform has no costs of %r%s: they were measured now", name, others)
-    with display.progress(f"measuring {name}"), blamed(f"model {model!r}, measured"):
+    with display.progress(f"measuring {name}"), naming(f"model {model!r}, measured"):
         clock = None if ranks.is_alone else CollectiveClock(ranks)
         return measure_model(make or maker(model, settings, ranks), clock=clock)
 
@@ -327,7 +327,7 @@ def measured(
     name = secrets.token_hex(4)
     run = f"calibrate-{name}" if ranks.is_alone else ranks.once(lambda: name)
     opening = opened(bare, run, keep="nothing", ranks=ranks)
-    with opening as open_levels, bar as tick, blamed("measuring failed"):
+    with opening as open_levels, bar as tick, naming("measuring failed"):
         backends = [it if ranks.is_alone else LargestWrites(it, ranks) for it in open_levels]
         try:
             late, step = _late(asked, models, clock)

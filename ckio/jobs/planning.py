@@ -212,7 +212,7 @@ def planner_call(text: str, /) -> Planner:
     return functools.partial(planner, **options)
 
 
-def with_room(platform: Platform, chain: Chain, /) -> Platform:
+def with_working_memory(platform: Platform, chain: Chain, /) -> Platform:
     """Return the platform with working memory for a tape of this chain.
 
     It is enlarged only if it is exactly the largest tape of the models in the platform. This value
@@ -312,7 +312,7 @@ def plan_of(
     known, handed = _known_costs(text, machine, platform, model, settings, display=display)
     own = {name: value for name, value in given.items() if value is not None}
     chain = replace(_chain(steps, known, own, costs, platform), handed=handed)
-    machine = with_room(machine, chain)
+    machine = with_working_memory(machine, chain)
     if is_paper_text(text):
         machine = replace(machine, working_memory=chain.largest("tape"))
     levels = () if is_paper_text(text) else levels  # a machine of the paper is not measured

@@ -22,7 +22,7 @@ from ckio.jobs.gradients import control_in, given_control, with_control
 from ckio.jobs.leftovers import locations, remove
 from ckio.jobs.levels import called, may_exist, opened
 from ckio.jobs.models import maker, variables_of
-from ckio.jobs.planning import Planning, planner_call, policy, with_room
+from ckio.jobs.planning import Planning, planner_call, policy, with_working_memory
 from ckio.jobs.request import Manifest, Request
 from ckio.jobs.result import Result, read_back
 from ckio.jobs.run import Attempt, control_of, declared, digest_of, has_tapes, wrapping
@@ -198,7 +198,7 @@ def _differences(
     given = request.platform
     if given is not None and manifest.platform not in (
         given.digest(),
-        with_room(given, manifest.chain).digest(),
+        with_working_memory(given, manifest.chain).digest(),
     ):
         yield f"--platform differs ({', '.join(_other_parts(given, platform))})"
     known = {level.name: level for level in platform.levels}

@@ -39,7 +39,7 @@ from ckio.jobs.gradients import (
 )
 from ckio.jobs.journal import Journal
 from ckio.jobs.levels import Keep, Reopened, called, left_by, new_folders, opened, reopened
-from ckio.jobs.models import RESULTS, blamed, check_has, guarded, variables_of, watched
+from ckio.jobs.models import RESULTS, check_has, guarded, naming, variables_of, watched
 from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
 from ckio.jobs.remaining import by_the_wall
 from ckio.jobs.request import DAY, Manifest, Request
@@ -620,14 +620,14 @@ def stoppable(
     if stopper is not None:
         stopper.start(seconds_to_stop(schedule, platform))
     try:
-        with blamed(f"model {attempt.name!r}"):
+        with naming(f"model {attempt.name!r}"):
             yield
     except Stopped as stopped:
         assert stopper is not None
         chain = schedule.chain
         if chain.length < stopped.adjoint:  # the number of steps is not known yet
             chain = chain.with_steps(stopped.adjoint)
-        with blamed(f"model {attempt.name!r}, stopped"):
+        with naming(f"model {attempt.name!r}, stopped"):
             args = stopped, model(), backends, platform, chain
             stop_point = store_stop_point(*args, before=schedule.stored, ranks=attempt.ranks)
         raise halted(stopper.why, stop_point) from None
@@ -772,7 +772,7 @@ def _verify(attempt: Attempt, model: Differentiable, ended: Result, steps: int |
     Raises RunFailed if J of the run is not that of a forward run.
     """
     total = None if steps is None else (2 * _HALVINGS + 3) * steps
-    with blamed(f"model {attempt.name!r}, while its gradient is checked"):
+    with naming(f"model {attempt.name!r}, while its gradient is checked"):
         with attempt.display.progress("checking the gradient", total) as tick:
             make: Callable[[], Differentiable] = watched(attempt.fresh, tick)
             ranks = attempt.ranks.comm.apart()

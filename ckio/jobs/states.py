@@ -74,9 +74,10 @@ def adding_to(directory: RunDirectory, /) -> Callable[[int, Marks], None]:
 
 
 def read_states(path: Path, /) -> dict[int, dict[int, Marks]]:
-    """Return the states of each rank."""
+    """Return the states of each rank; none if there is no file, as in a run of earlier versions."""
     ranks = dict[int, dict[int, Marks]]()
-    for entry in _sound(read_text(path / STATES)):
+    file = path / STATES
+    for entry in _sound(read_text(file)) if file.exists() else ():
         marks = {name: _mark(*values) for name, values in entry["arrays"].items()}
         ranks.setdefault(entry["rank"], {}).setdefault(entry["step"], marks)
     return ranks

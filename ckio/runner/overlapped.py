@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from ckio.actions import Buffers, Key, Kind, Layout
-from ckio.actions.columns import READ, RECORD, WRITE
+from ckio.actions.columns import READ, WRITE
 from ckio.backends.base import Backend
 from ckio.backends.forms import Form, form_of
 from ckio.backends.ram import Ram
@@ -38,6 +38,7 @@ from ckio.runner.perform import (
     Stop,
     Times,
     by_schedule,
+    longest_tape,
     make_ready,
 )
 from ckio.runner.space import memory_for
@@ -369,18 +370,10 @@ def _counts(schedule: Schedule, overlap: Overlap, writes: Sizes, reads: Sizes) -
     ahead = ahead if overlap.read_ahead is None else min(ahead, overlap.read_ahead)
     if (free := available()) is not None:
         largest = max((1, *writes, *reads))
-        slots = max(0, int(SHARE * (free - _tape(schedule)))) // largest
+        slots = max(0, int(SHARE * (free - longest_tape(schedule)[0]))) // largest
         ahead = min(ahead, max(slots // 2, slots - behind))
         behind = min(behind, slots - ahead)
     return behind, ahead
-
-
-def _tape(schedule: Schedule) -> int:
-    """Return the bytes of the longest tape, which is perhaps not allocated yet."""
-    actions = schedule.actions
-    record = actions.op == RECORD
-    nbytes = schedule.chain.tape_bytes_of(actions.begin[record], actions.end[record])
-    return int(nbytes.max(initial=0))
 
 
 def _as_open(platform: Platform, memory: int, lender: Ram) -> Platform:

@@ -552,19 +552,24 @@ def stored(schedule: Schedule, number: int, name: str, present: set[Key]) -> Non
 
 def tape(schedule: Schedule) -> None:
     """Raise BadInput if the longest tape of the schedule does not fit in memory."""
-    actions, free = schedule.actions, available()
-    record = np.flatnonzero(actions.op == RECORD)
-    if free is None or not record.size:
-        return
-    begin, end = actions.begin[record], actions.end[record]
-    needed = schedule.chain.tape_bytes_of(begin, end)
-    most = int(needed.argmax())
-    if needed[most] > free:
+    free, (needed, steps) = available(), longest_tape(schedule)
+    if free is not None and needed > free:
         raise BadInput(
-            f"the plan needs memory for the tape of {end[most] - begin[most]} steps,"
-            f" {needed[most]} bytes; {free} are available: lower the platform's working_memory"
-            " and plan again"
+            f"the plan needs memory for the tape of {steps} steps, {needed} bytes; {free} are"
+            " available: lower the platform's working_memory and plan again"
         )
+
+
+def longest_tape(schedule: Schedule, /) -> tuple[int, int]:
+    """Return the bytes and the steps of the longest tape of a schedule."""
+    actions = schedule.actions
+    record = np.flatnonzero(actions.op == RECORD)
+    if not record.size:
+        return 0, 0
+    begin, end = actions.begin[record], actions.end[record]
+    nbytes = schedule.chain.tape_bytes_of(begin, end)
+    most = int(nbytes.argmax())
+    return int(nbytes[most]), int(end[most] - begin[most])
 
 
 def reserve(schedule: Schedule, platform: Platform, backends: Sequence[Backend]) -> None:

@@ -238,8 +238,10 @@ def test_a_disk_that_fills_during_a_run_is_told_and_the_run_goes_on(place: Path)
     assert done.stderr.count("\n") == 1
     for word in ("Write(x_", "on 'nvme'", "bytes are needed", "are free", "planned anew"):
         assert word in done.stderr
-    with_room = answer(*run("ocean:faulty", into="with-room"), "--platform", "zstd.toml", at=place)
-    assert json.loads(done.stdout)["gradient_digest"] == with_room["gradient_digest"]
+    with_working_memory = answer(
+        *run("ocean:faulty", into="with-room"), "--platform", "zstd.toml", at=place
+    )
+    assert json.loads(done.stdout)["gradient_digest"] == with_working_memory["gradient_digest"]
 
 
 def _limited(nbytes: int, *words: object, at: Path) -> subprocess.CompletedProcess[str]:

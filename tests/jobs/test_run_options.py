@@ -8,7 +8,7 @@ from jobs.inversion import LINE, MODEL, PLATFORM, place
 
 from ckio import Job, hrevolve
 from ckio.errors import BadInput, RunFailed
-from ckio.jobs.planning import with_room
+from ckio.jobs.planning import with_working_memory
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule.policy import policy_of
@@ -48,10 +48,15 @@ def test_room_for_a_tape_is_made_where_nobody_set_a_limit() -> None:
     measured = Chain(steps=None, tape=10, **costs)  # type: ignore[arg-type]
     larger = Chain(steps=9, tape=30, **costs)  # type: ignore[arg-type]
     platform = Platform((Level(name="ram", capacity=80),), 10, {"measured": measured})
-    assert with_room(platform, larger).working_memory == 30
-    assert with_room(Platform((), 20, {"measured": measured}), larger).working_memory == 20
-    assert with_room(Platform((), None, {"measured": measured}), larger).working_memory is None
-    assert hrevolve(larger, with_room(platform, larger)).chain == larger
+    assert with_working_memory(platform, larger).working_memory == 30
+    assert (
+        with_working_memory(Platform((), 20, {"measured": measured}), larger).working_memory == 20
+    )
+    assert (
+        with_working_memory(Platform((), None, {"measured": measured}), larger).working_memory
+        is None
+    )
+    assert hrevolve(larger, with_working_memory(platform, larger)).chain == larger
 
 
 @pytest.mark.campaign

@@ -135,7 +135,7 @@ def random_case(random: Random, planners: dict[str, Planner], *, most_steps: int
     number = random.randrange(len(levels))
     return Case(
         chain=chain,
-        platform=with_room(
+        platform=with_working_memory(
             Platform(levels, working_memory=random.randint(1, 4) * chain.tape), chain, number
         ),
         planner=random.choice(list(planners)),
@@ -145,7 +145,7 @@ def random_case(random: Random, planners: dict[str, Planner], *, most_steps: int
     )
 
 
-def with_room(platform: Platform, chain: Chain, number: int) -> Platform:
+def with_working_memory(platform: Platform, chain: Chain, number: int) -> Platform:
     """The platform with room for two more adjoints on a level."""
     levels, level = list(platform.levels), platform.levels[number]
     if level.capacity is not None:

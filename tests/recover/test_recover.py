@@ -34,7 +34,7 @@ from .cases import (
     adjoints,
     drawn_case,
     t,
-    with_room,
+    with_working_memory,
     x,
 )
 
@@ -104,7 +104,7 @@ def test_however_often_it_is_killed_it_comes_to_the_end_in_a_long_campaign(
 @given(RANDOMS, st.booleans())
 def test_any_keys_that_may_be_stored_are_recovered_from(random: Random, tapes: bool) -> None:
     chain = random_chain(random, most_steps=6)
-    platform = with_room(random_platform(random, chain, most_levels=2), chain, 0)
+    platform = with_working_memory(random_platform(random, chain, most_levels=2), chain, 0)
     survivors = random_stored(random, chain, platform)
     try:
         made = recover(chain, platform, survivors, level=0, every=3, tapes=tapes)
