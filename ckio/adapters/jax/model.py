@@ -21,11 +21,13 @@ from ckio.adapters.jax.blocks import (
     Leaves,
     LoopBlocks,
     Shapes,
+    TracedFunction,
     array_of,
     arrays,
     bits_of,
     blocks_of,
     check_steps,
+    is_smooth,
     like,
     merged,
     plain,
@@ -33,7 +35,6 @@ from ckio.adapters.jax.blocks import (
     smooth,
     zeros,
 )
-from ckio.adapters.jax.traced import TracedFunction, is_smooth
 from ckio.analysis.partitioned import Partition, Values
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model.arrays import Array, Arrays, as_bytes, empty

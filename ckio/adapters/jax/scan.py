@@ -33,15 +33,14 @@ from ckio.adapters.jax.blocks import (
     blocks_of,
     check_steps,
     is_key,
+    is_smooth,
     like,
     plain,
     plain_shape,
     when,
     zeros,
 )
-from ckio.adapters.jax.plans import SweepPlan, SweepRow, plan
-from ckio.adapters.jax.store import GONE, STORE, StoredStates
-from ckio.adapters.jax.traced import is_smooth
+from ckio.adapters.jax.store import GONE, STORE, StoredStates, SweepPlan, SweepRow, plan
 from ckio.errors import BadInput
 from ckio.model.arrays import as_bytes
 from ckio.model.comm import check_measures
