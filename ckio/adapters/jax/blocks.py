@@ -303,12 +303,12 @@ class LoopBlocks:
             take = jax.checkpoint(take, prevent_cse=False, policy=_is_stored)
 
         def block(x_: Leaves, params_: Leaves, rows_: Leaves) -> Leaves:
-            read = merged(params, params_)
+            read = merge(params, params_)
 
             def one(x: Leaves, at: tuple[Any, Leaves]) -> tuple[Leaves, None]:
                 return take(consts, x, read, *at), None
 
-            at, state = merged(rows, rows_), merged(x, x_)
+            at, state = merge(rows, rows_), merge(x, x_)
             if length <= STRAIGHT:
                 for k in range(length):
                     state, _ = one(state, (begin + k, [a[k] for a in at]))
@@ -356,7 +356,7 @@ def blocks_of(
     With "auto", a block is the longest whose states fit into `BLOCK_BYTES`. Each length is compiled
     separately. Therefore all blocks get the same length if this adds at most 50 % more blocks.
     """
-    traced = _traced(step, shapes)
+    traced = _trace(step, shapes)
     if segment == "auto":
         count = -(-n // min(n, _automatic(traced, shapes)))
         equal = (it for it in range(count, count + count // 2 + 1) if n % it == 0)
@@ -385,7 +385,7 @@ def _tape(blocks: LoopBlocks) -> int:
     return sum(map(nbytes_of, jax.tree.leaves(pull)))
 
 
-def _traced(step: Callable[..., Any], shapes: Shapes) -> TracedFunction:
+def _trace(step: Callable[..., Any], shapes: Shapes) -> TracedFunction:
     """Trace a step; raises BadInput if it returns a state of another structure, shape or dtype."""
     x, params, _ = shapes.leaves
     args = shapes.arguments(list(x), list(params), like((), jnp.int32), list(shapes.row()))
@@ -442,7 +442,7 @@ def smooth(leaves: Sequence[Any], /) -> Leaves:
     return [leaf for leaf in leaves if is_smooth(leaf)]
 
 
-def merged(leaves: Sequence[Any], smooth: Sequence[Any], /) -> Leaves:
+def merge(leaves: Sequence[Any], smooth: Sequence[Any], /) -> Leaves:
     """Return these leaves, with the leaves that have a cotangent replaced by others."""
     others = iter(smooth)
     return [next(others) if is_smooth(leaf) else leaf for leaf in leaves]
