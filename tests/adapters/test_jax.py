@@ -23,9 +23,8 @@ from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write  # noq
 from ckio.adapters.jax import checkpointed_scan  # noqa: E402
 from ckio.adapters.jax import store as stores  # noqa: E402
 from ckio.adapters.jax.blocks import Shapes, blocks_of  # noqa: E402
-from ckio.adapters.jax.plans import SweepRow, plan  # noqa: E402
 from ckio.adapters.jax.scan import _loop  # noqa: E402
-from ckio.adapters.jax.store import STORE  # noqa: E402
+from ckio.adapters.jax.store import STORE, SweepRow, plan  # noqa: E402
 from ckio.errors import BadInput, LevelFull, NoSchedule  # noqa: E402
 from ckio.platform import Affine  # noqa: E402
 from ckio.schedule import Schedule  # noqa: E402

@@ -2,8 +2,8 @@
 
 In checkpoint_schedules a checkpoint is stored by the Forward that begins at its step, and can be
 used for the steps of this Forward. For example, a checkpoint of step 3 that Forward(3, 7) stored
-can be loaded only if the adjoint is at step 7 or before. Whether a Read is a Copy or a
-Move, and to where, depends on the actions after it:
+can be loaded only if the adjoint is at step 7 or before. Whether a Read is a Copy or a Move, and to
+where, depends on the actions after it:
 
     Write x_3 in RAM, Advance(3, 5), Advance(5, 7)      Forward(3, 7, True, False, RAM)
     Read x_3 in RAM, Write x_3 on DISK, Read x_7        Copy(3, RAM, DISK)
@@ -55,7 +55,7 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
     def __init__(self, schedule: Schedule, places: Mapping[int, StorageType], /) -> None:
         super().__init__(schedule.chain.length)
         self.schedule = schedule
-        self.actions = _translated(schedule, places)
+        self.actions = _translate(schedule, places)
         self._exhausted = False
 
     def __iter__(self) -> Iterator[Any]:
@@ -208,8 +208,9 @@ class _Translation:
             case Read(key, place):
                 self.load(is_used=False)
                 # A state may be stored only because copies between levels use its register.
-                is_back = self.write is not None and key.step == self.state
-                self.read = None if is_back else _PendingRead(number, key, place)
+                is_state = key.kind is Kind.RESTART and key.step == self.state
+                is_stored = is_state and self.write is not None
+                self.read = None if is_stored else _PendingRead(number, key, place)
             case Discard() if self.read:
                 self.read.is_last = True
             case Discard():
@@ -330,7 +331,7 @@ class _Translation:
         )
 
 
-def _translated(schedule: Schedule, places: Mapping[int, StorageType]) -> tuple[Any, ...]:
+def _translate(schedule: Schedule, places: Mapping[int, StorageType]) -> tuple[Any, ...]:
     """Return all CheckpointActions; raises BadInput for an action without a counterpart."""
     translation = _Translation(schedule)
     levels = {level: STORED.index(place) for level, place in places.items()}

@@ -7,7 +7,8 @@ just before it reverses the step. This is faster than to store all values of all
 fuses both computations.
 """
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any, Final, NamedTuple
@@ -16,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun, subjaxprs
 from numpy.typing import NDArray
 
 from ckio.actions.checks import is_whole
-from ckio.adapters.jax.traced import TracedFunction, is_smooth
 from ckio.errors import BadInput
 from ckio.model.arrays import check_unmasked
 
@@ -71,6 +72,10 @@ MAX_STEPS: Final = 2**31 - 1
 """The largest number of steps, because they are counted in 32 bits."""
 
 
+_CUSTOM: Final = ("custom_jvp_call", "custom_vjp_call")
+"""Operations with a derivative of their own, which a Python function computes."""
+
+
 class Given(NamedTuple):
     """Leaves that steps read: parameters, rows of single steps, and `TracedFunction.consts`."""
 
@@ -85,6 +90,80 @@ class Back(NamedTuple):
     x: Leaves
     params: Leaves
     rows: Leaves
+
+
+class TracedFunction:
+    """A program of JAX, traced from a function when this is created.
+
+    A Python function may read an attribute, a global variable or a variable of an outer function,
+    which may change between two calls. Therefore a compiled program is not found by the function,
+    but by the operations that JAX traces from the function in each call.
+
+    Two of them are equal if they have the same operations and derivatives. They may differ in
+    `consts`, so that a function that was compiled with one of them serves the other, too.
+
+    Parameters
+    ----------
+    function : callable
+    *args : pytree of arrays
+        Arguments, or their shapes and dtypes.
+
+    Attributes
+    ----------
+    consts : list of arrays
+        What the function reads in addition to its arguments. Arrays of NumPy are copied.
+    after : pytree of jax.ShapeDtypeStruct
+        Shapes and dtypes of the result.
+    has_effects : bool
+        Whether the function does more than to compute, for example calls Python.
+    """
+
+    def __init__(self, function: Callable[..., Any], /, *args: Any) -> None:
+        # A new function, because JAX finds an earlier trace by the function.
+        trace = jax.make_jaxpr(partial(function), return_shape=True)
+        closed, self.after = trace(*args)
+        with jax.ensure_compile_time_eval():
+            arrays = (it if isinstance(it, jax.Array) else jnp.array(it) for it in closed.consts)
+            self.consts = list(arrays)
+        self.has_effects = bool(closed.effects)
+        self._jaxpr: Any = closed.jaxpr
+        self._operations = _describe(closed.jaxpr)
+        if _has_own_derivative(closed.jaxpr):
+            self._operations += (self._derivative(),)
+        self._hash = hash(self._operations)
+
+    def __call__(self, consts: Sequence[Any], /, *args: Any) -> Any:
+        """Return the result, computed with these arrays in place of `consts`."""
+        leaves = self._of(consts, jax.tree.leaves(args))
+        return jax.tree.unflatten(jax.tree.structure(self.after), leaves)
+
+    def _of(self, consts: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
+        return jaxpr_as_fun(ClosedJaxpr(self._jaxpr, consts))(*leaves)  # type: ignore[no-any-return]
+
+    def _derivative(self) -> Any:
+        """Return the operations of the derivative, or a unique object if there is none."""
+
+        def pulled(leaves: list[Any]) -> Any:
+            def moved(moving: list[Any]) -> list[Any]:
+                moving = list(moving)
+                every = [moving.pop(0) if is_smooth(leaf) else leaf for leaf in leaves]
+                return [leaf for leaf in self._of(self.consts, every) if is_smooth(leaf)]
+
+            after, pull = jax.vjp(moved, [leaf for leaf in leaves if is_smooth(leaf)])
+            return pull(after)
+
+        like: Any = jax.ShapeDtypeStruct
+        leaves = [like(var.aval.shape, var.aval.dtype) for var in self._jaxpr.invars]
+        try:
+            return _describe(jax.make_jaxpr(pulled)(leaves).jaxpr)
+        except Exception:  # the function may be called without its derivative
+            return object()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TracedFunction) and self._operations == other._operations
 
 
 @dataclass(frozen=True)
@@ -224,12 +303,12 @@ class LoopBlocks:
             take = jax.checkpoint(take, prevent_cse=False, policy=_is_stored)
 
         def block(x_: Leaves, params_: Leaves, rows_: Leaves) -> Leaves:
-            read = merged(params, params_)
+            read = merge(params, params_)
 
             def one(x: Leaves, at: tuple[Any, Leaves]) -> tuple[Leaves, None]:
                 return take(consts, x, read, *at), None
 
-            at, state = merged(rows, rows_), merged(x, x_)
+            at, state = merge(rows, rows_), merge(x, x_)
             if length <= STRAIGHT:
                 for k in range(length):
                     state, _ = one(state, (begin + k, [a[k] for a in at]))
@@ -277,7 +356,7 @@ def blocks_of(
     With "auto", a block is the longest whose states fit into `BLOCK_BYTES`. Each length is compiled
     separately. Therefore all blocks get the same length if this adds at most 50 % more blocks.
     """
-    traced = _traced(step, shapes)
+    traced = _trace(step, shapes)
     if segment == "auto":
         count = -(-n // min(n, _automatic(traced, shapes)))
         equal = (it for it in range(count, count + count // 2 + 1) if n % it == 0)
@@ -306,7 +385,7 @@ def _tape(blocks: LoopBlocks) -> int:
     return sum(map(nbytes_of, jax.tree.leaves(pull)))
 
 
-def _traced(step: Callable[..., Any], shapes: Shapes) -> TracedFunction:
+def _trace(step: Callable[..., Any], shapes: Shapes) -> TracedFunction:
     """Trace a step; raises BadInput if it returns a state of another structure, shape or dtype."""
     x, params, _ = shapes.leaves
     args = shapes.arguments(list(x), list(params), like((), jnp.int32), list(shapes.row()))
@@ -363,7 +442,7 @@ def smooth(leaves: Sequence[Any], /) -> Leaves:
     return [leaf for leaf in leaves if is_smooth(leaf)]
 
 
-def merged(leaves: Sequence[Any], smooth: Sequence[Any], /) -> Leaves:
+def merge(leaves: Sequence[Any], smooth: Sequence[Any], /) -> Leaves:
     """Return these leaves, with the leaves that have a cotangent replaced by others."""
     others = iter(smooth)
     return [next(others) if is_smooth(leaf) else leaf for leaf in leaves]
@@ -421,3 +500,59 @@ def array_of(old: Any, bits: Any, /, *, may_alias: bool = True) -> Any:
 def _strong(leaf: Any) -> Any:
     """Return an array with a fixed dtype. JAX adapts the dtype of a Python number to others."""
     return lax.convert_element_type(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
+
+
+def is_smooth(leaf: Any, /) -> bool:
+    """Return whether an array has a cotangent, because its numbers are real or complex."""
+    return bool(jnp.issubdtype(leaf.dtype, jnp.inexact))
+
+
+def _describe(value: Any) -> Any:
+    """Return a value that is equal for all traces of the same operations.
+
+    An object without a value of its own is described by its identity. It belongs to the program,
+    which lives as long as its description is compared.
+    """
+    match value:
+        case Jaxpr():
+            return _operations(value)
+        case ClosedJaxpr():
+            return _operations(value.jaxpr), _describe(value.consts)
+        case dict():
+            return tuple((key, _describe(it)) for key, it in value.items())
+        case tuple() | list():
+            return tuple(map(_describe, value))
+        case np.ndarray():
+            return value.dtype, value.shape, value.tobytes()
+        case _:
+            return value if isinstance(value, Hashable) else id(value)
+
+
+def _operations(jaxpr: Any) -> Any:
+    numbers: Any = defaultdict(lambda: len(numbers))
+
+    def known(atom: Any) -> Any:
+        if isinstance(atom, Literal):
+            return _describe(np.asarray(atom.val)), atom.aval
+        return numbers[atom], atom.aval
+
+    def named(atoms: Any) -> Any:
+        return tuple(map(known, atoms))
+
+    inputs = named([*jaxpr.constvars, *jaxpr.invars])
+    lines = (
+        (line.primitive, named(line.invars), named(line.outvars), _describe(_options(line)))
+        for line in jaxpr.eqns
+    )
+    return inputs, tuple(lines), named(jaxpr.outvars)
+
+
+def _options(line: Any) -> dict[str, Any]:
+    """Return the options of an operation without the functions of its derivative."""
+    custom = line.primitive.name in _CUSTOM
+    return {"call_jaxpr": line.params["call_jaxpr"]} if custom else line.params
+
+
+def _has_own_derivative(jaxpr: Any) -> bool:
+    own = (line.primitive.name in _CUSTOM for line in jaxpr.eqns)
+    return any(own) or any(map(_has_own_derivative, subjaxprs(jaxpr)))

@@ -21,19 +21,20 @@ from ckio.adapters.jax.blocks import (
     Leaves,
     LoopBlocks,
     Shapes,
+    TracedFunction,
     array_of,
     arrays,
     bits_of,
     blocks_of,
     check_steps,
+    is_smooth,
     like,
-    merged,
+    merge,
     plain,
     plain_shape,
     smooth,
     zeros,
 )
-from ckio.adapters.jax.traced import TracedFunction, is_smooth
 from ckio.analysis.partitioned import Partition, Values
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model.arrays import Array, Arrays, as_bytes, empty
@@ -118,7 +119,7 @@ class JaxModel:
         self._blocks = blocks_of(step, Shapes.of(x, params, xs), int(n), segment)
         self.steps, self.on_step = self._blocks.count, on_step
         self._functional = _real(functional, self._blocks.shapes.x)
-        self._compiled = _compiled(self._blocks, self._functional)
+        self._compiled = _compile(self._blocks, self._functional)
 
         trees = {"x": x, "params": params, "xs": xs}
         names = {what: _names(what, tree) for what, tree in trees.items()}
@@ -291,7 +292,7 @@ class JaxModel:
         if self._state is None:
             values = iter([jnp.array(array) for array in self._control.values()])
             x, params, rows = (
-                merged(leaves, [next(values) for _ in smooth(leaves)]) for leaves in self._first
+                merge(leaves, [next(values) for _ in smooth(leaves)]) for leaves in self._first
             )
             self._state, self._given = x, Given(params, rows, self._blocks.step.consts)
             self._farthest = (0, x)
@@ -341,11 +342,11 @@ class _Compiled(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def _compiled(blocks: LoopBlocks, functional: TracedFunction) -> _Compiled:
+def _compile(blocks: LoopBlocks, functional: TracedFunction) -> _Compiled:
     """Compile the functions of a model, each when it is first called."""
 
     def j(moving: Leaves, state: Leaves, consts: Leaves) -> Any:
-        return functional(consts, merged(state, moving))
+        return functional(consts, merge(state, moving))
 
     seed = jax.jit(jax.value_and_grad(j))
     one = jax.jit(blocks.advance_one, static_argnums=0)

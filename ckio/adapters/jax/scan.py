@@ -33,15 +33,14 @@ from ckio.adapters.jax.blocks import (
     blocks_of,
     check_steps,
     is_key,
+    is_smooth,
     like,
     plain,
     plain_shape,
     when,
     zeros,
 )
-from ckio.adapters.jax.plans import SweepPlan, SweepRow, plan
-from ckio.adapters.jax.store import GONE, STORE, StoredStates
-from ckio.adapters.jax.traced import is_smooth
+from ckio.adapters.jax.store import GONE, STORE, StoredStates, SweepPlan, SweepRow, plan
 from ckio.errors import BadInput
 from ckio.model.arrays import as_bytes
 from ckio.model.comm import check_measures
@@ -210,7 +209,7 @@ class Sweeps:
     @cached_property
     def plan(self) -> SweepPlan:
         blocks = self.blocks
-        seconds = partial(_measured, blocks)
+        seconds = partial(_measure, blocks)
         return plan(blocks.count, max(1, blocks.nbytes), self.platform, self.planner, seconds)
 
     def forward(self, way: "_Way", x: Leaves, given: Given, /) -> tuple[Leaves, Any]:
@@ -324,7 +323,7 @@ class _OutsideXla:
     """Sweeps in Python: compiled blocks, and levels that are used while JAX computes."""
 
     def __init__(self, blocks: LoopBlocks, allow_rounding: bool, /) -> None:
-        self._advance, self._reverse = _compiled(blocks)
+        self._advance, self._reverse = _compile(blocks)
         self._length, self._size, self._tree = blocks.length, blocks.size, blocks.shapes.trees[0]
         self._replay = ReplayCheck(allow_rounding=allow_rounding)
         self._late: list[Callable[[], None]] = []  # a write that waits until JAX computes again
@@ -430,7 +429,7 @@ jax.tree_util.register_pytree_node(_Waiting, lambda it: ((), it), lambda it, _: 
 
 
 @lru_cache(maxsize=64)
-def _compiled(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., Back]]:
+def _compile(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., Back]]:
     """Compile the advance over blocks and the reverse of one block.
 
     The reverse overwrites the cotangents that it receives. It is compiled for each length of a
@@ -440,7 +439,7 @@ def _compiled(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., 
     return jax.jit(blocks.advance), back
 
 
-def _measured(blocks: LoopBlocks) -> float:
+def _measure(blocks: LoopBlocks) -> float:
     """Return the seconds of a block forward, the least of three runs with zeros.
 
     They are measured in a separate thread, because JAX may be tracing in this one.
@@ -449,7 +448,7 @@ def _measured(blocks: LoopBlocks) -> float:
     seconds: list[float] = []
 
     def measure() -> None:
-        advance, _ = _compiled(blocks)
+        advance, _ = _compile(blocks)
         x, params, rows = ([_zero(leaf) for leaf in leaves] for leaves in blocks.shapes.leaves)
         given = Given(params, rows, blocks.step.consts)
         for _ in range(3):  # the first run compiles the function

@@ -150,7 +150,7 @@ def checkpointed_loop(
     else:
         check_apart(loop.params)
         loop = loop.with_buffers(owned(state), params)
-        plan = planned(
+        plan = plan_loop(
             loop,
             state,
             n,
@@ -188,7 +188,7 @@ class PlannedLoop:
                 yield from _by_schedule(self.plan, self.platform, steps, levels.backends)
 
 
-def planned(
+def plan_loop(
     loop: Loop,
     state: Tensors,
     n: int | None,
@@ -284,17 +284,17 @@ def _seconds(loop: Loop, at: Position) -> float:
         owner = getattr(loop.step, "__code__", type(owner))
     known = _took.setdefault(owner, {})
     if loop.like not in known:
-        known[loop.like] = _measured(loop, at)
+        known[loop.like] = _measure(loop, at)
     return known[loop.like]
 
 
-def _measured(loop: Loop, at: Position) -> float:
+def _measure(loop: Loop, at: Position) -> float:
     """Return the seconds of the first step when it is run for the second time."""
     took = 0.0
     for _ in range(2):
         with torch.no_grad(), loop.inside(at.random):
             start = perf_counter()
-            loop.advanced(at.state, 0)
+            loop.advance(at.state, 0)
             took = perf_counter() - start
     return took
 

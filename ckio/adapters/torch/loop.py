@@ -170,7 +170,7 @@ class Loop:
         return Loop(
             step=step,
             tree=tree,
-            like=tuple(map(described, state)),
+            like=tuple(map(describe, state)),
             params=params,
             sources=sources,
             casts=casts_of(t.device.type for t in state),
@@ -188,7 +188,7 @@ class Loop:
         with loop.inside(loop.random()):
             for buffer in loop.buffers:
                 watch.add(buffer)
-            loop.advanced(state, 0)
+            loop.advance(state, 0)
             changed = watch.changed()
         constant = tuple(it for it in loop.buffers if it not in changed)
         return replace(loop, buffers=tuple(changed), constant=constant)
@@ -269,14 +269,14 @@ class Loop:
             )
         leaves = self.tree.leaves(returned)
         for name, like, leaf in zip(self.tree.names, self.like, leaves, strict=True):
-            if (now := described(leaf)) != like:
+            if (now := describe(leaf)) != like:
                 raise BadInput(
                     f"step {i} returns {name} as {_text_of(now)}, but x0 has {_text_of(like)}; let"
                     " the step keep shapes, dtypes and devices"
                 )
         return tuple(leaf.contiguous().resolve_conj().resolve_neg() for leaf in leaves)
 
-    def traced(self, state: Tensors, i: int) -> tuple[Tensors, Tensors]:
+    def trace(self, state: Tensors, i: int) -> tuple[Tensors, Tensors]:
         """Compute one step with its graph, and return its inputs and outputs.
 
         Raises BadInput for the reasons of `after`, and if a tensor that is neither in the state nor
@@ -286,7 +286,7 @@ class Loop:
         self._check_known(inputs, outputs, i)
         return inputs, outputs
 
-    def advanced(self, state: Tensors, i: int) -> Tensors:
+    def advance(self, state: Tensors, i: int) -> Tensors:
         """Compute one step.
 
         It has a graph meanwhile, because a step may keep a tensor for later steps, for example a
@@ -328,7 +328,7 @@ def refuse(i: int, tensor: torch.Tensor) -> None:
     )
 
 
-def described(tensor: torch.Tensor) -> tuple[Any, ...]:
+def describe(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return the properties of a tensor that all states have in common."""
     return tuple(tensor.shape), tensor.dtype, tensor.device
 
@@ -512,7 +512,7 @@ class TensorSteps:
 
     def _advance(self, i: int) -> None:
         with self._watched():
-            after = self.loop.advanced(self.at.state, i)
+            after = self.loop.advance(self.at.state, i)
         self._go_to(after, i)
 
     def _watched(self) -> AbstractContextManager[None]:
@@ -532,7 +532,7 @@ class TensorSteps:
                     self._advance(i)
                 else:
                     with self._watched():
-                        inputs, outputs = self.loop.traced(self.at.state, i)
+                        inputs, outputs = self.loop.trace(self.at.state, i)
                     self._traced = i, inputs, outputs
                     self._go_to(tuple(t.detach() for t in outputs), i)
         return end
@@ -605,7 +605,7 @@ class TensorSteps:
         if traced is not None and traced[0] == i:
             return traced[1:]
         with self.loop.inside(at.random):
-            return self.loop.traced(at.state, i)
+            return self.loop.trace(at.state, i)
 
     def _pull(self, inputs: Tensors, outputs: Tensors) -> None:
         """Compute the cotangent of a step's inputs from that of its outputs."""

@@ -13,7 +13,7 @@ from ckio.adapters.torch.loop import (
     Step,
     TensorSteps,
     Tree,
-    described,
+    describe,
     generators_of,
 )
 from ckio.adapters.torch.tensors import dtype_of, field, flat, is_smooth, owned, uninitialized
@@ -130,7 +130,7 @@ class TorchModel:
         loop = Loop(
             step=lambda x, i: _with_dict(step(x, i)),
             tree=self._tree,
-            like=tuple(map(described, leaves)),
+            like=tuple(map(describe, leaves)),
             params=tuple(known.values()),
             sources=generators_of(()),
         )
