@@ -55,10 +55,6 @@ from ckio.platform import Platform
     help="File with the values of the controls, npz or HDF5.  [default: those of the model]",
 )  # fmt: skip
 @click.option(
-    "--gradient", type=FILE, metavar="FILE", hidden=True,
-    help="HDF5 file for the gradient.  [default: DIR/gradient.h5]",
-)  # fmt: skip
-@click.option(
     "--resume", is_flag=True,
     help="Resume the run in DIR; begin a new run if DIR contains none.",
 )  # fmt: skip
@@ -126,7 +122,7 @@ def command(
     checkpoints are removed when the run has succeeded.
 
     With --resume, a run that was killed or stopped continues from the checkpoints that survived.
-    Options that are not given again keep their values, except for --gradient. --walltime, Ctrl-C,
+    Options that are not given again keep their values. --walltime, Ctrl-C,
     SIGTERM and the warnings of batch systems (SIGUSR1, SIGUSR2, SIGXCPU) stop a run; the exit
     status is then 75. With --check-gradient it is 0 only if the gradient is verified.
     """
@@ -196,7 +192,7 @@ def _show_halted(halted: Halted, job: Job, /, *, as_json: bool, rank: int, ranks
     """Print the command that resumes the run; return the exit status of a stopped run."""
     if rank:
         return 0  # the first rank gives the job its exit status
-    line = resume_line(job.directory, ranks, job.request.model, job.request.gradient)
+    line = resume_line(job.directory, ranks, job.request.model)
     if as_json:
         with suppress(OSError):
             console.print_json({**halted.figures(), "resume": line})

@@ -41,7 +41,7 @@ PlanFor = Callable[[Chain, Platform], Schedule]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class AdjointPolicy:
     """The level and the interval of the adjoint checkpoints of a run.
 
     Attributes
@@ -76,7 +76,7 @@ def first_plan(
     every: float | None = None,
     mtbf: float = DAY,
     always: bool = False,
-) -> tuple[Schedule, Kept]:
+) -> tuple[Schedule, AdjointPolicy]:
     """Return the schedule of a new run, with the level and interval of its adjoint checkpoints.
 
     No adjoint checkpoints are stored if the whole run is predicted to take less than the interval,
@@ -104,13 +104,15 @@ def first_plan(
     """
     if chain.variables is not None:
 
-        def first(smaller: Chain, space: Platform, _: Stored) -> tuple[Schedule, Kept]:
+        def first(smaller: Chain, space: Platform, _: Stored) -> tuple[Schedule, AdjointPolicy]:
             return first_plan(smaller, space, model, planned, every=every, mtbf=mtbf, always=always)
 
         return _by_variable(first, chain, platform, ())
     able = _able(chain, platform, model)
-    choices = {number: kept_on(chain, platform, number, every=every, mtbf=mtbf) for number in able}
-    nearest = next(iter(choices.values()), Kept(None, every or inf))
+    choices = {
+        number: policy_on(chain, platform, number, every=every, mtbf=mtbf) for number in able
+    }
+    nearest = next(iter(choices.values()), AdjointPolicy(None, every or inf))
     if not choices and every is not None:
         raise BadInput(
             f"--every: no durable level keeps two adjoint checkpoints of this model,"
@@ -144,20 +146,20 @@ def without_end(
     *,
     every: float | None = None,
     mtbf: float = DAY,
-) -> tuple[Kept, Platform]:
+) -> tuple[AdjointPolicy, Platform]:
     """Return level and interval of adjoint checkpoints of a run of unknown length, and the rest.
 
     The rest is the platform without their space, which is reserved on the nearest durable level
     that has it.
     """
     for number in _able(chain, platform, model):
-        return kept_on(chain, platform, number, every=every, mtbf=mtbf), aside(
+        return policy_on(chain, platform, number, every=every, mtbf=mtbf), aside(
             platform, chain, number
         )
-    return Kept(None, every or inf), platform
+    return AdjointPolicy(None, every or inf), platform
 
 
-def aside_for(kept: Kept, chain: Chain, platform: Platform, /) -> Platform:
+def aside_for(kept: AdjointPolicy, chain: Chain, platform: Platform, /) -> Platform:
     """Return the platform without the space for these adjoint checkpoints, if it has this space."""
     if kept.level is None:
         return platform
@@ -172,11 +174,11 @@ def next_plan(
     platform: Platform,
     survivors: Sequence[Iterable[Key]],
     model: Model | None,
-    kept: Kept,
+    kept: AdjointPolicy,
     /,
     *,
     tapes: bool = False,
-) -> tuple[Schedule, Kept]:
+) -> tuple[Schedule, AdjointPolicy]:
     """Return the schedule of a process that resumes a run, and its adjoint checkpoints.
 
     If the level of the adjoint checkpoints is not used any more, they are stored on another level.
@@ -190,14 +192,16 @@ def next_plan(
         The intact checkpoints on each level.
     model : Model or None
         The model, which is asked whether it stores its adjoint.
-    kept : Kept
+    kept : AdjointPolicy
         The level and interval of adjoint checkpoints of the run.
     tapes : bool
         Whether tapes are stored, too.
     """
     if chain.variables is not None:
 
-        def rest_of(smaller: Chain, space: Platform, whole: Stored) -> tuple[Schedule, Kept]:
+        def rest_of(
+            smaller: Chain, space: Platform, whole: Stored
+        ) -> tuple[Schedule, AdjointPolicy]:
             return next_plan(smaller, space, whole, model, kept, tapes=tapes)
 
         return _by_variable(rest_of, chain, platform, survivors)
@@ -215,12 +219,12 @@ def next_plan(
 
 
 def _by_variable(
-    plan: Callable[[Chain, Platform, Stored], tuple[Schedule, Kept]],
+    plan: Callable[[Chain, Platform, Stored], tuple[Schedule, AdjointPolicy]],
     chain: Chain,
     platform: Platform,
     survivors: Sequence[Iterable[Key]],
     /,
-) -> tuple[Schedule, Kept]:
+) -> tuple[Schedule, AdjointPolicy]:
     """Return the schedule of a chain with variables, from the variables stored on each level.
 
     `plan` makes a schedule of whole checkpoints with reduced sizes, from the checkpoints of which
@@ -242,7 +246,7 @@ def _by_variable(
     ways = [reduced(whole_chain, free, variables, apart=apart) for apart in (True, False)]
     reason: BadInput | IllegalAction | None = None
     for there in dict.fromkeys((stored, adjoints)):
-        plans = list[tuple[Schedule, Kept]]()
+        plans = list[tuple[Schedule, AdjointPolicy]]()
         for smaller, left in ways if ways[0] != ways[1] else ways[:1]:
             space = _reduced_by(left, chain, in_one, -1)
             whole = whole_checkpoints(there, smaller, space, variables)
@@ -347,7 +351,9 @@ def _with_no_more(
     return _last_one_stays(staying)
 
 
-def expected_makespan(schedule: Schedule, platform: Platform, kept: Kept, mtbf: float, /) -> float:
+def expected_makespan(
+    schedule: Schedule, platform: Platform, kept: AdjointPolicy, mtbf: float, /
+) -> float:
     """Return an estimate of the mean seconds of a run that is killed once in `mtbf` seconds.
 
     A kill repeats the work since the last adjoint checkpoint, and, before that, a part of a forward
@@ -364,7 +370,7 @@ def expected_makespan(schedule: Schedule, platform: Platform, kept: Kept, mtbf: 
 
 
 def cost_of_a_kill(
-    schedule: Schedule, platform: Platform, kept: Kept, mtbf: float | None = None, /
+    schedule: Schedule, platform: Platform, kept: AdjointPolicy, mtbf: float | None = None, /
 ) -> str:
     """Return a sentence on level and interval of adjoint checkpoints, and the cost of a kill.
 
@@ -413,7 +419,7 @@ def _able(chain: Chain, platform: Platform, model: Model | None) -> list[int]:
     ]
 
 
-def kept_on(
+def policy_on(
     chain: Chain,
     platform: Platform,
     number: int,
@@ -421,13 +427,13 @@ def kept_on(
     *,
     every: float | None = None,
     mtbf: float = DAY,
-) -> Kept:
+) -> AdjointPolicy:
     """Return adjoint checkpoints on this level, at the interval `every` or Daly's."""
     daly = max(_LEAST, daly_interval(adjoint_seconds(chain, platform, number), mtbf))
-    return Kept(platform.levels[number].name, every or daly)
+    return AdjointPolicy(platform.levels[number].name, every or daly)
 
 
-def _with_checkpoints(schedule: Schedule, platform: Platform, kept: Kept) -> Schedule:
+def _with_checkpoints(schedule: Schedule, platform: Platform, kept: AdjointPolicy) -> Schedule:
     number = platform.number(kept.level or "")
     return _last_one_stays(with_adjoint_checkpoints(schedule, platform, kept.every, level=number))
 

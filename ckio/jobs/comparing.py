@@ -7,10 +7,10 @@ from typing import Any
 
 from ckio.adapters.registry import lossy
 from ckio.errors import BadInput
-from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, manifest_in, read_text, unsealed
+from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, manifest_in, read_sealed
 from ckio.jobs.leftovers import is_run_directory
 from ckio.jobs.request import Manifest
-from ckio.jobs.result import VERDICTS, figures_of
+from ckio.jobs.result import VERDICTS, figures_in
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.report import Report, compare
@@ -57,7 +57,7 @@ def _check_ended(path: Path, /) -> None:
 def _side(path: Path, name: str) -> RunSide:
     _check_ended(path)
     manifest = manifest_in(path)
-    figures = figures_of(unsealed(read_text(path / RESULT), path / RESULT), path / RESULT)
+    figures = figures_in(path)
     predicted, measured = _timelines(path)
     request = manifest.request
     settings = ", ".join(f"{key}={value}" for key, value in sorted(request.settings.items()))
@@ -111,7 +111,7 @@ def _timelines(path: Path) -> tuple[_Timed, _Timed]:
 
 
 def _timed(file: Path) -> _Timed:
-    document = loads(unsealed(read_text(file), file), source=str(file))
+    document = loads(read_sealed(file), source=str(file))
     if document.timeline is None or document.platform is None:
         raise BadInput(f"{file}: it contains no timeline, because it was edited; run again")
     return _Timed(document.timeline, document.schedule.chain, document.platform)

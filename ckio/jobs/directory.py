@@ -18,23 +18,20 @@ without a manifest therefore has no run that could be resumed. Checkpoints are n
 directory: they are on the levels, under the run's id.
 
 Each text ends with its checksum, which is verified when the text is read. In JSON it is the last
-entry, and otherwise a comment on a separate line. Nothing is read or written through a symbolic
-link.
+entry, and otherwise a comment on a separate line.
 """
 
-import errno
 import fcntl
 import json
 import os
 import re
 import secrets
-import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import xxhash
 
@@ -54,8 +51,6 @@ from ckio.model.comm import Comm, launched
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Platform
 
-T = TypeVar("T")
-
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
 PREDICTED, MEASURED = "predicted.txt", "measured.txt"
 CONTROL, GRADIENT, PLATFORM = "control.h5", "gradient.h5", "platform.toml"
@@ -65,12 +60,8 @@ _NAMES: Final = (
     r"(manifest|result)\.json|(schedule|predicted|measured)(-\d+)?\.txt|states\.txt"
     r"|(control|gradient)\.h5|platform\.toml"
 )
-WHOLE: Final = re.compile(_NAMES)
-HALF: Final = re.compile(rf"\.({_NAMES})\.part")
-"""The names of a run's files: complete files, and partly written ones."""
-
-_MOST: Final = 1 << 32
-"""The most bytes of a text in a run's directory: a schedule of a hundred million actions."""
+_PART: Final = re.compile(rf"\.({_NAMES})\.part")
+"""The names of partly written files of a run."""
 
 _SEAL_OF_TEXT: Final = re.compile(r"## xxh3_128 ([0-9a-f]{32})\n\Z")
 _SEAL_OF_JSON: Final = re.compile(r',\s*"checksum": "([0-9a-f]{32})"\s*\}\s*\Z')
@@ -94,7 +85,11 @@ class NewDirectory:
             raise BadInput(
                 f"{path}: cannot hold {what}: {error.strerror}; choose another directory"
             ) from None
-        _check_empty(path, held, what)
+        if held:
+            is_run = MANIFEST in held
+            holds = "already holds a run" if is_run else f"is not empty ({held[0]})"
+            hint = "resume it by --resume, or " if is_run else ""
+            raise BadInput(f"{path}: it {holds}; {hint}choose another directory for {what}")
         if not os.access(path, os.W_OK | os.X_OK):
             raise BadInput(f"{path}: cannot hold {what}: not writable; choose another directory")
 
@@ -123,31 +118,18 @@ class NewDirectory:
                 folder.rmdir()
 
 
-def check_new(path: Path, /, *, what: str = "a run") -> None:
-    """Raise BadInput if a directory is not empty.
-
-    This is called before long work whose results go to the directory. Other errors are found when
-    the directory is created.
-    """
-    with suppress(OSError):
-        _check_empty(path, sorted(entry.name for entry in path.iterdir()), what)
-
-
-def _check_empty(path: Path, held: list[str], what: str) -> None:
-    if held:
-        run = MANIFEST in held
-        holds = "already holds a run" if run else f"is not empty ({held[0]})"
-        hint = "resume it by --resume, or " if run else ""
-        raise BadInput(f"{path}: it {holds}; {hint}choose another directory for {what}")
-
-
 class RunDirectory(NewDirectory):
     """The directory of a run. One process at a time locks it, until `release` or its end.
+
+    With many ranks, the first one reads and writes the files for all. The constructor and the
+    methods are collective calls, except `append`, `clear` and `release`.
 
     Parameters
     ----------
     path
         The directory.
+    ranks
+        The ranks of the job.
     resume
         Whether the directory may have a run, which is then resumed. In this case, files of a
         process that was killed before it wrote the manifest are removed.
@@ -169,86 +151,110 @@ class RunDirectory(NewDirectory):
 
     manifest: Manifest | None = None
 
-    def __init__(self, path: Path, /, *, resume: bool = False) -> None:
-        self._resume, self._fd = resume, -1
-        try:
-            super().__init__(path, what="a run")
-        except BaseException:
-            self.release()
-            raise
-        self.id = secrets.token_hex(4) if self.manifest is None else self.manifest.run
+    def __init__(self, path: Path, ranks: RankGroup = ALONE, /, *, resume: bool = False) -> None:
+        self.path, self._ranks, self._resume, self._fd = path, ranks, resume, -1
+        begin = super().__init__
+
+        def opened() -> tuple[str, Manifest | None]:
+            try:
+                begin(path, what="a run")
+            except BaseException:
+                self.release()
+                raise
+            manifest = self.manifest
+            return secrets.token_hex(4) if manifest is None else manifest.run, manifest
+
+        self.id, self.manifest = ranks.once(opened)
 
     @property
     def has_ended(self) -> bool:
         """Whether the directory has a result."""
-        return os.path.lexists(self.path / RESULT)
+        return self._ranks.once(lambda: os.path.lexists(self.path / RESULT))
 
     def write(self, name: str, content: str | bytes, /) -> None:
+        self._ranks.once(lambda: self._write(name, content))
+
+    def _write(self, name: str, content: str | bytes) -> None:
         super().write(name, sealed(content) if isinstance(content, str) else content)
 
     def append(self, name: str, line: str, /) -> None:
         """Add a line to an existing file, if this is possible; only the first rank does it."""
-        with suppress(OSError):
-            fd = os.open(self.path / name, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with os.fdopen(fd, "wb") as file:
+        if not self._ranks.rank and (self.path / name).exists():
+            with suppress(OSError), (self.path / name).open("ab") as file:
                 file.write(line.encode())
 
     def begin(self, manifest: Manifest, /) -> None:
         """Write the manifest, with the current directory. From now on the run can be resumed."""
-        begun = replace(manifest, here=str(Path.cwd()))
-        self.write(MANIFEST, begun.dumps())
-        self.manifest = begun
+        self.manifest = replace(manifest, here=self._ranks.once(lambda: str(Path.cwd())))
+        self.write(MANIFEST, self.manifest.dumps())
 
     def reserve(self, sizes: Mapping[str, int], /) -> None:
         """Reserve space for files that are written at the end; raises BadInput if the disk is full.
 
         `sizes` gives the bytes of each file.
         """
-        for name, nbytes in sizes.items():
-            self._written.append(part_of(self.path / name).name)
-            try:
-                reserve(self.path / name, nbytes)
-            except OSError as error:
-                raise BadInput(
-                    f"{self.path}: the {nbytes} bytes of {name} cannot be reserved:"
-                    f" {error.strerror}; free space, or choose another directory"
-                ) from None
+
+        def reserved() -> None:
+            for name, nbytes in sizes.items():
+                self._written.append(part_of(self.path / name).name)
+                try:
+                    reserve(self.path / name, nbytes)
+                except OSError as error:
+                    raise BadInput(
+                        f"{self.path}: the {nbytes} bytes of {name} cannot be reserved:"
+                        f" {error.strerror}; free space, or choose another directory"
+                    ) from None
+
+        self._ranks.once(reserved)
 
     def write_plan(self, schedule: str, predicted: str, /) -> None:
         """Write the texts of this process's plan, and keep the earlier schedule under a number."""
-        last = self.path / SCHEDULE
-        if last.exists():
-            names = (f"schedule-{number}.txt" for number in count(1))
-            name = next(name for name in names if not os.path.lexists(self.path / name))
-            with suppress(OSError):  # without links, only the last schedule is kept
-                os.link(last, self.path / name, follow_symlinks=False)
-                self._written.append(name)
-        self.write(SCHEDULE, schedule)
-        self.write(PREDICTED, predicted)
+
+        def written() -> None:
+            last = self.path / SCHEDULE
+            if last.exists():
+                names = (f"schedule-{number}.txt" for number in count(1))
+                name = next(name for name in names if not os.path.lexists(self.path / name))
+                with suppress(OSError):  # without links, only the last schedule is kept
+                    os.link(last, self.path / name)
+                    self._written.append(name)
+            self._write(SCHEDULE, schedule)
+            self._write(PREDICTED, predicted)
+
+        self._ranks.once(written)
 
     def platform(self) -> Platform:
         """Return the platform that schedule.txt was made for; raises BadInput."""
-        return sound_platform_in(self.path)
+        return self._ranks.once(lambda: platform_in(self.path / SCHEDULE))
 
     def read(self, name: str, /) -> str:
         """Return the text of a file of the run, without its checksum.
 
-        Raises BadInput if the file cannot be read, is a symbolic link, or was changed.
+        Raises BadInput if the file cannot be read or was changed.
         """
-        return unsealed(read_text(self.path / name), self.path / name)
+        return self._ranks.once(lambda: read_sealed(self.path / name))
 
     def clear(self) -> None:
         """Remove the files that were written, and the directory if it is empty.
 
         Nothing is removed if the gradient was written. If the process is killed meanwhile, the run
-        can still be resumed, or a new one be begun.
+        can still be resumed, or a new one be begun. With many ranks the files are removed when all
+        ranks have finished, if all have called this method.
         """
-        if not os.path.lexists(self.path / GRADIENT):
+        if isinstance(self._ranks, _Ranks):
+            self._ranks.directory = self
+        else:
+            self.remove()
+
+    def remove(self) -> None:
+        """Remove the files of the run."""
+        if not self._ranks.rank and not os.path.lexists(self.path / GRADIENT):
             super().clear()
 
     def release(self) -> None:
         """Unlock the directory for other processes. It may be called twice."""
-        if self._fd >= 0:
+        # A directory that may still be removed stays locked until this process ends.
+        if self._fd >= 0 and getattr(self._ranks, "directory", None) is not self:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
@@ -271,13 +277,11 @@ class RunDirectory(NewDirectory):
         The texts of ckio have a checksum, so that a platform file of the user is not one of them.
         The controls have none; they are written after the plan.
         """
-        if HALF.fullmatch(name):
-            return True
         text = SCHEDULE if name in (CONTROL, STATES) else name
         if text not in (PLATFORM, SCHEDULE, PREDICTED):
-            return False
+            return _PART.fullmatch(name) is not None
         try:
-            self.read(text)
+            read_sealed(self.path / text)
         except BadInput:
             return False
         return True
@@ -301,63 +305,33 @@ def manifest_in(path: Path, /) -> Manifest:
     """Read the manifest in the directory of a run; raises BadInput if it is damaged."""
     file = path / MANIFEST
     text = read_text(file)
-    said: object = None
-    with suppress(ValueError, RecursionError):
-        said = json.loads(text)
-    if isinstance(said, dict) and said.get("format") not in (None, FORMAT):
-        return Manifest.loads(text, source=f"{file}")  # raises BadInput for another format
+    with suppress(ValueError):
+        if (entries := json.loads(text)) and entries.get("format") not in (None, FORMAT):
+            return Manifest.loads(text, source=f"{file}")  # raises BadInput for another format
     return Manifest.loads(unsealed(text, file), source=f"{file}")
 
 
-def sound_platform_in(path: Path, /) -> Platform:
-    """Read the platform in schedule.txt of the directory of a run.
-
-    Raises BadInput if the file was changed.
-    """
-    text = unsealed(read_text(path / SCHEDULE), path / SCHEDULE)
-    return _platform_of(iter(text.splitlines(keepends=True)), path / SCHEDULE)
-
-
 def platform_in(schedule: Path, /) -> Platform:
-    """Read the platform in the headers of a file with a schedule; raises BadInput."""
-    with reading(schedule) as fd, os.fdopen(fd, encoding="utf-8", closefd=False) as file:
-        return _platform_of(file, schedule)
-
-
-def _platform_of(lines: Iterator[str], schedule: Path) -> Platform:
+    """Read the platform in the headers of schedule.txt; raises BadInput if it was changed."""
+    lines = read_sealed(schedule).splitlines()
     headers = takewhile(lambda line: line.startswith("#"), lines)
-    toml = [line[2:].strip("\n") for line in headers if line.startswith("#|")]
+    toml = [line[2:] for line in headers if line.startswith("#|")]
     return Platform.loads("\n".join(toml), source=f"{schedule}, its platform")
 
 
+def read_sealed(path: Path, /) -> str:
+    """Return a text of a run without its checksum; raises BadInput if it was changed."""
+    return unsealed(read_text(path), path)
+
+
 def read_text(path: Path, /) -> str:
-    """Return the text of a regular file; raises BadInput, also for a symbolic link."""
-    with reading(path) as fd:
-        if (size := os.fstat(fd).st_size) > _MOST:
-            raise BadInput(
-                f"{path} has {size} bytes; a file of a run has at most {_MOST}; restore the file"
-            )
-        with os.fdopen(fd, encoding="utf-8", closefd=False, newline="") as file:
-            return file.read()
-
-
-@contextmanager
-def reading(path: Path, /) -> Iterator[int]:
-    """Open a regular file; raises BadInput for every failure, also for a symbolic link."""
+    """Return the text of a file; raises BadInput."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise BadInput(f"{path} cannot be read: it is no regular file")
-            yield fd
-        finally:
-            os.close(fd)
+        return path.read_bytes().decode()
     except UnicodeDecodeError:
         raise BadInput(f"{path}: not text") from None
     except OSError as error:
-        is_link = error.errno == errno.ELOOP
-        why = "it is a symbolic link, which is not followed" if is_link else error.strerror
-        raise BadInput(f"{path} cannot be read: {why}") from None
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
 
 
 def sealed(text: str, /) -> str:
@@ -434,11 +408,11 @@ class _Ranks(RankGroup):
 
     Attributes
     ----------
-    directory : SharedDirectory or None
+    directory : RunDirectory or None
         The directory of a run that failed without a checkpoint on this rank.
     """
 
-    directory: "SharedDirectory | None" = None
+    directory: RunDirectory | None = None
 
     def leave(self, error: CkioError, /) -> None:
         """Gather the checkpoints that an error leaves on all ranks, after all have finished.
@@ -453,77 +427,3 @@ class _Ranks(RankGroup):
         elif not every[0]:
             rank = next(rank for rank, notes in enumerate(every) if notes)
             error.add_note(f"{'; '.join(every[rank])} (rank {rank})")
-
-
-def run_directory(path: Path, ranks: RankGroup, /, *, resume: bool = False) -> RunDirectory:
-    """Return the directory of a run. With several ranks, the first rank accesses it for all."""
-    if ranks.is_alone:
-        return RunDirectory(path, resume=resume)
-    return SharedDirectory(path, ranks, resume=resume)
-
-
-class SharedDirectory(RunDirectory):
-    """The directory of a run of many ranks. The first rank reads and writes it for all.
-
-    The constructor and the methods are collective calls, except `clear` and `release`, which a rank
-    may call alone. The files are removed only if all ranks have called `clear`, after the last one.
-    """
-
-    def __init__(self, path: Path, ranks: RankGroup, /, *, resume: bool) -> None:
-        self.path, self._ranks = path, ranks
-        self._own: RunDirectory | None = None
-
-        def opened() -> tuple[str, Manifest | None]:
-            self._own = RunDirectory(path, resume=resume)
-            return self._own.id, self._own.manifest
-
-        self.id, self.manifest = ranks.once(opened)
-
-    @property
-    def has_ended(self) -> bool:
-        return self._once(lambda own: own.has_ended)
-
-    def begin(self, manifest: Manifest, /) -> None:
-        def begun(own: RunDirectory) -> Manifest | None:
-            own.begin(manifest)
-            return own.manifest
-
-        self.manifest = self._once(begun)
-
-    def write(self, name: str, content: str | bytes, /) -> None:
-        self._once(lambda own: own.write(name, content))
-
-    def reserve(self, sizes: Mapping[str, int], /) -> None:
-        self._once(lambda own: own.reserve(sizes))
-
-    def append(self, name: str, line: str, /) -> None:
-        if self._own is not None:
-            self._own.append(name, line)
-
-    def write_plan(self, schedule: str, predicted: str, /) -> None:
-        self._once(lambda own: own.write_plan(schedule, predicted))
-
-    def platform(self) -> Platform:
-        return self._once(lambda own: own.platform())
-
-    def read(self, name: str, /) -> str:
-        return self._once(lambda own: own.read(name))
-
-    def clear(self) -> None:
-        if isinstance(self._ranks, _Ranks):
-            self._ranks.directory = self
-
-    def release(self) -> None:
-        # A directory that may still be removed stays locked until this process ends.
-        if self._own is not None and getattr(self._ranks, "directory", None) is not self:
-            self._own.release()
-
-    def remove(self) -> None:
-        """Remove the files of the run, and unlock the directory."""
-        if self._own is not None:
-            self._own.clear()
-            self._own.release()
-
-    def _once(self, do: Callable[[RunDirectory], T]) -> T:
-        own: Any = self._own
-        return self._ranks.once(lambda: do(own))

@@ -3,23 +3,18 @@
     functional          J, a scalar
     gradient/NAME       dJ/d(NAME), with the attribute `units`
     control/NAME        the control at which the gradient was computed
-    parts/RANK/...      with many ranks: the part of each rank of both, if the model has a method
-                        `gathered`, which returns the whole
+    parts/RANK/...      with many ranks: the part of each rank of both
 
 If all ranks share a control, its datasets have its own shape, and its gradient is the sum over the
-ranks. Of other controls, if a model on many ranks has no `gathered`, `gradient/NAME` and
-`control/NAME` contain the flattened parts of the ranks, one after the other. The attributes
-`offsets` and `shapes` give the begin and the shape of the part of each rank. The attributes of the
-root are the run, the model and the number of steps. The checksum of the file's bytes is stored
-elsewhere: for the gradient in result.json, and for controls in the manifest.
+ranks. Other controls have a part on each rank. Their `gradient/NAME` and `control/NAME` are what
+the model's method `gathered` returns, or without this method the flattened parts of the ranks, one
+after the other. The attributes of the root are the run, the model and the number of steps. The
+checksum of the file's bytes is stored elsewhere: for the gradient in result.json, and for controls
+in the manifest.
 """
 
-import errno
 import io
-import os
-import re
-import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -30,17 +25,11 @@ import xxhash
 from ckio.actions import Key, Kind
 from ckio.backends.files import write_whole
 from ckio.errors import BadInput, StorageError, UnsupportedKind
-from ckio.jobs.directory import GRADIENT, RESULT, checksum_of, reading
+from ckio.jobs.directory import GRADIENT, RESULT, checksum_of
 from ckio.model import Array, Differentiable, layout_of
 from ckio.parallel.group import ALONE, RankGroup
 
 FORMAT: Final = 1
-
-_DEEPEST: Final = 8
-_MOST_LINKS: Final = 1 << 17
-"""The most links that are followed; a group may have several names in each of its groups."""
-_SWELLING: Final = 1024
-"""The most bytes of all arrays for each byte of their file, which may be compressed."""
 
 _SLACK: Final = 1 << 14
 """Bytes of a file in addition to its arrays, and to 2 KiB for each of them."""
@@ -124,7 +113,7 @@ def _state_shapes(model: Any) -> set[tuple[int, ...]]:
 def whole(
     model: Differentiable, arrays: Mapping[str, Any], shared: Collection[str], ranks: RankGroup, /
 ) -> Mapping[str, Any]:
-    """Return arrays of the controls' shapes over all ranks, on each rank.
+    """Gather arrays from all ranks: each rank gets the whole array of each control.
 
     Those that all ranks share are returned as they are. Of the others, a method
     `gathered(name, array)` of the model returns the whole. Without this method the flattened parts
@@ -147,37 +136,30 @@ def controls_of(model: Differentiable, /) -> Arrays:
     return getattr(model, "control", None) or {}
 
 
-def check_names(what: str, names: Iterable[str], /) -> None:
+def check_names(what: str, names: Collection[str], /) -> None:
     """Raise BadInput, with `what` as the subject, if a file cannot have controls of these names.
 
     A name with slashes is that of a dataset in groups. Therefore "T" and "T/flux" exclude each
     other, and HDF5 has no name such as "", "u/" or ".".
     """
-    known = list[str]()
-    for name in names if not _can_hold(list(names)) else ():
-        known.append(name)
-        if not _can_hold(known):
-            raise BadInput(
-                f"{what}: the file of the gradient cannot have a control {name!r}; name it"
-                ' otherwise: between slashes, a name is neither empty nor "." and has no NUL, and'
-                ' no control has the name of a group of others ("T" and "T/flux")'
-            )
-
-
-def _can_hold(names: list[str]) -> bool:
-    """Return whether a file with controls of these names can be written and read."""
-    arrays = {f"parts/0/control/{name}": np.zeros(0) for name in names}
+    arrays = {f"control/{name}": np.zeros(0) for name in names}
     try:
-        held, _ = _arrays_in(_packed(arrays, {}, {}), Path(GRADIENT))
+        held = _arrays_in(_packed(arrays, {}, {}), Path(GRADIENT))
     except Exception:  # h5py raises many kinds of errors for a name
-        return False
-    return held.keys() == arrays.keys()
+        held = {}
+    if held.keys() != arrays.keys():
+        raise BadInput(
+            f"{what}: the file of the gradient cannot have all of the controls"
+            f" {', '.join(map(repr, names))}; name them otherwise: between slashes, a name is"
+            ' neither empty nor "." and has no NUL, and no control has the name of a group of'
+            ' others ("T" and "T/flux")'
+        )
 
 
 def space_for(model: Differentiable, ranks: RankGroup, /) -> dict[str, int]:
     """Return an upper bound of the bytes of the files of the gradient and of the result."""
     control = controls_of(model)
-    copies = 2 if getattr(model, "gathered", None) is None else 4  # the whole, and the parts
+    copies = 2 if ranks.is_alone else 4  # the whole, and the parts
     nbytes = sum(ranks.gather(sum(np.asarray(array).nbytes for array in control.values())))
     datasets = copies * len(control) * ranks.size
     return {GRADIENT: copies * nbytes + (datasets << 11) + _SLACK, RESULT: (datasets << 8) + _SLACK}
@@ -208,24 +190,18 @@ def write_gradient(
         If the file cannot be written, or reading it returns other bytes.
     """
     names = {"gradient": gradient, "control": control}
-    gathers = getattr(model, "gathered", None) is not None
     units, arrays = units_of(model), dict[str, Array]()
     attributes = dict[str, dict[str, Any]]()
     for group, live in names.items():
         mine = {name: np.asarray(array) for name, array in live.items()}
-        together = whole(model, mine, shared, ranks)
-        parts = {name: array for name, array in mine.items() if name not in shared}
-        shapes = ranks.gather({name: array.shape for name, array in mine.items()})
-        for name, array in together.items():
+        for name, array in whole(model, mine, shared, ranks).items():
             unit = units.get(name, "")
             unit = f"{units.get('J') or '1'} / ({unit or '1'})" if group == "gradient" else unit
-            own = {"units": unit}
-            if name in parts and not ranks.is_alone and not gathers:
-                own |= _parts([each[name] for each in shapes])
-            arrays[f"{group}/{name}"], attributes[f"{group}/{name}"] = np.asarray(array), own
-        if not ranks.is_alone and gathers:
-            for rank, each in enumerate(ranks.gather(parts)):
-                arrays |= {f"parts/{rank}/{group}/{name}": part for name, part in each.items()}
+            arrays[f"{group}/{name}"] = np.asarray(array)
+            attributes[f"{group}/{name}"] = {"units": unit}
+        parts = {name: array for name, array in mine.items() if name not in shared}
+        for rank, each in enumerate(ranks.gather(parts) if not ranks.is_alone else ()):
+            arrays |= {f"parts/{rank}/{group}/{name}": part for name, part in each.items()}
     arrays["functional"] = np.asarray(functional)
     attributes["functional"] = {"units": units.get("J", "")}
 
@@ -233,44 +209,16 @@ def write_gradient(
         data = _packed(arrays, attributes, {**about, "format": FORMAT})
         checksum = checksum_of(data)
         try:
-            _check_file(path)
             write_whole(path, data)
             _bytes_of(path, checksum)
-        except (OSError, ValueError, BadInput) as error:  # a ValueError is of the path
+        except (OSError, BadInput) as error:
             why = getattr(error, "strerror", None) or error
             raise StorageError(
-                f"{path}: the gradient cannot be written there: {why}; free space, or name another"
-                " file by --gradient, and resume the run"
+                f"{path}: the gradient cannot be written: {why}; free space, and resume the run"
             ) from None
         return checksum
 
     return ranks.once(written)
-
-
-def check_place(path: Path, into: Path, /) -> None:
-    """Raise BadInput, before a run begins, if no gradient can be written to a path.
-
-    The directory `into` of the run need not exist, because the run makes it.
-    """
-    try:
-        _check_file(path)
-        if path.parent != into:
-            os.scandir(path.parent).close()
-            if not os.access(path.parent, os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise BadInput(
-            f"{path}: the gradient cannot be written there: {error.strerror}; name another file by"
-            " --gradient"
-        ) from None
-
-
-def _check_file(path: Path) -> None:
-    """Raise OSError for a directory, and for a device or a pipe, which a file would replace."""
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if path.exists() and not (path.is_file() or path.is_symlink()):
-        raise OSError(errno.EINVAL, "it is no regular file")
 
 
 def read_gradient(path: Path, checksum: str, /, ranks: RankGroup = ALONE) -> tuple[Arrays, Arrays]:
@@ -278,77 +226,43 @@ def read_gradient(path: Path, checksum: str, /, ranks: RankGroup = ALONE) -> tup
 
     Raises BadInput if the file has another checksum.
     """
-    arrays, pieces = _arrays_in(_bytes_of(path, checksum), path)
-    groups: dict[str, dict[str, Array]] = {"gradient": {}, "control": {}}
-    for name in arrays:
-        group, _, control = name.partition("/")
-        if group in groups:
-            groups[group][control] = _of_rank(name, arrays, pieces, ranks)
-    return groups["gradient"], groups["control"]
+    arrays = _arrays_in(_bytes_of(path, checksum), path)
+    gradient, control = (_of_rank(f"{group}/", arrays, ranks) for group in ("gradient", "control"))
+    return gradient, control
 
 
-def _of_rank(
-    name: str, arrays: Arrays, pieces: Mapping[str, tuple[Array, Array]], ranks: RankGroup
-) -> Array:
-    """Return the part of this rank; the whole if there is one rank, or the file has no parts."""
-    array = arrays[name]
-    if ranks.is_alone:
-        return array
-    if name in pieces:  # the parts follow each other
-        offsets, shapes = pieces[name]
-        begin, shape = int(offsets[ranks.rank]), tuple(map(int, shapes[ranks.rank]))
-        return array[begin : begin + int(np.prod(shape, dtype=np.int64))].reshape(shape)
-    return arrays.get(f"parts/{ranks.rank}/{name}", array)
+def _of_rank(group: str, arrays: Arrays, ranks: RankGroup) -> dict[str, Array]:
+    """Return the arrays of a group: the part of this rank if the file has parts, or the whole."""
+    part = f"parts/{ranks.rank}/"
+    return {
+        name.removeprefix(group): array if ranks.is_alone else arrays.get(f"{part}{name}", array)
+        for name, array in arrays.items()
+        if name.startswith(group)
+    }
 
 
-def read_control(path: Path, like: Arrays | None = None, ranks: RankGroup = ALONE, /) -> Arrays:
+def read_control(path: Path, ranks: RankGroup = ALONE, /) -> Arrays:
     """Read controls from an npz file or an HDF5 file; raises BadInput.
-
-    No more is read than the arrays of `like`, the controls of the model: a name, shape or type that
-    differs is an error before its array is read, because a small file may have a huge array.
 
     In HDF5 they are the datasets of the group `control`, as in the file of a gradient. Without this
     group they are the datasets of the root. With many ranks, each rank gets its part if the file
     has parts, and otherwise the whole.
     """
-    data = _bytes_of(Path(os.path.realpath(path)))
+    data = _bytes_of(path)
     if data.startswith(b"PK\x03\x04"):
         try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                return dict(_from_npz(archive, like))
-        except BadInput as error:
-            raise BadInput(f"{path}: {error}") from None
-        except Exception as error:
+            return dict(np.load(io.BytesIO(data), allow_pickle=False))
+        except Exception as error:  # NumPy and zipfile raise many kinds of errors
             raise BadInput(f"{path} is no npz file of plain arrays: {error}") from None
-    arrays, pieces = _arrays_in(data, path, like)
-    inner = [name for name in arrays if name.startswith("control/")]
-    if not inner:
-        return {name: array for name, array in arrays.items() if "/" not in name}
-    return {name.partition("/")[2]: _of_rank(name, arrays, pieces, ranks) for name in inner}
+    arrays = _arrays_in(data, path)
+    if controls := _of_rank("control/", arrays, ranks):
+        return controls
+    return {name: array for name, array in arrays.items() if "/" not in name}
 
 
-def given_control(given: Arrays | Path, like: Arrays | None, ranks: RankGroup, /) -> Arrays:
-    """Return controls that are given as arrays, or as the path of a file of arrays like these."""
-    if not isinstance(given, Path):
-        return given
-    control = read_control(given, like, ranks)
-    for name, array in control.items() if like is not None else ():
-        check_fits(name, array.shape, array.dtype, like or {})
-    return control
-
-
-def _from_npz(archive: zipfile.ZipFile, like: Arrays | None) -> Iterator[tuple[str, Array]]:
-    """Yield the arrays of an npz file; each header is compared with `like` before the array."""
-    for member in archive.infolist():
-        name = member.filename.removesuffix(".npy")
-        with archive.open(member) as file:
-            head = np.lib.format.read_magic(file)
-            read = "read_array_header_1_0" if head == (1, 0) else "read_array_header_2_0"
-            shape, _, dtype = getattr(np.lib.format, read)(file)
-        if like is not None:
-            check_fits(name, shape, dtype, like)
-        with archive.open(member) as file:
-            yield name, np.lib.format.read_array(file, allow_pickle=False)
+def given_control(given: Arrays | Path, ranks: RankGroup, /) -> Arrays:
+    """Return controls that are given as arrays, or as the path of a file of arrays."""
+    return read_control(given, ranks) if isinstance(given, Path) else given
 
 
 def packed_control(control: Arrays, ranks: RankGroup = ALONE, /) -> bytes:
@@ -366,14 +280,11 @@ def control_in(path: Path, checksum: str, /) -> dict[int, dict[str, Array]]:
 
     Raises BadInput if the file has another checksum.
     """
-    arrays, _ = _arrays_in(_bytes_of(path, checksum), path)
+    arrays = _arrays_in(_bytes_of(path, checksum), path)
     controls: dict[int, dict[str, Array]] = {}
     for path_in_file, array in arrays.items():
-        match path_in_file.split("/", 3):
-            case ["parts", rank, "control", name] if re.fullmatch("[0-9]{1,7}", rank):
-                controls.setdefault(int(rank), {})[name] = array
-            case _:
-                raise BadInput(f"{path} is damaged: {path_in_file!r} is no control; restore it")
+        _, rank, _, name = path_in_file.split("/", 3)
+        controls.setdefault(int(rank), {})[name] = array
     return controls
 
 
@@ -382,29 +293,32 @@ def set_control(model: Differentiable, control: Arrays, /) -> None:
     own = getattr(model, "control", None)
     if not own:
         raise BadInput("controls were given, and the model has none; leave them out")
-    given = {name: np.asarray(value) for name, value in control.items()}
-    for name, array in given.items():
-        check_fits(name, array.shape, array.dtype, own)
+    for name, value in control.items():
+        if name not in own:
+            raise BadInput(f"the model has no control {name!r}; it has {', '.join(sorted(own))}")
+        for what, is_, its in (
+            ("has shape", np.shape(value), own[name].shape),
+            ("is", np.asarray(value).dtype, own[name].dtype),
+        ):
+            if is_ != its:
+                raise BadInput(
+                    f"control {name!r} {what} {is_}, and the model's {its}; they must be the same"
+                )
     if missing := sorted(set(own) - set(control)):
         raise BadInput(f"the control {missing[0]!r} is missing; give all of the model's controls")
-    for name, array in given.items():
-        own[name][...] = array
+    for name, value in control.items():
+        own[name][...] = value
 
 
-def check_fits(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], own: Arrays, /) -> None:
-    """Raise BadInput if a control is not one of a model's own, or has another shape or dtype."""
-    if name not in own:
-        raise BadInput(f"the model has no control {name!r}; it has {', '.join(sorted(own))}")
-    mine = own[name]
-    if shape != mine.shape:
-        raise BadInput(
-            f"control {name!r} has shape {shape}, and the model's {mine.shape}; they must be the"
-            " same"
-        )
-    if dtype != mine.dtype:
-        raise BadInput(
-            f"control {name!r} is {dtype}, and the model's {mine.dtype}; they must be the same"
-        )
+def with_control(fresh: Callable[[], Any], control: Arrays, /) -> Callable[[], Any]:
+    """Return a function that makes the same models with these controls."""
+
+    def made() -> Any:
+        model = fresh()
+        set_control(model, control)
+        return model
+
+    return made
 
 
 def units_of(model: Differentiable, /) -> dict[str, str]:
@@ -415,12 +329,6 @@ def units_of(model: Differentiable, /) -> dict[str, str]:
             units |= {each.name: each.unit for each in layout_of(model, Key(kind, 0)) if each.unit}
     own = getattr(model, "units", None)
     return units | dict(own) if isinstance(own, Mapping) else units
-
-
-def _parts(shapes: list[tuple[int, ...]]) -> dict[str, Any]:
-    """Return the attributes that give the begin and the shape of the part of each rank."""
-    sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
-    return {"offsets": np.cumsum([0, *sizes[:-1]]), "shapes": np.array(shapes, np.int64)}
 
 
 def _packed(
@@ -446,9 +354,11 @@ def _packed(
 
 
 def _bytes_of(path: Path, checksum: str | None = None) -> bytes:
-    """Read a regular file; raises BadInput, also if its bytes have another checksum."""
-    with reading(path) as fd, os.fdopen(fd, "rb", closefd=False) as file:
-        data = file.read()
+    """Read a file; raises BadInput, also if its bytes have another checksum."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
     if checksum is not None and checksum_of(data) != checksum:
         raise BadInput(
             f"{path} is damaged: it is not as ckio wrote it (its checksum differs); restore the"
@@ -457,62 +367,32 @@ def _bytes_of(path: Path, checksum: str | None = None) -> bytes:
     return data
 
 
-def _arrays_in(
-    data: bytes, path: Path, like: Arrays | None = None
-) -> tuple[dict[str, Array], dict[str, tuple[Array, Array]]]:
-    """Return all datasets of numbers in an HDF5 file, and the offsets and shapes of their parts.
-
-    Nothing outside of the file is read, because no link is followed. With `like`, zeros without
-    memory stand for a dataset that has more bytes than all of these arrays together, unless it has
-    parts. Raises BadInput.
-    """
-    most = None if like is None else sum(np.asarray(array).nbytes for array in like.values())
+def _arrays_in(data: bytes, path: Path) -> dict[str, Array]:
+    """Return all datasets of numbers in an HDF5 file, and nothing from outside of it."""
     import h5py
 
     try:
         with h5py.File(io.BytesIO(data), "r") as file:
-            arrays, pieces = dict[str, Array](), dict[str, tuple[Array, Array]]()
-            left = _SWELLING * len(data)
-            for name, dataset in _datasets(file, h5py, iter(range(_MOST_LINKS))):
-                in_parts = "offsets" in dataset.attrs and "shapes" in dataset.attrs
-                if most is not None and dataset.nbytes > most and not in_parts:
-                    arrays[name] = np.broadcast_to(np.zeros((), dataset.dtype), dataset.shape)
-                    continue
-                arrays[name] = _array(dataset, left if dataset.chunks else min(left, len(data)))
-                left -= dataset.nbytes
-                if in_parts:
-                    pieces[name] = dataset.attrs["offsets"], dataset.attrs["shapes"]
+            return {name: np.asarray(dataset[()]) for name, dataset in _datasets(file)}
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
     except Exception as error:  # h5py raises many kinds of errors for a damaged file
         raise BadInput(f"{path} is no HDF5 file of plain arrays: {error}") from None
-    return arrays, pieces
 
 
-def _datasets(
-    group: Any, h5py: Any, left: Iterator[int], /, path: str = "", depth: int = 0
-) -> Iterator[tuple[str, Any]]:
-    """Yield all datasets in a group and its groups that are reached by hard links."""
-    if depth > _DEEPEST:
-        raise BadInput("its groups are nested too deep")
+def _datasets(group: Any, path: str = "", /) -> Iterator[tuple[str, Any]]:
+    """Yield all datasets of numbers in a group and its groups that are reached by hard links."""
+    import h5py
+
     for name in group:
-        if next(left, None) is None:
-            raise BadInput(f"it has more than {_MOST_LINKS} names of datasets and groups")
         if group.get(name, getlink=True, getclass=True) is not h5py.HardLink:
             continue
         item = group[name]
-        if isinstance(item, h5py.Dataset):
+        if isinstance(item, h5py.Group):
+            yield from _datasets(item, f"{path}{name}/")
+        elif isinstance(item, h5py.Dataset):
+            if item.external or item.is_virtual:
+                raise BadInput(f"dataset {item.name!r} is stored in another file")
+            if item.dtype.kind not in "fiucb":
+                raise BadInput(f"dataset {item.name!r} has no numbers")
             yield f"{path}{name}", item
-        elif isinstance(item, h5py.Group):
-            yield from _datasets(item, h5py, left, f"{path}{name}/", depth + 1)
-
-
-def _array(dataset: Any, limit: int) -> Array:
-    """Read a dataset of numbers; raises BadInput for other data and for impossible sizes."""
-    if dataset.dtype.kind not in "fiucb":
-        raise BadInput(f"dataset {dataset.name!r} has no numbers")
-    if dataset.external or dataset.is_virtual:
-        raise BadInput(f"dataset {dataset.name!r} is stored in another file")
-    if dataset.nbytes > limit:
-        raise BadInput(f"dataset {dataset.name!r} is larger than its file allows")
-    return np.asarray(dataset[()])

@@ -2,25 +2,22 @@
 
 Every run that ends is one line of JSON in a file of the user, by default
 `~/.local/state/ckio/history.jsonl` (or below `XDG_STATE_HOME`). The variable CKIO_HISTORY names
-another file, or is `off`. The same record is in `result.json` of the run.
-
-From three runs of the same kind on (the same model on the same host, with overlap or without), the
-next one is told how far they were from their predictions.
+another file, and `off` turns the history off. From three runs of the same kind on (the same model
+on the same host, with overlap or without), `run` and `simulate` say how far these were from their
+predictions.
 """
 
 import json
 import os
 import platform as host
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from ckio.platform import Platform
 from ckio.platform.readable import path_of
-from ckio.report import Report
 
 RECENT: Final = 12
 """The number of the latest runs that count, because machines change."""
@@ -29,30 +26,12 @@ _FEW: Final = 3
 """The least number of runs of which ckio says anything."""
 
 _MOST_BYTES: Final = 1 << 20
-"""The most bytes of the file. The next run begins a new file, and only the end is read."""
+"""The bytes from which on the next run begins a new file: about 6000 runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """A run that has ended.
-
-    Attributes
-    ----------
-    model, host : str
-        The model without its settings, and the name of the machine.
-    overlap : bool
-        Whether I/O overlapped with computation.
-    predicted, measured : float
-        Makespans, in seconds.
-    when : float
-        Seconds since 1970.
-    load : float
-        The load of the machine when the run began.
-    planner : str
-    steps : int
-    classes : mapping of str to (float, float)
-        By class of action: predicted and measured seconds.
-    """
+    """A run that has ended: its kind, its makespans in seconds, and its time since 1970."""
 
     model: str
     host: str
@@ -60,10 +39,6 @@ class PastRun:
     predicted: float
     measured: float
     when: float = 0.0
-    load: float = 0.0
-    planner: str = ""
-    steps: int = 0
-    classes: Mapping[str, Sequence[float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +64,7 @@ def earlier(model: str | None, platform: Platform, /, *, overlap: bool) -> Earli
 
     Without a name, the model is the first one of the platform.
     """
-    model = model or next(iter(platform.models), "")
-    kind = (_plain(model), host.node(), overlap)
+    kind = (_plain(model or next(iter(platform.models), "")), host.node(), overlap)
     past = [run for run in read() if (run.model, run.host, run.overlap) == kind][-RECENT:]
     if len(past) < _FEW:
         return None
@@ -98,23 +72,28 @@ def earlier(model: str | None, platform: Platform, /, *, overlap: bool) -> Earli
     return EarlierRuns(min(ratios), max(ratios), len(past))
 
 
-def record_of(
-    report: Report, /, *, model: str, planner: str, steps: int, overlap: bool, load: float
-) -> PastRun:
-    """Return the record of a run that has just ended."""
-    classes = {row.name: (row.predicted, row.measured) for row in report.rows}
-    return PastRun(
-        _plain(model),
-        host.node(),
-        overlap,
-        report.predicted,
-        report.measured,
-        when=time.time(),
-        load=load,
-        planner=planner,
-        steps=steps,
-        classes=classes,
-    )
+def add(model: str, /, *, overlap: bool, predicted: float, measured: float) -> None:
+    """Add a run that has just ended; a history that cannot be written does not fail the run."""
+    file = path()
+    if file is None or predicted <= 0:
+        return
+    run = PastRun(_plain(model), host.node(), overlap, predicted, measured, time.time())
+    with suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if file.exists() and file.stat().st_size > _MOST_BYTES:
+            file.replace(file.with_name(f"{file.name}.1"))
+        with file.open("ab", buffering=0) as stream:
+            stream.write(f"{json.dumps(asdict(run))}\n".encode())  # at once, as others append, too
+
+
+def read() -> list[PastRun]:
+    """Return the runs of the history, the earliest first; lines that are no record are skipped."""
+    runs, file = list[PastRun](), path()
+    with suppress(OSError):
+        for line in [] if file is None else file.read_bytes().splitlines():
+            with suppress(ValueError, TypeError):  # a line that a full disk has cut off
+                runs.append(PastRun(**json.loads(line)))
+    return runs
 
 
 def path() -> Path | None:
@@ -129,55 +108,6 @@ def path() -> Path | None:
             return None
         case name:
             return path_of(name)
-
-
-def append(run: PastRun, /) -> None:
-    """Add a run to the history; a history that cannot be written does not fail the run."""
-    file = path()
-    if file is None or not _is_sound(run):
-        return
-    with suppress(OSError):
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if file.exists() and file.stat().st_size > _MOST_BYTES:
-            file.replace(file.with_name(f"{file.name}.1"))
-        line = json.dumps(asdict(run)) + "\n"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        descriptor = os.open(file, flags, 0o600)
-        try:
-            os.write(descriptor, line.encode())  # in one call, because other processes append, too
-        finally:
-            os.close(descriptor)
-
-
-def read() -> list[PastRun]:
-    """Return the runs of the history, the earliest first; lines that are no record are skipped."""
-    file = path()
-    if file is None:
-        return []
-    try:
-        with file.open("rb") as stream:
-            stream.seek(max(0, file.stat().st_size - _MOST_BYTES))
-            lines = stream.read(_MOST_BYTES).splitlines()
-    except OSError:
-        return []
-    return [run for run in map(_parsed, lines) if run is not None]
-
-
-def _parsed(line: bytes) -> PastRun | None:
-    try:
-        data: Any = json.loads(line)
-        known = {name: data[name] for name in ("model", "host", "overlap", "predicted", "measured")}
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
-    run = PastRun(**known)  # the other entries are only for people who read the file
-    return run if _is_sound(run) else None
-
-
-def _is_sound(run: Any) -> bool:
-    words = isinstance(run.model, str) and isinstance(run.host, str)
-    seconds = (run.predicted, run.measured)
-    numbers = all(isinstance(each, int | float) and 1e-99 < each < 1e99 for each in seconds)
-    return words and isinstance(run.overlap, bool) and numbers
 
 
 def _plain(model: str) -> str:

@@ -4,30 +4,27 @@ import os
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final, TextIO
 
 from ckio.errors import BadInput
-from ckio.jobs import unknown
-from ckio.jobs.begin import begin, cleared_if_nothing_is_left, with_control, wrapping
+from ckio.jobs import open_ended, run
 from ckio.jobs.directory import (
     MANIFEST,
     PLATFORM,
     RESULT,
+    SCHEDULE,
+    RunDirectory,
     all_ranks,
     check_alike,
-    check_new,
     manifest_in,
-    run_directory,
-    sound_platform_in,
+    platform_in,
 )
 from ckio.jobs.display import Display
-from ckio.jobs.gradients import check_names, check_place, controls_of, given_control
+from ckio.jobs.gradients import check_names, controls_of, given_control, with_control
 from ckio.jobs.models import (
     TOLD,
     Settings,
     costs,
-    factory_of,
     identity,
     levels_of,
     maker,
@@ -35,17 +32,16 @@ from ckio.jobs.models import (
     name_of,
 )
 from ckio.jobs.planning import Planning, chosen, planner_call, with_room
-from ckio.jobs.process import Process, has_tapes
 from ckio.jobs.request import Request
 from ckio.jobs.result import Result, read_back, refuse_unverified
-from ckio.jobs.resume import again, ended, resumed
+from ckio.jobs.resume import attempt_of, ended
+from ckio.jobs.run import Attempt, cleared_if_nothing_is_left, has_tapes, wrapping
 from ckio.jobs.stopping import Halted, Stopper
 from ckio.model import Array
 from ckio.model.comm import Comm
 from ckio.parallel.group import RankGroup
 from ckio.planners.compared import Plan
 from ckio.platform import Level, Platform, platform_of, size
-from ckio.platform.chain import Chain
 from ckio.platform.readable import duration, path_of
 from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Policy
@@ -95,9 +91,6 @@ class Job:
         decides.
     control : mapping of str to array, or path, optional
         The controls, instead of the model's own. With many ranks, the part of this rank.
-    gradient : path, optional
-        The file of the gradient; by default `gradient.h5` in the directory. A process that resumes
-        the run has to name it again.
     every : float or str, optional
         The predicted work between two adjoint checkpoints, in seconds or as "10m". By default
         Daly's interval.
@@ -147,7 +140,6 @@ class Job:
         planner: str | None = None,
         overlap: Policy | str | None = None,
         control: Mapping[str, Array] | str | os.PathLike[str] | None = None,
-        gradient: str | os.PathLike[str] | None = None,
         every: Seconds | None = None,
         mtbf: Seconds | None = None,
         keep: bool = False,
@@ -185,7 +177,6 @@ class Job:
             overlap=overlap,  # type: ignore[arg-type]
             every=_seconds(every),
             mtbf=_seconds(mtbf),
-            gradient=None if gradient is None else str(path_of(gradient).absolute()),
             keep=keep,
             allow_nan=allow_nan,
             allow_rounding=allow_rounding,
@@ -281,9 +272,7 @@ class Job:
         job.directory = path_of(directory)
         job._control = control  # noqa: SLF001  (its own)
         platform = self._measured[0] if self._measured else self._platform()
-        job.request = replace(
-            self.request, gradient=None, platform=platform or self.request.platform
-        )
+        job.request = replace(self.request, platform=platform or self.request.platform)
         return job
 
     def result(self) -> Result:
@@ -294,7 +283,7 @@ class Job:
                     f"{self.directory} has no result, because the run has not ended; call run()"
                     " first"
                 )
-            directory = run_directory(self.directory, ranks, resume=True)
+            directory = RunDirectory(self.directory, ranks, resume=True)
             try:
                 return read_back(directory, directory.platform(), ranks)
             finally:
@@ -305,65 +294,53 @@ class Job:
         if not (self.directory / MANIFEST).is_file():
             return None
         manifest_in(self.directory)  # raises BadInput if the manifest is damaged
-        return sound_platform_in(self.directory)
+        return platform_in(self.directory / SCHEDULE)
 
     def _work(
         self, request: Request, stopper: Stopper | None, ranks: RankGroup, /, *, resume: bool
     ) -> Result:
         """Begin a run, resume it, or read its result."""
-        into, display = self.directory, self._display
-        exists = ranks.once(lambda: os.path.lexists(into / MANIFEST))
-        if not resume:
-            ranks.once(lambda: check_new(into))  # before a calibration, which may take long
-        process = None
-        if (path := request.gradient) is not None:
-            ranks.once(lambda: check_place(Path(path), into.absolute()))
-        if not (exists and resume):
-            process = self._new(request, stopper, ranks, resume=resume)
-        directory = run_directory(into, ranks, resume=resume)
+        into, display, make = self.directory, self._display, self._make
+        directory = RunDirectory(into, ranks, resume=resume)
         try:
-            if request.guarded and not directory.has_ended:
+            manifest, has_ended = directory.manifest, directory.has_ended
+            if request.guarded and not has_ended:
                 display.tell(TOLD)
-            levels = self._levels(ranks) if any(self._asked) else ()
-            if directory.manifest is not None and directory.has_ended:
-                manifest = directory.manifest
-                return ended(request, self._make, directory, manifest, levels=levels, ranks=ranks)
-            if directory.manifest is not None:
-                manifest = directory.manifest
-                process, model = resumed(
-                    request,
-                    self._make,
-                    directory,
-                    manifest,
-                    levels=levels,
-                    display=display,
-                    stopper=stopper,
-                    ranks=ranks,
-                )
-                resume_it = unknown.again if manifest.chain.steps is None else again
-                return resume_it(process, model, directory, manifest)
-            if process is None:
-                raise BadInput(f"{into}: another process has removed its run; call run() again")
-            if request.platform is None:
+            if manifest is None:
                 with cleared_if_nothing_is_left(directory):
-                    directory.write(PLATFORM, process.platform.dumps())
-                display.tell(f"calibrated; the platform is stored in {into / PLATFORM}")
-            begin_it = unknown.begin if process.chain.steps is None else begin
-            return begin_it(process, directory)
+                    attempt = self._new(request, directory, stopper, ranks, resume=resume)
+                begin = open_ended.begin if attempt.chain.steps is None else run.begin
+                return begin(attempt)
+            args = request, make, directory, manifest
+            levels = self._levels(ranks) if any(self._asked) else ()
+            if has_ended:
+                return ended(*args, levels=levels, ranks=ranks)
+            attempt, model = attempt_of(
+                *args, levels=levels, display=display, stopper=stopper, ranks=ranks
+            )
+            resume_it = open_ended.resume if manifest.chain.steps is None else run.resume
+            return resume_it(attempt, model, manifest)
         finally:
             directory.release()
 
     def _new(
-        self, request: Request, stopper: Stopper | None, ranks: RankGroup, /, *, resume: bool
-    ) -> Process:
-        """Return the process of a new run; raises BadInput if the request is not complete."""
+        self,
+        request: Request,
+        directory: RunDirectory,
+        stopper: Stopper | None,
+        ranks: RankGroup,
+        /,
+        *,
+        resume: bool,
+    ) -> Attempt:
+        """Return the attempt that begins a run; raises BadInput if the request is not complete."""
         hint = f" ({self.directory.absolute()} has no run to take it from)" if resume else ""
         if self._make is None:
             raise BadInput(f"MODEL is missing{hint}; name the model to run")
-        if request.steps is None and request.planner not in (None, unknown.PLANNER):
+        if request.steps is None and request.planner not in (None, open_ended.PLANNER):
             raise BadInput(
                 f"--steps is missing{hint}: planner {request.planner!r} needs the number of steps;"
-                f" give --steps, or use planner {unknown.PLANNER!r}, which does not need it"
+                f" give --steps, or use planner {open_ended.PLANNER!r}, which does not need it"
             )
         if request.steps is None and request.by_variable:
             raise BadInput(
@@ -375,52 +352,37 @@ class Job:
         plain = maker(self._make, request.settings, ranks)
         replay = ReplayCheck(allow_rounding=request.allow_rounding)
         fresh = maker(self._make, request.settings, ranks, wrap=wrapping(request, replay))
-        own = controls_of(plain())
-        check_names(f"model {name!r}", own)
+        check_names(f"model {name!r}", controls_of(plain()))
         if request.control is not None:
-            control = given_control(request.control, own, ranks)
-            request = replace(request, control=control)
-            fresh = with_control(fresh, control)
+            request = replace(request, control=given_control(request.control, ranks))
+            fresh = with_control(fresh, request.control)  # type: ignore[arg-type]
         if request.guarded or request.control is not None:
             fresh()  # reports controls or declarations that do not fit before the calibration
         if request.steps is None:
-            unknown.check_finishes(name, plain())
+            open_ended.check_finishes(name, plain())
         platform = request.platform or self._calibrated(plain, ranks)
         planner, overlap, levels = _chosen(request, platform, ranks)
         call = planner_call(planner)
-        chain = self._chain(platform, plain, ranks)
+        options: dict[str, Any] = {"display": self._display, "ranks": ranks}
+        chain = costs(name, request.settings, platform, make=plain, **options)
         models = {**platform.models, identity(name, request.settings, ranks=ranks.size): chain}
         platform = replace(with_room(platform, chain), models=models)
         self._measured[:] = [platform]
+        if request.platform is None:
+            directory.write(PLATFORM, platform.dumps())
+            self._display.tell(f"calibrated; the platform is stored in {directory.path / PLATFORM}")
         if request.steps is not None:
             chain = chain.with_steps(request.steps)
-        planning = Planning(
-            planner,
-            chain,
-            platform,
-            call,
-            overlap,
-            has_tapes(chain, fresh),
-            levels,
-        )
-        return Process(
+        tapes = has_tapes(chain, fresh)
+        return Attempt(
             request=request,
+            directory=directory,
             fresh=fresh,
-            planning=planning,
+            planning=Planning(planner, chain, platform, call, overlap, tapes, levels),
             stopper=stopper,
-            display=self._display,
-            ranks=ranks,
             plans=self._plans,
             replay=replay,
-            make=factory_of(self._make),
-        )
-
-    def _chain(self, platform: Platform, make: Callable[[], Any], ranks: RankGroup) -> Chain:
-        """Return the costs of the model: those of the platform, or else measured now."""
-        request = self.request
-        name = request.model or ""
-        return costs(
-            name, request.settings, platform, make=make, display=self._display, ranks=ranks
+            **options,
         )
 
     def _levels(self, ranks: RankGroup) -> tuple[Level, ...]:
@@ -478,5 +440,5 @@ def _chosen(
     overlap = request.overlap
     if overlap is None and (not ranks.is_alone or any(_refusals(request).values())):
         overlap = SYNCHRONOUS
-    planner = request.planner or (None if request.steps else unknown.PLANNER)
+    planner = request.planner or (None if request.steps else open_ended.PLANNER)
     return chosen(planner, overlap, platform)

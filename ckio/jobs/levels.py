@@ -182,8 +182,8 @@ class Reopened:
     damaged: frozenset[int]
     lost: list[str]
 
-    def full(self, number: int, nbytes: int, damage: Sequence[str], /) -> "Reopened":
-        """Return a copy in which a damaged level has a capacity of the bytes that are intact on it.
+    def with_frozen_level(self, number: int, nbytes: int, damage: Sequence[str], /) -> "Reopened":
+        """Return a copy in which the capacity of a damaged level is the size of its checkpoints.
 
         Nothing is added to a damaged level, because its files may no longer be able to grow, and
         because the damaged data take space.
@@ -240,7 +240,6 @@ def reopened(
         for number, level in enumerate(platform.levels):
             where = place(level, called(run, ranks))
             try:
-                _check_links(level, where, ranks)
                 damage = _of_all(ranks, _damage(level, where))
                 missing = [str(where)] if where is not None and not may_exist(where) else []
                 for path in _of_all(ranks, missing):
@@ -264,7 +263,7 @@ def reopened(
             state.backends[number], state.survivors[number] = backend, sound
             state.lost.extend(f"level {level.name}: {what}" for what in corrupt)
             if damage:
-                state = state.full(number, nbytes, damage)
+                state = state.with_frozen_level(number, nbytes, damage)
         yield state
 
 
@@ -289,24 +288,6 @@ def _of_all(ranks: RankGroup, words: list[str], /) -> list[str]:
         return [f"{text} (rank {rank})" for rank, text in every]
     rank, text = every[0]
     return [f"{text} (rank {rank}), and {len(every) - 1} more like this"]
-
-
-def _check_links(level: Level, where: Path | None, ranks: RankGroup) -> None:
-    """Raise StorageError if the files of a run are a symbolic link; the level itself may be one."""
-    whole = place(level, "")
-    if where is None or whole is None:
-        made = set[Path]()
-    else:
-        made = {where, where.parent} - {whole, whole.parent}
-    if links := _of_all(ranks, [str(path) for path in made if _is_link(path)]):
-        raise StorageError(f"{links[0]} is a symbolic link, which is not followed")
-
-
-def _is_link(path: Path) -> bool:
-    try:
-        return path.is_symlink()
-    except OSError:  # opening the level raises a better error
-        return False
 
 
 def _damage(level: Level, where: Path | None) -> list[str]:

@@ -5,16 +5,12 @@ from collections.abc import Callable
 from math import exp, log
 from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ckio.actions.columns import WRITE, Actions
 from ckio.schedule.timeline import Event, Timeline
 
 _TRUSTED: Final = 0.02
 """The weight of the prediction, as a fraction of the predicted makespan.
 
-After this time of one kind of action, the measured factor and the general one count equally.
+After this time the measured factor and the predicted one, which is 1, count equally.
 """
 
 _LEAST: Final = 1e-9
@@ -24,10 +20,8 @@ _LEAST: Final = 1e-9
 class Remaining:
     """The remaining seconds of a run. It is called with each event, as the `watch` of a run.
 
-    Each kind of action (advance, record, reverse, and each kind of access to each level) has a
-    factor: its measured time divided by its predicted time. A measured factor counts more if more
-    time of its kind was measured, so that early estimates are close to the prediction. A kind that
-    has not occurred yet has the factor of all actions together.
+    The predicted time of the rest is multiplied by the measured time so far divided by the
+    predicted one. Early in the run this factor counts less.
 
     Parameters
     ----------
@@ -36,21 +30,12 @@ class Remaining:
     """
 
     def __init__(self, predicted: Timeline, /) -> None:
-        self._kind = _kinds(predicted.actions)
-        self._seconds = predicted.stop - predicted.start
-        self._rest = np.bincount(self._kind, self._seconds, minlength=1)
-        self._predicted, self._measured = np.zeros_like(self._rest), np.zeros_like(self._rest)
-        self._trusted = _TRUSTED * max(predicted.makespan, float(self._rest.sum()))
+        self._stop, self._makespan = predicted.stop, predicted.makespan
         self._done, self._now = 0, 0.0
 
     def __call__(self, event: Event, /) -> None:
         """Add the measured time of the next event. Events after the predicted ones are ignored."""
-        if self._done < len(self._kind):
-            kind, predicted = self._kind[self._done], self._seconds[self._done]
-            self._rest[kind] -= predicted
-            self._predicted[kind] += predicted
-            self._measured[kind] += event.stop - event.start
-            self._done += 1
+        self._done = min(self._done + 1, len(self._stop))
         self._now = event.stop
 
     def seconds(self, now: float | None = None, /) -> float:
@@ -60,21 +45,14 @@ class Remaining:
         last event belongs to the action in progress. If this action takes longer than expected, the
         result is the time of the actions after it.
         """
-        if self._done == len(self._kind):
+        if self._done == len(self._stop):
             return 0.0
-        factors = self._factors()
-        kind, predicted = self._kind[self._done], self._seconds[self._done]
-        current = float(predicted * factors[kind])
-        after = max(0.0, float(self._rest @ factors) - current)
+        past = float(self._stop[self._done - 1]) if self._done else 0.0
+        factor = _factor(self._now, past, _TRUSTED * self._makespan)
+        current = factor * (float(self._stop[self._done]) - past)
+        after = factor * (self._makespan - float(self._stop[self._done]))
         passed = 0.0 if now is None else max(0.0, now - self._now)
         return after + max(0.0, current - passed)
-
-    def _factors(self) -> NDArray[np.float64]:
-        """Return the factor of each kind: expected seconds per predicted second."""
-        trusted = self._trusted
-        whole = _factor(float(self._measured.sum()), float(self._predicted.sum()), trusted, 1.0)
-        pairs = zip(self._measured.tolist(), self._predicted.tolist(), strict=True)
-        return np.array([_factor(*pair, trusted, whole) for pair in pairs])
 
 
 def by_the_wall(predicted: Timeline, /) -> tuple[Callable[[Event], None], Callable[[], float]]:
@@ -89,24 +67,18 @@ def by_the_wall(predicted: Timeline, /) -> tuple[Callable[[Event], None], Callab
     return watch, lambda: remaining.seconds(time.monotonic() - origin)
 
 
-def _factor(measured: float, predicted: float, trusted: float, otherwise: float) -> float:
-    """Return the weighted geometric mean of measured / predicted and of `otherwise`.
+def _factor(measured: float, predicted: float, trusted: float) -> float:
+    """Return the geometric mean of the measured factor and of 1.
 
     The weights are the predicted seconds and `trusted`. With logarithms, twice as fast and twice as
     slow change an estimate by the same factor, and costs in wrong units are corrected soon. For
-    example, if 1 s was predicted and 4 s were measured, `trusted` = 1 s and `otherwise` = 1 give
-    the factor 4^0.5 = 2:
+    example, if 1 s was predicted and 4 s were measured, `trusted` = 1 s gives the factor
+    4^0.5 = 2:
 
-    >>> _factor(4.0, 1.0, 1.0, 1.0)
+    >>> _factor(4.0, 1.0, 1.0)
     2.0
     """
     if predicted <= 0:
-        return otherwise
+        return 1.0
     ratio = min(max(measured / predicted, _LEAST), 1 / _LEAST)
-    weight = predicted / (predicted + trusted)
-    return exp(weight * log(ratio) + (1 - weight) * log(otherwise))
-
-
-def _kinds(actions: Actions) -> NDArray[np.int64]:
-    """Return a number for the kind of each action: its operation, and the level of an access."""
-    return np.where(actions.op < WRITE, actions.op, actions.op + 3 * actions.level.astype(np.int64))
+    return exp(predicted / (predicted + trusted) * log(ratio))

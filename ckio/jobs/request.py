@@ -1,25 +1,22 @@
 """The request for a run, and the manifest that identifies a run.
 
-A `Request` has the options of a command line or a Python caller. An option that survives the
-process is a field made by `_option`, with the types that a manifest may have for it and the rule
-(`resume`) by which a resumed run uses it. The `Manifest` has the request with which the run was
-begun, and the facts that were determined then, such as the costs of the model.
+A `Request` has the options of a command line or a Python caller. Some of them survive the process.
+The `Manifest` has the request with which the run was begun, and the facts that were determined
+then, such as the costs of the model.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import inf
 from pathlib import Path
-from typing import Any, Final, Literal, TextIO
+from typing import Any, Final, TextIO
 
 import numpy as np
 import xxhash
 
 from ckio.actions import Kind
-from ckio.actions.checks import is_whole
 from ckio.errors import BadInput, CkioError
 from ckio.jobs.models import Settings, identity
 from ckio.model import Array
@@ -32,69 +29,35 @@ FORMAT: Final = 3
 
 DAY: Final = 86400.0
 
-MOST_RANKS: Final = 1 << 20
-"""The most ranks that a run may have."""
+_SAME: Final = ("model", "settings", "steps", "planner", "by_variable")
+"""The options that a process which resumes a run must repeat, or leave out."""
 
-_RUN: Final = re.compile(r"[0-9a-f]{8}")
-_DIGEST: Final = re.compile(r"[0-9a-f]{1,64}")
+_REPLACED: Final = ("overlap", "every", "mtbf")
+"""The options that replace those of the run, if they are given."""
 
-Resume = Literal["same", "replace", "either"]
-"""The rule for an option of a process that resumes a run.
+_EITHER: Final = ("keep", "allow_nan", "allow_rounding")
+"""The options that apply if the run or the process that resumes it asks for them."""
 
-"same": it must be equal to that of the run. "replace": it replaces that of the run. "either": it
-applies if the run or the process asks for it.
-"""
+SURVIVING: Final = (*_SAME, *_REPLACED, *_EITHER)
+"""The options that are stored in the manifest."""
 
-
-def _option(default: Any, *types: type, said: str, resume: Resume) -> Any:
-    """Return the field of an option that survives the process."""
-    metadata = {"types": types, "said": said, "resume": resume}
-    if default is dict:
-        return field(default_factory=dict, metadata=metadata)
-    return field(default=default, metadata=metadata)
+_TYPES: Final[Mapping[str, tuple[type | tuple[type, ...], str]]] = {
+    **dict.fromkeys(("model", "planner"), (str, "text")),
+    **dict.fromkeys(("every", "mtbf", "walltime"), ((int, float), "seconds")),
+    **dict.fromkeys(("by_variable", *_EITHER), (bool, "true or false")),
+    "settings": (dict, "a table"),
+    "steps": (int, "a whole number"),
+    "overlap": ((str, Overlap), "a policy"),
+}
+"""The types of options, and their names in errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """A request for a run. An option that is not given is None or False, or has no entry.
 
-    Attributes
-    ----------
-    model : str or None
-        The name of the model, as on a command line.
-    settings : mapping
-        The options of the model.
-    steps : int or None
-        The number of steps; None also if the model decides itself when it is finished.
-    planner : str or None
-        The planner in the form NAME or NAME:OPTION=VALUE,...
-    overlap : Overlap, "auto" or None
-        The policy for overlap; None if the plan decides.
-    every : float or None
-        Seconds of predicted work between two adjoint checkpoints; None for Daly's interval.
-    mtbf : float or None
-        Mean time between failures of the machine, in seconds; None for one day.
-    keep : bool
-        Whether checkpoints remain on the levels after the run has ended.
-    by_variable : bool
-        Whether each variable of the state is stored separately, and only if it is needed.
-    allow_nan : bool
-        Whether the run continues if values are infinite or NaN.
-    allow_rounding : bool
-        Whether states may differ by rounding when they are computed again.
-    gradient : str or None
-        The file of the gradient; None for `gradient.h5` in the run's directory. It is not stored,
-        because a manifest must not name a file that a process replaces.
-    platform : Platform or None
-        The levels with their costs; None to measure them, or to use those of the run.
-    control : mapping of str to array, Path or None
-        The controls, instead of the model's own, or their file.
-    walltime : float or None
-        Seconds, counted from the start of the process, by which it has to end.
-    guarded, check : bool
-        Whether each step is compared with its declaration; whether the gradient is verified.
-    journal : Path, text file or None
-        The file to which a line of JSON is written for each action.
+    The attributes have the meaning of the parameters of `Job`. A `control` may also be the path of
+    a file. `walltime` is counted in seconds from the start of the process.
 
     Raises
     ------
@@ -102,20 +65,19 @@ class Request:
         If a value has the wrong type or is out of range.
     """
 
-    model: str | None = _option(None, str, said="the model", resume="same")
-    settings: Settings = _option(dict, dict, said="--set", resume="same")  # noqa: RUF009
-    steps: int | None = _option(None, int, said="--steps", resume="same")
-    planner: str | None = _option(None, str, said="--planner", resume="same")
-    by_variable: bool = _option(False, bool, said="--by-variable", resume="same")
-    overlap: Policy | None = _option(None, str, said="--overlap", resume="replace")  # noqa: RUF009
-    every: float | None = _option(None, float, said="--every", resume="replace")
-    mtbf: float | None = _option(None, float, said="--mtbf", resume="replace")
-    keep: bool = _option(False, bool, said="--keep", resume="either")
-    allow_nan: bool = _option(False, bool, said="--allow-nan", resume="either")
-    allow_rounding: bool = _option(False, bool, said="--allow-rounding", resume="either")
+    model: str | None = None
+    settings: Settings = field(default_factory=dict)
+    steps: int | None = None
+    planner: str | None = None
+    by_variable: bool = False
+    overlap: Policy | None = None
+    every: float | None = None
+    mtbf: float | None = None
+    keep: bool = False
+    allow_nan: bool = False
+    allow_rounding: bool = False
 
     platform: Platform | None = None
-    gradient: str | None = None
     control: Mapping[str, Array] | Path | None = None
     walltime: float | None = None
     guarded: bool = False
@@ -123,41 +85,34 @@ class Request:
     journal: Path | TextIO | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "settings", dict(self.settings))
-        if isinstance(self.control, Mapping):
-            for name, control in self.control.items():
-                check_unmasked(f"control {name!r}", control)
-        for option in surviving():
-            value, types = _plain(getattr(self, option.name)), option.metadata["types"]
-            object.__setattr__(self, option.name, value)
-            if option.name == "overlap" and isinstance(value, Overlap | None):
-                continue
-            if value is not None and not _is_of(value, types):
-                name = option.name
-                raise BadInput(f"{name} = {value!r:.80}; it must be {_words(types)}, or None")
-        _check_storable(self.settings, "setting")
+        object.__setattr__(self, "settings", {k: _plain(v) for k, v in self.settings.items()})
+        for name, control in self.control.items() if isinstance(self.control, Mapping) else ():
+            check_unmasked(f"control {name!r}", control)
+        for name, (types, words) in _TYPES.items():
+            value = _plain(getattr(self, name))
+            object.__setattr__(self, name, value)
+            is_flag = isinstance(value, bool) and types is not bool  # which is an int in Python
+            if value is not None and (is_flag or not isinstance(value, types)):
+                raise BadInput(f"{name} = {value!r:.80}; it must be {words}, or None")
+        _check_storable(self.settings)
         if self.steps is not None and not 1 <= self.steps < 2**63:
             raise BadInput(f"steps = {self.steps}; a chain has at least 1 step, and less than 2^63")
-        for name, least in (("every", 0.0), ("mtbf", 0.0), ("walltime", 0.0)):
+        for name in ("every", "mtbf", "walltime"):
             value = getattr(self, name)
-            if value is not None and not least <= value <= inf:
+            if value is not None and not 0 <= value <= inf:
                 raise BadInput(f"{name} = {value!r}; it must be seconds, and at least 0")
         if isinstance(self.overlap, str):
             object.__setattr__(self, "overlap", policy_of(self.overlap))
 
     def resumed(self, begun: "Request", /) -> "Request":
         """Return the request of a process that resumes a run which was begun with another one."""
-        said: dict[str, Any] = {}
-        for option in surviving():
-            mine, theirs = getattr(self, option.name), getattr(begun, option.name)
-            match option.metadata["resume"]:
-                case "replace":
-                    said[option.name] = theirs if mine is None else mine
-                case "either":
-                    said[option.name] = mine or theirs
-                case _:
-                    said[option.name] = theirs
-        return replace(self, **said)
+        own = {name: getattr(self, name) for name in _REPLACED}
+        return replace(
+            self,
+            **{name: getattr(begun, name) for name in _SAME},
+            **{name: getattr(begun, name) if own[name] is None else own[name] for name in own},
+            **{name: getattr(self, name) or getattr(begun, name) for name in _EITHER},
+        )
 
     def differences(self, begun: "Request", /) -> Iterator[str]:
         """Yield a text for each option of this request that differs from that of the begun run."""
@@ -177,15 +132,10 @@ class Request:
 
     def to_json(self) -> dict[str, Any]:
         """Return the options that survive the process, as data for JSON."""
-        said = {option.name: getattr(self, option.name) for option in surviving()}
+        options = {name: getattr(self, name) for name in SURVIVING}
         if isinstance(self.overlap, Overlap):
-            said["overlap"] = str(self.overlap)
-        return said
-
-
-def surviving() -> list[Any]:
-    """Return the fields of the options that survive the process."""
-    return [each for each in fields(Request) if each.metadata]
+            options["overlap"] = str(self.overlap)
+        return options
 
 
 def _was(value: object) -> str:
@@ -193,39 +143,22 @@ def _was(value: object) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number of numpy as one of Python, which a manifest can contain; also in a table."""
-    if isinstance(value, dict):
-        return {name: _plain(entry) for name, entry in value.items()}
+    """Return a number of NumPy as one of Python, which a manifest can contain."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _check_storable(table: Mapping[str, Any], what: str) -> None:
-    """Raise BadInput for an entry that does not come back from the JSON of a manifest."""
-    for name, value in table.items():
+def _check_storable(settings: Settings) -> None:
+    """Raise BadInput for a setting that does not come back from the JSON of a manifest."""
+    for name, value in settings.items():
         try:
-            same = identity("", {name: json.loads(json.dumps(value))}) == identity(
-                "", {name: value}
-            )
+            same = repr(json.loads(json.dumps(value))) == repr(value)
         except (TypeError, ValueError, RecursionError):
             same = False
         if not same:
             raise BadInput(
-                f"{what} {name!r} = {value!r:.80} cannot be stored in the manifest of the run; give"
-                " text (for a path, str(path)), a number, true, false, or a list of these"
+                f"setting {name!r} = {value!r:.80} cannot be stored in the manifest of the run;"
+                " give text (for a path, str(path)), a number, true, false, or a list of these"
             )
-
-
-def _is_of(value: object, types: tuple[type, ...]) -> bool:
-    if isinstance(value, bool):
-        return bool in types
-    if isinstance(value, int) and float in types:
-        return abs(value) < 2**63  # an integer of JSON may be too large for a float
-    return isinstance(value, types)
-
-
-def _words(types: tuple[type, ...]) -> str:
-    names = {str: "text", dict: "a table", int: "a whole number", float: "a number", bool: "true"}
-    return " or ".join(names[each] for each in types)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,79 +232,26 @@ class Manifest:
         chain |= {name: _listed(getattr(self.chain, name)) for name in COSTS}
         if self.chain.handed:
             chain["handed"] = sorted(kind.value for kind in self.chain.handed)
-        said = {each.name: getattr(self, each.name) for each in fields(self)}
-        said |= {"request": self.request.to_json(), "chain": chain, "identity": self.identity}
-        return json.dumps({"format": FORMAT, **said}, indent=2)
+        entries = {each.name: getattr(self, each.name) for each in fields(self)}
+        entries |= {"request": self.request.to_json(), "chain": chain}
+        return json.dumps({"format": FORMAT, **entries}, indent=2)
 
     @staticmethod
     def loads(text: str, /, *, source: str) -> "Manifest":
-        """Read a manifest; raises BadInput if it has another format or impossible values."""
-        try:
-            said = json.loads(text)
-            version = said.pop("format")
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-            raise BadInput(
-                f"{source} is damaged: it is not the manifest of a run; restore it, or begin a new"
-                " run in another directory"
-            ) from None
-        if version != FORMAT:
+        """Read a manifest, whose checksum was verified; raises BadInput for another format."""
+        entries = json.loads(text)
+        if (version := entries.pop("format", None)) != FORMAT:
             raise BadInput(
                 f"{source} has format {version!r:.20}; this ckio reads format {FORMAT}; use the"
                 " version that began the run, or begin a new run in another directory"
             )
         try:
-            digest = said.pop("identity")
-            costs, request = dict(said["chain"]), dict(said["request"])
-            handed = frozenset(map(Kind, costs.pop("handed", ())))
-            chain = Chain(**costs, handed=handed)
-            manifest = Manifest(**{**said, "request": Request(**request), "chain": chain})
-            manifest._check()
-        except (
-            CkioError,
-            TypeError,
-            ValueError,
-            LookupError,
-            AttributeError,
-            RecursionError,
-        ) as error:
+            entries.pop("identity", None)  # written by earlier versions
+            costs, request = entries["chain"], Request(**entries["request"])
+            costs["handed"] = frozenset(map(Kind, costs.get("handed", ())))
+            return Manifest(**{**entries, "request": request, "chain": Chain(**costs)})
+        except (CkioError, TypeError, ValueError, LookupError) as error:
             raise BadInput(f"{source} is damaged: {error}") from None
-        if digest != manifest.identity:
-            raise BadInput(
-                f"{source} is damaged: its identity is not that of its model, settings and costs;"
-                " restore it, or begin a new run in another directory"
-            )
-        return manifest
-
-    def _check(self) -> None:
-        """Raise ValueError for a value that the manifest of a run cannot have."""
-        said: Mapping[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        request, here = self.request, said["here"]
-        rules = {
-            "run": isinstance(said["run"], str) and _RUN.fullmatch(self.run),
-            "ckio": isinstance(said["ckio"], str),
-            "control": said["control"] is None or _is_digest(self.control),
-            "given": said["given"] is None or _is_digest(self.given),
-            "variables": said["variables"] is None or _is_digest(self.variables),
-            "platform": _is_digest(said["platform"]),
-            "adjoints": isinstance(said["adjoints"], str | None),
-            "every": _is_of(said["every"], (float,)) and self.every >= 0,
-            "here": isinstance(here, str) and "\0" not in here and _is_plain(Path(here)),
-            "made": all(isinstance(folder, str) for folder in said["made"]),
-            "ranks": is_whole(said["ranks"]) and 1 <= self.ranks <= MOST_RANKS,
-            "request": request.model and request.planner and isinstance(request.overlap, Overlap),
-        }
-        for name, holds in rules.items():
-            if not holds:
-                raise ValueError(f"{name} cannot be {said[name]!r:.80}")
-
-
-def _is_plain(here: Path) -> bool:
-    """Return whether a directory is empty, or an absolute path without ".."."""
-    return here == Path() or (here.is_absolute() and ".." not in here.parts)
-
-
-def _is_digest(value: object) -> bool:
-    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def _listed(cost: object) -> object:

@@ -4,7 +4,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -16,20 +16,19 @@ from ckio.actions.columns import WRITE
 from ckio.adapters.registry import lossy
 from ckio.errors import BadInput, NotVerified
 from ckio.jobs.directory import (
+    GRADIENT,
     MEASURED,
     PREDICTED,
     RESULT,
     SCHEDULE,
     RunDirectory,
-    read_text,
-    unsealed,
+    read_sealed,
 )
 from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
 from ckio.jobs.history import EarlierRuns
-from ckio.model import Array, Differentiable, functional_of
+from ckio.model import Differentiable, functional_of
 from ckio.model.gradient import GradientCheck
 from ckio.parallel.group import ALONE, RankGroup
-from ckio.planners.binomial import revolve_forward_steps
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text
@@ -39,23 +38,6 @@ from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.text import loads
 from ckio.schedule.timeline import EMPTY, Timeline
-
-_FIGURES: Final = {
-    "planner": str,
-    "steps": int,
-    "forward_steps": int,
-    "forward_steps_minimum": int,
-    "functional": float | int | None,
-    "gradient_digest": str,
-    "gradient_file": str,
-    "gradient_checksum": str,
-    "verified": bool | None,
-    "levels": list,
-}
-"""The entries that a stored result must have, and their types."""
-
-_OF_LEVEL: Final = {"name": str, "written": int, "read": int, "lossless": bool}
-"""The entries that a stored result must have for each level, and their types."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +124,8 @@ def result_of(
     the actions before there was a schedule. The figures of the gradient and the bytes are those of
     all ranks together.
     """
-    gradient = in_order({name: np.asarray(array) for name, array in gradient.items()}, control)
+    names = dict.fromkeys(name for name in (*control, *gradient) if name in gradient)
+    gradient = {name: np.asarray(gradient[name]) for name in names}
     together = whole(model, gradient, shared, ranks)
     functional = float(functional_of(model))
     first = Schedule(schedule.chain, before.actions)
@@ -153,7 +136,6 @@ def result_of(
         "predicted": makespan(first, platform) + predicted.makespan,
         "measured": before.makespan + measured.makespan,
         "forward_steps": counts(first).forward + counts(schedule).forward,
-        "forward_steps_minimum": forward_minimum(schedule, platform),
         "functional": functional,
         "gradient": {key: _summary(array) for key, array in together.items()},
         "gradient_digest": digest(together),
@@ -195,13 +177,13 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
         for name in (SCHEDULE, PREDICTED, PREDICTED if lost else MEASURED)
     ]
     plan, predicted, measured = texts
-    figures = figures_of(directory.read(RESULT), directory.path / RESULT)
+    figures = ranks.once(lambda: figures_in(directory.path))
     if predicted.timeline is None or measured.timeline is None:
         raise BadInput(
             f"{directory.path}: {PREDICTED} or {MEASURED} has no times, so that one of them was"
             " changed after the run; restore both files from a copy"
         )
-    path = directory.path / figures["gradient_file"]
+    path = directory.path / GRADIENT
     if ranks.once(lambda: os.path.lexists(path)):
         gradient, control = read_gradient(path, figures["gradient_checksum"], ranks)
     else:
@@ -210,8 +192,8 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
     functional = figures["functional"]
     return Result(
         functional=math.nan if functional is None else functional,
-        gradient=in_order(gradient, figures.get("gradient", ())),
-        control=in_order(control, figures.get("gradient", ())),
+        gradient=gradient,
+        control=control,
         verified=figures["verified"],
         schedule=plan.schedule,
         platform=platform,
@@ -224,34 +206,14 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
     )
 
 
-def in_order(arrays: Arrays, order: Iterable[str], /) -> dict[str, Array]:
-    """Return the same arrays, those with names in `order` first and in this order."""
-    return {name: arrays[name] for name in dict.fromkeys([*order, *arrays]) if name in arrays}
-
-
 def _when(figures: Mapping[str, Any]) -> str:
     origin = figures.get("origin")
     return str(origin.get("when")) if isinstance(origin, Mapping) else "an unknown time"
 
 
-def figures_of(text: str, source: Path, /) -> dict[str, Any]:
-    """Read the figures of a result; raises BadInput if an entry is missing or has another type."""
-    try:
-        said = json.loads(text)
-        _check_entries(said, _FIGURES)
-        for level in said["levels"]:
-            _check_entries(level, _OF_LEVEL)
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise BadInput(f"{source} is damaged: {error}") from None
-    return dict(said)
-
-
-def _check_entries(said: Any, types: Mapping[str, Any]) -> None:
-    """Raise an error for an entry of a wrong type, or for an integer that no float can express."""
-    for name, kind in types.items():
-        value = said[name]
-        if not isinstance(value, kind) or (isinstance(value, int) and abs(value) >= 2**63):
-            raise ValueError(f"{name} is {value!r:.40}")
+def figures_in(path: Path, /) -> dict[str, Any]:
+    """Read the figures of a result in the directory of a run; raises BadInput if it was changed."""
+    return dict(json.loads(read_sealed(path / RESULT)))
 
 
 def _report(predicted: Timeline, measured: Timeline, platform: Platform) -> Report | None:
@@ -259,43 +221,6 @@ def _report(predicted: Timeline, measured: Timeline, platform: Platform) -> Repo
         return None
     names = [level.name for level in platform.levels]
     return compare(predicted, measured, names=names, lossy=lossy(platform))
-
-
-def forward_minimum(schedule: Schedule, platform: Platform, /) -> int:
-    """Return the fewest forward steps that are possible with restart checkpoints in these slots.
-
-    It is the closed form of Griewank & Walther (2000) for the slots of all levels together. A
-    schedule that stores tapes may need fewer steps; then its own number is returned. If single
-    variables are stored, a slot has the size of the variables that every step overwrites, because
-    two checkpoints cannot share these.
-
-    For example, with 3 slots and at most 2 repetitions of each step, 10 steps can be reversed, and
-    this takes 2 * 10 - 5 + 10 = 25 forward steps.
-    """
-    chain = schedule.chain
-    slots = _slots(chain, platform)
-    own = counts(schedule).forward
-    if chain.length == 1:
-        return 1
-    return min(own, revolve_forward_steps(chain.length, slots)) if slots else own
-
-
-def _slots(chain: Chain, platform: Platform) -> int:
-    """Return the most checkpoints that the levels can store, by the bytes that none can share."""
-    if chain.variables is None:
-        return sum(level.slots(chain.restart, chain.length) for level in platform.levels)
-    variables, over = chain.variables, chain.variables.over(chain.length)
-    each = sum(
-        variables.nbytes[name]
-        for name in variables.stored
-        if over.has(name, "forward", "out").all()
-        and over.live(name, seed=name in variables.seed)[:-1].all()
-        and not over.restores(name).any()
-    )
-    space = 0.0  # of all levels, because the variables of a checkpoint may be on several levels
-    for level in platform.levels:
-        space += math.inf if level.capacity is None else level.capacity / level.ratio
-    return int(min(chain.length, space / each)) if each else chain.length
 
 
 def _summary(array: Any) -> dict[str, float]:
@@ -369,10 +294,9 @@ def verdict_in(
 
     Raises BadInput if the result is damaged.
     """
-    file = path / RESULT
-    if not file.is_file():
+    if not (path / RESULT).is_file():
         return ""
-    figures = figures_of(unsealed(read_text(file), file), file)
+    figures = figures_in(path)
     gradient, earlier = VERDICTS[figures["verified"]], _earlier(figures)
     return headline(
         measured, chain, platform, gradient=gradient, predicted=predicted, earlier=earlier
@@ -391,14 +315,11 @@ def _earlier(figures: Mapping[str, Any]) -> str:
 def facts(result: Result, /) -> list[tuple[str, str]]:
     """Return the facts of a run, as pairs of a name and a text."""
     figures = result.figures
-    forward, least = figures["forward_steps"], figures["forward_steps_minimum"]
-    by_variable = result.schedule.chain.variables is not None
-    where = "all this space" if by_variable else "these slots"
     rows = [("read from", result.source)] if result.source else []
     rows += [
         ("steps", f"{figures['steps']}"),
         ("planner", str(figures["planner"])),
-        ("forward steps", f"{forward} (at least {least} with restart data in {where})"),
+        ("forward steps", f"{figures['forward_steps']}"),
     ]
     if figures.get("overlap"):  # missing in a result of an earlier version
         rows.append(("overlap", figures["overlap"]))
@@ -413,7 +334,7 @@ def facts(result: Result, /) -> list[tuple[str, str]]:
     if result.report is not None and result.report.rounding:
         rows.append(("rounded", result.report.rounding))
     rows.append(("functional", f"{result.functional:.12g}"))
-    rows.append(("gradient", f"{figures['gradient_file']}, digest {figures['gradient_digest']}"))
+    rows.append(("gradient", f"{GRADIENT}, digest {figures['gradient_digest']}"))
     if result.check is not None:
         rows.append(("gradient check", result.check.summary()))
     elif figures["verified"] is not None:

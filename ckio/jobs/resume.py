@@ -1,53 +1,44 @@
-"""Resuming a run that an earlier process began, from the checkpoints that are stored.
+"""Whether a request is for the run in a directory, and the attempt that resumes this run.
 
-`resumed` compares the request with the manifest, and makes the model. `again` opens the levels,
-plans the rest of the run from the checkpoints that are intact, and performs it. `ended` reads the
-result of a run that has ended. For safety, no module or file is imported because a manifest names
-it: the caller has to name the model, unless it is registered by an installed package.
+`attempt_of` compares the request with the manifest, and makes the model. `ended` reads the result
+of a run that has ended. For safety, no module or file is imported because a manifest names it: the
+caller has to name the model, unless it is registered by an installed package.
 """
 
 import logging
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ckio.actions.columns import REVERSE
 from ckio.actions.variables import Variables
 from ckio.adapters import registry
 from ckio.backends.runid import of_rank
 from ckio.errors import BadInput, StorageError
-from ckio.jobs import adjoints
-from ckio.jobs.adjoints import Kept, next_plan
-from ckio.jobs.begin import declared, with_control, wrapping, write_plan
 from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory
 from ckio.jobs.display import Display
-from ckio.jobs.gradients import control_in, controls_of, given_control
+from ckio.jobs.gradients import control_in, given_control, with_control
 from ckio.jobs.leftovers import locations, remove
-from ckio.jobs.levels import Reopened, called, may_exist, opened, reopened
-from ckio.jobs.models import factory_of, maker, variables_of
+from ckio.jobs.levels import called, may_exist, opened
+from ckio.jobs.models import maker, variables_of
 from ckio.jobs.planning import Planning, planner_call, policy, with_room
-from ckio.jobs.process import Process, conclude, control_of, digest_of, has_tapes
-from ckio.jobs.request import DAY, Manifest, Request
+from ckio.jobs.request import Manifest, Request
 from ckio.jobs.result import Result, read_back
-from ckio.jobs.states import adding_to, differences, first_states, read_states, source_of
+from ckio.jobs.run import Attempt, control_of, declared, digest_of, has_tapes, wrapping
+from ckio.jobs.states import adding_to, differences, first_states, read_states
 from ckio.jobs.stopping import Stopper
 from ckio.model import Array, Differentiable
 from ckio.parallel.group import RankGroup
 from ckio.platform import Level, Platform
-from ckio.platform.readable import counted
-from ckio.runner.perform import reserve
 from ckio.runner.reproducible import ReplayCheck
-from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads
 
 log = logging.getLogger("ckio")
 
 
-def resumed(
+def attempt_of(
     request: Request,
     make: str | Callable[..., Any] | None,
     directory: RunDirectory,
@@ -58,8 +49,8 @@ def resumed(
     display: Display,
     stopper: Stopper | None,
     ranks: RankGroup,
-) -> tuple[Process, Differentiable]:
-    """Return the process that resumes a run, and a fresh model.
+) -> tuple[Attempt, Differentiable]:
+    """Return the attempt that resumes a run, and a fresh model.
 
     `make` is the model that the caller names, if any. Raises BadInput if the run is not the one
     that is requested, or if the model is not named and is not a registered one.
@@ -78,30 +69,31 @@ def resumed(
             error.add_note(f"the run was begun in another directory: {line}")
         raise
     replay.note = None if ranks.rank else adding_to(directory)
-    call = planner_call(begun.planner or "")
-    planning = Planning(begun.planner or "", manifest.chain, platform, call)
-    process = Process(
+    planner = begun.planner or ""
+    planning = Planning(planner, manifest.chain, platform, planner_call(planner))
+    assert isinstance(begun.overlap, Overlap)
+    overlap = policy(request.overlap, begun.overlap, "that the run was begun with", display)
+    attempt = Attempt(
         request=whole,
+        directory=directory,
         fresh=fresh,
         planning=planning,
+        overlap=overlap,
         stopper=stopper,
         display=display,
         ranks=ranks,
         replay=replay,
     )
-    model = process.model()
-    tapes = has_tapes(manifest.chain, lambda: model)
-    process = replace(process, planning=replace(planning, tapes=tapes))
+    model = attempt.model()
+    planning = replace(planning, tapes=has_tapes(manifest.chain, lambda: model))
+    attempt = replace(attempt, planning=planning)
     if begun.by_variable:
-        process = replace(process, variables=_variables(directory, manifest, model))
+        attempt = replace(attempt, variables=_variables(directory, manifest, model))
     if manifest.variables is not None:
-        known = variables_of(process.name, model).cut(manifest.chain.length)
+        known = variables_of(attempt.name, model).cut(manifest.chain.length)
         if declared(known) != manifest.variables:
             raise _another_run(directory, ["the model declares different variables"])
-    assert isinstance(begun.overlap, Overlap)
-    asked = request.overlap
-    overlap = policy(asked, begun.overlap, "that the run was begun with", display)
-    return replace(process, overlap=overlap), model
+    return attempt, model
 
 
 def _same(
@@ -123,7 +115,7 @@ def _same(
     fresh = maker(make, whole.settings, ranks, wrap=wrapping(whole, replay))
     control: Mapping[str, Array] | None = None
     if request.control is not None:
-        control = given_control(request.control, controls_of(fresh()), ranks)
+        control = given_control(request.control, ranks)
     elif (given := manifest.given) is not None:
         parts = ranks.once(lambda: control_in(directory.path / CONTROL, given))
         control = parts.get(ranks.rank, {})
@@ -132,13 +124,7 @@ def _same(
     model = fresh()
     if control_of(model, ranks) != manifest.control:
         raise _another_run(directory, ["the controls of the model are different"])
-    source, states = ranks.once(lambda: read_states(directory.path))
-    if not states:
-        return fresh
-    if not ranks.rank and source_of(factory_of(make), model) != source:
-        log.warning(
-            "%s: a source file of the model has changed since the run was begun", directory.path
-        )
+    states = ranks.once(lambda: read_states(directory.path))
     mine, now = states.get(ranks.rank, {}), first_states(model)
     different = list(differences(mine, now, allow_rounding=whole.allow_rounding))
     if every := [text for each in ranks.gather(different) for text in each]:
@@ -169,7 +155,7 @@ def ended(
         _same(request, make, directory, manifest, ranks=ranks, replay=ReplayCheck())
     result = read_back(directory, platform, ranks)
     if request.control is not None:
-        control = given_control(request.control, result.control or None, ranks)
+        control = given_control(request.control, ranks)
         if digest_of(control, ranks) != manifest.control:
             raise _another_run(directory, ["the controls of the model are different"])
     if request.check and result.verified is None:
@@ -180,98 +166,6 @@ def ended(
     if not (request.keep or manifest.request.keep):
         _remove_left(directory, platform, ranks)
     return result
-
-
-def again(
-    process: Process, model: Differentiable, directory: RunDirectory, manifest: Manifest, /
-) -> Result:
-    """Perform the rest of a run that an earlier process began, and return its result."""
-    display, platform, kept = process.display, process.platform, interval(process, manifest)
-    with levels_left(process, manifest) as survived:
-        schedule, levels, kept = _rest(process, model, survived, kept)
-        for line in levels.lost:
-            display.warn(line)
-        predicted = write_plan(directory, schedule, process)
-        display.tell(_survived(schedule, platform))
-        display.tell(adjoints.cost_of_a_kill(schedule, platform, kept))
-        return conclude(
-            process,
-            directory,
-            model,
-            schedule,
-            platform=levels.platform,
-            backends=levels.backends,
-            predicted=predicted,
-            kept=kept,
-        )
-
-
-def levels_left(process: Process, manifest: Manifest, /) -> AbstractContextManager[Reopened]:
-    """Open the levels of a run again, with the checkpoints that are intact on them."""
-    return reopened(
-        process.platform,
-        manifest.run,
-        keep=process.keeps,
-        ranks=process.ranks,
-        identity=manifest.identity,
-        made=manifest.made,
-        display=process.display,
-    )
-
-
-def interval(process: Process, manifest: Manifest, /) -> Kept:
-    """Return the level and interval of adjoint checkpoints: those of the run, or requested now."""
-    request, begun = process.request, manifest.request
-    every = request.every if request.every != begun.every else None
-    if request.mtbf != begun.mtbf and every is None and manifest.adjoints is not None:
-        number = process.platform.number(manifest.adjoints)
-        return adjoints.kept_on(process.chain, process.platform, number, mtbf=request.mtbf or DAY)
-    return Kept(manifest.adjoints, every or manifest.every)
-
-
-def _rest(
-    process: Process,
-    model: Differentiable,
-    levels: Reopened,
-    kept: Kept,
-    /,
-) -> tuple[Schedule, Reopened, Kept]:
-    """Return the schedule of the rest, the levels that it uses, and its adjoint checkpoints.
-
-    If a level cannot reserve the space for the schedule, the rest is planned again without the
-    damaged levels, because their files can no longer grow.
-    """
-    tapes = process.stores_tapes(levels.survivors)
-    chain = replace(process.chain, variables=process.variables)
-    args = chain, levels.platform, levels.survivors, model, kept
-    with process.display.progress(f"planning the rest of {process.chain.length} steps"):
-        schedule, now_kept = process.ranks.once(lambda: next_plan(*args, tapes=tapes))
-    try:
-        reserve(schedule, levels.platform, levels.backends)
-    except (BadInput, StorageError) as error:
-        if not levels.damaged:
-            raise
-        for number in sorted(levels.damaged):
-            levels = levels.without(number, str(error))
-        return _rest(process, model, levels, kept)
-    return schedule, levels, now_kept
-
-
-def _survived(schedule: Schedule, platform: Platform) -> str:
-    """Return a sentence on the checkpoints from which the run resumes, and the steps left."""
-    what = "checkpoint" if schedule.chain.variables is None else "array"
-    survivors = [
-        f"{counted(len(keys), what)} on {level.name}"
-        for level, keys in zip(platform.levels, schedule.stored, strict=False)
-        if keys
-    ]
-    steps = int(
-        (schedule.actions.end - schedule.actions.begin)[schedule.actions.op == REVERSE].sum()
-    )
-    return (
-        f"resumed from {' and '.join(survivors) or 'the start'};"
-        f" {steps} of {schedule.chain.length} steps are left to reverse"
-    )
 
 
 def _platform_of(
@@ -395,19 +289,16 @@ def _line_from_begun(manifest: Manifest, into: Path, /, *, elsewhere: bool = Fal
     return f"cd {shlex.quote(str(here))} && {resume_line(near, manifest.ranks, model)}"
 
 
-def resume_line(
-    into: Path, ranks: int, model: str | None = None, /, gradient: str | None = None
-) -> str:
+def resume_line(into: Path, ranks: int, model: str | None = None, /) -> str:
     """Return the command that resumes a run on this number of ranks.
 
     The command names the model, unless it is a registered one, because ckio imports no model that
-    only a file names. It also names the file of the gradient, if one was given.
+    only a file names.
     """
     job = f"mpiexec -n {ranks} " if ranks > 1 else ""
     named = model is not None and model not in registry.names("models")
     words = f"{shlex.quote(model)} " if model and named else ""
-    to = f" --gradient {shlex.quote(gradient)}" if gradient else ""
-    return f"{job}ckio run {words}--resume --into {shlex.quote(str(into))}{to}"
+    return f"{job}ckio run {words}--resume --into {shlex.quote(str(into))}"
 
 
 def _remove_left(directory: RunDirectory, platform: Platform, ranks: RankGroup, /) -> None:

@@ -9,20 +9,17 @@ Each line is JSON and ends with its own checksum. A line that a kill has cut is 
 """
 
 import base64
-import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import xxhash
 
-from ckio.errors import BadInput
 from ckio.jobs.directory import STATES, RunDirectory, read_text
-from ckio.model import ForwardingModel, functional_of, reached
+from ckio.model import functional_of, reached
 from ckio.parallel.group import RankGroup
 from ckio.runner.reproducible import Mark, Marks, arrays_of, difference
 
@@ -53,11 +50,13 @@ def _marks(model: Any, step: int) -> dict[str, Mark]:
     return {name: Mark.of(data, dtype, squares=True) for name, dtype, data in arrays}
 
 
-def write_states(directory: RunDirectory, mine: States, source: str, ranks: RankGroup, /) -> None:
-    """Write the first states of all ranks, and the digest of the model's source."""
-    lines = [_line({"source": source})]
-    for rank, states in enumerate(ranks.gather(dict(mine))):
-        lines += [_line(_said(rank, step, marks)) for step, marks in states.items()]
+def write_states(directory: RunDirectory, mine: States, ranks: RankGroup, /) -> None:
+    """Write the first states of all ranks."""
+    lines = [
+        _line(_entry(rank, step, marks))
+        for rank, states in enumerate(ranks.gather(dict(mine)))
+        for step, marks in states.items()
+    ]
     directory.write(STATES, "".join(lines).encode())
 
 
@@ -69,25 +68,18 @@ def adding_to(directory: RunDirectory, /) -> Callable[[int, Marks], None]:
         nonlocal left
         if left > 0 and J not in marks:
             left -= 1
-            directory.append(STATES, _line(_said(0, step, marks)))
+            directory.append(STATES, _line(_entry(0, step, marks)))
 
     return add
 
 
-def read_states(path: Path, /) -> tuple[str, dict[int, dict[int, Marks]]]:
-    """Return the digest of the source, and the states of each rank; none if there is no file."""
-    source, ranks = "", dict[int, dict[int, Marks]]()
-    try:
-        text = read_text(path / STATES)
-    except BadInput:  # of a run of an earlier version
-        return source, ranks
-    for said in _sound(text):
-        if "source" in said:
-            source = said["source"]
-        else:
-            marks = {name: _mark(*entry) for name, entry in said["arrays"].items()}
-            ranks.setdefault(said["rank"], {}).setdefault(said["step"], marks)
-    return source, ranks
+def read_states(path: Path, /) -> dict[int, dict[int, Marks]]:
+    """Return the states of each rank."""
+    ranks = dict[int, dict[int, Marks]]()
+    for entry in _sound(read_text(path / STATES)):
+        marks = {name: _mark(*values) for name, values in entry["arrays"].items()}
+        ranks.setdefault(entry["rank"], {}).setdefault(entry["step"], marks)
+    return ranks
 
 
 def differences(begun: States, now: States, /, *, allow_rounding: bool) -> Iterator[str]:
@@ -103,20 +95,7 @@ def differences(begun: States, now: States, /, *, allow_rounding: bool) -> Itera
             return  # the next state differs, too
 
 
-def source_of(make: Any, model: Any, /) -> str:
-    """Return the digest of the files that define a model and the function that makes it."""
-    while isinstance(make, partial):
-        make = make.func
-    while isinstance(model, ForwardingModel):
-        model = model._model  # noqa: SLF001  (the wrappers of a run)
-    hasher = xxhash.xxh3_128()
-    for it in (make, type(model)):
-        with suppress(TypeError, OSError):
-            hasher.update(Path(inspect.getsourcefile(it) or "").read_bytes())
-    return hasher.hexdigest()
-
-
-def _said(rank: int, step: int, marks: Marks) -> dict[str, Any]:
+def _entry(rank: int, step: int, marks: Marks) -> dict[str, Any]:
     arrays = {}
     for name, mark in marks.items():
         values = base64.b64encode(mark.values.tobytes()).decode()
@@ -128,8 +107,8 @@ def _mark(digest: str, dtype: str, values: str, squares: float) -> Mark:
     return Mark(int(digest, 16), np.frombuffer(base64.b64decode(values), dtype), squares)
 
 
-def _line(said: Mapping[str, Any]) -> str:
-    text = json.dumps(said)
+def _line(entry: Mapping[str, Any]) -> str:
+    text = json.dumps(entry)
     return f"{text} {xxhash.xxh3_64_hexdigest(text.encode())}\n"
 
 

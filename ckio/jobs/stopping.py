@@ -1,7 +1,7 @@
 """Stopping a run after a signal, or before its walltime is over.
 
 A run stops at a pause between two steps, when its `Stopper` says so. It stores its present state
-and adjoint (`store_standing`). If there is no space, checkpoints that save fewer steps are
+and adjoint (`store_stop_point`). If there is no space, checkpoints that save fewer steps are
 discarded for them. The process ends with exit status 75, and `--resume` continues the run.
 """
 
@@ -116,7 +116,7 @@ class Stopper:
         if not self._ranks.is_alone:
             self._ranks.wish = self._asked
 
-    def tell(self, behind: float, /) -> None:
+    def report_backlog(self, behind: float, /) -> None:
         """Set the measured seconds that the staged checkpoints still need to be written."""
         self._behind = 2 * behind
 
@@ -207,7 +207,7 @@ _Levels: TypeAlias = Sequence[tuple[Backend, Level]]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class StopPoint:
     """The steps at which a run has stopped, and the checkpoints that are stored of them.
 
     Attributes
@@ -219,7 +219,7 @@ class Standing:
     refused : str
         The reason why one of them is not stored; "" if all are.
     further : bool
-        Whether the next process will begin further on than this one began, as far as is known.
+        Whether a resumed run would make progress: it starts later than this process did.
     """
 
     state: int | None
@@ -228,14 +228,14 @@ class Standing:
     refused: str
     further: bool = True
 
-    def told(self) -> str:
+    def text(self) -> str:
         """Return the stored checkpoints as a sentence."""
         stored = [f"{key} is stored on {level}" for key, level in self.stored]
         lost = [f"the present state cannot be stored ({self.refused})"] if self.refused else []
         return "; ".join([*stored, *lost]) or "older checkpoints remain"
 
 
-def store_standing(
+def store_stop_point(
     stopped: Stopped,
     model: Model,
     backends: Sequence[Backend],
@@ -245,7 +245,7 @@ def store_standing(
     *,
     before: Sequence[Collection[Key]] | None = None,
     ranks: RankGroup = ALONE,
-) -> Standing:
+) -> StopPoint:
     """Store the adjoint and the state of a stopped run on the nearest durable level with space.
 
     The adjoint is stored if a step was reversed. Older adjoint checkpoints are then discarded,
@@ -270,7 +270,7 @@ def store_standing(
     began = _reach(storing.whole(*before)) if before is not None else (inf, inf)
     stored, refused = [], ""
     for key in _wanted(stopped, chain.length):
-        come = _come(key, storing.there(), chain.length) if storing.is_further(began) else inf
+        come = steps_saved(key, storing.there(), chain.length) if storing.is_further(began) else inf
         try:
             stored.append((key, storing.store(key, come)))
         except StorageError as error:
@@ -281,7 +281,7 @@ def store_standing(
     if not storing.is_further(began):
         stored += storing.from_memory([it for it in backends if not it.durable])
     further = storing.is_further(began)
-    return Standing(stopped.state, stopped.adjoint, stored, refused, further)
+    return StopPoint(stopped.state, stopped.adjoint, stored, refused, further)
 
 
 def _wanted(stopped: Stopped, steps: int) -> Iterator[Key]:
@@ -302,7 +302,7 @@ def _reach(keys: Collection[Key]) -> tuple[float, float]:
     return adjoint, -max(below, default=0)
 
 
-def _come(key: Key, there: Collection[Key], steps: int) -> float:
+def steps_saved(key: Key, there: Collection[Key], steps: int) -> float:
     """Return the number of steps that have to be done again if `key` is not stored.
 
     To reverse a step counts as two steps, because it is recorded before. For example, if the last
@@ -400,7 +400,7 @@ class _Storing:
             return []
         _, number, key = max(states, key=lambda it: it[:2])
         try:
-            come = _come(key, self.there(), self.chain.length)
+            come = steps_saved(key, self.there(), self.chain.length)
             return [(key, replace(self, source=volatile[number]).store(key, come))]
         except StorageError:
             return []
@@ -550,37 +550,37 @@ class Halted(CkioError):
     ----------
     why : str
         The name of the signal, or "--walltime".
-    standing : Standing
+    stop_point : StopPoint
         The steps at which it has stopped, and the stored checkpoints.
     """
 
-    def __init__(self, why: str, standing: Standing) -> None:
-        super().__init__(f"stopped by {why}: {standing.told()}")
+    def __init__(self, why: str, stop_point: StopPoint) -> None:
+        super().__init__(f"stopped by {why}: {stop_point.text()}")
         self.why = why
-        self.standing = standing
+        self.stop_point = stop_point
 
     def figures(self) -> dict[str, Any]:
         """Return the entries of `--json`."""
-        standing = self.standing
+        stop_point = self.stop_point
         return {
             "stopped": True,
             "why": self.why,
-            "state": standing.state,
-            "adjoint": standing.adjoint,
-            "stored": {str(key): level for key, level in standing.stored},
-            "refused": standing.refused or None,
+            "state": stop_point.state,
+            "adjoint": stop_point.adjoint,
+            "stored": {str(key): level for key, level in stop_point.stored},
+            "refused": stop_point.refused or None,
         }
 
 
-def halted(why: str, standing: Standing, /) -> Halted | RunFailed:
+def halted(why: str, stop_point: StopPoint, /) -> Halted | RunFailed:
     """Return the error that ends a stopped run.
 
     It is RunFailed if the walltime is so short that resumed processes would never make progress.
     After a signal it is always Halted, because the next signal may come later.
     """
-    if why == WALLTIME and not standing.further:
+    if why == WALLTIME and not stop_point.further:
         return RunFailed(
             "--walltime is too short: the next process would begin at the same step as this one"
-            f" ({standing.told()}); give a longer --walltime"
+            f" ({stop_point.text()}); give a longer --walltime"
         )
-    return Halted(why, standing)
+    return Halted(why, stop_point)

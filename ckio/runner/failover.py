@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from traceback import clear_frames
-from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -38,14 +38,14 @@ from ckio.model import Model
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock, WallClock
-from ckio.runner.perform import Stop, Times, is_estimated, performed, within
+from ckio.runner.perform import DeferredStop, Stop, Times, is_estimated, performed, within
 from ckio.runner.perform import reserve as reserve_plan
 from ckio.runner.reproducible import ReplayCheck, checked
 from ckio.runner.space import levels_for, memory_for
-from ckio.runner.unknown import Rule, RuleRun, check_fit, reserve
+from ckio.runner.unknown import Rule, RuleRun, check_fit
 from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
-from ckio.schedule.policy import SYNCHRONOUS, Overlap
+from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
 from ckio.schedule.timeline import Event, Timeline, TimelineRecorder, TransferRecorder
 
@@ -133,25 +133,47 @@ def failover(
     _check_adjoint(chain, model)
     backends, memory = levels_for(model, backends), memory_for(model)
     left, carried = LevelsLeft(chain, platform, backends), CarriedMemory(chain, platform, memory)
-    parts = RunParts(overlap, clock, watch, stop, carried=len(platform.levels))
-
-    def again(before: PlannedPart[M], failure: Failure) -> PlannedPart[M]:
-        assert before.model is not None
-        left.facts += carried.carry(before.model, failure.machine)
-        stored = *left.stored(failure.machine), carried.keys
-        levels = replace(left.platform, levels=(*left.platform.levels, carried.level))
-        plan = _planned(replan, chain, levels, stored)
-        before.model = None  # release it before a new model is made
-        return PlannedPart(plan, levels, [*left.backends, carried.backend], fresh)
-
-    first = PlannedPart(schedule, platform, _at_first(backends), fresh, model)
+    parts = PartsOfRun(clock, watch, carried=len(platform.levels))
+    replay, live, levels, opened = ReplayCheck(), model, platform, _at_first(backends)
     del model
     try:
-        last = parts.last(first, left, again, say)
+        while True:
+            begin = partial(
+                performed,
+                schedule,
+                levels,
+                checked(live, replay),
+                opened,
+                overlap=overlap,
+                moved=parts.moved,
+                clock=parts.clock,
+                stop=_after_the_adjoint(stop, schedule, parts),
+            )
+            if (error := parts.perform(begin, schedule.actions)) is None:
+                return parts.timeline(), live
+            begun = replace(schedule, actions=schedule.actions[: parts.done])
+            action = None if error.action is None else schedule.actions[error.action]
+            machine = validate(begun, levels)
+            with left.noted(error, action, machine, say):
+                left.facts += carried.carry(live, machine)
+                stored = *left.stored(machine), carried.keys
+                levels = replace(left.platform, levels=(*left.platform.levels, carried.level))
+                schedule = _planned(replan, chain, levels, stored)
+            opened = [*left.backends, carried.backend]
+            del live, begin  # release the model before a new one is made
+            live = fresh()
     finally:
         carried.close()
-    assert last.model is not None
-    return parts.timeline(), last.model
+
+
+def _after_the_adjoint(stop: Stop | None, schedule: Schedule, parts: "PartsOfRun") -> Stop | None:
+    """Return `stop`, which is not called before the adjoint at the beginning was read."""
+    if stop is None:
+        return None
+    actions = schedule.actions
+    adjoint = np.flatnonzero((actions.op == READ) & (actions.kind == KIND_CODE[Kind.ADJOINT]))
+    last = int(adjoint.max(initial=-1))
+    return DeferredStop(stop, lambda: parts.done > last)
 
 
 class Forward(NamedTuple):
@@ -228,20 +250,35 @@ def run_forward(
     model, rule = checked(model), rules(platform, stored)
     check_fit(rule, model, backends, stored)
     backends = levels_for(model, backends)
-    left = LevelsLeft(rule.chain, platform, backends)
-    parts = RunParts(SYNCHRONOUS, clock, watch, stop)
+    left, parts = LevelsLeft(rule.chain, platform, backends), PartsOfRun(clock, watch)
+    opened = _at_first(backends)
+    state: int | None = 0
+    count = 0
+    while True:
+        run = RuleRun(rule, model, opened, stored=stored, state=state, count=count)
+        begin = partial(_times, run, parts.clock, stop)
+        if (error := parts.perform(begin, run.actions)) is None:
+            assert run.end is not None
+            return Forward(run.end, parts.timeline(), left.platform, left.for_others())
+        action, machine = (None, run.machine) if error.action is None else run.failed()
+        with left.noted(error, action, machine, say):
+            stored = left.stored(machine)
+            rule = rules(left.platform, stored)
+            _ = rule.levels  # raises BadInput if no level can be used
+        opened, state, count = left.backends, machine.state, count + parts.done
 
-    def again(before: RulePart, failure: Failure) -> RulePart:
-        remaining = left.stored(failure.machine)
-        rule, state = rules(left.platform, remaining), failure.machine.state
-        _ = rule.levels  # raises BadInput if no level can be used
-        count = before.count + before.done
-        return RulePart(rule, model, left.backends, stored=remaining, state=state, count=count)
 
-    first = RulePart(rule, model, _at_first(backends), stored=stored)
-    last = parts.last(first, left, again, say)
-    assert last.run.end is not None
-    return Forward(last.run.end, parts.timeline(), left.platform, left.for_others())
+def _times(run: RuleRun, clock: Clock, stop: Stop | None) -> Generator[Times]:
+    """Reserve the levels of a rule; return the times of the actions of its forward sweep."""
+    run.reserve()
+
+    def times() -> Generator[Times]:
+        events = run.events(run.forward(), clock, stop)
+        with within(events):
+            for event in events:
+                yield event.start, event.stop, event.nbytes
+
+    return times()
 
 
 def ready_for_the_way_back(
@@ -257,14 +294,21 @@ def ready_for_the_way_back(
     machine = Machine(chain, done.platform, [_listed(backend) for backend in done.backends])
     left = LevelsLeft(chain, done.platform, done.backends)
 
-    def reserved(*_: object) -> ReservedPart:
-        stored = left.stored(machine)
-        schedule = plan(left.platform, stored)
-        return ReservedPart(schedule, left.platform, left.backends, machine)
+    def planned() -> Schedule:
+        stored = left.stored(machine)  # may give up levels of the platform
+        return plan(left.platform, stored)
 
-    last = RunParts(SYNCHRONOUS, None, None, None).last(reserved(), left, reserved, say)
+    schedule = planned()
+    while True:
+        try:
+            reserve_plan(schedule, left.platform, left.backends)
+        except NotReady as failed:
+            with left.noted(failed.error, None, machine, say):
+                schedule = planned()
+        else:
+            break
     left.tell(say)
-    return last.schedule, done._replace(platform=left.platform, backends=left.for_others())
+    return schedule, done._replace(platform=left.platform, backends=left.for_others())
 
 
 def _listed(backend: Backend) -> Collection[Key]:
@@ -330,26 +374,6 @@ def _discards(stored: Stored, some: Stored) -> Actions:
 # What is left of the levels
 
 
-class Failure(NamedTuple):
-    """The end of a part of a run.
-
-    Attributes
-    ----------
-    error : StorageError
-    level : int
-        The number of the level that failed.
-    action : Action or None
-        The action that failed; None if the level failed before the first action of a part.
-    machine : Machine
-        The positions of the model's state and adjoint, and the keys that should be stored.
-    """
-
-    error: StorageError
-    level: int
-    action: Action | None
-    machine: Machine
-
-
 class LevelsLeft:
     """The levels of a run, as far as they can still be used.
 
@@ -369,7 +393,8 @@ class LevelsLeft:
         self._levels, self._backends = list(platform.levels), list(backends)
         self._full = set[int]()
         self._doubted: dict[int, frozenset[Key]] = {}
-        self._said = 0
+        self._first: StorageError | None = None
+        self._told = 0
 
     @property
     def platform(self) -> Platform:
@@ -392,9 +417,20 @@ class LevelsLeft:
             backends[number] = full if self._levels[number].capacity else Ram(capacity=0)
         return backends
 
-    def note(self, failure: Failure, /) -> None:
-        """Record a failure: reduce the level, remove a lost key, or give the level up."""
-        error, number, action, machine = failure
+    @contextmanager
+    def noted(
+        self, error: StorageError, action: Action | None, machine: Machine, say: Say, /
+    ) -> Iterator[None]:
+        """Reduce the level that failed, for a block that plans the rest; then report the failure.
+
+        `action` is the action that failed; None if the level failed before the first action of a
+        part. `machine` has the positions of the model's state and adjoint, and the keys that should
+        be stored. Raises StorageError if the block raises BadInput.
+        """
+        _let_go(error)
+        self._first = self._first or error
+        number = error.level
+        assert number is not None
         match error, action:
             case LevelFull(), Write() | None:
                 self._shrink(number, error, machine.stored[number])
@@ -402,6 +438,11 @@ class LevelsLeft:
                 self._lose(number, error, key)
             case _:
                 self._give_up(number, error)
+        try:
+            yield
+        except BadInput as none:
+            raise self._hopeless(none, error) from self._first
+        self.tell(say)
 
     def stored(self, machine: Machine, /) -> Stored:
         """Return, for each level, the keys that are stored and should be; discard all others.
@@ -418,11 +459,11 @@ class LevelsLeft:
 
     def tell(self, say: Say, /) -> None:
         """Report the messages that were not reported yet."""
-        for fact in self.facts[self._said :]:
+        for fact in self.facts[self._told :]:
             say(f"{fact}; the rest of the run is planned anew")
-        self._said = len(self.facts)
+        self._told = len(self.facts)
 
-    def hopeless(self, reason: BadInput, failure: Failure, /) -> StorageError:
+    def _hopeless(self, reason: BadInput, failure: StorageError) -> StorageError:
         """Return the error that ends the run if no plan is possible."""
         facts = self.facts[:_NAMED] + ["..."] * (len(self.facts) > _NAMED)
         error = StorageError(
@@ -430,7 +471,7 @@ class LevelsLeft:
             " durable levels are intact: resume the run when the levels work again or have free"
             " space"
         )
-        error.action, error.level = failure.error.action, failure.level
+        error.action, error.level = failure.action, failure.level
         return error
 
     def _shrink(self, number: int, error: StorageError, stored: Collection[Key]) -> None:
@@ -532,11 +573,12 @@ class CarriedMemory:
 
 
 class NotReady(Exception):
-    """The level with this number failed before the first action of a part."""
+    """A level failed before the first action of a part."""
 
     def __init__(self, error: StorageError, level: int) -> None:
         super().__init__(error, level)
-        self.error, self.level = error, level
+        self.error = error
+        error.level = level
 
 
 def _at_first(backends: Sequence[Backend], /) -> list[Backend]:
@@ -590,75 +632,50 @@ class FailoverLevel(Wrapper):
 # The parts of a run
 
 
-class RunPart(Protocol):
-    """A part of a run: up to its end, or to the failure of a level.
+class PartsOfRun:
+    """The parts of a run, each up to its end or to the failure of a level; their common timeline.
 
     Attributes
     ----------
+    clock : Clock
     done : int
-        Number of its actions that are done.
+        Number of actions of the current part that are done.
     """
 
-    done: int
-
-    def begin(self, parts: "RunParts", /) -> Generator[Times]:
-        """Do checks and reservations; return a generator that performs actions and yields times."""
-
-    def actions(self) -> Iterator[Action]:
-        """Return the actions to which the times belong."""
-
-    def columns(self) -> Actions:
-        """Return all actions as columns; the first `done` of them are done."""
-
-    def failed(self, error: StorageError) -> tuple[Action | None, Machine]:
-        """Return the failed action, or None before the first one, and the machine at this time."""
-
-
-P = TypeVar("P", bound=RunPart)
-
-
-class RunParts:
-    """The parts of a run, and their common timeline.
-
-    Attributes
-    ----------
-    overlap, clock, stop
-        As in `failover`.
-    """
-
-    def __init__(
-        self,
-        overlap: Overlap,
-        clock: Clock | None,
-        watch: Watcher | None,
-        stop: Stop | None,
-        /,
-        *,
-        carried: int = -1,
-    ) -> None:
-        self.overlap, self.clock, self.stop = overlap, clock or WallClock(), stop
-        self._watch, self._carried, self.replay = watch, carried, ReplayCheck()
+    def __init__(self, clock: Clock | None, watch: Watcher | None, /, *, carried: int = -1) -> None:
+        self.clock, self.done = clock or WallClock(), 0
+        self._watch, self._carried = watch, carried
         self._recorder, self._actions = TimelineRecorder(), Actions.of(())
         self._transfers, self._concurrent = TransferRecorder(), list[Timeline]()
         self._origin: float | None = None
         self._begun = 0.0
 
-    def last(self, part: P, left: LevelsLeft, again: Callable[[P, Failure], P], say: Say, /) -> P:
-        """Perform a part, and after each failure the part that `again` returns; return the last.
+    def perform(
+        self, begin: Callable[[], Generator[Times]], actions: Sequence[Action], /
+    ) -> StorageError | None:
+        """Perform a part; return None at its end, or the error of a level that failed.
 
-        Raises the errors of `run`, and StorageError if the rest cannot be planned.
+        `begin` does checks and reservations, and returns a generator that performs `actions` and
+        yields their times. Errors that are not of a level are raised.
         """
-        first: StorageError | None = None
-        while (failure := self._perform(part)) is not None:
-            _let_go(failure.error)
-            first = first or failure.error
-            left.note(failure)
-            try:
-                part = again(part, failure)
-            except BadInput as none:
-                raise left.hopeless(none, failure) from first
-            left.tell(say)
-        return part
+        self.done, self._transfers = 0, TransferRecorder()
+        try:
+            times = begin()
+        except NotReady as failed:
+            return failed.error
+        except StorageError as early:
+            if early.level is None:
+                raise
+            return early
+        now = self.clock.now()
+        self._origin = now if self._origin is None else self._origin
+        self._begun = now - self._origin
+        with within(times):
+            error = self._collect(times, iter(actions))
+        columns = Actions.of(actions)
+        self._actions += columns[: self.done]
+        self._concurrent.extend(filter(None, [self._transfers.timeline(columns)]))
+        return error
 
     def moved(self, row: int, start: float, stop: float, nbytes: int) -> None:
         """Record a transfer of the current part."""
@@ -669,32 +686,9 @@ class RunParts:
         concurrent = self._without_carried(_joined(self._concurrent)) if self._concurrent else None
         return self._without_carried(self._recorder.timeline(self._actions), concurrent)
 
-    def _perform(self, part: RunPart) -> Failure | None:
-        """Perform a part; return None at its end, or the failure of a level."""
-        self._transfers = TransferRecorder()
-        try:
-            times = part.begin(self)
-        except NotReady as failed:
-            return Failure(failed.error, failed.level, *part.failed(failed.error))
-        except StorageError as early:
-            if early.level is None:
-                raise
-            return Failure(early, early.level, *part.failed(early))
-        now = self.clock.now()
-        self._origin = now if self._origin is None else self._origin
-        self._begun = now - self._origin
-        with within(times):
-            error = self._collect(times, part)
-        actions = part.columns()
-        self._actions += actions[: part.done]
-        self._concurrent.extend(filter(None, [self._transfers.timeline(actions)]))
-        if error is None or error.level is None:
-            return None
-        return Failure(error, error.level, *part.failed(error))
-
-    def _collect(self, times: Iterator[Times], part: RunPart) -> StorageError | None:
+    def _collect(self, times: Iterator[Times], actions: Iterator[Action]) -> StorageError | None:
         """Record the events of a part; return the error of a level that failed, or None."""
-        actions, begun = part.actions(), self._begun
+        begun = self._begun
         while True:
             try:
                 each = next(times, None)
@@ -706,7 +700,7 @@ class RunParts:
                 return None
             event = begun + each[0], begun + each[1], each[2]
             self._recorder.add(*event)
-            part.done += 1
+            self.done += 1
             if self._watch is not None and self._is_shown(action := next(actions)):
                 self._watch(Event(action, *event))
 
@@ -740,134 +734,3 @@ def _let_go(error: BaseException | None) -> None:
     while error is not None:
         clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
-
-
-class PlannedPart(Generic[M]):
-    """A part with a schedule, performed by a model; without `model`, by a fresh one."""
-
-    def __init__(
-        self,
-        schedule: Schedule,
-        platform: Platform,
-        backends: Sequence[Backend],
-        fresh: Callable[[], M],
-        model: M | None = None,
-    ) -> None:
-        self.model, self.done = model, 0
-        self._schedule, self._platform, self._backends = schedule, platform, backends
-        self._fresh = fresh
-
-    def begin(self, parts: RunParts, /) -> Generator[Times]:
-        self.model = self._fresh() if self.model is None else self.model
-        return performed(
-            self._schedule,
-            self._platform,
-            checked(self.model, parts.replay),
-            self._backends,
-            overlap=parts.overlap,
-            moved=parts.moved,
-            clock=parts.clock,
-            stop=self._patient(parts.stop),
-        )
-
-    def actions(self) -> Iterator[Action]:
-        return iter(self._schedule.actions)
-
-    def columns(self) -> Actions:
-        return self._schedule.actions
-
-    def failed(self, error: StorageError) -> tuple[Action | None, Machine]:
-        schedule, number = self._schedule, error.action
-        machine = validate(replace(schedule, actions=schedule.actions[: self.done]), self._platform)
-        return None if number is None else schedule.actions[number], machine
-
-    def _patient(self, stop: Stop | None) -> Stop | None:
-        """Return `stop`, which is not called before the adjoint at the beginning was read."""
-        if stop is None:
-            return None
-        actions = self._schedule.actions
-        adjoint = np.flatnonzero((actions.op == READ) & (actions.kind == KIND_CODE[Kind.ADJOINT]))
-        last = int(adjoint.max(initial=-1))
-        return PatientStop(stop, lambda: self.done > last)
-
-
-class PatientStop:
-    """`stop`, which is called only when `may` returns True."""
-
-    def __init__(self, stop: Stop, may: Callable[[], bool]) -> None:
-        self._stop, self._may = stop, may
-        for name in ("clock", "tell"):
-            if hasattr(stop, name):
-                setattr(self, name, getattr(stop, name))
-
-    def __call__(self) -> bool:
-        return self._may() and self._stop()
-
-
-class RulePart:
-    """A part of the forward sweep by a rule, after `count` actions of other parts."""
-
-    def __init__(
-        self,
-        rule: Rule,
-        model: Model,
-        backends: Sequence[Backend],
-        /,
-        *,
-        stored: Sequence[Collection[Key]],
-        state: int | None = 0,
-        count: int = 0,
-    ) -> None:
-        self.run = RuleRun(rule, model, backends, stored=stored, state=state, count=count)
-        self.count, self.done = count, 0
-        self._make_ready = partial(reserve, rule, model, backends)
-
-    def begin(self, parts: RunParts, /) -> Generator[Times]:
-        self._make_ready()
-        return self._times(self.run.events(self.run.forward(), parts.clock, parts.stop))
-
-    @staticmethod
-    def _times(events: Generator[Event]) -> Generator[Times]:
-        with within(events):
-            for event in events:
-                yield event.start, event.stop, event.nbytes
-
-    def actions(self) -> Iterator[Action]:
-        return iter(self.run.actions)
-
-    def columns(self) -> Actions:
-        return Actions.of(self.run.actions)
-
-    def failed(self, error: StorageError) -> tuple[Action | None, Machine]:
-        return (None, self.run.machine) if error.action is None else self.run.failed()
-
-
-def _no_times() -> Generator[Times]:
-    yield from ()
-
-
-class ReservedPart:
-    """A part that only reserves the space for a schedule."""
-
-    def __init__(
-        self,
-        schedule: Schedule,
-        platform: Platform,
-        backends: Sequence[Backend],
-        machine: Machine,
-    ) -> None:
-        self.schedule, self.done = schedule, 0
-        self._platform, self._backends, self._machine = platform, backends, machine
-
-    def begin(self, _parts: RunParts, /) -> Generator[Times]:
-        reserve_plan(self.schedule, self._platform, self._backends)
-        return _no_times()
-
-    def actions(self) -> Iterator[Action]:
-        return iter(())
-
-    def columns(self) -> Actions:
-        return Actions.of(())
-
-    def failed(self, _error: StorageError) -> tuple[Action | None, Machine]:
-        return None, self._machine

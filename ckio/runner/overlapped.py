@@ -30,7 +30,16 @@ from ckio.platform import Platform, memory_level
 from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
 from ckio.runner.channels import Channels, Staged, cut
-from ckio.runner.perform import Loading, Moved, Performer, Stop, Times, by_schedule, make_ready
+from ckio.runner.perform import (
+    DeferredStop,
+    Loading,
+    Moved,
+    Performer,
+    Stop,
+    Times,
+    by_schedule,
+    make_ready,
+)
 from ckio.runner.space import memory_for
 from ckio.schedule import Schedule, reservations
 from ckio.schedule.policy import Overlap
@@ -89,7 +98,7 @@ def overlapped(
     traffic = Traffic(schedule, staging.platform, staging.overlap)
     channels = Channels(traffic, platform, backends, staging.lender, clock=since, moved=moved)
     performer = OverlappedPerformer(schedule, model, backends, staging, channels)
-    wish = None if stop is None else BacklogStop(stop, channels)
+    wish = None if stop is None else _reporting(stop, channels)
     return _all(channels, performer, by_schedule(schedule, platform, performer, since, wish))
 
 
@@ -102,20 +111,17 @@ def _all(
             yield each
 
 
-class BacklogStop:
-    """`stop` with a call of its method `tell` before: the seconds to write all that is staged."""
+def _reporting(stop: Stop, channels: Channels) -> Stop:
+    """Return `stop`, which hears before each call how long all that is staged takes to write."""
+    report: Callable[[float], object] = getattr(stop, "report_backlog", lambda _: None)
 
-    def __init__(self, stop: Stop, channels: Channels) -> None:
-        self._stop, self._channels = stop, channels
-        self._tell: Callable[[float], object] = getattr(stop, "tell", lambda _: None)
-        if hasattr(stop, "clock"):
-            self.clock = stop.clock
+    def reported() -> bool:
+        with channels.turn:
+            behind = channels.behind
+        report(behind)
+        return True
 
-    def __call__(self) -> bool:
-        with self._channels.turn:
-            behind = self._channels.behind
-        self._tell(behind)
-        return self._stop()
+    return DeferredStop(stop, reported)
 
 
 class _Since:
@@ -361,9 +367,9 @@ def _counts(schedule: Schedule, overlap: Overlap, writes: Sizes, reads: Sizes) -
     behind, ahead = sum(writes.values()), sum(reads.values())
     behind = behind if overlap.write_behind is None else min(behind, overlap.write_behind)
     ahead = ahead if overlap.read_ahead is None else min(ahead, overlap.read_ahead)
-    if (room := available()) is not None:
+    if (free := available()) is not None:
         largest = max((1, *writes, *reads))
-        slots = max(0, int(SHARE * (room - _tape(schedule)))) // largest
+        slots = max(0, int(SHARE * (free - _tape(schedule)))) // largest
         ahead = min(ahead, max(slots // 2, slots - behind))
         behind = min(behind, slots - ahead)
     return behind, ahead
@@ -379,19 +385,19 @@ def _tape(schedule: Schedule) -> int:
 
 def _as_open(platform: Platform, memory: int, lender: Ram) -> Platform:
     level = platform.levels[memory]
-    rooms = [room for room in (level.capacity, lender.capacity) if room is not None]
+    capacities = [free for free in (level.capacity, lender.capacity) if free is not None]
     levels = list(platform.levels)
-    levels[memory] = replace(level, capacity=min(rooms, default=None))
+    levels[memory] = replace(level, capacity=min(capacities, default=None))
     return replace(platform, levels=tuple(levels))
 
 
 def _together(near: Sizes, wanted: Sizes, capacity: int | None) -> Sizes:
     """Return the slots to reserve: for the level's checkpoints, then for staged ones that fit."""
-    room: float = inf if capacity is None else capacity
+    free: float = inf if capacity is None else capacity
     slots: dict[int, int] = {}
     for sizes in (near, wanted):
         for nbytes, most in sorted(sizes.items(), reverse=True):
-            count = most if most * nbytes <= room else int(room) // nbytes
+            count = most if most * nbytes <= free else int(free) // nbytes
             slots[nbytes] = slots.get(nbytes, 0) + count
-            room -= count * nbytes
+            free -= count * nbytes
     return slots

@@ -113,8 +113,8 @@ def perform(
 
         In a parallel run all ranks must use the same pieces. For this, `stop` has an attribute
         `clock`, from which all ranks read the same times. With overlap, if `stop` has a method
-        `tell`, this is called before with the seconds that stopping would take to write all staged
-        checkpoints, by the costs of the levels.
+        `report_backlog`, this is called before with the seconds that stopping would take to write
+        all staged checkpoints, by the costs of the levels.
 
     Raises
     ------
@@ -419,6 +419,19 @@ def _stopped(schedule: Schedule, platform: Platform, number: int, piece: Row, /)
     )
 
 
+class DeferredStop:
+    """`stop` with its other methods, called only after `ready` has returned True."""
+
+    def __init__(self, stop: Stop, ready: Callable[[], bool], /) -> None:
+        self._stop, self._ready = stop, ready
+        for name in ("clock", "report_backlog"):
+            if hasattr(stop, name):
+                setattr(self, name, getattr(stop, name))
+
+    def __call__(self) -> bool:
+        return self._ready() and self._stop()
+
+
 def _whole(row: Row) -> tuple[Row]:
     return (row,)
 
@@ -559,13 +572,13 @@ def reserve(schedule: Schedule, platform: Platform, backends: Sequence[Backend])
     for level, backend, sizes in zip(
         platform.levels, backends, reservations(schedule), strict=False
     ):
-        wanted, room = {}, level.capacity
+        wanted, free = {}, level.capacity
         # The numbers of checkpoints of each size peak at different times. Therefore their sum may
         # be larger than the level will ever store.
         for nbytes, most in sorted(sizes.items(), reverse=True):
             each = level.stored(nbytes)
-            wanted[nbytes] = most if room is None else min(most, room // max(1, each))
-            room = None if room is None else room - wanted[nbytes] * each
+            wanted[nbytes] = most if free is None else min(most, free // max(1, each))
+            free = None if free is None else free - wanted[nbytes] * each
         try:
             backend.reserve(wanted)
         except LevelFull as error:

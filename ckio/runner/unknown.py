@@ -212,7 +212,7 @@ class RuleRun:
         endless = costs.with_steps(_ENDLESS // bytes_of_a_step)
         self.machine = _machine(endless, rule.platform, stored, state)
         self.actions = list[Action]()
-        self._rule, self._count = rule, count
+        self._rule, self._model, self._backends, self._count = rule, model, backends, count
         self._performer = OpenPerformer(model, backends)
         self._names = {"": 0}
         self._state = state  # the step before the action that was begun last
@@ -221,6 +221,10 @@ class RuleRun:
     @property
     def end(self) -> int | None:
         return self._performer.end
+
+    def reserve(self) -> None:
+        """Reserve memory levels with a capacity for the rule's checkpoints; raises BadInput."""
+        reserve(self._rule, self._model, self._backends)
 
     def events(
         self, actions: Iterable[Action], clock: Clock, stop: Stop | None = None, /
@@ -367,10 +371,10 @@ def check_fit(
                 f"the run continues from {min(missing)}, which is missing on level {level.name!r};"
                 " begin a new run, or restore the level"
             )
-    if (room := available()) is not None and rule.chain.tape > room:
+    if (free := available()) is not None and rule.chain.tape > free:
         raise BadInput(
             f"the reverse sweep needs memory for the tape of a step, {rule.chain.tape} bytes;"
-            f" {room} are available"
+            f" {free} are available"
         )
 
 

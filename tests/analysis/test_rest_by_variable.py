@@ -12,10 +12,9 @@ from ckio.actions.columns import KIND_CODE, WRITE
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.errors import BadInput, NoSchedule
 from ckio.jobs.adjoints import next_plan
-from ckio.jobs.begin import _first
 from ckio.jobs.planning import Planning
-from ckio.jobs.process import Process
 from ckio.jobs.request import Request
+from ckio.jobs.run import Attempt, plan_first
 from ckio.planners.base import without_notes
 from ckio.planners.dp import hrevolve, mixed
 from ckio.platform import Affine, Level, Platform
@@ -54,7 +53,7 @@ def random_platform(random: Random, size: int, adjoint: int) -> Platform:
     return Platform((ram, *far), working_memory=random.choice((size, 3 * size)))
 
 
-def random_job(random: Random) -> tuple[Process, list[Step]]:
+def random_job(random: Random) -> tuple[Attempt, list[Step]]:
     steps = in_place(random_steps(random, random.randint(1, 16), in_part=random.random() < 0.3))
     if random.random() < 0.2:
         steps = [steps[0]] * len(steps)
@@ -72,10 +71,16 @@ def random_job(random: Random) -> tuple[Process, list[Step]]:
 
 def process_of(
     name: str, planning: Planning, variables: Variables, every: float | None = None
-) -> Process:
+) -> Attempt:
     request = Request(model=name, every=every)
     fresh: Any = Sized
-    return Process(request=request, fresh=fresh, planning=planning, variables=variables)
+    return Attempt(
+        request=request,
+        directory=None,  # type: ignore[arg-type]
+        fresh=fresh,
+        planning=planning,
+        variables=variables,
+    )
 
 
 def damaged(
@@ -111,7 +116,7 @@ def killed_again_and_again(seed: str) -> int:
     try:
         every = random.choice((1.0, 4.0, 100.0))
         job = replace(job, request=replace(job.request, every=every, walltime=1e6))
-        schedule, kept, _ = _first(job, Sized())  # type: ignore[arg-type]
+        schedule, kept, _ = plan_first(job, Sized())  # type: ignore[arg-type]
         for _ in range(3):
             assert validate(schedule, platform).adjoint == 0
             perform(
@@ -177,7 +182,7 @@ def test_tapes_that_are_stored_whole_are_gone_on_from() -> None:
     platform = Platform((level,), working_memory=4)
     stored = [{Key(Kind.TAPE, 3), Key(Kind.ADJOINT, 4), x(2, "T")}]
     job = process_of("it", Planning("mixed", chain, platform, mixed), variables, every=2.0)  # type: ignore[arg-type]
-    _, kept, _ = _first(job, Sized())  # type: ignore[arg-type]
+    _, kept, _ = plan_first(job, Sized())  # type: ignore[arg-type]
     chain = replace(chain, variables=variables)
     schedule, _ = next_plan(chain, platform, stored, Sized(), kept, tapes=True)  # type: ignore[arg-type]
     assert validate(schedule, platform).adjoint == 0

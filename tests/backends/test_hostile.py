@@ -4,7 +4,6 @@ A hostile author mends the checksums: so what is behind them is reached, too.
 """
 
 import importlib.util
-import json
 import struct
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -15,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import xxhash
-from jobs.begun import MANIFEST
 
 from ckio.actions import Field, Layout
 from ckio.backends.compressed import Compressed
@@ -26,9 +24,7 @@ from ckio.backends.forms import form_from
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.hdf5.heads import PAGE, ROW, STORED, Group, Row, Start, load
 from ckio.backends.ram import Ram
-from ckio.errors import BadInput, CkioError, StorageError
-from ckio.jobs import directory as rundir
-from ckio.jobs.leftovers import locations
+from ckio.errors import CkioError, StorageError
 from ckio.testing import FLOW, a, put, raw, t, x
 
 from .hostile import (
@@ -40,7 +36,6 @@ from .hostile import (
     mend_slots,
     mutated,
     random_bytes,
-    random_json,
     touching_nothing_but,
 )
 
@@ -54,7 +49,6 @@ COUNTS = {
     "anything": 50,
     "compressed": 65,  # for each codec
     "readers": 50,  # for each reader
-    "run": 75,
 }
 """Inputs of the short campaigns."""
 
@@ -282,41 +276,6 @@ def test_the_readers_of_heads_take_any_bytes(name: str, scale: int) -> None:
             READERS[name](data)
 
     campaign(random_bytes, COUNTS["readers"] * scale, try_one)
-
-
-@pytest.mark.parametrize("scale", SCALES)
-def test_a_hostile_run_directory_is_bad_input(memory: Path, scale: int) -> None:
-    place = memory / "run"
-    place.mkdir()
-    level = "#| format = 1\n#| [[level]]\n#| name='a'\n#| backend='directory'\n#| options.path="
-
-    def try_one(given: tuple[bytes, bytes]) -> None:
-        manifest, path = given
-        (place / rundir.MANIFEST).write_bytes(manifest)
-        (place / rundir.SCHEDULE).write_bytes(b"# ckio schedule 1\n" + path)
-        try:
-            found = locations(place)
-        except BadInput:
-            return
-        run = json.loads(manifest)["run"]
-        assert {holding.path.name for holding in found} <= {run}
-        assert set(run) <= set("0123456789abcdef")
-
-    names = ("cafe", "..", "", "/", "a/../../b", "0" * 300, "\0", 1, None, [], {})
-    paths = ("x", "..", "/", "\0", "/proc/self/fd/0", "\ud800", "~", 0, None, "a" * 5000)
-
-    def made(random: Random) -> tuple[bytes, bytes]:
-        said = json.loads(MANIFEST.dumps())
-        for name in random.sample(sorted(said), random.choice((0, 1, 1, 2))):
-            said[name] = random.choice((random.choice(names), random_json(random)))
-        said["format"] = random.choice((2, 2, 2, 1, None, 2.0, True))
-        text = json.dumps(random.choice((said, said, said, random_json(random))))
-        whole = rundir.sealed(text) if text.startswith("{") else text
-        path = level + json.dumps(random.choice(paths))
-        manifest = random.choice((whole.encode(), whole.encode(), random_bytes(random)))
-        return manifest, random.choice((path.encode(), b"#| " + random_bytes(random)))
-
-    campaign(made, COUNTS["run"] * scale, try_one)
 
 
 def test_the_long_campaigns_try_100000_inputs() -> None:

@@ -253,7 +253,7 @@ def test_a_run_tells_its_gradient_whether_it_is_verified_and_what_it_took(machin
     for name in ("gradient_digest", "functional"):
         assert found[name] == reference[name]
     assert (found["verified"], reference["verified"]) == (True, None)
-    assert found["forward_steps"] >= found["forward_steps_minimum"] >= 30
+    assert found["forward_steps"] >= 30
     assert set(found["gradient"]["zeta"]) == {"norm", "min", "max"}
     assert [level["name"] for level in found["levels"]] == ["ram", "nvme", "archive"]
 

@@ -17,6 +17,7 @@ from ckio.backends.directory import Directory
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.runid import RunId, computing
 from ckio.errors import ForeignLevel
+from ckio.jobs.directory import manifest_in
 
 MODEL = '''\
 import os
@@ -104,8 +105,8 @@ def _id(at: Path, run: str) -> str:
 
 def _own(at: Path, run: str) -> RunId:
     """The id that its files have."""
-    said = json.loads((at / run / "manifest.json").read_text())
-    return RunId(computing(said["run"], said["identity"]))
+    manifest = manifest_in(at / run)
+    return RunId(computing(manifest.run, manifest.identity))
 
 
 def exchange(runs: Runs) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -172,8 +171,8 @@ def test_a_run_is_found_by_its_directory_its_places_and_its_files(tmp_path: Path
     (tmp_path / "node.toml").write_text(NODE)
     words = ("run", "vorticity", "--set", "grid=8", "--steps", 9, "--planner", "hrevolve")
     ckio(*words, "--platform", "node.toml", "--into", "run", "--keep", at=tmp_path)
-    said = json.loads((tmp_path / "run" / rundir.MANIFEST).read_text())
-    run, own = said["run"], RunId(computing(said["run"], said["identity"]))
+    manifest = rundir.manifest_in(tmp_path / "run")
+    run, own = manifest.run, RunId(computing(manifest.run, manifest.identity))
     for backend, path in ((Directory, f"ck/{run}"), (Hdf5, f"deep/a-{run}.h5")):
         level = backend(tmp_path / path, run=own)
         for key in list(level.keys()):
@@ -218,9 +217,9 @@ def test_a_place_that_is_none_is_bad_input(tmp_path: Path) -> None:
     assert "a.h5 is not an HDF5 file" in complaint("inspect", "a.h5", at=tmp_path)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / rundir.MANIFEST).write_text(
-        rundir.sealed(replace(MANIFEST, run="../ck").dumps())
+        rundir.sealed(MANIFEST.dumps()).replace("deadcafe", "deadbeef")
     )
-    assert "is damaged: run cannot be '../ck'" in complaint("inspect", "run", at=tmp_path)
+    assert "run/manifest.json is damaged" in complaint("inspect", "run", at=tmp_path)
     (tmp_path / "slots-8192-v4.ckio").write_bytes(bytes(8192))
     assert "format 4" in complaint("inspect", tmp_path, at=tmp_path)
 

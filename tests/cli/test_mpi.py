@@ -11,7 +11,7 @@ from cli.faulty import RESUME, WAVE, edit_platform, failed, harm, prepared, stor
 from cli.jobs import Job, answer, needs_mpi, write_platform
 
 from ckio.errors import BadInput
-from ckio.jobs.process import _in_background
+from ckio.jobs.run import in_the_background
 from ckio.platform import Level, Platform
 
 pytestmark = needs_mpi
@@ -285,4 +285,4 @@ def test_a_file_that_all_ranks_share_takes_no_overlap() -> None:
     """Its calls are made by all ranks together, which is not so behind the steps."""
     levels = Level(name="ram"), Level(name="far", backend="hdf5-shared")
     with pytest.raises(BadInput, match=r"'far' is one file .* all ranks"):
-        _in_background([], Platform(levels))
+        in_the_background([], Platform(levels))

@@ -13,6 +13,7 @@ from cli.jobs import Job, answer, needs_mpi
 
 from ckio.backends.directory import Directory
 from ckio.backends.runid import RunId, computing
+from ckio.jobs.directory import manifest_in
 
 pytestmark = needs_mpi
 
@@ -119,8 +120,8 @@ def test_one_rank_whose_level_is_in_use_leaves_those_of_the_others_as_they_were(
     tmp_path: Path, digest: str
 ) -> None:
     stopped(tmp_path, prepared(tmp_path))
-    said = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    run, own = said["run"], RunId(computing(f"{said['run']}-1", said["identity"]))
+    manifest = manifest_in(tmp_path / "run")
+    run, own = manifest.run, RunId(computing(f"{manifest.run}-1", manifest.identity))
     left = stored(tmp_path)
     taken = Directory(tmp_path / "scratch" / run / "rank-1", run=own)
     try:

@@ -12,7 +12,6 @@ from cli.resumable import MODEL as MODEL_WITHOUT_FLOW
 from example_models import EXAMPLES
 
 from ckio.actions.columns import WRITE
-from ckio.jobs.result import forward_minimum
 from ckio.schedule.text import loads
 
 PLATFORM = """
@@ -91,10 +90,8 @@ def test_what_is_run_is_shown_and_compared(place: Path) -> None:
     ran = loads((place / "run" / "predicted.txt").read_text())
     assert ran.timeline is not None
     assert ran.timeline.makespan == pytest.approx(planned["makespan"])
-    least = forward_minimum(ran.schedule, ran.platform)
     steps = json.loads((place / "run" / "result.json").read_text())["forward_steps"]
-    assert least <= steps
-    assert f"{steps} (at least {least} with restart data in all this space)" in done.stdout
+    assert f"forward steps   {steps}" in done.stdout
 
     compared = answer("compare", "run", at=place)
     writes = [row["actions"] for row in compared["rows"] if row["name"].startswith("write")]

@@ -69,17 +69,6 @@ def test_a_level_on_a_disk_that_died_is_not_used(
     assert "Input/output error" in done.stderr
 
 
-def test_a_link_in_place_of_the_files_of_a_run_is_not_followed(half: Path, digest: str) -> None:
-    (own,) = (half / "ck").iterdir()
-    elsewhere = own.rename(half / "elsewhere")
-    own.symlink_to(elsewhere)
-    before = sorted(elsewhere.iterdir())
-    done = ckio(*RESUME, "--json", at=half)
-    assert json.loads(done.stdout)["gradient_digest"] == digest
-    assert "is a symbolic link, which is not followed" in done.stderr
-    assert sorted(elsewhere.iterdir()) == before
-
-
 @pytest.mark.campaign
 @pytest.mark.parametrize(("far", "moment"), CASES)
 def test_a_killed_run_goes_on_to_the_same_gradient(

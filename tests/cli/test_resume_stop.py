@@ -193,9 +193,9 @@ def test_a_stopper_says_when(monkeypatch: pytest.MonkeyPatch) -> None:
         assert stopper.why == "--walltime"
     with Stopper(160.0) as overlapping:
         overlapping.start(5.0)
-        overlapping.tell(2.0)
+        overlapping.report_backlog(2.0)
         assert not overlapping()
-        overlapping.tell(3.0)  # twice as long is not left any more
+        overlapping.report_backlog(3.0)  # twice as long is not left any more
         assert overlapping()
     with Stopper() as free:
         free.start(1e9)

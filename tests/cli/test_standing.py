@@ -17,15 +17,15 @@ from ckio.backends.base import Backend
 from ckio.backends.directory import Directory
 from ckio.backends.ram import Ram
 from ckio.errors import LevelFull, RunFailed, Stopped, StorageError
-from ckio.jobs.adjoints import Kept, next_plan
+from ckio.jobs.adjoints import AdjointPolicy, next_plan
 from ckio.jobs.stopping import (
     WALLTIME,
     Halted,
-    Standing,
+    StopPoint,
     displaced,
     halted,
     seconds_to_stop,
-    store_standing,
+    store_stop_point,
 )
 from ckio.model import sizes_of
 from ckio.planners.dp import hrevolve
@@ -82,7 +82,7 @@ def machine(at: Path, ram: int, *far: int) -> Platform:
     return Platform((Level(name="ram", capacity=ram), *levels), working_memory=WHOLE.tape)
 
 
-def process(chain: Chain, platform: Platform, at: Path, steps: int) -> Standing | Permafrost:
+def process(chain: Chain, platform: Platform, at: Path, steps: int) -> StopPoint | Permafrost:
     """What one process does that is stopped after so many steps, forward and back."""
     model, done = permafrost(), 0
     backends: list[Backend] = [Ram(capacity=platform.levels[0].capacity)]
@@ -95,13 +95,13 @@ def process(chain: Chain, platform: Platform, at: Path, steps: int) -> Standing 
     model.on_step = tick
     try:
         survivors = [frozenset(backend.keys()) for backend in backends]
-        schedule, _ = next_plan(chain, platform, survivors, model, Kept("far0", 4.0))
+        schedule, _ = next_plan(chain, platform, survivors, model, AdjointPolicy("far0", 4.0))
         try:
             for _ in perform(schedule, platform, model, backends, stop=lambda: done >= steps):
                 pass
         except Stopped as stopped:
             args = stopped, model, backends, platform, schedule.chain
-            standing = store_standing(*args, before=schedule.stored)
+            standing = store_stop_point(*args, before=schedule.stored)
             for key, level in standing.stored:
                 held = set(backends[int(level[-1]) + 1].keys())
                 parts = VARIABLES.parts(key, STEPS) if chain.variables else [key]
@@ -139,7 +139,7 @@ def comes_to_its_end(
     chain: Chain, platform: Platform, at: Path, steps: int, truth: tuple[object, ...]
 ) -> None:
     count = 0
-    while isinstance(end := process(chain, platform, at, steps), Standing):
+    while isinstance(end := process(chain, platform, at, steps), StopPoint):
         assert end.further, end
         count += 1
         assert count < 100, "it does not end"
@@ -157,7 +157,7 @@ def test_where_there_is_hardly_room_or_time_a_run_ends_or_it_is_said_that_it_doe
         platform = machine(at, 3 * RESTART, far * RESTART - 2 * ADJOINT)
         for _ in range(500):
             end = process(WHOLE, platform, at, steps)
-            if not isinstance(end, Standing) or not end.further:
+            if not isinstance(end, StopPoint) or not end.further:
                 break
         else:
             raise AssertionError(f"with room for {far} checkpoints it goes on for ever")
@@ -222,21 +222,21 @@ class Refusing(Ram):
 
 def stands(
     at: Path, state: int, backends: Sequence[Backend], chain: Chain = BY_VARIABLE
-) -> Standing:
+) -> StopPoint:
     """What a run stores that is stopped on its way forward, on these levels."""
     model = permafrost()
     model.advance(0, state)
     platform = Platform(machine(at, 0, *(0 for _ in backends)).levels[1:])
     stopped = Stopped("", action=0, state=state, adjoint=STEPS)
     before = tuple(() for _ in backends)
-    return store_standing(stopped, model, backends, platform, chain, before=before)
+    return store_stop_point(stopped, model, backends, platform, chain, before=before)
 
 
 def test_a_level_that_has_failed_does_not_keep_a_run_from_storing_where_it_stands(
     tmp_path: Path,
 ) -> None:
     backends = Broken(tmp_path / "near"), Directory(tmp_path / "far")
-    assert stands(tmp_path, 20, backends, WHOLE).told() == "x_20 is stored on far1"
+    assert stands(tmp_path, 20, backends, WHOLE).text() == "x_20 is stored on far1"
     for backend in backends:
         backend.close()
 
@@ -259,11 +259,11 @@ def test_what_is_dead_where_it_stands_is_not_stored(tmp_path: Path) -> None:
 
 
 def test_a_walltime_that_brings_nothing_is_an_error_and_a_signal_is_not() -> None:
-    nothing = Standing(7, 24, [], "it is full", further=False)
+    nothing = StopPoint(7, 24, [], "it is full", further=False)
     assert isinstance(halted(WALLTIME, nothing), RunFailed)
     assert "--walltime is too short" in str(halted(WALLTIME, nothing))
     assert isinstance(halted("SIGTERM", nothing), Halted)
-    assert isinstance(halted(WALLTIME, Standing(7, 24, [(x(7), "far")], "")), Halted)
+    assert isinstance(halted(WALLTIME, StopPoint(7, 24, [(x(7), "far")], "")), Halted)
 
 
 def test_stopping_in_time_counts_an_access_for_each_array() -> None:

@@ -12,7 +12,6 @@ from jobs.begun import CHAIN, MANIFEST
 
 from ckio.errors import BadInput, LevelInUse
 from ckio.jobs.directory import RunDirectory, manifest_in, sealed, unsealed
-from ckio.jobs.request import Manifest
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
@@ -123,43 +122,15 @@ def test_a_manifest_comes_back_to_the_last_bit(tmp_path: Path, chain: Chain) -> 
     assert again.id == directory.id
 
 
-SAID = json.loads(MANIFEST.dumps())
-EDITS: list[tuple[dict[str, Any], str]] = [
-    ({"format": 9}, "has format 9; this ckio reads format 3"),
-    ({"format": 1}, "has format 1; this ckio reads format 3"),
-    ({"chain": None}, "is damaged: "),
-    ({"chain": []}, "is damaged: "),
-    ({"chain": {"steps": 3}}, "is damaged: "),
-    ({"chain": {**SAID["chain"], "steps": -3}}, "is damaged: .*steps = -3"),
-    ({"request": {**SAID["request"], "steps": 4}}, "its identity is not that of its model"),
-    ({"run": "../../up"}, r"is damaged: run cannot be '../../up'"),
-    *(({"run": value}, "is damaged: ") for value in ("/tmp", "0a1b2c3", 12345678)),
-    *(({"ranks": value}, "is damaged: ") for value in (0, 99999999, 2**40, "2")),
-    *(({"here": value}, "is damaged: ") for value in ("relative", "/a/../b", 3)),
-    *(({"every": value}, "is damaged: ") for value in (-0.3, "often", 10**400)),
-    ({"chain": {**SAID["chain"], "variables": "x"}}, "is damaged: "),
-    ({"adjoints": 7}, "is damaged: "),
-    ({"platform": "../x"}, "is damaged: "),
-    ({"control": "not hex"}, "is damaged: "),
-    ({"given": "yes"}, "is damaged: "),
-    ({"ckio": None}, "is damaged: "),
-    *(({"request": it}, "is damaged: ") for it in (None, {"model": 3}, {"model": "m", "x": 1})),
-    (
-        {"request": {**SAID["request"], "settings": {"grid": 5}}},
-        "its identity is not that of its model",
-    ),
-]
-
-
-def test_what_is_no_manifest_is_refused(tmp_path: Path) -> None:
-    """Its checksum is mended: so the rules behind that are reached."""
-    with pytest.raises(BadInput, match="it is not the manifest of a run"):
-        Manifest.loads(MANIFEST.dumps().replace("{", "[", 1), source="manifest.json")
-    for change, said in EDITS:
-        text = json.dumps(SAID | change)
-        with pytest.raises(BadInput, match=said):
-            Manifest.loads(text, source="manifest.json")
-        (tmp_path / "manifest.json").write_text(sealed(text))
+def test_a_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
+    whole = json.loads(MANIFEST.dumps())
+    for change, said in (
+        ({"format": 9}, "has format 9; this ckio reads format 3"),
+        ({"format": 1}, "has format 1; this ckio reads format 3"),
+        ({"chain": {"steps": 3}}, "is damaged: "),
+        ({"request": {"model": "m", "x": 1}}, "is damaged: "),
+    ):
+        (tmp_path / "manifest.json").write_text(sealed(json.dumps(whole | change)))
         with pytest.raises(BadInput, match=said):
             RunDirectory(tmp_path, resume=True)
 

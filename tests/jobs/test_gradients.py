@@ -1,7 +1,6 @@
 """The file of a gradient: the order of its controls, their names, and the space for them."""
 
 import errno
-import json
 import os
 import warnings
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from jobs.inversion import arrays
 
 from ckio import ArrayModel, Chain, Job, Level, Platform, sizes_of
 from ckio.errors import BadInput, RunFailed
@@ -93,26 +91,10 @@ def test_controls_have_the_order_of_the_model_everywhere(tmp_path: Path) -> None
     assert list(control_in(tmp_path / "control.h5", checksum_of(data))[0]) == order
 
 
-def test_a_file_from_before_is_read_in_the_order_of_the_model(tmp_path: Path) -> None:
-    job = Job(tmp_path / "run", model=Decay, steps=9, ram="1MiB")
-    fresh = job.run()
-    path, result = tmp_path / "run" / "gradient.h5", tmp_path / "run" / "result.json"
-    known = arrays(path)
-    with h5py.File(path, "w") as file:  # in alphabetical order, as HDF5 does by default
-        for name, array in known.items():
-            file[name] = array
-    figures = json.loads(directories.unsealed(result.read_text(), result))
-    figures["gradient_checksum"] = checksum_of(path.read_bytes())
-    result.write_text(directories.sealed(json.dumps(figures)))
-    back = job.run()
-    assert list(back.gradient) == list(back.control) == list(fresh.gradient) == ["x", "rate"]
-    assert np.array_equal(back.gradient["x"], fresh.gradient["x"])
-
-
 @pytest.mark.parametrize(
     ("first", "second"),
     [("T", "T/flux"), ("T/flux", "T"), ("u/", "k"), ("/u", "k"), ("a//b", "k"), (".", "k"),
-     ("u/./v", "k"), ("u", ""), ("u", "k\0"), ("u", "\ud800"), ("u", "/".join("abcdefgh"))],
+     ("u/./v", "k"), ("u", ""), ("u", "k\0"), ("u", "\ud800")],
 )  # fmt: skip
 @pytest.mark.parametrize("level", ["disk", "archive"])
 def test_names_that_hdf5_cannot_hold_are_refused_before_the_run(
@@ -122,7 +104,7 @@ def test_names_that_hdf5_cannot_hold_are_refused_before_the_run(
         raise AssertionError
 
     options: dict[str, Any] = {"ram": "200", level: tmp_path / "ck.h5"}
-    with pytest.raises(BadInput, match="cannot have a control"):
+    with pytest.raises(BadInput, match="cannot have all of the controls"):
         Job(
             tmp_path / "run", model=lambda: Decay(first, second, hook=never), steps=9, **options
         ).run()
@@ -212,9 +194,9 @@ def test_an_error_while_the_result_is_written_costs_no_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     at = {
-        "gradient": "ckio.jobs.process.write_gradient",
-        "result": "ckio.jobs.process.json_line",
-        "check": "ckio.jobs.process.check_gradient",
+        "gradient": "ckio.jobs.run.write_gradient",
+        "result": "ckio.jobs.run.json_line",
+        "check": "ckio.jobs.run.check_gradient",
     }
     options: dict[str, Any] = {"steps": 30, "planner": "hrevolve", "check": True}
     options["platform"] = priced(Decay, tmp_path / "ck")

@@ -1,14 +1,12 @@
 """What a run still takes: at first as predicted, then as right as the prediction was so far."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from drawing import legal_schedules
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckio.actions import Advance, Key, Kind, Read, Write
+from ckio.actions import Advance
 from ckio.jobs.remaining import Remaining
 from ckio.planners.binomial import revolve
 from ckio.platform import Affine, Level, Platform
@@ -65,26 +63,6 @@ def test_the_first_events_say_little() -> None:
     remaining, first = Remaining(PREDICTED), PREDICTED[0]
     remaining(Event(first.action, 0.0, 100 * first.stop))
     assert remaining.seconds() < 1.5 * PREDICTED.makespan
-
-
-def test_each_kind_of_action_is_judged_by_itself() -> None:
-    """A slow reverse is not taken for a slow machine: what is known of the others counts."""
-    slow = simulate(revolve(replace(CHAIN, reverse=10.0), PLATFORM), PLATFORM)
-    assert slow.actions == PREDICTED.actions
-    found, truth = estimates(PREDICTED, slow), really(slow)
-    half = len(slow) // 2
-    assert found[half] == pytest.approx(truth[half], rel=0.1)
-
-
-def test_levels_are_judged_by_themselves() -> None:
-    x0 = Key(Kind.RESTART, 0)
-    levels = tuple(Level(name=name, read=Affine(1.0), write=Affine(0.0)) for name in ("a", "b"))
-    platform = Platform(levels, working_memory=50)
-    slower = Platform((levels[0], replace(levels[1], read=Affine(8.0))), working_memory=50)
-    reads = [Read(x0, 0), Read(x0, 1)] * 20
-    schedule = Schedule(CHAIN, [Write(x0, 0), Write(x0, 1), *reads, *[Read(x0, 0)] * 100])
-    found = estimates(simulate(schedule, platform), simulate(schedule, slower))
-    assert found[42] == pytest.approx(100, rel=0.2)
 
 
 def test_a_long_action_counts_while_it_goes_on() -> None:

@@ -1,7 +1,6 @@
 """A run is resumed, and its result read back, only by the computation with which it was begun."""
 
 import ctypes
-import logging
 import os
 import signal
 import subprocess
@@ -218,19 +217,6 @@ def test_rounding_between_processes_can_be_allowed(tmp_path: Path) -> None:
     job(tmp_path, small, allow_rounding=True).run()
     with pytest.raises(BadInput, match="x_1 of the model is different"):
         job(tmp_path, partial(Misfit, scale=1.001), allow_rounding=True).run()
-
-
-def test_a_changed_source_file_is_a_warning(tmp_path: Path, caplog, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    source = Path("model.py")
-    source.write_text(Path(__file__).read_text())
-    job(tmp_path, "model.py:Misfit").run()
-    with caplog.at_level(logging.WARNING):
-        job(tmp_path, "model.py:Misfit").run()
-    assert "source" not in caplog.text
-    source.write_text(f"{source.read_text()}# a comment\n")
-    job(tmp_path, "model.py:Misfit").run()
-    assert "a source file of the model has changed since the run was begun" in caplog.text
 
 
 def test_a_line_that_a_kill_has_cut_is_ignored(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from ckio.compression import Zstd
 from ckio.errors import BadInput, LevelFull, MissingCheckpoint, RankFailed, RunFailed, Stopped
 from ckio.jobs.directory import check_alike
 from ckio.jobs.levels import _of_all
-from ckio.jobs.stopping import Stopper, store_standing
+from ckio.jobs.stopping import Stopper, store_stop_point
 from ckio.model import sizes_of
 from ckio.model.comm import SOLO, Comm, Solo, check_exchange, launched, share
 from ckio.models.wave import Wave
@@ -283,7 +283,7 @@ def test_ranks_with_parts_of_different_size_make_room_alike_for_where_they_stand
         assert (5 * nbytes_of(model.layout(X[0])) <= room) == (comm.rank == 0)
         model.advance(0, 7)
         stopped = Stopped("", action=0, state=7, adjoint=9)
-        standing = store_standing(stopped, model, [level], platform, chain, ranks=ranks)
+        standing = store_stop_point(stopped, model, [level], platform, chain, ranks=ranks)
         return set(level.keys()), standing
 
     found = on_ranks(2, work)

@@ -513,7 +513,7 @@ class Told:
     def __init__(self, gate: threading.Event) -> None:
         self.gate, self.seconds = gate, list[float]()
 
-    def tell(self, behind: float, /) -> None:
+    def report_backlog(self, behind: float, /) -> None:
         self.seconds.append(behind)
         if len(self.seconds) == 6:
             self.gate.set()

@@ -1,0 +1,166 @@
+"""A run whose model decides when it is finished.
+
+In the forward sweep, an online rule decides which checkpoints are stored. When the model finishes,
+the number of steps is written to the run's directory. The rest is then planned from the stored
+checkpoints for a fresh model, as in a resumed run.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+
+from ckio.actions import Key, Kind
+from ckio.backends.base import Backend
+from ckio.errors import BadInput
+from ckio.jobs import adjoints
+from ckio.jobs.adjoints import AdjointPolicy
+from ckio.jobs.models import watched
+from ckio.jobs.request import DAY, Manifest
+from ckio.jobs.result import Result
+from ckio.jobs.run import (
+    Attempt,
+    cleared_if_nothing_is_left,
+    levels_left,
+    levels_of,
+    perform,
+    policy_of,
+    stoppable,
+    write_manifest,
+    write_plan,
+)
+from ckio.jobs.states import first_states
+from ckio.model import Differentiable
+from ckio.model.arraymodel import ArrayModel
+from ckio.planners.online import Online
+from ckio.platform import Platform
+from ckio.platform.chain import Chain
+from ckio.runner.failover import Forward, Stored, ready_for_the_way_back, run_forward
+from ckio.schedule import Schedule
+from ckio.schedule.policy import SYNCHRONOUS, exactly
+from ckio.schedule.text import dumps
+
+PLANNER = "online"
+"""The planner for an unknown number of steps."""
+
+
+def check_finishes(name: str, model: Differentiable, /) -> None:
+    """Raise BadInput for a model that never finishes by itself."""
+    own = getattr(type(model), "finished", None)
+    if isinstance(model, ArrayModel) and own is ArrayModel.finished:
+        raise BadInput(
+            f"--steps is missing: model {name!r} does not say itself when it is finished; give"
+            " --steps, or define `finished`"
+        )
+
+
+def begin(attempt: Attempt, /) -> Result:
+    """Begin a run of unknown length, and perform it to its end, as `run.begin` does."""
+    request, chain, platform = attempt.request, attempt.chain, attempt.platform
+    with cleared_if_nothing_is_left(attempt.directory):
+        first = first_states(attempt.model())
+        model = attempt.model()
+        check_finishes(attempt.name, model)
+        mtbf = request.mtbf or DAY
+        args = chain, platform, model
+        wished, smaller = adjoints.without_end(*args, every=request.every, mtbf=mtbf)
+        _ = Online(chain, smaller).levels  # raises an error if no level has space for a state
+        attempt = replace(attempt, overlap=exactly(request.overlap) or SYNCHRONOUS)
+        attempt.directory.write_plan(_no_plan(chain, platform), "")
+        manifest = write_manifest(attempt, model, wished, first)
+        with levels_of(attempt, manifest) as backends:
+            none = tuple(frozenset[Key]() for _ in backends)
+            before = _forward(attempt, model, platform, backends, wished=wished, stored=none)
+            return _back(attempt, manifest, before, wished)
+
+
+def resume(attempt: Attempt, model: Differentiable, manifest: Manifest, /) -> Result:
+    """Resume a run that was stopped in the forward sweep, as `run.resume` does."""
+    display, wished = attempt.display, policy_of(attempt, manifest)
+    with levels_left(attempt, manifest) as levels:
+        for line in levels.lost:
+            display.warn(line)
+        stored = tuple(
+            frozenset(key for key in keys if key.kind is Kind.RESTART) for keys in levels.survivors
+        )
+        furthest = max((key.step for keys in stored for key in keys), default=0)
+        display.tell(f"resumed at step {furthest}, in the forward sweep")
+        args = attempt, model, levels.platform, levels.backends
+        before = _forward(*args, wished=wished, stored=stored)
+        return _back(attempt, manifest, before, wished)
+
+
+def _no_plan(chain: Chain, platform: Platform) -> str:
+    """Return the text of schedule.txt before there is a plan."""
+    text = dumps(Schedule(chain.with_steps(1), ()), platform)
+    first, rest = text.split("\n", 1)
+    return f"{first}\n## the number of steps is not known yet: this is no plan\n{rest}"
+
+
+def _rule(wished: AdjointPolicy, chain: Chain, platform: Platform, stored: Stored, /) -> Online:
+    """Return the rule that decides which checkpoints are stored, without the adjoints' space.
+
+    The stored checkpoints may already use part of this space, if a run was stopped in the forward
+    sweep, or if a level has less space than planned. Then their bytes are the capacity.
+    """
+    smaller = adjoints.aside_for(wished, chain, platform)
+    levels = []
+    for level, keys in zip(smaller.levels, stored, strict=True):
+        used = sum(level.stored(chain.nbytes(key)) for key in keys)
+        fits = level.capacity is None or used <= level.capacity
+        levels.append(level if fits else replace(level, capacity=used))
+    return Online(chain, replace(smaller, levels=tuple(levels)))
+
+
+def _forward(
+    attempt: Attempt,
+    model: Differentiable,
+    platform: Platform,
+    backends: Sequence[Backend],
+    *,
+    wished: AdjointPolicy,
+    stored: Stored,
+) -> Forward:
+    """Run the forward sweep until the model finishes; raises Halted if it is stopped before."""
+    chain, ranks = attempt.chain, attempt.ranks
+    with ExitStack() as stack:
+        tick = stack.enter_context(attempt.display.progress("running forward"))
+        live = watched(lambda: model, tick)()
+        journal = attempt.journal()
+        watch = None if journal is None else stack.enter_context(journal)
+        begun = Schedule(chain.with_steps(1), (), stored)
+        stack.enter_context(stoppable(attempt, begun, platform, backends, model=lambda: live))
+        return run_forward(
+            partial(_rule, wished, chain),
+            platform,
+            live,
+            backends,
+            say=attempt.display.warn,
+            clock=None if ranks.is_alone else ranks.clock,
+            stored=stored,
+            watch=watch,
+            stop=attempt.stopper,
+        )
+
+
+def _back(
+    attempt: Attempt, manifest: Manifest, before: Forward, wished: AdjointPolicy, /
+) -> Result:
+    """Perform the rest of the run, whose number of steps is now known, with a fresh model."""
+    steps, own, display = before.steps, wished, attempt.display
+    attempt = attempt.with_steps(steps)
+    attempt.directory.begin(replace(manifest, chain=attempt.chain))
+    display.tell(f"the model has finished after {steps} steps")
+    model = attempt.model()
+
+    def plan(rest: Platform, stored: Stored) -> Schedule:
+        nonlocal own
+        schedule, own = attempt.rest(attempt.chain, rest, stored, model, wished)
+        return schedule
+
+    with display.progress(f"planning the reverse sweep over {steps} steps"):
+        args = plan, attempt.chain, before
+        schedule, before = ready_for_the_way_back(*args, say=display.warn)
+    written = write_plan(attempt, schedule, before.platform, own)
+    display.tell(adjoints.cost_of_a_kill(schedule, before.platform, own))
+    return perform(attempt, model, written, before.backends, before=before.timeline)
