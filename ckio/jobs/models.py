@@ -135,7 +135,7 @@ def maker(
     factory = ranks.each(checked)  # on all ranks, because the model may be missing on some
     given: dict[str, Any] = dict(settings)
     if takes(factory, "comm") and not ranks.is_alone:
-        given["comm"] = ranks.comm.apart()
+        given["comm"] = ranks.comm.duplicate()
     elif not ranks.is_alone:
         log.warning(
             "%s has no option `comm`: each of the %d ranks computes the whole model, unless the"
