@@ -31,7 +31,7 @@ from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.backends.base import Backend
 from ckio.calibrate.samples import Floats, Sample, later, quantiles, seconds_of, typical
 from ckio.errors import BadInput, LevelFull, UnsupportedKind
-from ckio.model import Handing, Model, as_bytes, handed_by, optional, reached, sizes_of
+from ckio.model import Model, as_bytes, handed_by, optional, reached, sizes_of
 from ckio.planners.binomial import revolve
 from ckio.planners.trivial import periodic
 from ckio.platform import Level, Platform
@@ -227,18 +227,14 @@ class Copying:
     def __init__(self, model: Model) -> None:
         self.advance, self.record, self.reverse = model.advance, model.record, model.reverse
         self.layout, self.dump, self.load = model.layout, model.dump, model.load
-        own = optional(model)
-        self.largest_sizes, self.estimated, self.space = (
-            own.largest_sizes,
-            own.estimated,
-            own.space,
-        )
+        more = optional(model)
+        self.largest_sizes, self.estimated = more.largest_sizes, more.estimated
+        self.space = more.space
 
 
 def copying(make: MakeModel, /) -> Model:
     """Return a fresh model that passes no checkpoint without a copy."""
-    model = make()
-    return Copying(model) if isinstance(model, Handing) else model
+    return Copying(make())
 
 
 _NOISE_BYTES: Final = 16 << 20
