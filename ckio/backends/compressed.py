@@ -4,7 +4,7 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final
 
@@ -12,21 +12,10 @@ import numpy as np
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
-from ckio.backends.encoded import (
-    Share,
-    Work,
-    blocks_of,
-    decode,
-    encode,
-    is_marked,
-    mark,
-    room,
-    unmark,
-)
+from ckio.backends.encoded import Share, decode, encode, is_marked, mark, most_bytes, unmark
 from ckio.backends.forms import form_of
 from ckio.backends.wrapper import Wrapper
-from ckio.compression import Codec
-from ckio.compression.base import Checked
+from ckio.compression.base import Checked, Codec
 from ckio.errors import BadInput, LevelFull, StorageError
 
 
@@ -49,7 +38,7 @@ class Workers:
         self._pool: ThreadPoolExecutor | None = None
         self._owner = 0
 
-    def each(self, work: Work, count: int, /) -> None:
+    def each(self, work: Callable[[int], None], count: int, /) -> None:
         """Call `work(0)` to `work(count - 1)`, each once, in no particular order.
 
         The first error or interrupt stops the remaining calls. It is raised when no thread works
@@ -84,7 +73,7 @@ class Workers:
         return self._pool
 
 
-def alone(work: Work, count: int, /) -> None:
+def alone(work: Callable[[int], None], count: int, /) -> None:
     """Call `work(0)` to `work(count - 1)` in this order, in the calling thread."""
     for number in range(count):
         work(number)
@@ -100,7 +89,7 @@ def _finish(futures: list[Future[None]], todo: deque[int]) -> None:
         raise
 
 
-def _drain(todo: deque[int], work: Work) -> None:
+def _drain(todo: deque[int], work: Callable[[int], None]) -> None:
     while todo:
         try:
             number = todo.popleft()
@@ -156,13 +145,13 @@ class Compressed(Wrapper):
         self.keeps = False
         self._workers = Workers(threads)
         self._turn = threading.Lock()  # a thread has it while it uses the scratch memory
-        self._scratch = memoryview(b"")
+        self._scratch = memoryview(bytearray())
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         largest = max(sizes, default=0)
         with self._turn:
-            # The layout, and therefore the number of blocks, is not known yet. Short blocks are
-            # filled up with zeros; for most layouts this adds less than a sixteenth.
+            # The layout, and therefore the number of blocks, is not known yet; a sixteenth more is
+            # enough for most.
             self._memory(self._codec.bound(largest + largest // 16))
         stored: dict[int, int] = {}
         for nbytes, count in sizes.items():
@@ -194,16 +183,16 @@ class Compressed(Wrapper):
 
     def _encoded(self, key: Key, layout: Layout, data: Buffers) -> tuple[Layout, Buffers]:
         """Return the layout and bytes to store: encoded in scratch memory, or unchanged."""
-        blocks = blocks_of(layout)
+        nbytes = form_of(layout).nbytes
         try:
-            scratch = self._memory(room(blocks, self._codec))
-            count = encode(blocks, self._codec, data, scratch, self._share(blocks.form.nbytes))
+            scratch = self._memory(most_bytes(layout, self._codec))
+            count = encode(layout, self._codec, data, scratch, self._share(nbytes))
         except StorageError as error:
             error.args = (f"{key} cannot be encoded: {error}",)
             raise
         # A layout that looks encoded is always encoded again: otherwise `read` would decode a
         # checkpoint that this level did not encode.
-        if count >= blocks.form.nbytes and not is_marked(layout):
+        if count >= nbytes and not is_marked(layout):
             return layout, data
         return mark(self._codec, layout, count), [scratch[:count]]
 
@@ -222,7 +211,7 @@ class Compressed(Wrapper):
                 f"{key} was encoded with {encoding.codec}; this level is open with"
                 f" {self._codec.name}"
             )
-        form = encoding.blocks.form
+        form = form_of(encoding.layout)
         if mismatch := form.mismatch(into):
             raise StorageError(f"a compressed level cannot give {key}: {mismatch}")
         (nbytes,) = layout[0].shape
@@ -230,7 +219,7 @@ class Compressed(Wrapper):
             data = self._memory(nbytes)[:nbytes]
             count = self.backend.read(key, [data])
             try:
-                decode(encoding.blocks, self._codec, data, into, self._share(form.nbytes))
+                decode(encoding.layout, self._codec, data, into, self._share(form.nbytes))
             except StorageError as error:
                 error.args = (f"{key} cannot be decoded: {error}",)
                 raise
@@ -254,7 +243,9 @@ class Compressed(Wrapper):
     def _memory(self, nbytes: int) -> memoryview:
         """Return scratch memory of at least `nbytes`; allocate it only if the last is too small."""
         if self._scratch.nbytes < nbytes:
-            self._scratch = memoryview(b"")  # release the old one before allocating the new one
+            self._scratch = memoryview(
+                bytearray()
+            )  # release the old one before allocating the new one
             try:
                 memory = np.empty(nbytes, np.uint8)
             except MemoryError:

@@ -79,16 +79,10 @@ def sound(stored: Stored, /) -> bool | None:
 
 
 def _tiles(stored: Stored) -> Iterator[bytes]:
-    # Since the listing, somebody may have replaced the file, for example by a link or a pipe. These
-    # flags follow no link and do not wait for a pipe.
-    careful = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    fd = os.open(stored.path, os.O_RDONLY | careful)
-    try:
+    with stored.path.open("rb") as file:
         for begin, nbytes in stored.spans:
             for offset in range(begin, begin + nbytes, _TILE):
-                yield os.pread(fd, min(_TILE, begin + nbytes - offset), offset)
-    finally:
-        os.close(fd)
+                yield os.pread(file.fileno(), min(_TILE, begin + nbytes - offset), offset)
 
 
 def verified(backend: Backend, /) -> tuple[set[Key], list[str]]:

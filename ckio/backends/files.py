@@ -10,6 +10,7 @@ import errno
 import fcntl
 import gc
 import logging
+import mmap
 import os
 import stat
 import struct
@@ -43,12 +44,6 @@ _CAREFUL: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of file systems on which a file can have only one name."""
 
-_GET_FLAGS, _SET_FLAGS, _IN_PLACE = 0x80086601, 0x40086602, 0x00800000  # FS_NOCOW_FL
-_FLAGS: Final = struct.Struct("I4x")
-
-_NO_NAME: Final = frozenset({errno.ENOENT, errno.ESTALE})
-"""Errors of FUSE and network file systems for an open file that was deleted."""
-
 _LARGEST: Final = (1 << 63) - 1
 """Maximum size of a file in bytes; system calls accept no larger number."""
 
@@ -69,25 +64,33 @@ class Files:
     """System calls on files."""
 
     def open(self, path: Path, /) -> int:
-        """Open a regular file for reading and writing; create it if it does not exist.
-
-        On a file system that copies on write, an empty file is set to be overwritten in place.
-        """
-        fd = _regular(path, os.open(path, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o666))
-        if os.fstat(fd).st_size == 0:
-            _write_in_place(fd)
-        return fd
+        """Open a regular file for reading and writing; create it if it does not exist."""
+        return _regular(path, os.open(path, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o666))
 
     def open_to_read(self, path: Path, /) -> int:
         """Open an existing regular file for reading only."""
         return _regular(path, os.open(path, os.O_RDONLY | _CAREFUL))
 
-    def open_direct(self, path: Path, /) -> int:
-        """Open an existing file a second time, for direct I/O, which bypasses the page cache.
+    def has_direct(self, place: Path, /) -> bool:
+        """Return whether a page can be written to a directory with direct I/O.
 
-        Raises OSError with EINVAL if the file system has no direct I/O.
+        A file without a name is used. A file system that has no such files gets the benefit of the
+        doubt, and a full one, too.
         """
-        return os.open(path, os.O_RDWR | os.O_DIRECT | _CAREFUL)
+        try:
+            fd = os.open(place, os.O_RDWR | os.O_TMPFILE | os.O_DIRECT | os.O_CLOEXEC)
+            try:
+                os.pwrite(fd, mmap.mmap(-1, mmap.PAGESIZE), 0)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            return error.errno != errno.EINVAL
+        return True
+
+    def set_direct(self, fd: int, on: bool, /) -> None:
+        """Switch direct I/O, which bypasses the page cache, on or off for an open file."""
+        flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+        fcntl.fcntl(fd, fcntl.F_SETFL, flags | os.O_DIRECT if on else flags & ~os.O_DIRECT)
 
     def make_directory(self, path: Path, /) -> None:
         """Create a directory in an existing parent; it may exist already."""
@@ -188,12 +191,7 @@ class Files:
 
     def is_named(self, fd: int, /) -> bool:
         """Return whether an open file still has a name, that is, whether it was not deleted."""
-        try:
-            return links(fd) > 0
-        except OSError as error:
-            if error.errno not in _NO_NAME:
-                raise
-            return False
+        return links(fd) > 0
 
     def cut(self, fd: int, nbytes: int, /) -> None:
         """Shorten a file to `nbytes`."""
@@ -279,17 +277,6 @@ def _regular(path: Path, fd: int) -> int:
     raise OSError(errno.EINVAL, f"{path.name} is no regular file")
 
 
-def _write_in_place(fd: int) -> None:
-    """Switch copy-on-write and compression off for an empty file; this matters on btrfs.
-
-    With copy-on-write each write takes new space, and allocated space serves only the first write.
-    Therefore a full disk would refuse to overwrite a file's own bytes.
-    """
-    with suppress(OSError):  # other file systems do not know this flag
-        (flags,) = _FLAGS.unpack(fcntl.ioctl(fd, _GET_FLAGS, bytes(_FLAGS.size)))
-        fcntl.ioctl(fd, _SET_FLAGS, _FLAGS.pack(flags | _IN_PLACE))
-
-
 def _after(data: Buffers, done: int) -> Buffers:
     """Return the rest of `data` after its first `done` bytes."""
     for number, view in enumerate(data):
@@ -362,15 +349,14 @@ def user_of(fd: int, /) -> str:
 #
 # A level in a directory is locked by flock on the directory. A level in one file is locked by an
 # open-file-description lock on its first byte, because HDF5 itself uses flock. The functions below
-# only query a lock and never try to take it, because a run that starts at that moment would fail to
-# get it.
+# query a lock. For an flock they have to share it for a moment; a process that is refused the lock
+# at this moment tries once more (`lock_by`).
 
 _WITHOUT_LOCKS: Final = frozenset(
     {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF, 524}
 )
 """The system's errors for a lock that a file system does not have; 524 is the kernel's ENOTSUPP."""
 
-_LOCKS: Final = Path("/proc/locks")
 _OF_PROCESS: Final = Path("/proc/self")
 _FLOCK: Final = "hhqqi4x"
 
@@ -429,27 +415,11 @@ def is_flocked(path: Path, /) -> bool:
 
 
 def _has_flock(fd: int) -> bool:
-    inode = _in_list_of_locks(fd)
-    return any(inode in line.split() for line in _LOCKS.read_text().splitlines())
-
-
-def _in_list_of_locks(fd: int) -> str:
-    """Return the device and inode of an open file in the notation of /proc/locks.
-
-    They are the numbers of `stat`, except on file systems that show different ones there: overlayfs
-    and btrfs.
-    """
-    status = os.fstat(fd)
-    device, inode = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}", status.st_ino
-    lines = (_OF_PROCESS / f"fdinfo/{fd}").read_text().splitlines()
-    info = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-    inode = int(info.get("ino", inode))  # not listed before Linux 5.14
-    for line in (_OF_PROCESS / "mountinfo").read_text(errors="replace").splitlines():
-        number, _, shown, *_ = line.split()
-        if number == info.get("mnt_id"):
-            device = shown
-    major, minor = map(int, device.split(":"))
-    return f"{major:02x}:{minor:02x}:{inode}"
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False  # closing the file ends this lock
 
 
 # Atomic writes of whole files

@@ -87,9 +87,6 @@ class Payload(Protocol):
         Raises EOFError if the file ends before `into` is full.
         """
 
-    def close(self) -> None:
-        """Release threads and memory; it may be called twice."""
-
 
 class Buffered:
     """Payloads that go through the page cache.
@@ -116,7 +113,7 @@ class Buffered:
                 self._files.write(fd, data, offset)
             return digest(data) if checksum else b""
         state = xxhash.xxh3_128()
-        for tile, at in _cut(data, offset, most):
+        for tile, at in pieces(data, offset, most):
             self._files.write(fd, tile, at)
             _update(state, tile if checksum else ())
         return state.digest() if checksum else b""
@@ -128,13 +125,10 @@ class Buffered:
                 self._files.read(fd, into, offset)
             return not expected or xxhash.xxh3_128_digest(b"".join(into)) == expected
         state = xxhash.xxh3_128()
-        for tile, at in _cut(into, offset, TILE if expected else _CALL):
+        for tile, at in pieces(into, offset, TILE if expected else _CALL):
             self._files.read(fd, tile, at)
             _update(state, tile if expected else ())
         return not expected or state.digest() == expected
-
-    def close(self) -> None:
-        pass
 
 
 def _update(state: "xxhash.xxh3_128", data: Buffers) -> None:
@@ -142,14 +136,14 @@ def _update(state: "xxhash.xxh3_128", data: Buffers) -> None:
         state.update(view)
 
 
-def _cut(data: Buffers, offset: int, most: int) -> Iterator[_Piece]:
+def pieces(data: Buffers, offset: int, most: int, /, *, buffers: int = _MOST) -> Iterator[_Piece]:
     """Cut buffers, which follow each other in a file from `offset`, into pieces of `most` bytes.
 
-    The cuts are at multiples of `most` in the file: large pages of the page cache begin there, and
-    a system call that begins within a large page takes longer. Buffers that fit one call are not
-    cut.
+    A piece has at most `buffers` parts of buffers. The cuts are at multiples of `most` in the file:
+    large pages of the page cache begin there, and a system call that begins within a large page
+    takes longer. Buffers that fit one call are not cut.
     """
-    if len(data) <= _MOST and sum(map(len, data)) <= most:
+    if len(data) <= buffers and sum(map(len, data)) <= most:
         yield data, offset
         return
     tile: list[memoryview] = []
@@ -161,7 +155,7 @@ def _cut(data: Buffers, offset: int, most: int) -> Iterator[_Piece]:
             tile.append(part)
             begin += part.nbytes
             left -= part.nbytes
-            if left == 0 or len(tile) == _MOST:
+            if left == 0 or len(tile) == buffers:
                 yield tile, offset
                 offset += sum(map(len, tile))
                 tile, left = [], most - offset % most

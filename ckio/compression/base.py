@@ -5,16 +5,12 @@ from operator import index
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
-from ckio.errors import BadInput, CkioError, CorruptCheckpoint, StorageError
+from ckio.errors import BadInput, CkioError, StorageError
 
 Block: TypeAlias = NDArray[Any]
 """Neighbouring elements of one field in C order, with their dtype and shape; at least one."""
-
-SEAL = 8
-"""Bytes of the digest that `seal` puts before data of a library without checksums of its own."""
 
 
 class Codec(Protocol):
@@ -46,7 +42,10 @@ class Codec(Protocol):
         """
 
     def decode(self, data: memoryview, into: Block, /) -> None:
-        """Decode all of `data` into a block; raises CorruptCheckpoint if they do not fill it."""
+        """Decode all of `data` into a block; raises CorruptCheckpoint if they do not fill it.
+
+        The level has verified the checksum of `data`, unless it has no checksums.
+        """
 
 
 def needed(package: str, extra: str, /) -> Any:
@@ -58,31 +57,6 @@ def needed(package: str, extra: str, /) -> Any:
             f"this codec needs {package}, which cannot be imported ({error});"
             f" install it: pip install 'ckio[{extra}]'"
         ) from error
-
-
-def seal(data: bytes, into: memoryview, /, about: str = "") -> int:
-    """Write a digest and then the data into the beginning of `into`; return the bytes of both.
-
-    The digest also covers `about`, a text with everything that is needed for decoding.
-    """
-    end = SEAL + len(data)
-    into[:SEAL] = _digest(data, about)
-    into[SEAL:end] = data
-    return end
-
-
-def unseal(data: memoryview, /, about: str = "") -> memoryview:
-    """Return the data after the digest of `seal`; raises CorruptCheckpoint if they do not match."""
-    content = data[SEAL:]
-    if _digest(content, about) != data[:SEAL]:
-        raise CorruptCheckpoint("the block fails its checksum")
-    return content
-
-
-def _digest(data: bytes | memoryview, about: str) -> bytes:
-    state = xxhash.xxh3_64(about.encode())
-    state.update(data)
-    return state.digest()
 
 
 def as_bytes(block: Block, /) -> NDArray[np.uint8]:

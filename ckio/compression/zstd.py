@@ -45,7 +45,7 @@ class Zstd:
     def encode(self, block: Block, into: memoryview, /) -> int:
         tools, plain = self._tools, as_bytes(block)
         if self._is_shuffled(block):
-            plain = tools.room(block.nbytes)
+            plain = tools.scratch(block.nbytes)
             shuffle(block, plain)
         frame: bytes = tools.encoder.compress(plain.data)
         into[: len(frame)] = frame
@@ -76,10 +76,10 @@ class _Tools(threading.local):
     def __init__(self, level: int) -> None:
         self.encoder = zstandard.ZstdCompressor(level=level, write_checksum=True)
         self.decoder = zstandard.ZstdDecompressor()
-        self._room = np.empty(0, np.uint8)
+        self._scratch = np.empty(0, np.uint8)
 
-    def room(self, nbytes: int, /) -> NDArray[np.uint8]:
+    def scratch(self, nbytes: int, /) -> NDArray[np.uint8]:
         """Return scratch memory; it is allocated only if the last is too small."""
-        if self._room.size < nbytes:
-            self._room = np.empty(nbytes, np.uint8)
-        return self._room[:nbytes]
+        if self._scratch.size < nbytes:
+            self._scratch = np.empty(nbytes, np.uint8)
+        return self._scratch[:nbytes]

@@ -42,7 +42,7 @@ def flip(path: Path, sound: bytes, position: int, bit: int = 0) -> None:
 @contextmanager
 def blocks_of_at_most(nbytes: int) -> Iterator[None]:
     """Cut fields into blocks of so few bytes that a small field has many."""
-    caches = (encoded.blocks_of, encoded.unit_of, encoded._encoding)
+    caches = (encoded.blocks_of,)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encoded, "BLOCK", nbytes)
         for cached in caches:

@@ -147,11 +147,6 @@ class Recorder(Files):
         self._opened[fd] = self._numbers[inside]
         return fd
 
-    def open_direct(self, path: Path, /) -> int:
-        fd = super().open_direct(path)
-        self._opened[fd] = self._numbers[self._inside(path)]
-        return fd
-
     def close(self, fd: int, /) -> None:
         self._opened.pop(fd, None)
         super().close(fd)

@@ -55,17 +55,23 @@ def test_an_unknown_durability_names_the_known_ones(tmp_path: Path) -> None:
 
 def test_direct_io_that_the_file_system_refuses_is_bad_input(tmp_path: Path) -> None:
     class Refusing(Files):
-        def open_direct(self, path: Path, /) -> int:
-            raise OSError(errno.EINVAL, "Invalid argument")
+        def has_direct(self, place: Path, /) -> bool:
+            return False
 
-    class RefusingToWrite(Files):
-        def pwritev(self, fd: int, data: Any, offset: int, /) -> int:
-            raise OSError(errno.EINVAL, "Invalid argument")
+    with pytest.raises(BadInput, match=rf'{tmp_path}/a: .*choose durability="fdatasync"'):
+        Directory(tmp_path / "a", durability="direct", files=Refusing())
+    assert list(tmp_path.iterdir()) == []
 
-    for files in (Refusing(), RefusingToWrite()):
-        with pytest.raises(BadInput, match=rf'{tmp_path}/a: .*choose durability="fdatasync"'):
-            Directory(tmp_path / "a", durability="direct", files=files)
-        assert list(tmp_path.iterdir()) == []
+
+@pytest.mark.parametrize("call", ["open", "pwrite"])
+def test_a_file_system_without_direct_io_says_invalid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, call, refused)
+    assert not Files().has_direct(tmp_path)
 
 
 def test_what_cannot_be_a_directory_is_bad_input(

@@ -312,37 +312,6 @@ def test_a_forged_head_that_makes_sense_is_believed(tmp_path: Path) -> None:
     level.close()
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"nbytes": 1 << 62},
-        {"text": b"[" * 2000},
-        {"text": b'[["x","O",[10],""]]'},
-        {"text": b'[["x","|u1",[-10],""]]'},
-        {"text": b'[["x","|u1",["10"],""]]'},
-        {"text": b'[["x","no such type",[10],""]]'},
-        {"text": b'[["x","|u1",[' + b"0," * 99 + b'0],""]]', "nbytes": 0},
-        {"text": b'[["x","|u1",[0,' + b"9" * 3000 + b'],""]]', "nbytes": 0},
-        {"text": b'{"x":1}'},
-        {"text": b'[["x","|u1",[10],""]]' + b" " * 5000},
-        {"text": b'[["x","|u1",[10],""]]' + b" " * 500_000},
-        {"sequence": (1 << 64) - 1},
-        {"written": float("nan")},
-        {"written": float("inf")},
-        {"layout": (Field("x", "|u1", (1 << 60,)),)},
-    ],
-    ids=lambda odd: f"{odd}"[:40],
-)
-def test_a_head_that_makes_no_sense_is_damage(tmp_path: Path, odd: dict[str, Any]) -> None:
-    forged(tmp_path, **{"layout": raw(10)} | odd)
-    assert damage(tmp_path)
-    level = Directory(tmp_path)
-    with pytest.raises(CorruptCheckpoint, match="x_0"):
-        get(level, x(0), raw(10))
-    assert level.keys() == []
-    level.close()
-
-
 def test_a_head_that_lies_about_its_length_is_damage(tmp_path: Path) -> None:
     path = forged(tmp_path, raw(10))
     data, at = path.read_bytes(), BLOCK + 8

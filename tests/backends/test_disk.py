@@ -188,6 +188,8 @@ def test_every_system_call_that_changes_something_is_recorded() -> None:
         "is_named",
         "occupied",
         "free",
+        "has_direct",
+        "set_direct",
     }
     made_of_others = {"write", "evict"}
     calls = {name for name in vars(Files) if not name.startswith("_")}

@@ -212,9 +212,9 @@ def overlay(root: Path) -> Path:
 
 
 @pytest.mark.slow
-@EVERYWHERE
+@pytest.mark.parametrize("system", SYSTEMS[:4], ids=str)
 def test_what_was_reserved_can_be_written_again_and_again(system: System, tmp_path: Path) -> None:
-    """Also where a write takes new room, and where zeros take none."""
+    """Where a write takes no new room; on btrfs it does."""
 
     def body(disk: Disk) -> None:
         durable = plain(*ANY_DURABILITY)

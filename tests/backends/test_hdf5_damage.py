@@ -213,7 +213,7 @@ def test_an_archive_that_was_cut_off_is_refused(path: Path) -> None:
                 call(path)
 
 
-@pytest.mark.parametrize("codec", [None, Zstd()], ids=["plain", "compressed"])
+@pytest.mark.parametrize("codec", [None], ids=["plain"])
 def test_a_flipped_bit_in_a_tree_does_not_concern_ckio(path: Path, codec: Zstd | None) -> None:
     def opened() -> Backend:
         archive = Hdf5(path)

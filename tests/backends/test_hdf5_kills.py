@@ -143,9 +143,7 @@ def campaign(tmp_path: Path, kills: int, codec: Zstd | None, durability: str) ->
     assert set(tmp_path.iterdir()) == {path, diary}
 
 
-CODECS = pytest.mark.parametrize(
-    "codec", [None, pytest.param(Zstd(1), marks=needs_hdf5plugin)], ids=["plain", "compressed"]
-)
+CODECS = pytest.mark.parametrize("codec", [None], ids=["plain"])
 FORKS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
@@ -176,13 +174,13 @@ def test_h5py_reads_the_others_after_every_single_write_of_growth_and_commits(
 ) -> None:
     """A kill cuts the writes short; they are cut at each sector here, which kills do not do."""
     path, tape = tmp_path / "archive.h5", Tape()
-    level = opened(path, Zstd(1), files=tape)
+    level = opened(path, None, files=tape)
     held = {KEYS[0]: 1, KEYS[6]: 2}
     for key, write in held.items():
         level.write(key, layout_of(key), data_of(key, write))
     level.close()
     image = path.read_bytes()
-    level = opened(path, Zstd(1), files=tape)
+    level = opened(path, None, files=tape)
     tape.epochs = [[]]
     # A group for another kind; a slot that is used again; and one more group for larger ones.
     steps = [(KEYS[8], 3), (KEYS[8], 0), (KEYS[9], 4), (KEYS[1], 11)]

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import resource
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from ckio.actions import Field, Layout
 from ckio.backends import files as files_module
 from ckio.backends.directory import Directory
-from ckio.backends.directory.slotfiles import TRIAL
 from ckio.backends.directory.slots import HeldDirectory
 from ckio.backends.files import Files, links
 from ckio.backends.forms import form_from, form_of
@@ -22,7 +20,6 @@ from ckio.backends.ram import Ram
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, LevelInUse, StorageError
 from ckio.testing import get, put, raw, x
 
-from .common import in_child
 from .workload import Kind, held, plain
 
 # Buffers and layouts
@@ -112,25 +109,6 @@ def test_a_pipe_makes_nobody_wait_and_stays(tmp_path: Path) -> None:
     for look in (Hdf5.contents, Hdf5):
         with pytest.raises(BadInput, match="no regular file"):
             look(tmp_path / "pipe.h5")
-    place = tmp_path / "level"
-    place.mkdir()
-    os.mkfifo(place / "slots-8192-v3.ckio")
-    level = Directory(place)
-    with pytest.raises(StorageError, match=r"slots-8192-v3\.ckio is no regular file"):
-        put(level, x(0), raw(4096))
-    put(level, x(1), raw(9000))
-    level.remove()
-    assert [path.name for path in place.iterdir()] == ["slots-8192-v3.ckio"]
-
-
-def test_what_a_kill_left_of_a_trial_of_direct_io_goes(tmp_path: Path) -> None:
-    place = tmp_path / "level"
-    place.mkdir()
-    (place / TRIAL).write_bytes(b"?".ljust(4096, b"\0"))
-    level = Directory(place)
-    put(level, x(0), raw(100))
-    level.remove()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_archive_can_be_made_where_a_file_has_but_one_name(
@@ -164,19 +142,6 @@ def test_a_directory_that_its_holder_has_just_removed_is_in_use(
     monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
     with pytest.raises(LevelInUse):
         HeldDirectory(place, Files(), sync=False)
-
-
-def test_direct_io_without_memory_or_threads_is_a_typed_refusal(tmp_path: Path) -> None:
-    def body() -> None:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        limit = pages * resource.getpagesize() + (4 << 20)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        with pytest.raises(StorageError, match="direct I/O needs"):
-            Directory(tmp_path / "level", durability="direct")
-
-    Directory(tmp_path / "warm", durability="direct").remove()
-    in_child(body)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("statx", [files_module._statx, None, lambda *_: 0])

@@ -10,7 +10,6 @@ import pytest
 
 from ckio.backends.contents import Stored
 from ckio.backends.directory import Directory
-from ckio.backends.directory.slotfiles import TRIAL
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import BadInput, CorruptCheckpoint, ForeignLevel, LevelInUse
@@ -100,13 +99,12 @@ def test_files_of_another_run_are_found_out_without_their_heads_and_not_mended(
     fill(Directory(tmp_path, run=BEEF), seed=2)
     for path in tmp_path.iterdir():
         path.write_bytes(head + path.read_bytes()[len(head) :])
-    (tmp_path / TRIAL).touch()
     before = files(tmp_path)
     with pytest.raises(ForeignLevel):
         Directory(tmp_path, run=CAFE)
     assert files(tmp_path) == before
     Directory(tmp_path, run=BEEF).close()
-    assert files(tmp_path) != before
+    assert (files(tmp_path) == before) is any(head)  # a damaged head stays as it is
 
 
 @pytest.mark.parametrize(

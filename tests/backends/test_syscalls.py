@@ -27,7 +27,7 @@ from ckio.testing import get, raw, t, x
 from .workload import ANY_DURABILITY, KEYS, LARGE, SMALL, Kind, Step, bytes_of, do, held, kinds
 
 CALLS = (
-    *("open", "open_direct", "close", "make_directory", "rename", "unlink", "pwritev", "preadv"),
+    *("open", "close", "make_directory", "rename", "unlink", "pwritev", "preadv"),
     *("sync", "sync_directory", "extend", "size", "cut", "occupied"),
 )
 """What can be struck; `read` and `write` are made of these."""
@@ -79,6 +79,10 @@ class Faulty(Files):
         yield
         self._calm = before
 
+    def set_direct(self, fd: int, on: bool, /) -> None:
+        super().set_direct(fd, on)
+        self._direct ^= {fd}
+
     def call(self, name: str, *args: Any, **options: Any) -> Any:
         """A call, unless it is struck."""
         perform = partial(getattr(Files, name), self)
@@ -95,10 +99,7 @@ class Faulty(Files):
                 self.struck.append(f"{name}: {much}")
                 fd, data, offset = args
                 return perform(fd, _some(data, much, sectors=fd in self._direct), offset)
-        result = perform(*args, **options)
-        if name == "open_direct":
-            self._direct.add(result)
-        return result
+        return perform(*args, **options)
 
 
 def _counted(name: str) -> Any:

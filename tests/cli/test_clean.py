@@ -12,7 +12,6 @@ from cli.commands import CKIO, answer, ckio, complaint
 from jobs.begun import MANIFEST, begun
 
 from ckio.backends.directory import Directory, slotfiles
-from ckio.backends.directory.slotfiles import TRIAL
 from ckio.backends.files import is_locked
 from ckio.backends.hdf5 import Hdf5, file
 from ckio.backends.runid import RunId
@@ -40,7 +39,6 @@ def names(at: Path) -> set[str]:
 def test_what_runs_left_is_removed_and_all_else_stays(tmp_path: Path) -> None:
     leave(Directory(tmp_path / "cafe"))
     leave(Directory(tmp_path / "beef"))
-    (tmp_path / "beef" / TRIAL).touch()  # what is left of a trial of direct I/O
     leave(Hdf5(tmp_path / "a-cafe.h5"))
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "b.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(99999))

@@ -1,36 +1,13 @@
-"""Files of a level that are replaced or cut short, in mid-run or before a run is resumed."""
+"""Files of a level that are cut short in mid-run."""
 
 import json
-import os
 import random
 from pathlib import Path
 
 import pytest
-from cli.commands import answer, ckio
-from cli.resumable import RESUME, killed, place, reference, words
+from cli.commands import ckio
+from cli.resumable import place, reference, words
 
-
-def by_link(path: Path, elsewhere: Path) -> None:
-    path.rename(elsewhere)
-    path.symlink_to(elsewhere)
-
-
-def by_dangling_link(path: Path, elsewhere: Path) -> None:
-    path.unlink()
-    path.symlink_to(elsewhere)
-
-
-def by_directory(path: Path, _elsewhere: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def by_pipe(path: Path, _elsewhere: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-REPLACED = [by_link, by_dangling_link, by_directory, by_pipe]
 FAR = {"directory": "*/*.ckio", "hdf5": "*.h5"}
 RUNS = [(), ("--overlap", "all")]
 HARM = """
@@ -69,42 +46,6 @@ def in_mid_run(at: Path, far: str, digest: str, moment: int, change: str, *more:
     story = f"{far}, {more}: {change} at {moment}: {done.stderr}"
     assert json.loads(done.stdout)["gradient_digest"] == digest, story
     return done.stderr
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("far", FAR)
-def test_a_run_is_resumed_where_a_file_of_its_level_was_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, digest: str, far: str
-) -> None:
-    for replace in REPLACED:
-        at = place(tmp_path / replace.__name__, far)
-        killed(monkeypatch, at, "adjoint:17", *words())
-        files = sorted((at / "ck").glob(FAR[far]))
-        assert files
-        for number, path in enumerate(files):
-            replace(path, at / f"elsewhere-{number}")
-        before = contents(at)
-        assert answer(*RESUME, at=at)["gradient_digest"] == digest, at.name
-        assert contents(at) == before, at.name  # nothing is written through a link
-
-
-def contents(at: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in at.glob("elsewhere-*")}
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("more", RUNS, ids=["synchronous", "overlapped"])
-@pytest.mark.parametrize("far", FAR)
-def test_a_slot_file_is_replaced_in_mid_run(
-    tmp_path: Path, digest: str, far: str, more: tuple[str, ...]
-) -> None:
-    for replace in REPLACED:
-        change = f"test_replaced.{replace.__name__}(files[0], Path('elsewhere'))"
-        told = in_mid_run(tmp_path / replace.__name__, far, digest, 50, change, *more)
-        # A file that was moved is still open, and written to where it is now.
-        if far == "directory":
-            lost = "level 'far' fails, and is given up" in told
-            assert lost is (replace is not by_link), f"{replace}: {told}"
 
 
 @pytest.mark.parametrize(

@@ -99,20 +99,14 @@ class Directory(Backend):
         self._doubtful: dict[Key, list[FileSlot]] = {}
         self._sequence = 0
         self._place = HeldDirectory(self.path, self._system, sync=self._sync)
-        self._slots = SlotFiles(self._system, self._place, sync=self._sync, direct=self._direct)
+        self._slots = SlotFiles(self._system, self._place, sync=self._sync)
         self._free = self._slots.free
         try:
-            self._payload = self._way()
-        except BaseException:
-            self._place.remove(ours=False)
-            raise
-        try:
+            self._payload = self._payload_method()
             self._find()
         except BaseException as error:
             with suppress(OSError):
                 self._slots.close()
-            with suppress(OSError):
-                self._payload.close()
             self._ledger.close()
             self._place.remove(ours=False)
             if isinstance(error, OSError):
@@ -162,7 +156,7 @@ class Directory(Backend):
         # An earlier head whose commit word could not be cleared must be older than the next one.
         self._sequence += 1
         try:
-            slot = self._free.take(shape.room)
+            slot = self._free.take(shape.needed)
             try:
                 digest = self._fill(slot, key, shape, data)
             except BaseException:
@@ -170,7 +164,9 @@ class Directory(Backend):
                 raise
             self._commit(slot, key, Entry(form, slot, digest))
         except OSError as error:
-            raise self._failed(error, f"writing {key} ({form.nbytes} bytes)", shape.room) from error
+            raise self._failed(
+                error, f"writing {key} ({form.nbytes} bytes)", shape.needed
+            ) from error
         return form.nbytes
 
     def layout(self, key: Key, /) -> Layout:
@@ -182,7 +178,7 @@ class Directory(Backend):
         offset = slot.offset + outline(form, key.name).begin
         digest = entry.digest if self._checksum else b""
         try:
-            sound = self._payload.read(slot.payload, into, offset, digest)
+            sound = self._payload.read(slot.fd, into, offset, digest)
         except EOFError:
             raise CorruptCheckpoint(f"{key} in {self.path}: its file is too short") from None
         except OSError as error:
@@ -252,16 +248,15 @@ class Directory(Backend):
         with ExitStack() as ends:  # each step is done even if another one fails
             ends.callback(self._place.release)
             ends.callback(self._slots.close)
-            ends.callback(self._payload.close)
             self._ledger.close()
 
-    def _way(self) -> Payload:
+    def _payload_method(self) -> Payload:
         """Return the method for payloads: through the page cache, or with direct I/O."""
         if not self._direct:
             return Buffered(self._system)
-        from ckio.backends.directory.direct import direct_payload
+        from ckio.backends.directory.direct import Direct
 
-        return direct_payload(self._system, self.path)
+        return Direct(self._system, self.path)
 
     # Slots
 
@@ -271,7 +266,7 @@ class Directory(Backend):
             digest = self._fill_at_once(slot, key, shape, data)
         else:
             begin = slot.offset + shape.begin
-            digest = self._payload.write(slot.payload, data, begin, checksum=self._checksum)
+            digest = self._payload.write(slot.fd, data, begin, checksum=self._checksum)
             self._put_head(slot, self._head(slot, key, shape, digest))
         if self._sync:  # head and payload must be on the device before the commit word
             self._system.sync(slot.fd)

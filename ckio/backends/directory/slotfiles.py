@@ -7,11 +7,10 @@ lock, changes anything.
 import fcntl
 import os
 import re
-import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ckio.actions import Key
 from ckio.backends.contents import Damaged, Stored
@@ -26,22 +25,10 @@ from ckio.backends.directory.format import (
     length,
     unpack,
 )
-from ckio.backends.files import Files, locking, names_in, opened
+from ckio.backends.files import Files, locking, opened
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 
-TRIAL: Final = "direct.ckio"
-"""The file with which direct I/O is tested. If it remains, the process was killed during the test.
-"""
-
 _NAME = re.compile(r"slots-(\d{1,15})-v(\d{1,9})\.ckio", re.ASCII)
-
-
-_KINDS: Final = {
-    stat.S_IFLNK: "a symbolic link",
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
 
 
 class Survey(NamedTuple):
@@ -98,37 +85,13 @@ def misnamed(files: Files, place: Path, /) -> list[Damaged]:
     ]
 
 
-def replaced(place: Path) -> list[Damaged]:
-    """Return links, directories, pipes and devices that have the name of a file of slots.
-
-    The file that had this name before is lost. The new entries are not opened, and links are not
-    followed.
-    """
-    return [
-        Damaged(path=path, offset=0, nbytes=0, what=f"it is {kind}, not a file of slots")
-        for path in _named(place)
-        if _stride(path) and (kind := _kind(path))
-    ]
-
-
-def _kind(path: Path) -> str:
-    """Return the kind of a path that is not a regular file; "" if it is one or does not exist."""
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return ""
-    if stat.S_ISREG(mode):
-        return ""
-    return _KINDS.get(stat.S_IFMT(mode), "a device")
-
-
-def _named(place: Path) -> list[Path]:
-    return [path for path in sorted(place.iterdir()) if path.suffix == ".ckio"]
-
-
 def _regular(place: Path) -> list[Path]:
     """Return the regular files with our suffix in a directory; links are not followed."""
-    return [path for path in _named(place) if path.is_file() and not path.is_symlink()]
+    return [
+        path
+        for path in sorted(place.iterdir())
+        if path.suffix == ".ckio" and path.is_file() and not path.is_symlink()
+    ]
 
 
 def _stride(path: Path) -> int:
@@ -186,7 +149,6 @@ def contents(files: Files, place: Path, /) -> list[Stored | Damaged]:
     try:
         exists = place.is_dir()
         paths, damaged = (listed(place), misnamed(files, place)) if exists else ([], [])
-        damaged += replaced(place) if exists else []
         for path, stride in paths:
             for sequence, item in _items(files, path, stride):
                 if isinstance(item, Damaged):
@@ -338,10 +300,10 @@ def remove(path: Path, /) -> None:
     with opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
         with locking(path):
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for name in names_in(folder):
-            if _is_ours(name, folder) or _is_trial(name, folder):
-                os.unlink(name, dir_fd=folder)
-        if names_in(folder):
+        for file in _regular(path):
+            if _stride(file) and _is_ours(file):
+                file.unlink()
+        if any(path.iterdir()):
             raise StorageError(f"{path} is not removed: it contains files that may not be ckio's")
         path.rmdir()
     if re.fullmatch(r"rank-\d+", path.name):
@@ -349,24 +311,10 @@ def remove(path: Path, /) -> None:
             path.parent.rmdir()
 
 
-def _is_ours(name: str, folder: int) -> bool:
+def _is_ours(path: Path) -> bool:
     """Return whether this is a file of slots: it has our magic or a live slot, or only zeros."""
-    stride = _stride(Path(name))
-    if not stride or not _is_regular(name, folder):
-        return False
-    with opened(name, os.O_RDONLY, folder=folder) as fd:
-        slots = Files().occupied(fd, BLOCK, stride)
-        words = {os.pread(fd, len(FREE), BLOCK + number * stride) for number in slots}
+    with opened(path, os.O_RDONLY) as fd:
+        slots = Files().occupied(fd, BLOCK, _stride(path))
+        words = {os.pread(fd, len(FREE), BLOCK + number * _stride(path)) for number in slots}
         words.add(os.pread(fd, len(FREE), 0))
     return MAGIC in words or LIVE in words or words <= {FREE, b""}
-
-
-def _is_trial(name: str, folder: int) -> bool:
-    """Return whether this is the file of a direct I/O test, which has at most one page."""
-    if name != TRIAL or not _is_regular(name, folder):
-        return False
-    return os.stat(name, dir_fd=folder, follow_symlinks=False).st_size <= BLOCK
-
-
-def _is_regular(name: str, folder: int) -> bool:
-    return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)

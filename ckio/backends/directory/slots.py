@@ -89,6 +89,8 @@ def _make(path: Path, files: Files, *, sync: bool) -> list[Path]:
     """Create the directory and its parents; return those that were missing, innermost first."""
     missing = []
     try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            (path / slotfiles.name_of(1 << 40)).lstat()  # this name may be too long
         for parent in (path, *path.parents):
             if parent.is_dir():
                 break
@@ -133,14 +135,13 @@ class FileSlot(NamedTuple):
     ----------
     offset : int
         Its offset in the file.
-    fd, payload : int
-        File descriptors for the head and for the payload; they differ only for direct I/O.
+    fd : int
+        The open file.
     """
 
     size: int
     offset: int
     fd: int
-    payload: int
 
 
 @dataclass(slots=True)
@@ -159,7 +160,6 @@ class _SlotFile:
 
     path: Path
     fd: int
-    payload: int
     end: int = BLOCK
     made: int = 0
     sound: bool = True
@@ -176,8 +176,6 @@ class SlotFiles:
         The locked directory.
     sync
         Whether new files must survive a crash of the machine.
-    direct
-        Whether payloads use direct I/O, which bypasses the page cache.
 
     Attributes
     ----------
@@ -185,10 +183,10 @@ class SlotFiles:
         The free slots, by size.
     """
 
-    def __init__(self, files: Files, place: HeldDirectory, /, *, sync: bool, direct: bool) -> None:
+    def __init__(self, files: Files, place: HeldDirectory, /, *, sync: bool) -> None:
         self.free: FreeSlots[FileSlot] = FreeSlots(unit=BLOCK, make=self._make, drop=self._drop)
         self._system, self._place = files, place
-        self._sync, self._direct = sync, direct
+        self._sync = sync
         self._files: dict[int, _SlotFile] = {}
 
     def find(self) -> Iterator[tuple[FileSlot, Head] | Damaged]:
@@ -199,11 +197,9 @@ class SlotFiles:
         for path, stride in slotfiles.listed(self._place.path):
             yield from self._find(path, stride)
         yield from slotfiles.misnamed(self._system, self._place.path)
-        yield from slotfiles.replaced(self._place.path)
 
     def settle(self) -> None:
         """Repair the files that `find` opened, in case that a killed process left them."""
-        self._system.unlink(self._place.path / slotfiles.TRIAL)
         for size, file in self._files.items():
             if file.sound:
                 self._count(file, BLOCK + size, file.end)
@@ -223,7 +219,7 @@ class SlotFiles:
         """Close the files; it may be called twice."""
         with ExitStack() as ends:  # each file is closed even if another one fails
             for file in self._files.values():
-                ends.callback(self._close, file)
+                ends.callback(self._system.close, file.fd)
             self._files.clear()
 
     def _make(self, size: int, count: int, /, *, ahead: bool) -> list[FileSlot]:
@@ -243,7 +239,7 @@ class SlotFiles:
                 self._drop(size)
             raise
         file.end = end
-        return [FileSlot(size, at, file.fd, file.payload) for at in range(begin, end, stride)]
+        return [FileSlot(size, at, file.fd) for at in range(begin, end, stride)]
 
     def _count(self, file: _SlotFile, stride: int, end: int) -> None:
         """Write the number of slots up to `end` into the head of a file.
@@ -262,11 +258,11 @@ class SlotFiles:
         path = self._place.path / slotfiles.name_of(BLOCK + size)
         is_new = not os.path.lexists(path)
         try:
-            file = self._files[size] = self._open(path)
+            file = self._files[size] = _SlotFile(path, self._system.open(path))
             self._claim(file)
         except BaseException:  # also after an interrupt, no new file may remain
             if opened := self._files.pop(size, None):
-                self._close(opened)
+                self._system.close(opened.fd)
             if is_new:
                 with suppress(OSError):
                     self._system.unlink(path)
@@ -283,25 +279,12 @@ class SlotFiles:
         if self._sync:
             self._system.sync_directory(self._place.path)
 
-    def _open(self, path: Path) -> _SlotFile:
-        fd = self._system.open(path)
-        try:
-            return _SlotFile(path, fd, self._system.open_direct(path) if self._direct else fd)
-        except BaseException:
-            self._system.close(fd)
-            raise
-
-    def _close(self, file: _SlotFile) -> None:
-        with ExitStack() as ends:
-            for fd in {file.fd, file.payload}:
-                ends.callback(self._system.close, fd)
-
     def _drop(self, size: int) -> None:
         file = self._files[size]
         file.end = BLOCK  # if the file cannot be deleted, it is used again from its beginning
         self._unlink(file)
         del self._files[size]
-        self._close(file)
+        self._system.close(file.fd)
 
     def _unlink(self, file: _SlotFile) -> None:
         if self._system.is_named(self._place.fd):  # otherwise the file was deleted already
@@ -311,7 +294,7 @@ class SlotFiles:
 
     def _find(self, path: Path, stride: int) -> Iterator[tuple[FileSlot, Head] | Damaged]:
         size = stride - BLOCK
-        file = self._files[size] = self._open(path)
+        file = self._files[size] = _SlotFile(path, self._system.open(path))
         file.made, flaw, heads = slotfiles.survey(self._system, file.fd, path, stride)
         if flaw is not None:
             file.sound = False
@@ -319,7 +302,7 @@ class SlotFiles:
         free = []
         for offset, head in heads:
             file.end = offset + stride
-            slot = FileSlot(size, offset, file.fd, file.payload)
+            slot = FileSlot(size, offset, file.fd)
             if head is None:
                 free.append(slot)
             else:

@@ -31,11 +31,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Layout
-from ckio.backends.encoded import SIZE, Encoding, sizes_in, unmark
+from ckio.backends.encoded import SIZE, sizes_in
 from ckio.backends.hdf5.heads import EOF
-from ckio.compression.base import SEAL, needed, shuffled_bytes
+from ckio.compression.base import needed, shuffled_bytes
 from ckio.compression.zstd import Zstd
-from ckio.errors import CorruptCheckpoint, StorageError
+from ckio.errors import StorageError
 
 # Filters, with which HDF5 decodes the blocks of a codec without ckio
 #
@@ -130,7 +130,7 @@ def pipeline(codec: str, dtype: np.dtype[Any], block: tuple[int, ...], /) -> Pip
     if dtype not in (np.float32, np.float64):  # zfp encodes no other types
         return Pipeline(shuffled, {_BY_ZSTD: (1, 0)}, dtype, block)
     skips_all_but_zfp = ((1 << len(shuffled)) - 1) << 1
-    chunks = {_BY_ZFP: (1 + SEAL, skips_all_but_zfp), _BY_ZSTD: (1, 1)}
+    chunks = {_BY_ZFP: (0, skips_all_but_zfp), _BY_ZSTD: (1, 1)}
     tolerance = float(match[1]) if match[1] else None
     return Pipeline((_ZFP, *shuffled), chunks, dtype, block, tolerance)
 
@@ -393,26 +393,8 @@ class Views:
 
     @classmethod
     def of(cls, layout: Layout, slots: int, /) -> Self | None:
-        """Return the views of slots for this layout, without trees; None if there are no views.
-
-        A layout of encoded bytes that ckio cannot interpret has no views.
-        """
-        try:
-            encoding = unmark(layout)
-        except CorruptCheckpoint:
-            return None
-        views = cls._of(encoding, slots) if encoding else None
-        return views if views and any(views.fields) else None
-
-    @classmethod
-    def _of(cls, encoding: Encoding, slots: int) -> Self:
-        blocks = encoding.blocks
-        fields: list[View | None] = []
-        for field, grid in zip(encoding.layout, blocks.grids, strict=True):
-            shape = (*field.shape, *np.dtype(field.dtype).shape)
-            line = pipeline(encoding.codec, grid.dtype, grid.shape) if grid.count else None
-            fields.append(View(shape, slots, line) if line else None)
-        return cls(encoding.layout, tuple(fields), blocks.firsts)
+        """Return the views of slots for this layout: none."""
+        return None
 
     def planted(self, file: RawIOBase, headers: Iterable[int], /) -> Self:
         """Append the trees to a file and return the views that have a dataset.
