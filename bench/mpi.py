@@ -68,7 +68,7 @@ def as_rank(size: int) -> None:
     from ckio.parallel.group import CollectiveClock, RankGroup
 
     ranks = RankGroup(of(MPI.COMM_WORLD))
-    apart = ranks.comm.apart()
+    apart = ranks.comm.duplicate()
     beside = [rank for rank in (ranks.rank - 1, ranks.rank + 1) if 0 <= rank < ranks.size]
     row = np.zeros(512)
     layout = (Field("u", "uint8", (size,)),)

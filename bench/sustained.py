@@ -14,7 +14,7 @@ import record
 from ckio.actions import Advance, Key, Kind, Write
 from ckio.backends.directory import Directory
 from ckio.calibrate import calibrate
-from ckio.calibrate.probe import RandomData
+from ckio.calibrate.probe import random_data
 from ckio.platform.chain import Chain
 from ckio.runner import run
 from ckio.schedule import Schedule, makespan
@@ -45,7 +45,7 @@ def line(nbytes: int, times: float) -> str:
         ]
         schedule = Schedule(chain, actions)
         with closing(Directory(Path(folder) / "measured")) as level:
-            took = run(schedule, platform, RandomData(nbytes), [level]).makespan
+            took = run(schedule, platform, random_data(nbytes), [level]).makespan
             level.remove()
     said, without = simulate(schedule, platform).makespan, makespan(schedule, platform)
     limit = f"which takes {dirty / 2**30:.2f} GiB at once" if dirty else "which takes all at once"

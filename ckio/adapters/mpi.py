@@ -178,11 +178,11 @@ class Mpi:
         parts = np.split(every, np.cumsum(lengths)[:-1])
         return [MPI.pickle.loads(part.tobytes()) for part in parts]
 
-    def apart(self) -> "Mpi":
+    def duplicate(self) -> "Mpi":
         return Mpi(self._alarm.made(self.mpi.Dup()), self._alarm, heeds=True)
 
     def free(self) -> None:
-        """Give back what MPI has for this communicator and those that `apart` made of it.
+        """Give back what MPI has for this communicator and those that `duplicate` made of it.
 
         This is a collective call. MPI has some two thousand communicators at a time.
         """
@@ -252,7 +252,7 @@ class _RankAlarm:
     ----------
     met : int
         Number of collective calls and exchanges that this rank has begun on communicators that do
-        not check for failures, because `apart` did not make them.
+        not check for failures, because `duplicate` did not make them.
     unfinished : list
         Requests that were abandoned. They keep their arrays alive, which MPI may still use.
     """

@@ -21,13 +21,13 @@ from ckio.calibrate.probe import (
     STEPS,
     MakeModel,
     Probe,
-    RandomData,
     StepTimer,
     StepTimes,
     Workload,
     copying,
     late_checkpoints,
     measure_model,
+    random_data,
     reach,
     worst_ratios,
 )
@@ -100,7 +100,7 @@ def calibrate(
     ]
     space = next((it for make in models.values() if (it := optional(make()).space)), None)
     made_up = [
-        Workload(partial(RandomData, nbytes, space), nbytes, STEPS, own=False)
+        Workload(partial(random_data, nbytes, space), nbytes, STEPS, own=False)
         for nbytes in sorted(set(sizes) or _sizes([own.nbytes for own in own_workloads]))
     ]
     probes = [

@@ -6,18 +6,21 @@ codec with which a run would be fastest is chosen: compression changes the time 
 also the number of slots. The run is planned by `revolve`, with the measured times and slots.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import xxhash
-
-from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
-from ckio.calibrate.probe import STEPS, Checkpoint, Probe, Workload, worst_ratios
+from ckio.calibrate.probe import (
+    STEPS,
+    Checkpoint,
+    FrozenModel,
+    Probe,
+    Workload,
+    worst_ratios,
+)
 from ckio.calibrate.samples import with_margin
 from ckio.compression import Codec
 from ckio.errors import BadInput
@@ -117,41 +120,6 @@ def choose(
     return Decision("", f"no codec: with {best.codec}, {runs}")
 
 
-class FrozenModel:
-    """A model that always has the same checkpoint, so that a probe of a level computes no steps.
-
-    `estimated` tells the runner that the sizes of this checkpoint are upper bounds.
-    """
-
-    def __init__(self, checkpoint: Checkpoint, *, estimated: bool = False) -> None:
-        _, self._layout, self._data = checkpoint
-        self.estimated = estimated
-
-    def layout(self, key: Key, /) -> Layout:
-        del key
-        return self._layout
-
-    def advance(self, begin: int, end: int, /) -> int:
-        del begin
-        for view in self._data:  # read all data, so that the caches are as after a step
-            xxhash.xxh3_64_intdigest(view)
-        return end
-
-    def record(self, begin: int, end: int, /) -> int:
-        return self.advance(begin, end)
-
-    def reverse(self, begin: int, end: int, /) -> None: ...
-
-    def dump(self, key: Key, /) -> Buffers:
-        del key
-        return self._data
-
-    @contextmanager
-    def load(self, key: Key, layout: Layout, /) -> Iterator[Buffers]:
-        del layout
-        yield self.dump(key)
-
-
 def decide(
     level: str,
     backend: Backend,
@@ -198,7 +166,7 @@ def decide(
         raise BadInput(f"level {level!r}: codec {lossy[0]!r} is lossy; it is used only if named")
     mine = sum(map(len, late[0][2]))
     nbytes = max(ranks.gather(mine))
-    make = partial(FrozenModel, late[0], estimated=mine < nbytes)
+    make = partial(FrozenModel, *late[0][1:], estimated=mine < nbytes)
     own = Workload(make, nbytes, STEPS, own=True)
     if not own.fits(capacity):
         raise BadInput(

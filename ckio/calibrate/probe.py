@@ -11,6 +11,7 @@ from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
+import xxhash
 
 from ckio.actions import (
     Action,
@@ -30,7 +31,7 @@ from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.backends.base import Backend
 from ckio.calibrate.samples import Floats, Sample, later, quantiles, seconds_of, typical
 from ckio.errors import BadInput, LevelFull, UnsupportedKind
-from ckio.model import Handing, Model, as_bytes, handed_by, optional, reached, sizes_of
+from ckio.model import Model, as_bytes, handed_by, optional, reached, sizes_of
 from ckio.planners.binomial import revolve
 from ckio.planners.trivial import periodic
 from ckio.platform import Level, Platform
@@ -226,18 +227,14 @@ class Copying:
     def __init__(self, model: Model) -> None:
         self.advance, self.record, self.reverse = model.advance, model.record, model.reverse
         self.layout, self.dump, self.load = model.layout, model.dump, model.load
-        own = optional(model)
-        self.largest_sizes, self.estimated, self.space = (
-            own.largest_sizes,
-            own.estimated,
-            own.space,
-        )
+        more = optional(model)
+        self.largest_sizes, self.estimated = more.largest_sizes, more.estimated
+        self.space = more.space
 
 
 def copying(make: MakeModel, /) -> Model:
     """Return a fresh model that passes no checkpoint without a copy."""
-    model = make()
-    return Copying(model) if isinstance(model, Handing) else model
+    return Copying(make())
 
 
 _NOISE_BYTES: Final = 16 << 20
@@ -378,35 +375,43 @@ def x(step: int) -> Key:
     return Key(Kind.RESTART, step)
 
 
-class RandomData:
-    """An artificial model with checkpoints of a given size: four arrays of random bytes.
+class FrozenModel:
+    """A model that always has the same checkpoint, so that a probe of a level computes no steps.
 
-    With `space`, its buffers are copies of the arrays in this memory.
+    Parameters
+    ----------
+    layout, data
+        The checkpoint.
+    estimated
+        Tells the runner that the sizes of this checkpoint are upper bounds.
+    space
+        The memory of the buffers, which are copies of `data`, if it is not that of the host.
     """
 
-    def __init__(self, nbytes: int, space: MemorySpace | None = None) -> None:
-        random, quarter = np.random.default_rng(nbytes), nbytes // 32 * 8
-        # The noise repeats after 16 MiB, to save time. No codec looks back as far as that.
-        noise = random.integers(0, 256, min(nbytes, _NOISE_BYTES), np.uint8)
-        parts = np.split(np.resize(noise, nbytes), [quarter, 2 * quarter, 3 * quarter])
-        self._arrays = [part for part in parts if part.size]
-        self._buffers: Buffers = list(map(as_bytes, self._arrays))
+    def __init__(
+        self,
+        layout: Layout,
+        data: Buffers,
+        *,
+        estimated: bool = False,
+        space: MemorySpace | None = None,
+    ) -> None:
+        self._layout, self._data, self._buffers = layout, data, data
+        self.estimated, self.space = estimated, space
         if space is not None:
-            self.space, level = space, space.level()
-            memory = level.slot(nbytes)
-            level.gather(memory, self._buffers)
-            ends = accumulate((part.size for part in self._arrays), initial=0)
+            level, ends = space.level(), list(accumulate(map(len, data), initial=0))
+            memory = level.slot(ends[-1])
+            level.gather(memory, data)
             self._buffers = [memory[begin:end] for begin, end in pairwise(ends)]
 
     def layout(self, key: Key, /) -> Layout:
         del key
-        return tuple(
-            Field(f"part{n}", "uint8", array.shape) for n, array in enumerate(self._arrays)
-        )
+        return self._layout
 
     def advance(self, begin: int, end: int, /) -> int:
-        for array in self._arrays:  # change all data, so that the caches are as after a step
-            np.add(array, np.uint8(end - begin), out=array)
+        del begin
+        for view in self._data:  # read all data, so that the caches are as after a step
+            xxhash.xxh3_64_intdigest(view)
         return end
 
     def record(self, begin: int, end: int, /) -> int:
@@ -422,6 +427,17 @@ class RandomData:
     def load(self, key: Key, layout: Layout, /) -> Iterator[Buffers]:
         del layout
         yield self.dump(key)
+
+
+def random_data(nbytes: int, space: MemorySpace | None = None, /) -> FrozenModel:
+    """Return a model with a checkpoint of four arrays of random bytes, `nbytes` in all."""
+    random, quarter = np.random.default_rng(nbytes), nbytes // 32 * 8
+    # The noise repeats after 16 MiB, to save time. No codec looks back as far as that.
+    noise = random.integers(0, 256, min(nbytes, _NOISE_BYTES), np.uint8)
+    parts = np.split(np.resize(noise, nbytes), [quarter, 2 * quarter, 3 * quarter])
+    arrays = [part for part in parts if part.size]
+    layout = tuple(Field(f"part{n}", "uint8", array.shape) for n, array in enumerate(arrays))
+    return FrozenModel(layout, list(map(as_bytes, arrays)), space=space)
 
 
 def late_checkpoints(make: MakeModel, steps: int, /) -> Iterator[Checkpoint]:

@@ -26,7 +26,7 @@ from ckio.actions import Key, Kind
 from ckio.backends.files import write_whole
 from ckio.errors import BadInput, StorageError, UnsupportedKind
 from ckio.jobs.directory import GRADIENT, RESULT, checksum_of
-from ckio.model import Array, Differentiable, layout_of
+from ckio.model import Array, Differentiable, layout_of, optional
 from ckio.parallel.group import ALONE, RankGroup
 
 FORMAT: Final = 1
@@ -69,7 +69,7 @@ def shared_controls(model: Any, control: Arrays, ranks: RankGroup, /) -> frozens
     """
     if ranks.is_alone:
         return frozenset()
-    declared, gathered = getattr(model, "shared_controls", None), getattr(model, "gathered", None)
+    declared, gathered = optional(model).shared_controls, optional(model).gathered
     mine = {name: (array.shape, digest({name: array})) for name, array in control.items()}
     every = ranks.gather(mine)
     names = [f"{name} ({array.dtype})" for name, array in control.items()]
@@ -121,7 +121,7 @@ def whole(
     """
     if ranks.is_alone:
         return arrays
-    gathered = getattr(model, "gathered", None)
+    gathered = optional(model).gathered
     together = dict(arrays)
     for name in (name for name in arrays if name not in shared):
         if gathered is not None:
@@ -133,7 +133,7 @@ def whole(
 
 def controls_of(model: Differentiable, /) -> Arrays:
     """Return the controls of a model; an empty mapping if it has none."""
-    return getattr(model, "control", None) or {}
+    return optional(model).control or {}
 
 
 def check_names(what: str, names: Collection[str], /) -> None:
@@ -290,7 +290,7 @@ def control_in(path: Path, checksum: str, /) -> dict[int, dict[str, Array]]:
 
 def set_control(model: Differentiable, control: Arrays, /) -> None:
     """Copy controls into a fresh model; raises BadInput if they do not fit the model's controls."""
-    own = getattr(model, "control", None)
+    own = optional(model).control
     if not own:
         raise BadInput("controls were given, and the model has none; leave them out")
     for name, value in control.items():
@@ -327,7 +327,7 @@ def units_of(model: Differentiable, /) -> dict[str, str]:
     for kind in (Kind.ADJOINT, Kind.RESTART):
         with suppress(StorageError, BadInput):
             units |= {each.name: each.unit for each in layout_of(model, Key(kind, 0)) if each.unit}
-    own = getattr(model, "units", None)
+    own: object = optional(model).units
     return units | dict(own) if isinstance(own, Mapping) else units
 
 

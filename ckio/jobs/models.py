@@ -29,7 +29,7 @@ from ckio.backends.base import Backend
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.jobs.display import QUIET, Display, Ticker
 from ckio.jobs.levels import opened
-from ckio.model import Differentiable
+from ckio.model import Differentiable, optional
 from ckio.parallel.agreed import AgreedModel, LargestWrites
 from ckio.parallel.group import ALONE, CollectiveClock, RankGroup
 from ckio.platform import Level, Option, Platform
@@ -135,7 +135,7 @@ def maker(
     factory = ranks.each(checked)  # on all ranks, because the model may be missing on some
     given: dict[str, Any] = dict(settings)
     if takes(factory, "comm") and not ranks.is_alone:
-        given["comm"] = ranks.comm.apart()
+        given["comm"] = ranks.comm.duplicate()
     elif not ranks.is_alone:
         log.warning(
             "%s has no option `comm`: each of the %d ranks computes the whole model, unless the"
@@ -170,7 +170,7 @@ def check_has(what: str, model: object, needed: tuple[str, ...], /) -> None:
 
 def variables_of(name: str, model: object, /) -> Variables:
     """Return the variables of a model's state; raises BadInput if the model declares no flow."""
-    variables = getattr(model, "variables", None)
+    variables = optional(model).variables
     if not isinstance(variables, Variables):
         raise BadInput(
             f"--by-variable: model {name!r} does not declare which arrays its steps use and"

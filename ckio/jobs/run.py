@@ -46,7 +46,7 @@ from ckio.jobs.request import DAY, Manifest, Request
 from ckio.jobs.result import Result, result_of
 from ckio.jobs.states import States, adding_to, first_states, write_states
 from ckio.jobs.stopping import Halted, Stopper, halted, seconds_to_stop, store_stop_point
-from ckio.model import Array, Differentiable, Model
+from ckio.model import Array, Differentiable, Model, optional
 from ckio.model.comm import total
 from ckio.model.directional import CERTAIN
 from ckio.model.gradient import check_gradient
@@ -375,7 +375,7 @@ def declared(variables: Variables | None) -> str | None:
 
 def control_of(model: Differentiable, ranks: RankGroup = ALONE, /) -> str | None:
     """Return the digest of a fresh model's controls on all ranks; None if it has no controls."""
-    control = getattr(model, "control", None)
+    control = optional(model).control
     return None if control is None else digest_of(control, ranks)
 
 
@@ -637,7 +637,7 @@ def in_the_background(
     backends: Sequence[Backend], platform: Platform, model: Differentiable | None = None, /
 ) -> list[Backend]:
     """Return the levels for transfers that overlap with steps; raises BadInput if they cannot."""
-    if getattr(model, "unequal", False):
+    if optional(model).unequal:
         raise BadInput(
             "--overlap needs parts of the model of equal size, and those of these ranks differ;"
             " leave it out, or use a number of ranks that divides the model evenly"
@@ -775,7 +775,7 @@ def _verify(attempt: Attempt, model: Differentiable, ended: Result, steps: int |
     with naming(f"model {attempt.name!r}, while its gradient is checked"):
         with attempt.display.progress("checking the gradient", total) as tick:
             make: Callable[[], Differentiable] = watched(attempt.fresh, tick)
-            ranks = attempt.ranks.comm.apart()
+            ranks = attempt.ranks.comm.duplicate()
             check = check_gradient(make, steps, model.gradient, halvings=_HALVINGS, comm=ranks)
         own, off = check.functional, abs(ended.functional - check.functional)
         if off > max(_OFF * abs(own), CERTAIN * check.rounding):

@@ -96,6 +96,8 @@ class OptionalMembers:
     not_finite : callable or None
         Returns the names of the arrays of a checkpoint that have infinite values or NaN, or None if
         it has no floating-point values; without this method, the buffers are searched.
+    control : mapping of str to array, or None
+        The controls, as in `Differentiable`.
     variables : Variables or None
         The arrays that can be stored one by one, and those that each step uses.
     units : mapping of str to str
@@ -122,6 +124,7 @@ class OptionalMembers:
     steps: int | None = None
     space: Any = None
     not_finite: Callable[[Key], list[str] | None] | None = None
+    control: Mapping[str, Array] | None = None
     variables: Variables | None = None
     units: Mapping[str, str] = MappingProxyType({})
     gathered: Callable[[str, Any], Any] | None = None

@@ -56,7 +56,7 @@ class Comm(Protocol):
         the list has the same bits on all of them.
         """
 
-    def apart(self) -> "Comm":
+    def duplicate(self) -> "Comm":
         """Return a separate communicator of the same ranks, for example for a model's steps.
 
         In a separate communicator, no rank waits for a rank that has called `call_off`: the call
@@ -66,7 +66,7 @@ class Comm(Protocol):
     def call_off(self, why: str, /) -> None:
         """Declare that this rank has failed.
 
-        In communicators from `apart`, no rank waits for it any more. In this communicator the
+        In communicators from `duplicate`, no rank waits for it any more. In this communicator the
         other ranks are still expected in the next collective call. If they do not come within a
         limited time, because they wait for this rank by other means, the job is aborted with the
         message `why`.
@@ -97,7 +97,7 @@ class Solo:
     def gather(self, value: T, /) -> list[T]:
         return [value]
 
-    def apart(self) -> "Solo":
+    def duplicate(self) -> "Solo":
         return self
 
     def call_off(self, why: str, /) -> None: ...

@@ -345,7 +345,7 @@ class Wave(ArrayModel):
     border : int, optional
         Points at each side that damp waves; by default 20, or a quarter of the grid if less.
     comm : Comm
-        The ranks of the job, in a separate communicator for the model, made by `Comm.apart`.
+        The ranks of the job, in a separate communicator for the model, made by `Comm.duplicate`.
     on_step : callable, optional
         Called after each step, as in ArrayModel.
 

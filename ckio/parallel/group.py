@@ -39,7 +39,7 @@ class RankGroup:
     ----------
     comm : Comm, optional
         The ranks; by default this process alone. The group uses this communicator only for
-        agreements; other users need a separate one from `apart`.
+        agreements; other users need a separate one from `duplicate`.
     wish : callable, optional
         Returns whether this rank is asked to stop. It is called before each agreement.
 
@@ -59,7 +59,7 @@ class RankGroup:
     def __init__(self, comm: Comm = SOLO, /, *, wish: Callable[[], bool] | None = None) -> None:
         self.comm = comm
         self.rank, self.size = comm.rank, comm.size
-        self._apart = comm.apart()
+        self._apart = comm.duplicate()
         self.wish = wish
         self.wished = False
         self.clock = AgreedClock()

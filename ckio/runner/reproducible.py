@@ -411,7 +411,7 @@ class Reproducible(ForwardingModel):
 
     def _begin(self) -> None:
         """Before the first step: compare nothing if this model has other controls."""
-        self._controls = _digests(getattr(self._model, "control", None))
+        self._controls = _digests(optional(self._model).control)
         self._is_on = self._seen.begin(self._controls) and self._is_on
 
     def _offer(self, step: int) -> None:
@@ -430,7 +430,7 @@ class Reproducible(ForwardingModel):
         return arrays or []
 
     def _changed(self) -> str:
-        before, now = self._controls or {}, _digests(getattr(self._model, "control", None))
+        before, now = self._controls or {}, _digests(optional(self._model).control)
         state = {field.name for field in self._model.layout(Key(Kind.RESTART, 0))}
         names = [name for name in now if now[name] != before.get(name) and name not in state]
         return f"Control {names[0]!r} has changed since the first step. " if names else ""

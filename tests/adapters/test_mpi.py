@@ -54,7 +54,7 @@ def job(at: Path, ranks: int, body: str) -> tuple[int, list[str], str]:
 CONTRACT = """
 comm = world()
 assert (comm.rank, comm.size) == (RANK, SIZE)
-apart = comm.apart()
+apart = comm.duplicate()
 right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
 
 # Around the ring and back, nothing, a little, and what MPI does not send before it is asked for.
@@ -120,7 +120,7 @@ def test_ranks_hear_what_others_say(tmp_path):
 
 
 LAYOUTS = """
-comm = of(MPI.COMM_WORLD).apart()
+comm = of(MPI.COMM_WORLD).duplicate()
 other = 1 - RANK
 
 def block(rank, dtype="f8"):
@@ -196,7 +196,7 @@ MANY = """
 from ckio.jobs.directory import all_ranks
 for _ in range(600):
     with all_ranks() as ranks:
-        apart = ranks.comm.apart()
+        apart = ranks.comm.duplicate()
         assert apart.gather(RANK) == [0, 1]
 say("well")
 """
@@ -222,7 +222,7 @@ def waiting(comm, how):
 
 for how in ("exchange", "rendezvous", "gather", "largest"):
     comm = of(MPI.COMM_WORLD)
-    apart, other = comm.apart(), comm.apart()
+    apart, other = comm.duplicate(), comm.duplicate()
     if RANK == 1:
         time.sleep(0.1)
         comm.call_off("no wind")
@@ -249,7 +249,7 @@ def test_nobody_waits_for_a_rank_that_has_called_it_off(tmp_path):
 
 GONE = """
 ranks = RankGroup(world())
-apart = ranks.comm.apart()
+apart = ranks.comm.duplicate()
 try:
     with ranks.together():
         ranks.each(lambda: 1)
@@ -282,7 +282,7 @@ def test_a_job_ends_that_has_lost_a_rank(tmp_path, end):
 
 FAILS = """
 ranks = RankGroup(world(grace=1e9))  # who waits as long as others are waited for is never done
-apart = ranks.comm.apart()
+apart = ranks.comm.duplicate()
 try:
     with ranks.together():
         if RANK == 1:
@@ -329,7 +329,7 @@ def test_a_job_whose_ranks_wait_in_their_own_way_is_ended_with_the_reason(tmp_pa
 
 LEFT = """
 ranks = RankGroup(world())
-apart = ranks.comm.apart()
+apart = ranks.comm.duplicate()
 def step():
     if RANK == 0:
         time.sleep(6)  # slow, and then there: nobody takes that for a rank that never comes

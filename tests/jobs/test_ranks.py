@@ -264,7 +264,7 @@ ranks, levels, made = RankGroup(comm), (ckio.Level(name="ram", capacity=1000),),
 for name, settings in json.loads(sys.argv[1]):
     model = globals()[name]
     at = "-".join([name, *settings])
-    sizes = AgreedModel(model(**settings, comm=ranks.comm.apart()), ranks).largest_sizes
+    sizes = AgreedModel(model(**settings, comm=ranks.comm.duplicate()), ranks).largest_sizes
     chain = ckio.Chain(steps=None, advance=1, record=1, reverse=2, **sizes)
     about = f"__main__:{name}" + "".join(f" {k}={v}" for k, v in settings.items()) + " on 2 ranks"
     job = ckio.Job(

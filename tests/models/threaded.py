@@ -22,7 +22,7 @@ Boxes = Mapping[tuple[int, int], SimpleQueue[Any]]
 
 
 class Threaded:
-    """One of these ranks, in one conversation; the other one is `apart`."""
+    """One of these ranks, in one conversation; the other one is the `duplicate`."""
 
     def __init__(self, rank: int, boxes: Boxes, other: Boxes) -> None:
         self.rank, self.size = rank, 1 + max(to for _, to in boxes)
@@ -47,7 +47,7 @@ class Threaded:
         self._tell(value)
         return [self._next(sender) for sender in range(self.size)]
 
-    def apart(self) -> "Threaded":
+    def duplicate(self) -> "Threaded":
         return Threaded(self.rank, self._other, self._other)
 
     def call_off(self, why: str, /) -> None:

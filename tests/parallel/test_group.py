@@ -272,7 +272,7 @@ def test_ranks_with_parts_of_different_size_make_room_alike_for_where_they_stand
 
     def work(comm: Comm) -> tuple[set[Key], object]:
         ranks = RankGroup(comm)
-        model = AgreedModel(Wave(grid=25, comm=comm.apart()), ranks)
+        model = AgreedModel(Wave(grid=25, comm=comm.duplicate()), ranks)
         nbytes = dict(sizes_of(model))
         chain = Chain(steps=9, advance=1, record=1, reverse=1, **nbytes)
         room = int(4.8 * nbytes["restart"])  # for five of the smaller parts
@@ -308,7 +308,7 @@ class Broken(Wave):
 
 def test_a_step_that_fails_on_one_rank_fails_on_all():
     def work(ranks: RankGroup) -> None:
-        model = Broken(grid=24, comm=ranks.comm.apart())
+        model = Broken(grid=24, comm=ranks.comm.duplicate())
         model.broken = 5 if ranks.rank == 1 else -1
         AgreedModel(model, ranks).advance(0, 9)
 

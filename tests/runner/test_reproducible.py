@@ -435,7 +435,7 @@ def test_a_sum_over_ranks_in_another_order_is_rounding_that_all_ranks_hear_of(
 ) -> None:
     def work(comm) -> str:
         ranks = RankGroup(comm)
-        own = Summed(comm.apart())
+        own = Summed(comm.duplicate())
         own = Reproducible(own, allow_rounding=True) if allow_rounding else own
         model = AgreedModel(own, ranks)
         try:
