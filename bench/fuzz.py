@@ -62,32 +62,6 @@ def slot_text(data: bytes) -> None:
     unpack(LIVE + body + xxhash.xxh3_128_digest(body, 0), 0)
 
 
-def group(data: bytes) -> None:
-    from ckio.backends.hdf5.heads import Group
-
-    head = b"ckiogrp\2" + struct.pack("<Q16s", len(data), xxhash.xxh3_128_digest(data)) + data
-    Group.length(head)
-    Group.unpack(head, 0, 1 << 20)
-
-
-def row(data: bytes) -> None:
-    from ckio.backends.hdf5.heads import ROW, STORED, Row
-
-    body = (STORED + data).ljust(ROW.itemsize - 8, b"\0")[: ROW.itemsize - 8]
-    Row.unpack(body + struct.pack("<Q", xxhash.xxh3_64_intdigest(body, 5)), 0, 5)
-
-
-def start(data: bytes) -> None:
-    """The first pages of an archive: their index and seal."""
-    from ckio.backends.hdf5.heads import PAGE, Start, check
-
-    pages = bytes(2 * PAGE) + data[:1024].ljust(PAGE - 40, b"\0") + b"ckioarc\2" + data[-24:]
-    pages = pages.ljust(3 * PAGE - 8, b"\0")[: 3 * PAGE - 8]
-    found = Start.unpack(pages + struct.pack("<Q", check(pages)))
-    if found is not None:
-        found.spans()
-
-
 def encoded(data: bytes) -> None:
     """What the unit of encoded bytes says."""
     from ckio.actions import Field
@@ -131,11 +105,6 @@ SEEDS = {
     form: [_TEXT],
     slot: [struct.pack("<IQQdQcBHI16s", 4096, 0, 1, 0.0, 3, b"x", 1, 0, 2, bytes(16)) + b"[]"],
     slot_text: [struct.pack("<HQ", 4096, 291) + _TEXT],
-    group: [
-        json.dumps(["restart-0", "RESTART", _TEXT.decode(), 3, 4096, 8192, 16384, []]).encode()
-    ],
-    row: [struct.pack("<QQ8sQ64sQd32s", 1, 0, b"restart", 3, b"u", 8, 0.0, b"00" * 16)],
-    start: [struct.pack("<QQ", 28672, 32768), struct.pack("<QQQ", 28672, 40960, 5)],
     encoded: [json.dumps({"codec": "zstd", "lossless": True, "layout": "[]"}).encode()],
     manifest: [json.dumps(_MANIFEST).encode()],
 }

@@ -2,7 +2,6 @@
 
 import json
 import resource
-import struct
 import sys
 import tracemalloc
 import warnings
@@ -21,7 +20,6 @@ from hypothesis import strategies as st
 from ckio.actions import nbytes_of
 from ckio.backends.contents import Stored, sound
 from ckio.backends.directory.format import BLOCK, LIVE, MAGIC
-from ckio.backends.hdf5.heads import FIXED, MAX_GROUPS, PAGE, ROW, STORED, Group, check
 from ckio.errors import CkioError
 from ckio.testing import raw, x
 
@@ -160,40 +158,6 @@ def mend_slots(data: bytearray, stride: int, /) -> None:
         if data[at : at + 8] == LIVE and 152 <= length <= len(data) - at:
             body = bytes(data[at + 8 : at + length - 16])
             data[at + length - 16 : at + length] = xxhash.xxh3_128_digest(body, at)
-
-
-def mend_archive(data: bytearray, /) -> None:
-    """Give the start of an archive, its groups and their rows the checks that they need."""
-    if len(data) < FIXED:
-        return
-    pages = FIXED // 2
-    begin, end, _ = struct.unpack_from("<QQQ", data, pages - 32)
-    marks = struct.unpack_from(f"<{MAX_GROUPS}Q", data, 2 * PAGE)
-    groups = [at for at in marks if at and at < len(data)]
-    for at, stop in zip(groups, [*groups[1:], end], strict=False):
-        _mend_group(data, at, stop)
-    if FIXED <= begin <= len(data):
-        struct.pack_into("<Q", data, pages - 16, check(bytes(data[FIXED:begin])))
-    for at in (0, pages):
-        body = bytes(data[at : at + pages - 8])
-        struct.pack_into("<Q", data, at + pages - 8, check(body))
-
-
-def _mend_group(data: bytearray, at: int, end: int) -> None:
-    nbytes = int.from_bytes(data[at + 8 : at + 16], "little")
-    if nbytes > len(data):
-        return
-    text = bytes(data[at + 32 : at + 32 + nbytes])
-    data[at + 16 : at + 32] = xxhash.xxh3_128_digest(text)
-    with suppress(CkioError):
-        group = Group.unpack(bytes(data[at : at + 32 + nbytes]), at, end)
-        for slot in range(min(group.slots, 64)):
-            row = group.row(slot)
-            body = bytes(data[row : row + ROW.itemsize - 8])
-            if body.startswith(STORED) and row + ROW.itemsize <= len(data):
-                struct.pack_into(
-                    "<Q", data, row + len(body), xxhash.xxh3_64_intdigest(body, group.seed)
-                )
 
 
 # What must be true, whatever is in the files

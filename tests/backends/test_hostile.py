@@ -1,4 +1,4 @@
-"""Directories and archives are data: whatever is in them, only our own errors come of it.
+"""Directories are data: whatever is in them, only our own errors come of it.
 
 A hostile author mends the checksums: so what is behind them is reached, too.
 """
@@ -21,10 +21,8 @@ from ckio.actions import Field, Layout
 from ckio.backends.compressed import Compressed
 from ckio.backends.directory import Directory
 from ckio.backends.directory.format import LIVE, FileHead, length, unpack
-from ckio.backends.files import Files
 from ckio.backends.forms import form_from
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.heads import PAGE, ROW, STORED, Group, Row, Start, load
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, CkioError, StorageError
 from ckio.jobs import directory as rundir
@@ -36,7 +34,6 @@ from .hostile import (
     campaign,
     changes,
     examine,
-    mend_archive,
     mend_slots,
     mutated,
     random_bytes,
@@ -49,8 +46,7 @@ LONG = 120
 
 SCALES = [pytest.param(1, id="some"), pytest.param(LONG, id="many", marks=pytest.mark.slow)]
 COUNTS = {
-    "directory": 125,
-    "archive": 100,
+    "directory": 200,
     "anything": 50,
     "compressed": 65,  # for each codec
     "readers": 50,  # for each reader
@@ -113,24 +109,6 @@ def test_a_hostile_directory_gives_only_our_errors(memory: Path, scale: int) -> 
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_a_hostile_archive_gives_only_our_errors(memory: Path, scale: int) -> None:
-    path = memory / "level" / "a.h5"
-    fill(Hdf5(path))
-    original = path.read_bytes()
-
-    def try_one(given: Case) -> None:
-        data = mutated(original, given.how)
-        if given.mended:
-            mend_archive(data)
-        path.write_bytes(data)
-        nbytes = max(len(data), len(original))
-        with touching_nothing_but(path.parent), given.allocating_at_most(8 * nbytes + ROOM):
-            examine(Hdf5, path, nbytes, write=given.written)
-
-    campaign(case, COUNTS["archive"] * scale, try_one)
-
-
-@pytest.mark.parametrize("scale", SCALES)
 def test_files_of_anything_give_only_our_errors(memory: Path, scale: int) -> None:
     place, archive = memory / "level", memory / "a.h5"
     place.mkdir()
@@ -147,39 +125,6 @@ def test_files_of_anything_give_only_our_errors(memory: Path, scale: int) -> Non
         COUNTS["anything"] * scale,
         try_one,
     )
-
-
-def test_an_archive_of_holes_claims_slots_without_end(tmp_path: Path) -> None:
-    path, files = tmp_path / "archive.h5", Files()
-    level = Hdf5(path)
-    put(level, x(0), FLOW)
-    level.close()
-    fd = files.open(path)
-    start = load(files, fd, str(path))
-    ((begin, end),) = start.spans()
-    slots = 1 << 30
-    data = bytearray(end - begin)
-    files.read(fd, [memoryview(data)], begin)
-    head = bytes(data[: Group.length(bytes(data[:PAGE]))])
-    group = Group.unpack(head, begin, end, start.run)
-    rows = end
-    payload = -(-(rows + slots * ROW.itemsize) // PAGE) * PAGE
-    last = payload + slots * group.stride
-    grown = Group(group.name, group.kind, group.form, slots, rows, payload, last, last)
-    page, leaf = start.pages[:PAGE], start.pages[PAGE : 2 * PAGE]
-    made = Start.sealed(
-        page, leaf, fixed=start.fixed, begin=begin, end=last, groups=(begin,), run=start.run
-    )
-    files.write(fd, [memoryview(grown.pack())], begin)
-    for at in (0, len(made.pages)):
-        files.write(fd, [memoryview(made.pages)], at)
-    files.cut(fd, last)
-    files.close(fd)
-    assert path.stat().st_size > 1 << 36
-    assert path.stat().st_blocks * 512 < 1 << 20
-    with allocating_at_most(100 << 20):
-        (damage,) = Hdf5.contents(path)
-    assert damage.what == "the head of a group is damaged"  # type: ignore[union-attr]
 
 
 # What is stored compressed
@@ -251,25 +196,12 @@ def head(text: bytes, at: int) -> bytes:
     return LIVE + fixed + text + xxhash.xxh3_128_digest(fixed + text, at)
 
 
-def group(text: bytes) -> bytes:
-    return b"ckiogrp\2" + struct.pack("<Q16s", len(text), xxhash.xxh3_128_digest(text)) + text
-
-
-def row(body: bytes) -> bytes:
-    data = STORED + body.ljust(ROW.itemsize - 16, b"\0")[: ROW.itemsize - 16]
-    return data + struct.pack("<Q", xxhash.xxh3_64_intdigest(data, 5))
-
-
 READERS: dict[str, Callable[[bytes], Any]] = {
     "form": form_from,
     "head": lambda data: unpack(data, 0),
     "text of a head": lambda data: unpack(head(data, 4096), 4096),
     "head of a file": FileHead.unpack,
     "length of a head": length,
-    "group": lambda data: Group.unpack(data, 0, 10**6),
-    "text of a group": lambda data: Group.unpack(group(data), 0, 10**6),
-    "length of a group": Group.length,
-    "row": lambda data: Row.unpack(row(data), 0, 5),
 }
 
 

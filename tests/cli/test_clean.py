@@ -13,9 +13,10 @@ import pytest
 from cli.commands import CKIO, answer, ckio, complaint
 from jobs.begun import MANIFEST, begun
 
+from ckio.backends import hdf5
 from ckio.backends.directory import Directory, slotfiles
 from ckio.backends.directory.slotfiles import TRIAL
-from ckio.backends.hdf5 import Hdf5, file
+from ckio.backends.hdf5 import Hdf5
 from ckio.backends.runid import RunId
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.jobs import directory as rundir
@@ -73,7 +74,7 @@ def test_what_is_in_use_stays_and_is_named(backend: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("where", "name"), [(slotfiles, "_of_ranks"), (file, "opened"), (Holding, "in_use")]
+    ("where", "name"), [(slotfiles, "_of_ranks"), (hdf5, "opened"), (Holding, "in_use")]
 )
 def test_a_run_may_end_while_its_neighbours_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
@@ -131,24 +132,6 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
             leftovers.remove(holding)
     assert "symbolic link" in complaint("clean", "place/cafe", "--yes", at=tmp_path)
     assert names(tmp_path) == before
-
-
-def test_a_half_made_archive_goes_once_its_maker_is_dead_and_with_its_run(tmp_path: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
-    hdf5 = b"\x89HDF\r\n\x1a\n"
-    for run, process in ((RUN, child), ("beef", child), ("beef", os.getpid())):
-        (tmp_path / f".a-{run}.h5.{process}.new").write_bytes(hdf5)
-    (tmp_path / f".b.h5.{child}.new").write_text("not of ours")
-    run = begun(tmp_path, ['backend = "hdf5"', f'options.path = "{tmp_path}/a.h5"'])
-    text = ckio("clean", run, "--yes", at=tmp_path).stdout
-    assert f".a-{RUN}.h5.{child}.new is unfinished" in text
-    stay = {"run", f".a-beef.h5.{os.getpid()}.new", f".b.h5.{child}.new"}
-    assert {path.name for path in tmp_path.iterdir()} == {*stay, f".a-beef.h5.{child}.new"}
-    ckio("clean", tmp_path, "--yes", at=tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == stay
 
 
 # The directory of a run
