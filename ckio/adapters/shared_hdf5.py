@@ -240,8 +240,8 @@ class SharedHdf5:
         if self._checksum and digest(into) != entry.digest:
             raise CorruptCheckpoint(
                 f"{self.path}: the part of rank {self._ranks.rank} of {key} is damaged: it must"
-                " have the checksum with which it was written; discard it, and recompute it or read it"
-                " from another level"
+                " have the checksum with which it was written; discard it, and recompute it or read"
+                " it from another level"
             )
         return entry.form.nbytes
 

@@ -18,7 +18,8 @@ from ckio.backends import encoded
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files
-from ckio.backends.hdf5 import ROW, Hdf5
+from ckio.backends.hdf5 import Hdf5
+from ckio.backends.hdf5.slots import ROW
 from ckio.testing import get, put, x
 
 from .common import OCEAN

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from ckio.actions import Buffers, Field, Key, Kind
-from ckio.backends import hdf5
 from ckio.backends.files import Files
-from ckio.backends.hdf5 import FREE, PAGE, ROW, Hdf5
+from ckio.backends.hdf5 import Hdf5, file
+from ckio.backends.hdf5.file import PAGE
+from ckio.backends.hdf5.slots import FREE, ROW
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.testing import BackendTests, buffers, contents, get, put, raw, x
 
@@ -218,7 +219,7 @@ def test_too_many_layouts_are_refused_and_nothing_is_lost(
     archive = Hdf5(path)
     for step in range(12):
         put(archive, x(step), (Field("a", "<f8", (step,)),), seed=step)
-    monkeypatch.setattr(hdf5, "USER", PAGE + 1000)
+    monkeypatch.setattr(file, "USER", PAGE + 1000)
     with pytest.raises(StorageError, match="fewer layouts"):
         put(archive, x(12), (Field("a", "<f8", (12,)),))
     monkeypatch.undo()

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from ckio.actions import Field, Key, Kind
 from ckio.backends.contents import Stored
-from ckio.backends.hdf5 import FREE, ROW, STORED, USER, Hdf5, Row, head_of
+from ckio.backends.hdf5 import Hdf5
+from ckio.backends.hdf5.file import USER, head_of
+from ckio.backends.hdf5.slots import FREE, ROW, STORED, Row
 from ckio.backends.runid import NOBODY
 from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
 from ckio.testing import get, put, x

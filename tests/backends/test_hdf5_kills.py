@@ -17,7 +17,8 @@ from ckio.backends.base import Backend
 from ckio.backends.compressed import Compressed
 from ckio.backends.contents import Stored, sound
 from ckio.backends.files import Files
-from ckio.backends.hdf5 import USER, Hdf5, journal_in
+from ckio.backends.hdf5 import Hdf5
+from ckio.backends.hdf5.file import USER, journal_in
 from ckio.compression import Zstd
 from ckio.errors import StorageError
 from ckio.testing import get, put

@@ -13,10 +13,9 @@ import pytest
 from cli.commands import CKIO, answer, ckio, complaint
 from jobs.begun import MANIFEST, begun
 
-from ckio.backends import hdf5
 from ckio.backends.directory import Directory, slotfiles
 from ckio.backends.directory.slotfiles import TRIAL
-from ckio.backends.hdf5 import Hdf5
+from ckio.backends.hdf5 import Hdf5, file
 from ckio.backends.runid import RunId
 from ckio.errors import BadInput, LevelInUse, StorageError
 from ckio.jobs import directory as rundir
@@ -74,7 +73,7 @@ def test_what_is_in_use_stays_and_is_named(backend: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("where", "name"), [(slotfiles, "_of_ranks"), (hdf5, "opened"), (Holding, "in_use")]
+    ("where", "name"), [(slotfiles, "_of_ranks"), (file, "opened"), (Holding, "in_use")]
 )
 def test_a_run_may_end_while_its_neighbours_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
