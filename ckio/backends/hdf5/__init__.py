@@ -269,7 +269,8 @@ class Hdf5:
         # An earlier row that could not be withdrawn must be older than the next one.
         self._commit += 1
         try:
-            self._withdraw()
+            if self._stuck:
+                self._withdraw()
             return self._slots.take(key.kind, form)
         except OSError as error:
             raise self._failed(error, f"writing {key}", form.nbytes) from error
@@ -482,11 +483,14 @@ def _takes_sync(durability: str) -> bool:
 
 
 def _tiles(data: Buffers, offsets: list[int]) -> Iterator[tuple[memoryview, int]]:
-    """Cut buffers at multiples of a tile in the file; yield the parts and their offsets.
+    """Cut large buffers at multiples of a tile in the file; yield the parts and their offsets.
 
     Large pages of the page cache begin there, and a system call that begins within one is slower.
     """
     for view, offset in zip(data, offsets, strict=True):
+        if len(view) <= TILE:
+            yield view, offset
+            continue
         begin = 0
         while begin < len(view):
             part = view[begin : begin + TILE - (offset + begin) % TILE]

@@ -24,6 +24,7 @@ from ckio.actions import Field, Kind, Layout
 from ckio.backends.contents import Damaged
 from ckio.backends.files import (
     FULL,
+    TILE,
     Files,
     failure,
     first_byte,
@@ -64,8 +65,9 @@ _END: Final = USER + 28
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 """The first bytes of an HDF5 file."""
 
-_LIBVER: Final = "v110"
-"""The first format of HDF5 in which all metadata have checksums."""
+_STYLE: Final = {"libver": "v110", "alignment_threshold": TILE, "alignment_interval": PAGE}
+"""The first format of HDF5 in which all metadata have checksums; datasets of 1 MiB begin on a page.
+"""
 
 _BROKEN: Final = (
     OSError,
@@ -169,7 +171,7 @@ def _hdf5(image: Image, path: Path, mode: str) -> Iterator["h5py.File"]:
     import h5py
 
     try:
-        with h5py.File(image, mode, libver=_LIBVER) as file:
+        with h5py.File(image, mode, **_STYLE) as file:
             yield file
     except _BROKEN as error:
         if image.error is not None:
@@ -591,7 +593,7 @@ def _new(run: RunId) -> bytes:
     import h5py
 
     image = io.BytesIO()
-    with h5py.File(image, "w", libver=_LIBVER, userblock_size=USER) as file:
+    with h5py.File(image, "w", userblock_size=USER, **_STYLE) as file:
         file.attrs["format"] = "ckio archive"
         file.attrs["format_version"] = FORMAT
         file.attrs["creator"] = f"ckio {__version__}"

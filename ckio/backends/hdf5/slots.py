@@ -189,7 +189,10 @@ def _of_size(layout: Layout, nbytes: int) -> Layout:
 
 
 _SLACK: Final = 1 << 15
-"""Bytes of metadata for each reserved size: 32 KiB, which a group of about 50 fields has."""
+"""Bytes of metadata for each reserved size: 32 KiB, which a group of about 50 fields has.
+
+Datasets of 1 MiB or more begin on a page, for which a 256th of their bytes is reserved.
+"""
 
 _REMEMBERED: Final = 64
 """Number of forms whose groups are remembered."""
@@ -272,7 +275,8 @@ class ArchiveSlots:
             alike = (it.slots for it in self.free if it.form.nbytes in (nbytes, size))
             if (lacking := count - sum(alike)) > 0:
                 self.reserved[nbytes] = lacking
-                needed += _SLACK + lacking * (size + ROW.itemsize)
+                payload = lacking * size
+                needed += _SLACK + payload + payload // 256 + lacking * ROW.itemsize
         return needed
 
     def _new(self, kind: Kind, form: Form, count: int) -> Group:
