@@ -14,7 +14,7 @@ def needs(package: str, /) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not find_spec(package), reason=f"{package} is not installed")
 
 
-needs_blosc2, needs_zfp, needs_hdf5plugin = map(needs, ("blosc2", "zfpy", "hdf5plugin"))
+needs_blosc2, needs_zfp = map(needs, ("blosc2", "zfpy"))
 
 
 def some(make: Callable[[], Codec], /, name: str, *marks: pytest.MarkDecorator) -> Any:

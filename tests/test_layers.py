@@ -72,8 +72,8 @@ HEAVY = {
 
 
 KNOWN_TO_BACKENDS = re.compile(r"ckio\.backends\.(directory|hdf5)\.[a-z]")
-"""The bytes of a level. The archive of many ranks lies with the adapters for the sake of MPI."""
-BACKENDS = {ROOT / "backends", ROOT / "adapters" / "shared_hdf5"}
+"""The bytes of a level."""
+BACKENDS = {ROOT / "backends"}
 
 
 def modules() -> list[Path]:

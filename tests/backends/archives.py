@@ -19,7 +19,7 @@ from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, Stored
 from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.heads import ROW
+from ckio.backends.hdf5.slots import ROW
 from ckio.testing import get, put, x
 
 from .common import OCEAN

@@ -16,24 +16,27 @@ from ckio.actions import Key, Kind, Layout
 _SCRIPT = """
 import hashlib, json, sys
 import h5py, numpy as np
-try:
-    import hdf5plugin
-except ImportError:  # it is needed for encoded fields alone
-    pass
 
-for line in sys.stdin:
+def stored(path):
     found = []
-    with h5py.File(json.loads(line)) as file:
+    with h5py.File(path) as file:
         for group in (file[name] for name in file if name != "README"):
             keys = group["keys"][:]
-            names = [name for name in group if name not in ("keys", "encoded", "payload")]
+            names = [name for name in group if name != "keys"]
             for slot in np.flatnonzero(keys["state"] == b"stored").tolist():
                 fields = {}
-                for name in names or ["encoded"]:
+                for name in names:
                     array = group[name][slot]
                     digest = hashlib.sha256(array.tobytes()).hexdigest()
                     fields[name] = [array.dtype.str, list(array.shape), digest]
                 found.append([keys["kind"][slot].decode(), int(keys["step"][slot]), fields])
+    return found
+
+for line in sys.stdin:
+    try:
+        found = stored(json.loads(line))
+    except (OSError, KeyError, RuntimeError):
+        found = None
     print(json.dumps(found), flush=True)
 """
 
@@ -42,19 +45,20 @@ Seen = dict[str, list[Any]]
 
 
 class Reader:
-    """A process with h5py and hdf5plugin, for many files."""
+    """A process with h5py, for many files."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
-    def stored(self, path: Path) -> dict[Key, Seen]:
-        """Every slot of an archive that says that it is stored."""
+    def stored(self, path: Path) -> dict[Key, Seen] | None:
+        """Every slot of an archive that says that it is stored; None if h5py cannot read it."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.write(json.dumps(str(path)) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
-        assert answer, f"h5py does not read {path}"
+        if json.loads(answer) is None:
+            return None
         found = {Key(Kind[kind.upper()], step): it for kind, step, it in json.loads(answer)}
         assert len(found) == len(json.loads(answer))
         return found
@@ -62,7 +66,7 @@ class Reader:
 
 @contextmanager
 def reader() -> Iterator[Reader]:
-    """Yield a process that reads with h5py and hdf5plugin alone."""
+    """Yield a process that reads with h5py alone."""
     argv = [sys.executable, "-c", _SCRIPT]
     with subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as process:
         try:

@@ -1,11 +1,12 @@
-"""The fields of an archive: what HDF5 sees of checkpoints that each lie in one piece."""
+"""The fields of an archive: what HDF5 and its tools see of checkpoints."""
 
 import os
 import random
+import re
 import shutil
 import subprocess
+import sys
 from contextlib import closing
-from itertools import accumulate
 from pathlib import Path
 
 import h5py
@@ -13,28 +14,31 @@ import numpy as np
 import pytest
 
 from ckio.actions import Field, Key, Kind, Layout
+from ckio.backends.compressed import Compressed
 from ckio.backends.contents import Stored
-from ckio.backends.files import TILE, Files
+from ckio.backends.files import Files
 from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.heads import stride
+from ckio.compression import Zstd
 from ckio.testing import put, raw, x
 
 from .common import OCEAN
+
+ROOT = Path(__file__).parents[2]
 
 ODD: Layout = (
     Field("scalar", "<f8", ()),
     Field("odd", "|u1", (3,)),  # what follows does not begin on a word
     Field("none", "<f8", (4, 0)),
     Field("volume", ">f4", (2, 3, 5)),
-    Field("payload", "<i8", (2,)),
+    Field("keys", "<i8", (2,)),
     Field("pair", "(2,)<f4", (3,)),
     Field("text", "<U3", (2,)),
     Field("mask", "|b1", (7,)),
     Field("deep", "<i2", (1,) * 31),
     Field("deeper", "<i2", (1,) * 32),
 )
-NAMES = {field.name: field.name for field in ODD} | {"payload": "payload-2"}
+NAMES = {field.name: field.name for field in ODD} | {"keys": "keys-2"}
 
 
 @pytest.fixture
@@ -52,7 +56,7 @@ def some(layout: Layout, seed: int) -> list[memoryview]:
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("slots", [1, 64, 65, 4097])
-def test_h5py_finds_each_field_of_each_slot_in_its_payload(path: Path, slots: int) -> None:
+def test_h5py_finds_each_field_of_each_slot(path: Path, slots: int) -> None:
     archive = Hdf5(path)
     archive.prepare(x(0), ODD, slots)
     with h5py.File(path) as file:
@@ -69,7 +73,7 @@ def test_h5py_finds_each_field_of_each_slot_in_its_payload(path: Path, slots: in
         archive.write(x(step), ODD, data[step])
     with h5py.File(path) as file:
         group = file["restart-0"]
-        assert set(group) == {"keys", "payload", *NAMES.values()}
+        assert set(group) == {"keys", *NAMES.values()}
         held = group["keys"]["step"][:].tolist()
         assert sorted(held) == list(range(slots))
         for number, field in enumerate(ODD):
@@ -78,27 +82,51 @@ def test_h5py_finds_each_field_of_each_slot_in_its_payload(path: Path, slots: in
             expected = b"".join(data[step][number] for step in held)
             assert (dataset[:].tobytes() if expected else b"") == expected
             assert len(dataset) == slots
-        whole = sum(form_of(ODD).sizes)
-        for slot in {0, slots // 2, slots - 1}:
-            assert group["payload"][slot].tobytes()[:whole] == b"".join(data[held[slot]])
     archive.close()
 
 
-def test_a_field_alone_is_the_payload(path: Path) -> None:
+def test_every_field_is_contiguous_and_is_where_the_listing_says(path: Path) -> None:
     archive = Hdf5(path)
-    archive.prepare(x(0), OCEAN[:1], 3)
-    data = some(OCEAN[:1], 1)
-    archive.write(x(0), OCEAN[:1], data)
+    archive.prepare(x(0), OCEAN, 3)
+    data = some(OCEAN, 1)
+    archive.write(x(0), OCEAN, data)
     archive.write(Key(Kind.TAPE, 0), raw(77), some(raw(77), 2))
     (at,) = [it.spans for it in Hdf5.contents(path) if isinstance(it, Stored) and it.key == x(0)]
     archive.close()
     with h5py.File(path) as file:
-        assert set(file["restart-0"]) == {"keys", OCEAN[0].name}
-        dataset = file["restart-0"][OCEAN[0].name]
-        assert dataset.chunks is None
-        assert at == ((dataset.id.get_offset(), data[0].nbytes),)
-        assert dataset[0].tobytes() == data[0]
         assert set(file["tape-0"]) == {"keys", raw(77)[0].name}
+        for field, view, span in zip(OCEAN, data, at, strict=True):
+            dataset = file["restart-0"][field.name]
+            assert dataset.chunks is None
+            assert span == (dataset.id.get_offset(), view.nbytes)
+            assert dataset[0].tobytes() == view
+
+
+def test_what_the_documentation_shows_works(tmp_path: Path) -> None:
+    layout: Layout = (Field("zeta", "<f8", (30, 40), "1/s"),)
+    level = Compressed(Hdf5(tmp_path / "archive-RUN.h5"), Zstd())
+    data = {step: np.full((30, 40), float(step)) for step in (3, 8)}
+    for step, array in data.items():
+        level.write(x(step), layout, [array.reshape(-1).view(np.uint8).data])
+    level.close()
+    plain = Hdf5(tmp_path / "plain.h5")
+    plain.write(x(5), layout, [data[3].reshape(-1).view(np.uint8).data])
+    plain.close()
+    text = (ROOT / "docs" / "archive.md").read_text(encoding="utf-8")
+    show, convert = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+    def run(code: str) -> str:
+        line = [sys.executable, "-c", code]
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    assert run(show.replace("archive-RUN", "plain")) == "5 3.0 1/s\n"
+    assert run(convert) == ""
+    with h5py.File(tmp_path / "copy.h5") as file:
+        assert {name: (file[name]["zeta"][:] == int(name[2:])).all() for name in file} == {
+            "x_3": True,
+            "x_8": True,
+        }
 
 
 @pytest.mark.parametrize("tool", ["h5dump", "h5repack"])
@@ -118,40 +146,7 @@ def test_the_tools_of_hdf5_find_the_fields(path: Path, tool: str) -> None:
     assert found == b"".join(fields[0] for fields in data)
 
 
-# Where it lies
-
-
-@pytest.mark.parametrize("nbytes", [1, 8, 1001, 65_533, 65_537, 1 << 20])
-def test_a_checkpoint_is_one_piece_on_a_word_or_where_it_is_large_on_a_page(
-    path: Path, nbytes: int
-) -> None:
-    layout = (Field("a", "|u1", (nbytes // 3,)), Field("b", "|u1", (nbytes - nbytes // 3,)))
-    with closing(Hdf5(path)) as archive:
-        archive.prepare(x(0), layout, 3)
-        originals = {x(step): put(archive, x(step), layout, seed=step) for step in range(3)}
-    content = path.read_bytes()
-    stored = [it for it in Hdf5.contents(path) if isinstance(it, Stored)]
-    for it in stored:
-        ((offset, size),) = it.spans
-        assert content[offset : offset + size] == originals.pop(it.key)
-        assert offset % (8 if nbytes < 1 << 16 else 4096) == 0
-    first, second, third = sorted(it.spans[0][0] for it in stored)
-    assert second - first == third - second == stride(form_of(layout))
-
-
-def test_the_first_large_slot_of_every_group_begins_on_a_tile(path: Path) -> None:
-    begins: dict[str, list[int]] = {}
-    with closing(Hdf5(path)) as archive:
-        for nbytes in (TILE, TILE + 8, 3 * TILE):
-            for name in "ab":
-                layout = (Field(name, "|u1", (nbytes - 8,)), Field("time", "<f8", ()))
-                for step in range(2):
-                    put(archive, Key(Kind.RESTART, step, f"{name}{nbytes}"), layout)
-        for it in Hdf5.contents(path):
-            assert isinstance(it, Stored)
-            begins.setdefault(it.key.name, []).append(it.spans[0][0])
-    assert len(begins) == 6
-    assert all(min(offsets) % TILE == 0 for offsets in begins.values())
+# Space
 
 
 class Sparse(Files):
@@ -162,23 +157,16 @@ class Sparse(Files):
         os.ftruncate(fd, begin + nbytes)
 
 
-def test_a_field_of_4_gib_is_only_in_the_payload_and_the_others_behind_it_are_found(
-    path: Path,
-) -> None:
+def test_a_field_may_have_more_than_4_gib(path: Path) -> None:
     layout = (Field("huge", "<f8", (1 << 29,)), Field("most", "|u1", ((1 << 32) - 1,)), *OCEAN)
     archive = Hdf5(path, files=Sparse())
     archive.prepare(x(0), layout, 2)
-    sizes = form_of(layout).sizes
-    assert path.stat().st_size < 2 * sum(sizes) + TILE + 100_000
+    assert path.stat().st_size < 2 * form_of(layout).nbytes + 200_000
     with h5py.File(path) as file:
         group = file["restart-0"]
-        assert set(group) == {"keys", "payload", *(field.name for field in layout[1:])}
-        payload = group["payload"].id.get_offset()
-        for field, begin in zip(layout[1:], accumulate(sizes), strict=False):
-            chunks = [group[field.name].id.get_chunk_info(slot) for slot in (0, 1)]
-            for slot, chunk in enumerate(chunks):
-                assert chunk.byte_offset == payload + slot * group["payload"].shape[1] + begin
-        assert not group["time"][1]
+        assert set(group) == {"keys", *(field.name for field in layout)}
+        assert group["huge"].shape == (2, 1 << 29)
+        assert not group["huge"][1, -5:].any()
     archive.close()
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from installed import needs_hdf5plugin
 
 from ckio.actions import Buffers, Field, Key, Kind, Layout
 from ckio.backends.base import Backend
@@ -19,7 +18,7 @@ from ckio.backends.compressed import Compressed
 from ckio.backends.contents import Stored, sound
 from ckio.backends.files import Files
 from ckio.backends.hdf5 import Hdf5
-from ckio.backends.hdf5.heads import MAX_GROUPS
+from ckio.backends.hdf5.file import USER, journal_in
 from ckio.compression import Zstd
 from ckio.errors import StorageError
 from ckio.testing import get, put
@@ -108,20 +107,33 @@ def as_stored(held: Held) -> dict[Key, Seen]:
     return {key: as_seen(layout_of(key), data_of(key, write)) for key, write in held.items()}
 
 
+def is_growing(path: Path) -> bool:
+    """Whether its writer was killed while it changed metadata, which the journal has."""
+    return bool(journal_in(path.read_bytes()[:USER]))
+
+
 def check(path: Path, codec: Zstd | None, plain: Reader, may_be: list[Held]) -> Held:
-    """Return what an archive holds; h5py sees the same, before ckio has opened it and after."""
-    seen = plain.stored(path)
+    """Return what an archive holds; h5py sees the same after ckio has opened it.
+
+    Before, too, unless its writer was killed in the last stage of a growth.
+    """
+    before = plain.stored(path)
+    assert before is not None or is_growing(path)
     listed = Hdf5.contents(path)
     assert all(isinstance(it, Stored) and sound(it) for it in listed)
-    (held,) = [held for held in may_be if set(held) == set(seen)]
-    assert seen == as_stored(held)
+    keys = {it.key for it in listed if isinstance(it, Stored)}
+    (held,) = [held for held in may_be if set(held) == keys]
     level = opened(path, codec)
     assert set(level.keys()) == set(held)
     for key, write in held.items():
         assert level.layout(key) == layout_of(key)
         assert get(level, key, layout_of(key)) == content_of(key, write)
     level.close()
-    assert plain.stored(path) == seen
+    seen = plain.stored(path)
+    assert seen is not None
+    assert seen == before or before is None
+    assert set(seen) == keys
+    assert codec or seen == as_stored(held)
     return held
 
 
@@ -168,7 +180,6 @@ def test_a_writer_killed_very_often_loses_nothing(
     campaign(tmp_path, 250, codec, durability)
 
 
-@needs_hdf5plugin
 def test_h5py_reads_the_others_after_every_single_write_of_growth_and_commits(
     tmp_path: Path,
 ) -> None:
@@ -195,21 +206,26 @@ def test_h5py_reads_the_others_after_every_single_write_of_growth_and_commits(
     for key, write in steps:
         held = {k: w for k, w in held.items() if k != key} | ({key: write} if write else {})
         allowed.append(as_stored(held))
-    now = checked = 0
+    now = checked = refused = 0
     with reader() as plain:
         for at, data in writes:
             for begin in range(0, len(data) or 1, 512 if len(data) < 4096 else 4096):
                 image = laid_over(image, [(at, data[:begin])])
                 path.write_bytes(image)
                 seen = plain.stored(path)
+                checked += 1
+                if seen is None:
+                    refused += 1
+                    assert is_growing(path)
+                    continue
                 now += seen != allowed[now]
                 assert seen == allowed[now]
-                checked += 1
             image = laid_over(image, [(at, data)])
         path.write_bytes(image)
         assert plain.stored(path) == allowed[-1]
     assert now >= len(steps) - 1
     assert checked > 40
+    assert refused < 0.1 * checked
 
 
 # Growing
@@ -228,7 +244,7 @@ def growth(path: Path) -> tuple[bytes, list[list[tuple[int, bytes]]]]:
     tape.epochs = [[]]
     archive.prepare(NEW, layout_of(NEW), 1)
     archive.close()
-    assert tape.epochs.pop() == []
+    assert len(tape.epochs) == 4
     return base, tape.epochs
 
 
@@ -279,20 +295,29 @@ def test_a_machine_that_fails_while_an_archive_grows_loses_nothing(
 
 
 def test_hdf5_reads_a_growing_archive_after_every_single_write(tmp_path: Path) -> None:
-    """A kill cuts the writes short, and people may look before ckio opens it again."""
+    """A kill cuts the writes short, and people may look before ckio opens it again.
+
+    They may be refused only while metadata are changed in place, as the journal shows.
+    """
     path = tmp_path / "archive.h5"
     image, epochs = growth(path)
+    refused = 0
     for at, data in [write for epoch in epochs for write in epoch]:
         for begin in range(0, len(data) or 1, 4096):
             image = laid_over(image, [(at + begin, data[begin : begin + 4096])])
             path.write_bytes(image)
-            with h5py.File(path) as file:
-                for name in set(file) - {"README"}:
-                    assert file[name]["u"][:].shape[0] == file[name]["keys"].shape[0]
+            try:
+                with h5py.File(path) as file:
+                    for name in set(file) - {"README"}:
+                        assert file[name]["u"][:].shape[0] == file[name]["keys"].shape[0]
+            except (OSError, KeyError, RuntimeError):
+                refused += 1
+                assert is_growing(path)
             check_grown(path, image)
+    assert refused < 4
 
 
-@pytest.mark.parametrize("groups", [20, pytest.param(MAX_GROUPS, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("groups", [20, pytest.param(96, marks=pytest.mark.slow)])
 def test_an_archive_of_many_groups_survives_a_kill_in_each_growth(
     tmp_path: Path, groups: int
 ) -> None:

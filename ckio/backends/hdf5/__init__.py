@@ -1,42 +1,81 @@
 """The archive: a level in one HDF5 file, which other programs can read.
 
-A write first puts the payload into a free slot; then one row of a key table marks it as complete.
-Therefore, if the writer is killed at any moment, a checkpoint is either absent or complete.
+    /restart-0          slots for checkpoints of one kind and one layout
+        zeta            (slots, ny, nx), one contiguous dataset per field; attributes name, unit
+        psi             ...
+        keys            (slots,), row i describes the checkpoint in slot i of each dataset
+    /tape-0, ...        another kind or layout, or more slots for one of these
 
-    __init__        the level, and the order in which its commits reach the file
-    allocation      the free slots, and the choice of a slot for a checkpoint
-    heads           the first pages and their mirror, heads of groups, rows
-    file            the file: open and lock it, create it, add a group, list its contents
-    drafts          the metadata of HDF5, made in memory; only this module imports h5py
-    views           encoded checkpoints as datasets of HDF5
+The space of a dataset is allocated when it is made, and its offset never changes. Therefore HDF5
+has nothing to do in a write: each field is written to its offset, and then one row of `keys` makes
+the checkpoint valid. If the writer is killed at any moment, a checkpoint is absent or complete.
 
-Payloads and rows are written directly at their offsets, without the HDF5 library. Promise: a kill
-at any moment loses no checkpoint, and plain h5py opens the remaining file. (A file that h5py itself
-has open for writing is not valid before it is closed.) Test:
-test_a_killed_writer_loses_nothing_and_leaves_nothing_torn.
+Only a new group changes the metadata of HDF5. h5py makes it in an `Image` of the file, whose
+changes stay in memory. They are written in this order:
+
+    1. what is new, after the end of the file, to which nothing refers yet
+    2. the changed parts of old metadata, with their checksum: the journal
+    3. the same parts, each in its place; then the journal is cleared
+
+After a kill in stage 3, the next opening completes it from the journal. Until then, plain h5py may
+refuse the file. The journal is in the user block, the first 64 KiB of the file, which HDF5 leaves
+to applications; its first page has the version of the format and the id of the run.
+
+    __init__    the level, and the order in which its commits reach the file
+    slots       rows, groups, and the choice of a slot for a checkpoint
+    file        the file: open and lock it, create it, make a group, list its contents
+
+Tests: test_a_killed_writer_loses_nothing_and_leaves_nothing_torn,
+test_a_failing_machine_loses_nothing_acknowledged,
+test_a_machine_that_fails_while_an_archive_grows_loses_nothing.
 """
 
 import errno
+import fcntl
+import os
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
-from ckio.actions import Buffers, Key, Layout
+import xxhash
+
+from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, Stored
-from ckio.backends.files import Files, check_here, failure, takes_sync
+from ckio.backends.files import (
+    TILE,
+    Files,
+    check_here,
+    failure,
+    first_byte,
+    locking,
+    opened,
+    takes_sync,
+)
 from ckio.backends.forms import Form, form_of
-from ckio.backends.hdf5 import file
-from ckio.backends.hdf5.allocation import ArchiveSlots
-from ckio.backends.hdf5.file import Committed
-from ckio.backends.hdf5.heads import FREE, MAX_GROUPS, PAGE, STORED, Group, Row, Start, load, settle
+from ckio.backends.hdf5.file import (
+    OF_RUN,
+    PAGE,
+    Growth,
+    is_archive,
+    is_ours,
+    survey,
+    survey_unlocked,
+    take,
+)
+from ckio.backends.hdf5.slots import FREE, STORED, ArchiveSlots, Group, Row, Slot
 from ckio.backends.ledger import Entry, Ledger
-from ckio.backends.payload import Buffered
+from ckio.backends.payload import SMALL
 from ckio.backends.runid import NOBODY, RunId
-from ckio.errors import BadInput, CorruptCheckpoint, LevelFull, StorageError
+from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.platform.readable import path_of
+
+__all__ = ["Hdf5", "Slot"]
+
+_STORED = memoryview(STORED)
+_FREE = memoryview(FREE)
 
 
 class Hdf5(Backend):
@@ -68,7 +107,7 @@ class Hdf5(Backend):
     BadInput
         The file is not an archive, or has another format.
     StorageError
-        Both copies of its first pages are damaged.
+        Its first page, or metadata of HDF5 on which all groups depend, is damaged.
     LevelInUse
         The archive is open already, in this process or another one.
     ForeignLevel
@@ -97,13 +136,14 @@ class Hdf5(Backend):
         self._checksum = checksum
         self._run, self._now = run, now
         self._system = files or Files()
-        self._payload = Buffered(self._system)
-        self._ledger: Ledger[Committed] = Ledger(str(self.path), capacity)
-        self._slots = ArchiveSlots(capacity, self._make_group)
-        self._fd = file.take(self.path, self._system, run, sync=self._sync)
-        self._commits = Commits(self._system, self._fd, self._slots.free, sync=self._sync)
+        self._ledger: Ledger[Slot] = Ledger(str(self.path), capacity)
+        self._slots = ArchiveSlots(capacity, self._grow)
+        self._commit = 0
+        self._stuck: list[Slot] = []
+        self._fd = take(self.path, self._system, run, sync=self._sync)
+        self._growth = Growth(self._system, self._fd, sync=self._sync)
         try:
-            self._start = self._open()
+            self._open()
         except OSError as error:
             self._release()
             raise self._failed(error, "opening it") from error
@@ -131,42 +171,75 @@ class Hdf5(Backend):
 
     @staticmethod
     def contents(path: str | Path, /) -> list[Stored | Damaged]:
-        """List the checkpoints in an archive without HDF5; nothing is created, locked or changed.
+        """List the checkpoints in an archive, which may be in use; nothing is created or changed.
 
-        The archive may be in use. Raises BadInput if there is no archive or one of another format,
-        and StorageError if both copies of its first pages are damaged.
+        Raises BadInput if there is no archive or one of another format, and StorageError if
+        metadata on which all groups depend is damaged.
         """
-        return file.contents(Path(path).absolute())
+        path = Path(path).absolute()
+        run, found = survey_unlocked(path)
+        stored = [
+            Stored(
+                key=row.key,
+                layout=slot.group.layout_of(row.nbytes),
+                path=path,
+                spans=slot.group.spans(slot.number, row.nbytes),
+                written=row.written,
+                digest=row.digest,
+                run=run.name,
+            )
+            for slot, row in found.stored
+        ]
+        return [*stored, *found.damaged]
 
     @staticmethod
     def levels_at(path: Path, /) -> list[Path]:
-        """Return the archives at a path or with names from it; see `file.archives_at`."""
-        return file.archives_at(path)
+        """Return the archives at a path.
 
-    @staticmethod
-    def drafts_at(path: Path, /) -> dict[Path, Path]:
-        """Return incomplete archives whose processes were killed; see `file.drafts_at`."""
-        return file.drafts_at(path)
+        If `path` is a directory, they are the archives in it; if it is a file, the file itself.
+        Otherwise they are the archives of all runs whose names are derived from `path` (see
+        `for_run`). Links are not followed. Raises OSError if the directory cannot be read.
+        """
+        if path.is_file():
+            return [path]
+        name = re.compile(rf"{'.*' if path.is_dir() else re.escape(path.stem) + OF_RUN}\.h5")
+        folder = path if path.is_dir() else path.parent
+        entries = sorted(folder.iterdir()) if folder.is_dir() else []
+        return [it for it in entries if name.fullmatch(it.name) and is_archive(it)]
 
     @staticmethod
     def remove_files(path: Path, /) -> None:
-        """Remove an archive that no process has open; see `file.remove`."""
-        file.remove(path)
+        """Remove an archive that no process has open.
+
+        Raises BlockingIOError if it is in use, another OSError if it cannot be removed, and
+        StorageError if it is not an archive.
+        """
+        with opened(path, os.O_RDWR) as fd:
+            with locking(path):
+                fcntl.fcntl(fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_WRLCK))
+            if not is_ours(fd):
+                raise StorageError(f"{path} is not removed: it is not an archive of ckio")
+            check_here(path, fd)
+            path.unlink()
+
+    @property
+    def damaged(self) -> list[str]:
+        """Descriptions of the damaged parts."""
+        return self._ledger.damaged
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
         self._ledger.check_reservation(sizes)
-        lacking = self._slots.lacking(sizes)
-        needed = self._slots.bytes_for(lacking)
+        needed = self._slots.reserve(sizes)
         try:
             # Allocate space after the last group, where new groups will be.
-            size, end = self._system.size(self._fd), self._start.end + needed
+            size, end = self._system.size(self._fd), self._growth.end + needed
             if end > size and needed:
                 self._system.extend(self._fd, size, end - size, prewrite=True)
                 if self._sync:
                     self._system.sync(self._fd)
         except OSError as error:
+            self._slots.reserve({})
             raise self._failed(error, "reserving", needed) from error
-        self._slots.reserved = lacking
 
     def prepare(self, key: Key, layout: Layout, count: int, /) -> None:
         """Make slots for `count` checkpoints like this one, so that no later write must make them.
@@ -174,64 +247,103 @@ class Hdf5(Backend):
         Raises LevelFull if they do not fit.
         """
         self._ledger.check_open()
-        self._slots.prepare(key, form_of(layout), count)
+        form = form_of(layout)
+        try:
+            self._slots.prepare(key.kind, form, count)
+        except OSError as error:
+            raise self._failed(error, f"making slots for {key}", count * form.nbytes) from error
 
     def write(self, key: Key, layout: Layout, data: Buffers, /) -> int:
         form = self._ledger.admit(key, layout, data)
-        nbytes, group = form.nbytes, self._slots.group_for(key, form)
-        slot = self._slots.free[group].pop()
-        # An earlier row that could not be withdrawn must be older than the next one.
-        self._commits.number += 1
+        slot = self.begin(key, form)
         try:
-            self._commits.withdraw()
-            at = group.at(slot)
-            digest = self._payload.write(self._fd, data, at, checksum=self._checksum)
-            if group.views is not None:
-                self._show(group, slot, key, data[0])
-            row = Row(self._commits.number, slot, key, nbytes, self._now(), digest)
-            self._commits.commit(group, row)
-            self._ledger.enter(key, Entry(form, Committed(group, row), digest))
+            digest = self._put_fields(slot, data, form)
+            self.commit(key, slot, form, digest)
         except BaseException as error:  # also an interrupt: undo the write
-            self._ledger.restore(key, None)
-            self._commits.give_up(group, slot)
+            self.give_up(key, slot)
             if isinstance(error, OSError):
-                raise self._failed(error, f"writing {key}", nbytes) from error
+                raise self._failed(error, f"writing {key}", form.nbytes) from error
             raise
-        return nbytes
+        return form.nbytes
+
+    def begin(self, key: Key, form: Form, /) -> Slot:
+        """Return a free slot for a checkpoint; `commit` or `give_up` must follow."""
+        # An earlier row that could not be withdrawn must be older than the next one.
+        self._commit += 1
+        try:
+            if self._stuck:
+                self._withdraw()
+            return self._slots.take(key.kind, form)
+        except OSError as error:
+            raise self._failed(error, f"writing {key}", form.nbytes) from error
+        except StorageError as error:
+            error.args = (f"writing {key} failed: {error}",)
+            raise
+
+    def commit(self, key: Key, slot: Slot, form: Form, digest: bytes, /) -> None:
+        """Make a checkpoint valid whose fields have been written.
+
+        One system call within one page is atomic: a kill leaves all of it or nothing. In two cases
+        that does not suffice: the level syncs, so that checkpoints survive a crash of the machine,
+        or the row is on two pages. Then the row is first written without its state, so that the
+        slot is still free, and then the state alone.
+        """
+        group, number = slot
+        at = group.row(number)
+        row = Row(self._commit, number, key, form.nbytes, self._now(), digest)
+        data = memoryview(row.pack(group.seed))
+        if self._sync or at // PAGE < (at + len(data) - 1) // PAGE:
+            self._put(data[len(FREE) :], at + len(FREE))
+            data = data[: len(FREE)]
+        if self._sync:
+            self._system.sync(self._fd)
+        if not self._system.is_named(self._fd):
+            raise OSError(errno.ESTALE, "its file was deleted")
+        self._put_synced(data, at)
+        self._ledger.enter(key, Entry(form, slot, digest))
+
+    def give_up(self, key: Key, slot: Slot, /) -> None:
+        """Free the slot of a write that failed: now if the disk permits, or before later writes."""
+        self._ledger.restore(key, None)
+        self._stuck.append(slot)
+        with suppress(OSError):
+            self._withdraw()
 
     def layout(self, key: Key, /) -> Layout:
         return self._ledger.find(key).form.layout
 
     def read(self, key: Key, into: Buffers, /) -> int:
         entry = self._ledger.find_for(key, into, verify=self._checksum)
-        nbytes, (group, row) = entry.form.nbytes, entry.place
-        digest = row.digest if self._checksum else b""
+        group, number = entry.place
+        expected = entry.digest if self._checksum else b""
         try:
-            sound = self._payload.read(self._fd, into, group.at(row.slot), digest)
+            sound = self._get_fields(group.offsets(number), into, entry.form, expected)
         except EOFError:
             raise CorruptCheckpoint(f"{self.path}: the file ends within {key}") from None
         except OSError as error:
-            raise self._failed(error, f"reading {key}", nbytes) from error
+            raise self._failed(error, f"reading {key}", entry.form.nbytes) from error
         if not sound:
             raise CorruptCheckpoint(
-                f"{self.path}: {key} (group {group.name}, slot {row.slot}) fails its checksum: it"
+                f"{self.path}: {key} (group {group.name}, slot {number}) fails its checksum: it"
                 " was damaged; discard it, and recompute it or read it from another level"
             )
-        return nbytes
+        return entry.form.nbytes
 
     def discard(self, key: Key, /) -> None:
         entry = self._ledger.find(key)
-        group, row = entry.place
+        slot = entry.place
         try:
-            self._commits.discard(group, row.slot)
+            self._withdraw()
+            self._put_state(slot, _FREE)
             self._ledger.strike(key)
         except BaseException as error:  # also an interrupt: restore the checkpoint
-            self._commits.keep(group, row.slot)
+            with suppress(OSError):
+                self._put_state(slot, _STORED)
             self._ledger.restore(key, entry)
             if isinstance(error, OSError):
                 raise self._failed(error, f"discarding {key}") from error
             raise
-        self._slots.free[group].append(row.slot)
+        self._slots.give(slot)
 
     def keys(self) -> list[Key]:
         return self._ledger.keys()
@@ -247,10 +359,10 @@ class Hdf5(Backend):
     def close(self) -> None:
         with suppress(OSError, StorageError):
             self._ledger.check_open()  # a forked process must not change the file
-            self._commits.withdraw()
+            self._withdraw()
+            self._growth.restore()
             # Return reserved space that was not used to the disk.
-            settle(self._system, self._fd, self._start, sync=self._sync)
-            self._system.cut(self._fd, self._start.end)
+            self._system.cut(self._fd, self._growth.end)
         self._release()
 
     def remove(self) -> None:
@@ -270,7 +382,7 @@ class Hdf5(Backend):
     def _release(self) -> None:
         with suppress(OSError, StorageError):
             self._ledger.check_open()  # a forked process must not unlock the file
-            file.let_go(self._fd)
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, first_byte(fcntl.F_UNLCK))
         self._ledger.close()
         fd, self._fd = self._fd, -1
         try:
@@ -279,60 +391,84 @@ class Hdf5(Backend):
         except OSError as error:
             raise self._failed(error, "closing it") from error
 
-    # Groups
-
-    def _show(self, group: Group, slot: int, key: Key, data: memoryview) -> None:
-        """Write the entries by which HDF5 finds the fields in a slot, which is still free."""
-        try:
-            for patch, at in group.patches(slot, data):
-                self._system.write(self._fd, [memoryview(patch)], at)
-        except CorruptCheckpoint as error:
-            raise StorageError(f"{self.path}: {key} does not fit its layout: {error}") from None
-
-    def _make_group(self, key: Key, slot: Form, slots: int) -> Group:
-        """Make a group of free slots; raises LevelFull."""
-        count = len(self._start.groups)
-        if count >= MAX_GROUPS:
-            raise LevelFull(
-                f"{self.path} has {count} groups of different layouts, which is the maximum;"
-                " store checkpoints of fewer layouts, or in another archive"
-            )
-        # A damaged group may have been of this kind: its number must not be used again.
-        kind, sound = key.kind, self._slots.free
-        number = sum(group.kind is kind for group in sound) + count - len(sound)
-        try:
-            group, self._start = file.add_group(
-                *(self._system, self._fd, self._start, f"{kind.name.lower()}-{number}", kind),
-                form=slot,
-                slots=slots,
-                sync=self._sync,
-            )
-        except OSError as error:
-            raise self._failed(error, f"writing {key}", slots * slot.nbytes) from error
-        except StorageError as error:
-            raise StorageError(f"{self.path}: writing {key} failed: {error}") from error
-        self._slots.adopt(group, reversed(range(slots)))
-        return group
-
-    def _open(self) -> Start:
-        """Enter the stored checkpoints, and repair the file if possible."""
+    def _open(self) -> None:
+        """Enter the stored checkpoints, and complete what a killed process has left."""
         if self._sync:  # a killed process may have left bytes and a name that are not on the device
             self._system.sync(self._fd)
             self._system.sync_directory(self.path.parent)
-        first = load(self._system, self._fd, str(self.path))
-        self._run.check(first.run, str(self.path))
-        settle(self._system, self._fd, first, sync=self._sync)
-        survey = file.survey(self._system, self._fd, self.path, first)
-        for group, free in survey.free.items():
+        self._growth.complete(self._run, str(self.path))
+        found = survey(self._system, self._fd, self.path, self._growth.run)
+        for group, free in found.free.items():
             self._slots.adopt(group, reversed(free))
-        for group, row in survey.stored:
-            form = form_of(group.layout_of(row.nbytes))
-            self._ledger.enter(row.key, Entry(form, Committed(group, row), row.digest))
-            self._commits.number = row.commit
-        self._ledger.damaged += [damaged.what for damaged in survey.damaged]
-        for group, row in survey.outdated:
-            self._commits.give_up(group, row.slot)
-        return first
+        for slot, row in found.stored:
+            form = form_of(slot.group.layout_of(row.nbytes))
+            self._ledger.enter(row.key, Entry(form, slot, row.digest))
+            self._commit = row.commit
+        self._ledger.damaged += [damaged.what for damaged in found.damaged]
+        self._names = found.names
+        for slot, row in found.outdated:  # a write over it could not be withdrawn
+            self.give_up(row.key, slot)
+
+    def _grow(self, kind: Kind, form: Form, slots: int) -> Group:
+        group = self._growth.add(kind, form, slots, self._names, str(self.path))
+        self._names.append(group.name)
+        return group
+
+    # Fields, rows and states
+
+    def _put_fields(self, slot: Slot, data: Buffers, form: Form) -> bytes:
+        """Write a payload; return its digest, or b"" without checksums."""
+        system, fd, offsets = self._system, self._fd, slot.group.offsets(slot.number)
+        if form.nbytes <= SMALL:
+            for view, at in zip(data, offsets, strict=True):
+                if (size := len(view)) and system.pwritev(fd, (view,), at) != size:
+                    system.write(fd, (view,), at)
+            return xxhash.xxh3_128_digest(b"".join(data)) if self._checksum else b""
+        state = xxhash.xxh3_128()
+        for view, at in _tiles(data, offsets):
+            system.write(fd, (view,), at)
+            if self._checksum:  # while the tile is in the cache of the processor
+                state.update(view)
+        return state.digest() if self._checksum else b""
+
+    def _get_fields(self, offsets: list[int], into: Buffers, form: Form, expected: bytes) -> bool:
+        """Fill `into`; return whether its digest is `expected` (always True for b"")."""
+        system, fd = self._system, self._fd
+        if form.nbytes <= SMALL:
+            for view, at in zip(into, offsets, strict=True):
+                if (size := len(view)) and system.preadv(fd, (view,), at) != size:
+                    system.read(fd, (view,), at)
+            return not expected or xxhash.xxh3_128_digest(b"".join(into)) == expected
+        state = xxhash.xxh3_128()
+        for view, at in _tiles(into, offsets):
+            system.read(fd, (view,), at)
+            if expected:
+                state.update(view)
+        return not expected or state.digest() == expected
+
+    def _withdraw(self) -> None:
+        """Free the slots whose commits failed; called before every other change.
+
+        Such a row may have reached the disk although its commit failed. It must not exist any more
+        when a newer checkpoint with its key is discarded.
+        """
+        while self._stuck:
+            slot = self._stuck[-1]
+            self._put_state(slot, _FREE)
+            self._slots.give(slot)
+            self._stuck.pop()
+
+    def _put_state(self, slot: Slot, state: memoryview) -> None:
+        self._put_synced(state, slot.group.row(slot.number))
+
+    def _put_synced(self, data: memoryview, at: int) -> None:
+        self._put(data, at)
+        if self._sync:
+            self._system.sync(self._fd)
+
+    def _put(self, data: memoryview, at: int) -> None:
+        if self._system.pwritev(self._fd, (data,), at) != len(data):
+            self._system.write(self._fd, (data,), at)
 
     def _failed(self, error: OSError, doing: str, needed: int | None = None) -> StorageError:
         what = f"{self.path}: {doing}"
@@ -348,94 +484,17 @@ def _takes_sync(durability: str) -> bool:
     return takes_sync(durability)
 
 
-_STORED: Final = memoryview(STORED)
-_FREE: Final = memoryview(FREE)
+def _tiles(data: Buffers, offsets: list[int]) -> Iterator[tuple[memoryview, int]]:
+    """Cut large buffers at multiples of a tile in the file; yield the parts and their offsets.
 
-
-class Commits:
-    """The writes that make the checkpoints of an archive valid or invalid.
-
-    When a commit begins, the payload and the entries of its views have been written. The commit
-    writes the row. One system call within one page is atomic: a kill leaves all of it or nothing.
-    In two cases that does not suffice: the level syncs, so that checkpoints survive a crash of the
-    machine, or the row is on two pages. Then the row is first written without its state, so that
-    the slot is still free, and then the state alone. A level that syncs does so before and after
-    the write of the state.
-
-    Promise: if a row is valid, its payload is complete. Tests:
-    test_a_killed_writer_loses_nothing_and_leaves_nothing_torn,
-    test_a_failing_machine_loses_nothing_acknowledged.
-
-    Parameters
-    ----------
-    files, fd
-        The system calls, and the open archive.
-    free
-        The free slots of each group; the slots of failed commits are added to it.
-    sync
-        Whether each commit waits for the device.
-
-    Attributes
-    ----------
-    number : int
-        Number of the last commit.
+    Large pages of the page cache begin there, and a system call that begins within one is slower.
     """
-
-    def __init__(
-        self, files: Files, fd: int, free: Mapping[Group, list[int]], /, *, sync: bool
-    ) -> None:
-        self.number = 0
-        self._files, self._fd, self._free, self._sync = files, fd, free, sync
-        self._stuck: list[tuple[Group, int]] = []
-
-    def commit(self, group: Group, row: Row, /) -> None:
-        """Write the row of a slot that has its payload, and make the row valid."""
-        data, at = memoryview(row.pack(group.seed)), group.row(row.slot)
-        if self._sync or at // PAGE < (at + len(data) - 1) // PAGE:
-            self._put(data[len(FREE) :], at + len(FREE))
-            data = data[: len(FREE)]
-        if self._sync:
-            self._files.sync(self._fd)
-        if not self._files.is_named(self._fd):
-            raise OSError(errno.ESTALE, "its file was deleted")
-        self._put_synced(data, at)
-
-    def discard(self, group: Group, slot: int, /) -> None:
-        """Make a row invalid; if that fails, the caller calls `keep`."""
-        self.withdraw()
-        self._put_state(group, slot, _FREE)
-
-    def keep(self, group: Group, slot: int, /) -> None:
-        """Make a row valid again after a failed `discard`, as far as the disk permits."""
-        with suppress(OSError):
-            self._put_state(group, slot, _STORED)
-
-    def give_up(self, group: Group, slot: int, /) -> None:
-        """Free a slot whose commit failed: now if the disk permits, or else before later writes."""
-        self._stuck.append((group, slot))
-        with suppress(OSError):
-            self.withdraw()
-
-    def withdraw(self) -> None:
-        """Free the slots whose commits failed; called before every other change.
-
-        Such a row may have reached the disk although its commit failed. It must not exist any more
-        when a newer checkpoint with its key is discarded.
-        """
-        while self._stuck:
-            group, slot = self._stuck[-1]
-            self._put_state(group, slot, _FREE)
-            self._free[group].append(slot)
-            self._stuck.pop()
-
-    def _put_state(self, group: Group, slot: int, state: memoryview) -> None:
-        self._put_synced(state, group.row(slot))
-
-    def _put_synced(self, data: memoryview, at: int) -> None:
-        self._put(data, at)
-        if self._sync:
-            self._files.sync(self._fd)
-
-    def _put(self, data: memoryview, at: int) -> None:
-        if self._files.pwritev(self._fd, (data,), at) != len(data):
-            self._files.write(self._fd, (data,), at)
+    for view, offset in zip(data, offsets, strict=True):
+        if len(view) <= TILE:
+            yield view, offset
+            continue
+        begin = 0
+        while begin < len(view):
+            part = view[begin : begin + TILE - (offset + begin) % TILE]
+            yield part, offset + begin
+            begin += len(part)
