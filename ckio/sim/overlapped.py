@@ -127,7 +127,7 @@ class Rank(ABC):
         self.lost = 0.0  # seconds by which this work is delayed
         for number in range(count):
             environment.process(self._serve(number))
-        self.performing = environment.process(self.perform())
+        environment.process(self.perform())
 
     @property
     def now(self) -> float:
@@ -227,10 +227,6 @@ class Rank(ABC):
                     self.hinder(self.costs.hinders[transfer.row])
                 self.carry(number, transfer)
 
-    def begin_meanwhile(self) -> None:
-        """Begin transfers after another one has ended, while the program works."""
-        self.begin_all()
-
     def occupy(self, number: int, seconds: float | None = None, /) -> simpy.Event:
         """Mark a channel as busy and return the event of its end.
 
@@ -251,7 +247,7 @@ class Rank(ABC):
                 self._waits.ring(PROGRAM)
                 self._waits = None
             elif self.environment.peek() > self.environment.now:
-                self.begin_meanwhile()  # no other event is due at this instant
+                self.begin_all()  # no other event is due at this instant
             elif self._stirred is None:
                 self._stirred = TimedEvent(self.environment).ring(BEGINS)
                 assert self._stirred.callbacks is not None
@@ -259,7 +255,7 @@ class Rank(ABC):
 
     def _begin_stirred(self, _: simpy.Event) -> None:
         self._stirred = None
-        self.begin_meanwhile()
+        self.begin_all()
 
 
 class RankAlone(Rank):
