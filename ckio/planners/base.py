@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ckio.actions import Key, Kind
+from ckio.actions import Kind
 from ckio.errors import BadInput, NoSchedule
 from ckio.platform import Level, Platform, copies
 from ckio.platform.chain import Chain
@@ -62,7 +62,7 @@ def level_slots(chain: Chain, platform: Platform, /, *, planner: str) -> list[Le
     for number, level in enumerate(platform.levels):
         if level.slots(chain.restart, 1):
             slots = level.slots(chain.restart, chain.length - 1)
-            write, read = access_seconds(chain, platform, number, Key(Kind.RESTART, 0))
+            write, read = access_seconds(chain, platform, number, Kind.RESTART, chain.restart)
             usable.append(LevelSlots(number=number, slots=slots, write=write, read=read))
     if not usable:
         raise no_schedule(platform.levels, f"{planner} needs {space_for_one(chain)}")
@@ -72,11 +72,10 @@ def level_slots(chain: Chain, platform: Platform, /, *, planner: str) -> list[Le
 
 
 def access_seconds(
-    chain: Chain, platform: Platform, number: int, key: Key, /
+    chain: Chain, platform: Platform, number: int, kind: Kind, nbytes: int, /
 ) -> tuple[float, float]:
     """Return the seconds to write a checkpoint to a level and discard it later, and to read it."""
-    level, nbytes = platform.levels[number], chain.nbytes(key)
-    moved = nbytes * copies(chain, platform, number, key.kind)
+    level, moved = platform.levels[number], nbytes * copies(chain, platform, number, kind)
     return level.write(moved) + level.discard(nbytes), level.read(moved)
 
 

@@ -192,8 +192,8 @@ def periodic(
     )
     number = platform.number(level.name)
     restart, tape = (
-        sum(access_seconds(chain, platform, number, Key(kind, 0)))
-        for kind in (Kind.RESTART, Kind.TAPE)
+        sum(access_seconds(chain, platform, number, kind, nbytes))
+        for kind, nbytes in ((Kind.RESTART, chain.restart), (Kind.TAPE, chain.tape))
     )
     seconds = blocks * (periods * chain.advance + restart)
     seconds += (blocks * spilled + spilled_last) * tape

@@ -273,15 +273,6 @@ def test_a_plan_of_the_dual_costs_what_its_multipliers_say() -> None:
     assert (made.multipliers * made.load).sum() == pytest.approx(made.value, rel=1e-3)
 
 
-def test_a_longest_segment_is_kept() -> None:
-    costs, platform = CLUSTERS["three levels"]
-    problem = Problem(Chain(steps=300, **costs), platform, tapes=True)
-    made = problem.plan(np.ones((2, 3)), 9)
-    assert made is not None
-    validate(made.schedule, platform)
-    assert max(it.steps for it in made.segments) <= 9
-
-
 @pytest.mark.slow
 def test_the_bound_is_not_above_the_plan() -> None:
     random = Random(3)

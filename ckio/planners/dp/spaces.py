@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions import Key, Kind
+from ckio.actions import Kind
 from ckio.planners.base import access_seconds, level_slots, no_schedule, note_ignored
 from ckio.planners.dp.costs import IntegerCosts, integer_costs
 from ckio.platform import Platform
@@ -241,13 +241,13 @@ def _space(chain: Chain, platform: Platform, number: int, most: int) -> Space:
         after = _after(*sizes, capacity)
     else:
         after, exact = _after(*in_units(*sizes, capacity, most // 4)), False
-    write, read = access_seconds(chain, platform, number, Key(Kind.RESTART, 0))
+    write, read = access_seconds(chain, platform, number, Kind.RESTART, chain.restart)
     return Space(
         name=level.name,
         number=number,
         write=write,
         read=read,
-        tape=sum(access_seconds(chain, platform, number, Key(Kind.TAPE, 0))),
+        tape=sum(access_seconds(chain, platform, number, Kind.TAPE, chain.tape)),
         after_restart=after[0],
         after_tape=after[1],
         exact=exact,

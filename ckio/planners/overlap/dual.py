@@ -186,12 +186,9 @@ class Problem:
                 found[:, channel] = np.maximum(found[:, channel], rates.max(axis=1))
         return found
 
-    def plan(
-        self, multipliers: Seconds, most: int | None = None, reserve: int = 0, /
-    ) -> DualPlan | None:
+    def plan(self, multipliers: Seconds, reserve: int = 0, /) -> DualPlan | None:
         """Return the plan of least cost at these multipliers; None if there is none.
 
-        A segment of the first sweep has at most `most` steps: short ones use a channel more evenly.
         `reserve` bytes of memory are left free.
         """
         multipliers = multipliers / multipliers.sum(axis=1, keepdims=True)
@@ -199,12 +196,12 @@ class Problem:
         while True:
             tables, unrolling = self._solved(order, reserve)
             swept = self._swept(multipliers, order)
-            sweep = first_sweep(tables, swept, self.chain.length, most)
-            longest = most or self.chain.length
+            sweep = first_sweep(tables, swept, self.chain.length)
+            longest = self.chain.length
             if sweep is not None:
                 longest = max((it.steps for it in sweep.segments), default=0)
             enough = 2 * longest <= tables.longest or tables.longest >= self.chain.length
-            if enough or most is not None or reserve or not self._lengthen(tables):
+            if enough or reserve or not self._lengthen(tables):
                 break
         if sweep is None:
             return None

@@ -5,9 +5,8 @@ multipliers. Therefore plans are also made for platforms on which each far trans
 of its time, because the computation continues during the rest.
 
 Segments of a first sweep that need no memory are also distributed evenly among the others, so that
-channels are busy all the time. Every plan is varied: with the space of a few checkpoints left free
-in memory, which staged writes and reads ahead use; and with the segments of the first sweep halved
-as long as the plan becomes better, because short segments use the channels more evenly.
+channels are busy all the time. Every plan is also made with the space of a few checkpoints left
+free in memory, which staged writes and reads ahead use.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +37,11 @@ def grid(problem: Problem, simulate: Callable[[Schedule], float], /) -> Iterator
     yield 0.0
     points = list(product(_FRACTIONS, _reserves(problem)))
     for number, (fraction, reserve) in enumerate(points, 1):
-        _halve(problem, fraction, reserve, simulate)
+        multipliers = np.array([[1.0] + [fraction] * len(problem.channels)] * 2)
+        if (plan := problem.plan(multipliers, reserve)) is not None:
+            simulate(plan.schedule)
+            if (segments := _spread(problem, plan)) is not None:
+                simulate(problem.schedule(plan.unrolling, segments))
         yield number / len(points)
 
 
@@ -46,31 +49,6 @@ def _reserves(problem: Problem) -> list[int]:
     """Return the bytes of memory that are left free; a checkpoint fits in the rest of it."""
     largest = max(problem.kinds)
     return [it * largest for it in _RESERVES if not it or it * largest < (problem.memory or 0)]
-
-
-def _halve(
-    problem: Problem, fraction: float, reserve: int, simulate: Callable[[Schedule], float]
-) -> None:
-    """Simulate a plan of the grid with a reserve, and with shorter and shorter segments."""
-    multipliers = np.array([[1.0] + [fraction] * len(problem.channels)] * 2)
-    longest, least = None, inf
-    while (plan := problem.plan(multipliers, longest, reserve)) is not None:
-        seconds = _simulate(problem, plan, simulate)
-        longest = max((it.steps for it in plan.segments), default=0) // 2
-        if seconds >= least or not longest:
-            return
-        least = seconds
-
-
-def _simulate(problem: Problem, plan: DualPlan, simulate: Callable[[Schedule], float]) -> float:
-    """Return the least seconds of a plan, with its segments as they are or spread."""
-    segments = _spread(problem, plan)
-    seconds = simulate(plan.schedule)
-    return (
-        seconds
-        if segments is None
-        else min(seconds, simulate(problem.schedule(plan.unrolling, segments)))
-    )
 
 
 @dataclass(frozen=True)

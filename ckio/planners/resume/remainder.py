@@ -52,11 +52,13 @@ class Remainder:
 
     def seconds_to_read(self, kind: Kind, step: int, level: int) -> float:
         """Return the seconds to read a checkpoint from a level."""
-        return access_seconds(self.chain, self.platform, level, Key(kind, step))[1]
+        nbytes = self.nbytes(kind, step)
+        return access_seconds(self.chain, self.platform, level, kind, nbytes)[1]
 
     def seconds_to_keep(self, kind: Kind, step: int, level: int) -> float:
         """Return the seconds to write a checkpoint to a level, and to discard it later."""
-        return access_seconds(self.chain, self.platform, level, Key(kind, step))[0]
+        nbytes = self.nbytes(kind, step)
+        return access_seconds(self.chain, self.platform, level, kind, nbytes)[0]
 
 
 def remainder(
@@ -105,11 +107,9 @@ def furthest_adjoint(
     ]
 
     def order(read: Read) -> tuple[int, float, int]:
-        return (
-            read.key.step,
-            access_seconds(chain, platform, read.level, read.key)[1],
-            read.level,
-        )
+        nbytes = chain.nbytes(read.key)
+        _, seconds = access_seconds(chain, platform, read.level, Kind.ADJOINT, nbytes)
+        return read.key.step, seconds, read.level
 
     return min(reads, key=order, default=None)
 
