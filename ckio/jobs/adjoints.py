@@ -61,11 +61,6 @@ def is_durable(level: Level, /) -> bool:
     return bool(level.backend) and backend_of(level).durable
 
 
-def durable(platform: Platform, /) -> list[int]:
-    """Return the numbers of the levels whose checkpoints remain after the process has ended."""
-    return [number for number, level in enumerate(platform.levels) if is_durable(level)]
-
-
 def first_plan(
     chain: Chain,
     platform: Platform,
