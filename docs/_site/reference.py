@@ -16,7 +16,7 @@ PAGES: Final = {
         "Chain Platform Level Affine Overlap Schedule counts makespan validate Machine Timeline"
         " Event Advance Record Reverse Write Read Discard Key Kind Field Flow Step Variables"
         " platform.clock platform.memory platform.costs platform.profile"
-        " schedule.policy schedule.text.* schedule.text.notation",
+        " schedule.policy schedule.text.*",
     ),
     "planners": (
         "Planners",
