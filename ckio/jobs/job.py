@@ -304,13 +304,15 @@ class Job:
         directory = RunDirectory(into, ranks, resume=resume)
         try:
             manifest, has_ended = directory.manifest, directory.has_ended
-            if request.guarded and not has_ended:
-                display.tell(TOLD)
             if manifest is None:
                 with cleared_if_nothing_is_left(directory):
                     attempt = self._new(request, directory, stopper, ranks, resume=resume)
+                if request.guarded:
+                    display.tell(TOLD)
                 begin = open_ended.begin if attempt.chain.steps is None else run.begin
                 return begin(attempt)
+            if request.guarded and not has_ended:
+                display.tell(TOLD)
             args = request, make, directory, manifest
             levels = self._levels(ranks) if any(self._asked) else ()
             if has_ended:
