@@ -94,7 +94,8 @@ PETSC = """
 import sys, time
 import numpy as np
 import by_petsc
-from ckio import Chain, Level, Platform, Ram, hrevolve, run, sizes_of
+from ckio import Chain, Level, Platform, Ram, run, sizes_of
+from ckio.planners import hrevolve
 from reaction import GrayScott
 steps, grid, slots, how = 400, 128, 20, sys.argv[1]
 kept = {"none": "memory", "petsc, files": "basic"}
@@ -162,7 +163,8 @@ rate = taylor_test(compute, guess, other)
 
 
 _OWN = """
-from ckio import Chain, Level, Platform, Ram, hrevolve, run, sizes_of
+from ckio import Chain, Level, Platform, Ram, run, sizes_of
+from ckio.planners import hrevolve
 model = make()
 chain = Chain(steps=steps, advance=1, record=1, reverse=2, **sizes_of(model))
 memory = Level(name="memory", capacity=20 * chain.restart)

@@ -18,9 +18,9 @@ from ckio.actions import Key, Kind
 from ckio.actions.columns import WRITE
 from ckio.planners.dp import hrevolve
 from ckio.planners.draft import Draft
-from ckio.planners.online import Online, online
-from ckio.planners.online.levels import Comb
 from ckio.planners.resume import resume
+from ckio.planners.unknown import Online, online
+from ckio.planners.unknown.levels import Comb
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import record
 
-from ckio import Chain, Compressed, Field, Level, Platform, Ram, revolve, run
+from ckio import Chain, Compressed, Field, Level, Platform, Ram, run
 from ckio.actions import Key, Kind, Layout
 from ckio.backends.base import Backend
 from ckio.compression import Blosc2, Codec, Zfp, Zstd
 from ckio.model import as_bytes, sizes_of
 from ckio.models.vorticity import Vorticity
+from ckio.planners import revolve
 
 KEY = Key(Kind.RESTART, 0)
 ROUNDS = 5

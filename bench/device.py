@@ -133,7 +133,7 @@ def _classes(predicted: Any, measured: Any) -> dict[str, list[float]]:
 
 def by_ckio(grid: int, steps: int, *, overlaps: bool = True, pinned: bool = True) -> Result:
     """Plan as `ckio run` does, and run the plan."""
-    from ckio.planners.auto import plan
+    from ckio.planners.fastest import plan
     from ckio.schedule.policy import AUTO, SYNCHRONOUS
 
     platform = calibrated(grid, pinned=pinned)
@@ -355,8 +355,8 @@ def _repeated(copy: Callable[[], object]) -> Iterator[dict[str, Any]]:
 
 def predictions(grid: int, steps: int) -> Result:
     """Compare the predicted with the measured makespan of five schedules."""
-    from ckio.planners.auto import plan
     from ckio.planners.dp import hrevolve
+    from ckio.planners.fastest import plan
     from ckio.planners.literature import disk_revolve, two_level
     from ckio.planners.overlap import best_policy
     from ckio.schedule import makespan

@@ -23,7 +23,7 @@ import numpy as np
 
 from ckio.adapters.registry import find
 from ckio.errors import CkioError, NoSchedule
-from ckio.planners.auto import auto
+from ckio.planners.fastest import auto
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import makespan

@@ -2,158 +2,122 @@
 
 ckio measures storage levels and a model, plans a schedule of its steps and checkpoints, simulates
 the schedule, runs it, and compares the simulation with the run.
+
+The planners by name are in `ckio.planners`, the actions in `ckio.actions`, their rules in
+`ckio.schedule`, and the analysis of variables in `ckio.analysis`.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from ckio.actions import Advance, Discard, Field, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.variables import Flow, Step, Variables
-from ckio.backends.directory import Directory
-from ckio.backends.ram import Ram
-from ckio.calibrate import calibrate
-from ckio.model import ArrayModel, Handing, Model, sizes_of
-from ckio.model.gradient import check_gradient
-from ckio.planners.binomial import revolve
-from ckio.planners.dp import hrevolve, hrevolve_2020
-from ckio.planners.recover import recover, with_adjoint_checkpoints
-from ckio.planners.table import PLANNERS
-from ckio.planners.trivial import periodic, recompute_all, store_all
-from ckio.platform import Affine, Level, Platform
-from ckio.platform.chain import Chain
-from ckio.report import compare
-from ckio.report.render import render
-from ckio.runner import perform, run
-from ckio.schedule import Schedule, counts
-from ckio.schedule.machine import Machine
-from ckio.schedule.policy import Overlap
-from ckio.schedule.replay import validate
-from ckio.schedule.timeline import Event, Timeline
+from ckio.calibrate import calibrate  # now, because the package has the same name
 
 if TYPE_CHECKING:
-    from ckio.analysis.lowering import lower
+    from ckio.actions import Field, Key, Kind
+    from ckio.actions.variables import Flow, Step
     from ckio.backends.compressed import Compressed
+    from ckio.backends.directory import Directory
     from ckio.backends.hdf5 import Hdf5
+    from ckio.backends.ram import Ram
     from ckio.compression import Zstd
     from ckio.jobs.job import Job
     from ckio.jobs.result import Result
     from ckio.jobs.stopping import Halted
-    from ckio.planners.auto import auto, plan
-    from ckio.planners.bisection import Bisection, bisection
-    from ckio.planners.dp import mixed
-    from ckio.planners.literature import (
-        disk_revolve,
-        multistage,
-        per_rev_revolve,
-        periodic_disk_revolve,
-        revolve_1d,
-        two_level,
-    )
-    from ckio.planners.online import Online, online
-    from ckio.planners.overlap import overlapped
+    from ckio.model import ArrayModel, sizes_of
+    from ckio.model.gradient import check_gradient
+    from ckio.planners.fastest import plan
+    from ckio.platform import Affine, Level, Platform
+    from ckio.platform.chain import Chain
     from ckio.programs.compiled import program
-    from ckio.runner.failover import failover
+    from ckio.report import compare
+    from ckio.report.render import render
+    from ckio.runner import run
     from ckio.runner.unknown import run_to_end
+    from ckio.schedule import Schedule
+    from ckio.schedule.policy import Overlap
+    from ckio.schedule.timeline import Timeline
     from ckio.sim.engine import makespan, simulate
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Advance",
     "Affine",
     "ArrayModel",
-    "Bisection",
     "Chain",
     "Compressed",
     "Directory",
-    "Discard",
-    "Event",
     "Field",
     "Flow",
     "Halted",
-    "Handing",
     "Hdf5",
     "Job",
     "Key",
     "Kind",
     "Level",
-    "Machine",
-    "Model",
-    "Online",
     "Overlap",
     "Platform",
     "Ram",
-    "Read",
-    "Record",
     "Result",
-    "Reverse",
     "Schedule",
     "Step",
     "Timeline",
-    "Variables",
-    "Write",
     "Zstd",
-    "auto",
-    "bisection",
     "calibrate",
     "check_gradient",
     "compare",
-    "counts",
-    "disk_revolve",
-    "failover",
-    "hrevolve",
-    "hrevolve_2020",
-    "lower",
     "makespan",
-    "mixed",
-    "multistage",
-    "online",
-    "overlapped",
-    "per_rev_revolve",
-    "perform",
-    "periodic",
-    "periodic_disk_revolve",
     "plan",
     "program",
-    "recompute_all",
-    "recover",
     "render",
-    "revolve",
-    "revolve_1d",
     "run",
     "run_to_end",
     "simulate",
     "sizes_of",
-    "store_all",
-    "two_level",
-    "validate",
-    "with_adjoint_checkpoints",
 ]
 
-_LATER = {each.function: each.module for each in PLANNERS} | {
-    "Bisection": "ckio.planners.bisection",
-    "Compressed": "ckio.backends.compressed",
-    "Halted": "ckio.jobs.stopping",
-    "Hdf5": "ckio.backends.hdf5",
-    "Job": "ckio.jobs.job",
-    "Online": "ckio.planners.online",
-    "Result": "ckio.jobs.result",
-    "Zstd": "ckio.compression",
-    "lower": "ckio.analysis.lowering",
-    "makespan": "ckio.sim.engine",
-    "failover": "ckio.runner.failover",
-    "plan": "ckio.planners.auto",
-    "program": "ckio.programs.compiled",
-    "run_to_end": "ckio.runner.unknown",
-    "simulate": "ckio.sim.engine",
+_MODULES: Final = {
+    "Affine": "platform",
+    "ArrayModel": "model",
+    "Chain": "platform.chain",
+    "Compressed": "backends.compressed",
+    "Directory": "backends.directory",
+    "Field": "actions",
+    "Flow": "actions.variables",
+    "Halted": "jobs.stopping",
+    "Hdf5": "backends.hdf5",
+    "Job": "jobs.job",
+    "Key": "actions",
+    "Kind": "actions",
+    "Level": "platform",
+    "Overlap": "schedule.policy",
+    "Platform": "platform",
+    "Ram": "backends.ram",
+    "Result": "jobs.result",
+    "Schedule": "schedule",
+    "Step": "actions.variables",
+    "Timeline": "schedule.timeline",
+    "Zstd": "compression",
+    "check_gradient": "model.gradient",
+    "compare": "report",
+    "makespan": "sim.engine",
+    "plan": "planners.fastest",
+    "program": "programs.compiled",
+    "render": "report.render",
+    "run": "runner",
+    "run_to_end": "runner.unknown",
+    "simulate": "sim.engine",
+    "sizes_of": "model",
 }
-"""Names that are imported when they are first used.
-
-These are the names whose modules need more than NumPy, and the many planners.
-"""
+"""The module of each name, imported when the name is first used: a command needs few of them."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
+    if name in ("actions", "analysis", "planners", "schedule"):
+        return importlib.import_module(f"ckio.{name}")
+    if name not in _MODULES:
         raise AttributeError(f"module 'ckio' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LATER[name]), name)
+    return getattr(importlib.import_module(f"ckio.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -35,7 +35,7 @@ PLATFORM = Platform(
     working_memory=4096,
     models={f"wave {MARKUP}": replace(CHAIN, steps=None)},
 )
-SCHEDULE = Schedule(CHAIN, ckio.hrevolve(CHAIN, PLATFORM).actions, note=f"the best {EVIL}")
+SCHEDULE = Schedule(CHAIN, ckio.planners.hrevolve(CHAIN, PLATFORM).actions, note=f"the best {EVIL}")
 TIMELINE = ckio.simulate(SCHEDULE, PLATFORM)
 
 
@@ -93,5 +93,5 @@ def test_a_picture_of_a_timeline_is_well_formed(timeline: Timeline) -> None:
 
 def test_representations_are_those_of_values() -> None:
     assert repr(CHAIN).startswith("Chain(steps=6, advance=1.0, ")
-    assert eval(repr(CHAIN), {**vars(ckio), "None": None}) == CHAIN
+    assert eval(repr(CHAIN), {name: getattr(ckio, name) for name in dir(ckio)}) == CHAIN
     assert repr(TIMELINE).startswith("<timeline of ")

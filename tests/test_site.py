@@ -168,10 +168,10 @@ def test_captions_say_what_the_pictures_show() -> None:
             assert f"{case.timeline.makespan:.1f}" == seconds, name
             told += 1
         for steps in re.findall(r"(\d+) steps are taken again", words):
-            assert ckio.counts(case.schedule).advanced == int(steps), name
+            assert ckio.schedule.counts(case.schedule).advanced == int(steps), name
             told += 1
         for size in re.findall(r"at most (\d+\.\d) MiB", words):
-            (level,) = ckio.counts(case.schedule).levels
+            (level,) = ckio.schedule.counts(case.schedule).levels
             assert f"{level.peak_bytes / 2**20:.1f}" == size, name
             told += 1
     assert told > 14

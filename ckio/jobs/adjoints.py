@@ -17,7 +17,7 @@ from ckio.adapters.registry import backend_of
 from ckio.errors import BadInput, IllegalAction, NoSchedule, UnsupportedKind
 from ckio.jobs.request import DAY
 from ckio.model import Model
-from ckio.planners.recover import (
+from ckio.planners.recovery import (
     Stored,
     adjoint_seconds,
     aside,
@@ -25,7 +25,7 @@ from ckio.planners.recover import (
     recover,
     with_adjoint_checkpoints,
 )
-from ckio.planners.recover import every as daly_interval
+from ckio.planners.recovery import every as daly_interval
 from ckio.planners.resume import resume
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain

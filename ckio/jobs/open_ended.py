@@ -32,7 +32,7 @@ from ckio.jobs.run import (
 from ckio.jobs.states import first_states
 from ckio.model import Differentiable
 from ckio.model.arraymodel import ArrayModel
-from ckio.planners.online import Online
+from ckio.planners.unknown import Online
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.runner.failover import Forward, Stored, ready_for_the_way_back, run_forward

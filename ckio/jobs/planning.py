@@ -19,9 +19,9 @@ from ckio.errors import BadInput, CkioError, IllegalAction, RunFailed
 from ckio.jobs.display import QUIET, Display, share
 from ckio.jobs.models import Settings, maker, variables_of
 from ckio.jobs.models import costs as costs_of_model
-from ckio.planners.auto import auto, far_levels, plan, unmeasured
 from ckio.planners.base import Planner
 from ckio.planners.compared import Plan
+from ckio.planners.fastest import auto, far_levels, plan, unmeasured
 from ckio.platform import Platform, costs, is_paper_text
 from ckio.platform.chain import COSTS, Chain
 from ckio.platform.readable import read_text, typed

@@ -55,7 +55,7 @@ class Listed:
 
 
 PLANNERS: Final = (  # if several schedules are equally good, `auto` takes that of the first planner
-    Listed("auto", "auto:auto", "the best schedule of all planners that apply, and why"),
+    Listed("auto", "fastest:auto", "the best schedule of all planners that apply, and why"),
     Listed("store-all", "trivial:store_all", "store every tape, recompute no step", "tapes"),
     Listed(
         "periodic",
@@ -93,9 +93,9 @@ PLANNERS: Final = (  # if several schedules are equally good, `auto` takes that 
         "literature:disk_revolve",
         "the best if the near level costs nothing and the far level is unlimited",
     ),
-    Listed("bisection", "bisection:bisection", "repeated halving, for programs of any shape"),
+    Listed("bisection", "midpoint:bisection", "repeated halving, for programs of any shape"),
     Listed("recompute-all", "trivial:recompute_all", "store only x_0, recompute from the start"),
-    Listed("online", "online:online", "for a chain of unknown length"),
+    Listed("online", "unknown:online", "for a chain of unknown length"),
 )
 
 

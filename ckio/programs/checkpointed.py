@@ -44,9 +44,9 @@ from ckio.backends.files import write_whole
 from ckio.backends.ram import Ram
 from ckio.errors import BadInput, CkioError, RunFailed
 from ckio.model import sizes_of
-from ckio.planners.bisection import Bisection
-from ckio.planners.online import Online
-from ckio.planners.recover import recover
+from ckio.planners.midpoint import Bisection
+from ckio.planners.recovery import recover
+from ckio.planners.unknown import Online
 from ckio.platform import Affine, Level, Platform, platform_of
 from ckio.platform.chain import Chain
 from ckio.platform.readable import path_of

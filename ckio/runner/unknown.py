@@ -56,8 +56,8 @@ class Rule(Protocol):
     """A rule that decides the actions of a run whose length is not known.
 
     The actions depend only on the step and on the stored keys. In the forward sweep a rule stores
-    only restart data. Two rules are `ckio.planners.online.Online` and
-    `ckio.planners.bisection.Bisection`.
+    only restart data. Two rules are `ckio.planners.unknown.Online` and
+    `ckio.planners.midpoint.Bisection`.
     """
 
     @property

@@ -13,31 +13,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from ckio import (
-    Affine,
-    Chain,
-    Flow,
-    Level,
-    Machine,
-    Overlap,
-    Platform,
-    Schedule,
-    Step,
-    Timeline,
-    Variables,
-    auto,
-    hrevolve,
-    lower,
-    mixed,
-    online,
-    recompute_all,
-    revolve,
-    simulate,
-    store_all,
-)
+from ckio import Affine, Chain, Flow, Level, Overlap, Platform, Schedule, Step, Timeline, simulate
+from ckio.actions.variables import Variables
+from ckio.analysis import lower
 from ckio.jobs.planning import plan_of
 from ckio.jobs.sweeping import sweep
-from ckio.planners.recover import recover, with_adjoint_checkpoints
+from ckio.planners import auto, hrevolve, mixed, online, recompute_all, revolve, store_all
+from ckio.planners.recovery import recover, with_adjoint_checkpoints
 from ckio.report.pictures import (
     STYLE,
     Picture,
@@ -49,6 +31,7 @@ from ckio.report.pictures import (
     sweeps,
 )
 from ckio.report.pictures.svg import DARK, LIGHT
+from ckio.schedule.machine import Machine
 
 HERE: Final = Path(__file__).parent
 MB: Final = 1_000_000

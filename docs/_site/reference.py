@@ -13,25 +13,24 @@ PAGES: Final = {
     "values": (
         "Chains, platforms, schedules",
         "Values: frozen, comparable, and checked when they are made. Seconds and bytes throughout.",
-        "Chain Platform Level Affine Overlap Schedule counts makespan validate Machine Timeline"
-        " Event Advance Record Reverse Write Read Discard Key Kind Field Flow Step Variables"
-        " platform.clock platform.memory platform.costs platform.profile"
+        "Chain Platform Level Affine Overlap Schedule makespan Timeline Key Kind Field Flow Step"
+        " schedule.counts schedule.replay.validate schedule.machine.Machine schedule.timeline.Event"
+        " actions.Advance actions.Record actions.Reverse actions.Write actions.Read"
+        " actions.Discard actions.variables.Variables platform.clock platform.memory"
+        " platform.costs platform.profile"
         " schedule.policy schedule.text.*",
     ),
     "planners": (
         "Planners",
         "Each is one function of a chain and a platform. Which of them when is on"
         " [a page of its own](../which_schedule.md).",
-        "auto plan mixed hrevolve hrevolve_2020 revolve multistage two_level disk_revolve"
-        " revolve_1d periodic_disk_revolve per_rev_revolve store_all periodic recompute_all"
-        " overlapped online bisection Online Bisection planners.base"
-        " planners.overlap planners.resume",
+        "plan planners.* planners.base planners.overlap planners.resume",
     ),
     "models": (
         "Models",
         "What you write: the forward and the adjoint of a step. [Your own model](../own_model.md)"
         " begins with an example.",
-        "ArrayModel Model Handing sizes_of check_gradient model model.arraymodel",
+        "ArrayModel model.Model model.Handing sizes_of check_gradient model model.arraymodel",
     ),
     "levels": (
         "Levels",
@@ -54,7 +53,7 @@ PAGES: Final = {
     "variables": (
         "What goes into a checkpoint",
         "How it is used is told in [what goes into a checkpoint](../variables.md).",
-        "lower analysis.* analysis.model_arrays analysis.snapshots analysis.partitioned",
+        "analysis.* analysis.model_arrays analysis.snapshots analysis.partitioned",
     ),
     "programs": (
         "Programs",
@@ -126,8 +125,11 @@ def names(slug: str, /) -> list[str]:
         else:
             below = getattr(package, "__all__", None) or _modules(package)
             found += [f"{package.__name__}.{name}" for name in sorted(below, key=str.lower)]
-    elsewhere = {"ckio.planners.recover.recover", "ckio.planners.recover.with_adjoint_checkpoints"}
-    elsewhere |= {"ckio.analysis.lower", "ckio.programs.program", "ckio.compression.Zstd"}
+    elsewhere = {
+        "ckio.planners.recovery.recover",
+        "ckio.planners.recovery.with_adjoint_checkpoints",
+    }
+    elsewhere |= {"ckio.programs.program", "ckio.compression.Zstd"}
     return [name for name in found if name not in elsewhere]
 
 

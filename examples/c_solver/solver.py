@@ -50,7 +50,8 @@ def solver(*, ny=24, nx=32, k=0.2, dt=0.02):
 
 
 if __name__ == "__main__":
-    from ckio import Chain, Directory, Level, Platform, Ram, hrevolve, run, sizes_of
+    from ckio import Chain, Directory, Level, Platform, Ram, run, sizes_of
+    from ckio.planners import hrevolve
 
     model = solver()
     chain = Chain(steps=200, advance=1e-4, record=1e-4, reverse=2e-4, **sizes_of(model))

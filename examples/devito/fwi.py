@@ -27,9 +27,10 @@ from devito import (
 from pyrevolve import MultiLevelRevolver, SingleLevelRevolver
 from scipy.optimize import minimize
 
-from ckio import Affine, Chain, Directory, Level, Platform, Ram, hrevolve, run, sizes_of
+from ckio import Affine, Chain, Directory, Level, Platform, Ram, run, sizes_of
 from ckio.adapters.devito import OperatorModel
 from ckio.adapters.pyrevolve import storages
+from ckio.planners import hrevolve
 
 configuration["log-level"] = "ERROR"
 

@@ -19,24 +19,12 @@ from planners.cases import (
     platforms,
 )
 
-from ckio import (
-    Affine,
-    ArrayModel,
-    Chain,
-    Directory,
-    Hdf5,
-    Level,
-    Platform,
-    Ram,
-    counts,
-    run,
-    sizes_of,
-)
+from ckio import Affine, ArrayModel, Chain, Directory, Hdf5, Level, Platform, Ram, run, sizes_of
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.errors import BadInput, IllegalAction
 from ckio.planners.dp import hrevolve
 from ckio.planners.literature import multistage
-from ckio.schedule import Schedule, makespan
+from ckio.schedule import Schedule, counts, makespan
 
 _jit = numba.config.DISABLE_JIT
 numba.config.DISABLE_JIT = True  # theirs compile for longer than these short schedules take

@@ -14,10 +14,11 @@ from torch import nn  # noqa: E402
 from torch.autograd import forward_ad  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from ckio import Affine, Level, Platform, hrevolve  # noqa: E402
+from ckio import Affine, Level, Platform  # noqa: E402
 from ckio.adapters.torch import checkpointed_loop, saved_on  # noqa: E402
 from ckio.adapters.torch.loop import generators_of  # noqa: E402
 from ckio.errors import BadInput, RunFailed  # noqa: E402
+from ckio.planners import hrevolve  # noqa: E402
 
 
 class Cell(nn.Linear):

@@ -6,12 +6,12 @@ from random import Random
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.variables import TOGETHER, Flow, Step, Variables
-from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve, mixed
+from ckio.planners.fastest import auto
 from ckio.planners.literature import disk_revolve, multistage, two_level
-from ckio.planners.online import online
 from ckio.planners.trivial import periodic, recompute_all, store_all
+from ckio.planners.unknown import online
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule

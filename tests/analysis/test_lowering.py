@@ -16,9 +16,9 @@ from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.jobs.adjoints import whole_checkpoints
 from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.literature import multistage
-from ckio.planners.online import online
-from ckio.planners.recover import recover
+from ckio.planners.recovery import recover
 from ckio.planners.trivial import store_all
+from ckio.planners.unknown import online
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan

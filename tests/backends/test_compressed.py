@@ -189,15 +189,7 @@ def test_damage_that_the_level_underneath_does_not_see_is_found_when_decoding(
     level.close()
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        Directory,
-        pytest.param(
-            Hdf5, marks=pytest.mark.xfail(reason="the next format of the archive", strict=False)
-        ),
-    ],
-)
+@pytest.mark.parametrize("backend", [Directory, Hdf5])
 def test_on_a_full_disk_what_shrinks_well_finds_its_reserved_slot(
     tmp_path: Path, backend: Callable[..., Backend]
 ) -> None:

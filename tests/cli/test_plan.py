@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cli.commands import answer, ckio, complaint
 
-from ckio.planners.recover import every
+from ckio.planners.recovery import every
 from ckio.platform.readable import seconds_text
 
 TWO_LEVELS = "2\n2 0 0\n100 10 2\n"  # the machine of the paper's Listing 4

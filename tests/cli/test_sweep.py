@@ -7,10 +7,11 @@ from xml.etree import ElementTree
 import pytest
 from cli.commands import answer, ckio, complaint
 
-from ckio import Chain, Level, Platform, auto, makespan, store_all
+from ckio import Chain, Level, Platform, makespan
 from ckio.errors import BadInput
 from ckio.jobs.planning import Planning, plan_of
 from ckio.jobs.sweeping import sweep
+from ckio.planners import auto, store_all
 from ckio.planners.trivial import recompute_all
 from ckio.platform import Affine
 from ckio.schedule import counts

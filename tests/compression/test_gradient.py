@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from installed import LOSSLESS, needs_zfp
 
-from ckio import Chain, Compressed, Level, Platform, Ram, revolve, run
+from ckio import Chain, Compressed, Level, Platform, Ram, run
 from ckio.compression import Codec, Zfp
 from ckio.model import sizes_of
 from ckio.models.vorticity import Vorticity
+from ckio.planners import revolve
 
 STEPS = 40
 TOLERANCES = [1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10]

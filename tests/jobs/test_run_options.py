@@ -6,9 +6,10 @@ import pytest
 from cli.commands import answer, ckio
 from jobs.inversion import LINE, MODEL, PLATFORM, place
 
-from ckio import Job, hrevolve
+from ckio import Job
 from ckio.errors import BadInput, RunFailed
 from ckio.jobs.planning import with_working_memory
+from ckio.planners import hrevolve
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule.policy import policy_of

@@ -23,8 +23,8 @@ from ckio.jobs.request import Manifest
 from ckio.model import handed_by, sizes_of
 from ckio.model.arraymodel import ArrayModel
 from ckio.overlap.costs import transfer_seconds
-from ckio.planners.auto import auto
 from ckio.planners.dp import hrevolve, mixed
+from ckio.planners.fastest import auto
 from ckio.planners.resume import resume
 from ckio.planners.trivial import periodic, store_all
 from ckio.planners.varying import varying

@@ -6,11 +6,10 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from ckio.planners.auto import auto
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
-from ckio.planners.bisection import bisection
 from ckio.planners.dp import hrevolve, hrevolve_2020, mixed
+from ckio.planners.fastest import auto
 from ckio.planners.literature import (
     disk_revolve,
     multistage,
@@ -19,8 +18,9 @@ from ckio.planners.literature import (
     revolve_1d,
     two_level,
 )
-from ckio.planners.online import online
+from ckio.planners.midpoint import bisection
 from ckio.planners.trivial import periodic, recompute_all, store_all
+from ckio.planners.unknown import online
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan

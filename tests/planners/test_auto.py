@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from oracles.exhaustive import least_makespan
 
 from ckio.errors import NoSchedule
-from ckio.planners.auto import auto, far_levels, plan, unmeasured
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve
+from ckio.planners.fastest import auto, far_levels, plan, unmeasured
 from ckio.planners.literature import multistage, two_level
 from ckio.planners.overlap import best_policy
 from ckio.platform import Affine, Level, Platform

@@ -18,8 +18,8 @@ from ckio.errors import BadInput, NoSchedule
 from ckio.model import sizes_of
 from ckio.models.burgers import Burgers
 from ckio.planners.binomial import revolve
-from ckio.planners.bisection import Bisection, bisection
 from ckio.planners.blocks import at_level
+from ckio.planners.midpoint import Bisection, bisection
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.runner.unknown import Rule, run_to_end

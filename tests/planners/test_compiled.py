@@ -33,7 +33,8 @@ def in_a_fresh_interpreter(*lines: str) -> list[str]:
 
 
 PLAN = (
-    "from ckio import Chain, Level, Platform, hrevolve",
+    "from ckio import Chain, Level, Platform",
+    "from ckio.planners import hrevolve",
     "def plan(steps):",
     "    chain = Chain(steps=steps, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)",
     "    return len(hrevolve(chain, Platform((Level(name='ram', capacity=3),))))",
@@ -50,7 +51,8 @@ def test_a_short_chain_is_planned_without_loading_numba() -> None:
 
 def test_two_levels_with_tapes_are_planned_without_loading_numba() -> None:
     lines = (
-        "from ckio import Affine, Chain, Level, Platform, auto",
+        "from ckio import Affine, Chain, Level, Platform",
+        "from ckio.planners import auto",
         "disk = Level(name='disk', capacity=30, write=Affine(3), read=Affine(2))",
         "node = Platform((Level(name='ram', capacity=12), disk), working_memory=2)",
         "chain = Chain(steps=500, advance=1, record=1, reverse=2, restart=3, tape=2, adjoint=1)",

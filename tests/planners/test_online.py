@@ -14,8 +14,8 @@ from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve_forward_steps
 from ckio.planners.dp import hrevolve
-from ckio.planners.online import Online, online
-from ckio.planners.online.levels import levels
+from ckio.planners.unknown import Online, online
+from ckio.planners.unknown.levels import levels
 from ckio.platform import Platform
 from ckio.schedule import Schedule, counts, makespan
 from ckio.schedule.machine import Machine

@@ -6,7 +6,7 @@ from random import Random
 
 from ckio.planners.base import LevelSlots
 from ckio.planners.binomial import revolve_forward_steps
-from ckio.planners.online.levels import ENDLESS, Comb, unit
+from ckio.planners.unknown.levels import ENDLESS, Comb, unit
 
 
 def advances(slots: int, blocks: int) -> int:

@@ -7,8 +7,8 @@ import pytest
 
 import ckio
 from ckio.models.vorticity import Vorticity
-from ckio.planners.auto import plan
 from ckio.planners.compared import Plan
+from ckio.planners.fastest import plan
 from ckio.planners.table import PLANNERS
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
@@ -29,13 +29,13 @@ POLICY = Overlap(None, None)
 @pytest.mark.parametrize("policy", [SYNCHRONOUS, POLICY], ids=["synchronous", "overlap"])
 def test_it_has_the_makespan_timeline_and_picture_of_a_schedule(policy: Overlap) -> None:
     made = plan(COSTS, NODE, overlap=policy)
-    alone = ckio.auto(COSTS, NODE)
+    alone = ckio.planners.auto(COSTS, NODE)
     seconds = ckio.simulate(alone, NODE, overlap=policy).makespan
     assert ckio.makespan(made, NODE) == ckio.simulate(made, NODE).makespan == seconds
     assert ckio.makespan(alone, NODE) == float(seconds_of(alone, NODE).sum())
     assert (seconds < ckio.makespan(alone, NODE)) == bool(policy)
     assert ckio.render(made) == ckio.render(alone) == ckio.render(alone.actions)
-    assert ckio.counts(made) == ckio.counts(alone)
+    assert ckio.schedule.counts(made) == ckio.schedule.counts(alone)
     assert str(made) == str(alone)
     assert (made == alone) == (alone == made) == (not policy)
     assert hash(replace(made, overlap=SYNCHRONOUS)) == hash(alone)

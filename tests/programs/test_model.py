@@ -17,14 +17,14 @@ from ckio.backends.ram import Ram
 from ckio.errors import BadInput, RunFailed, UnsupportedKind
 from ckio.model import sizes_of
 from ckio.model.gradient import check_gradient
-from ckio.planners.auto import auto
 from ckio.planners.binomial import revolve
-from ckio.planners.bisection import Bisection, bisection
 from ckio.planners.dp import hrevolve
+from ckio.planners.fastest import auto
 from ckio.planners.literature import disk_revolve, multistage
-from ckio.planners.online import Online
-from ckio.planners.recover import aside, recover, with_adjoint_checkpoints
+from ckio.planners.midpoint import Bisection, bisection
+from ckio.planners.recovery import aside, recover, with_adjoint_checkpoints
 from ckio.planners.trivial import recompute_all, store_all
+from ckio.planners.unknown import Online
 from ckio.platform import Affine, Level, Platform
 from ckio.programs.interface import digests, metered, report_tape, vjp
 from ckio.programs.model import as_chain

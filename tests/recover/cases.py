@@ -15,7 +15,7 @@ from ckio.errors import BadInput
 from ckio.planners.base import Planner, without_notes
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve, mixed
-from ckio.planners.recover import aside, recover, with_adjoint_checkpoints
+from ckio.planners.recovery import aside, recover, with_adjoint_checkpoints
 from ckio.planners.trivial import store_all
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import SECONDS, Chain

@@ -13,7 +13,7 @@ from oracles.costs import seconds
 from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.dp import hrevolve
-from ckio.planners.recover import (
+from ckio.planners.recovery import (
     adjoint_seconds,
     aside,
     every,

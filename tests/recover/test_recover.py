@@ -15,7 +15,7 @@ from ckio.actions import Action, Discard, Key, Kind, Read, Write
 from ckio.errors import BadInput, NoSchedule
 from ckio.jobs.adjoints import kill_seconds
 from ckio.planners.base import Planner
-from ckio.planners.recover import aside, fitting, recover, with_adjoint_checkpoints
+from ckio.planners.recovery import aside, fitting, recover, with_adjoint_checkpoints
 from ckio.planners.resume import resume
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain

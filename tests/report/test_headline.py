@@ -2,7 +2,8 @@
 
 import pytest
 
-from ckio import Affine, Chain, Level, Overlap, Platform, hrevolve, mixed, simulate, store_all
+from ckio import Affine, Chain, Level, Overlap, Platform, simulate
+from ckio.planners import hrevolve, mixed, store_all
 from ckio.report.headline import headline, memory_sentence, peak_bytes
 from ckio.schedule.occupancy import occupancies
 

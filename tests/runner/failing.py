@@ -14,8 +14,8 @@ from ckio.backends.ram import Ram
 from ckio.backends.wrapper import Wrapper
 from ckio.errors import MissingCheckpoint, StorageError
 from ckio.model import ArrayModel, sizes_of
-from ckio.planners.online import Online
 from ckio.planners.resume import resume
+from ckio.planners.unknown import Online
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.runner.failover import Forward, Stored, failover, ready_for_the_way_back, run_forward

@@ -21,9 +21,9 @@ from ckio.models.burgers import Burgers
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve
-from ckio.planners.online import Online
 from ckio.planners.resume import resume
 from ckio.planners.trivial import periodic
+from ckio.planners.unknown import Online
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.runner import run

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckio import ArrayModel, Chain, Level, Platform, Ram, run, store_all
+from ckio import ArrayModel, Chain, Level, Platform, Ram, run
 from ckio.adapters.registry import find
 from ckio.errors import BadInput
+from ckio.planners import store_all
 from ckio.runner import perform
 
 CHAIN = Chain(steps=2, advance=1.0, record=1.0, reverse=1.0, restart=8, tape=8, adjoint=8)

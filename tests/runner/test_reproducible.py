@@ -32,8 +32,8 @@ from ckio.models.wave import Wave
 from ckio.parallel.agreed import AgreedModel
 from ckio.parallel.group import RankGroup
 from ckio.planners.binomial import revolve
-from ckio.planners.online import Online
 from ckio.planners.trivial import store_all
+from ckio.planners.unknown import Online
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock

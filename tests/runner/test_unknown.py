@@ -17,7 +17,7 @@ from ckio.backends.ram import Ram
 from ckio.errors import BadInput, IllegalAction, MissingCheckpoint, RunFailed
 from ckio.model import sizes_of
 from ckio.models.burgers import Burgers
-from ckio.planners.online import Follower, Online, online
+from ckio.planners.unknown import Follower, Online, online
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock

@@ -23,7 +23,7 @@ from ckio.model.comm import Comm
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.base import Planner
 from ckio.planners.dp import hrevolve
-from ckio.planners.online import Online
+from ckio.planners.unknown import Online
 from ckio.platform import Platform, platform_of
 from ckio.platform.chain import COSTS, Chain, PerStep
 from ckio.runner.reproducible import ReplayCheck

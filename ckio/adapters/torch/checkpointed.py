@@ -32,7 +32,7 @@ from ckio.backends.base import Backend
 from ckio.errors import BadInput, RunFailed
 from ckio.model.comm import check_measures
 from ckio.planners.base import Planner
-from ckio.planners.online import Online
+from ckio.planners.unknown import Online
 from ckio.platform import Level, Platform, platform_of
 from ckio.platform.chain import Chain
 from ckio.platform.clock import WallClock

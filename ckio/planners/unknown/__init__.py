@@ -31,9 +31,9 @@ from functools import cached_property
 from ckio.actions import Key
 from ckio.planners.base import LevelSlots, alike, held_steps
 from ckio.planners.draft import Draft
-from ckio.planners.online.levels import OnlineLevels, levels
-from ckio.planners.online.sweep import Follower
 from ckio.planners.resume import resume
+from ckio.planners.unknown.levels import OnlineLevels, levels
+from ckio.planners.unknown.sweep import Follower
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule

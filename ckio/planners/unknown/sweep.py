@@ -8,7 +8,7 @@ from ckio.actions import Key, Kind
 from ckio.actions.columns import Actions
 from ckio.planners.base import check_ascending
 from ckio.planners.draft import Draft
-from ckio.planners.online.levels import Comb, FarLevel, OnlineLevels
+from ckio.planners.unknown.levels import Comb, FarLevel, OnlineLevels
 
 
 class Follower:

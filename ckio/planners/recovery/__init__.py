@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Record
 from ckio.actions.columns import Actions
-from ckio.planners.recover.adjoints import (
+from ckio.planners.recovery.adjoints import (
     adjoint_seconds,
     aside,
     every,
