@@ -422,12 +422,6 @@ def is_locked(path: Path, /) -> bool:
         return _has_flock(fd)
 
 
-def is_flocked(path: Path, /) -> bool:
-    """Return whether a process has an flock on this file or directory; raises OSError."""
-    with opened(path, os.O_RDONLY) as fd:
-        return _has_flock(fd)
-
-
 def _has_flock(fd: int) -> bool:
     inode = _in_list_of_locks(fd)
     return any(inode in line.split() for line in _LOCKS.read_text().splitlines())
