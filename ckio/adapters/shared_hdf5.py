@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -103,7 +104,11 @@ class SharedHdf5(Backend):
             stored = [
                 _shared(item) for item in Hdf5.contents(self.path) if isinstance(item, Stored)
             ]
-            self._check(stored)
+            for size in {len(item.layouts) for item in stored} - {ranks.size}:
+                raise BadInput(
+                    f"{self.path} belongs to a job of {size} ranks, but this job has {ranks.size};"
+                    " give this job another file"
+                )
             return self.path.stat().st_ino, stored, archive.damaged
 
         try:
@@ -130,7 +135,16 @@ class SharedHdf5(Backend):
         """
         listed: list[Stored | Damaged] = []
         for item in Hdf5.contents(path):
-            listed += _parts_of(item) if isinstance(item, Stored) else [item]
+            if isinstance(item, Damaged):
+                listed.append(item)
+                continue
+            shared = _shared(item)
+            listed += [
+                replace(item, layout=layout, spans=tuple(spans[:-1]), digest=digest)
+                for layout, spans, digest in zip(
+                    shared.layouts, shared.spans, shared.digests, strict=True
+                )
+            ]
         return listed
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
@@ -258,14 +272,6 @@ class SharedHdf5(Backend):
             what = f"{self.path}: {doing}"
             raise failure(self._system, self.path.parent, error, what) from error
 
-    def _check(self, stored: "Sequence[_Shared]") -> None:
-        for item in stored:
-            if (size := len(item.layouts)) != self._ranks.size:
-                raise BadInput(
-                    f"{self.path} belongs to a job of {size} ranks, but this job has"
-                    f" {self._ranks.size}; give this job another file"
-                )
-
     def _seen(self, number: int) -> int:
         """Open the file on this rank. Its inode must be that of the first rank."""
         with suppress(OSError):
@@ -374,20 +380,3 @@ def _shared(stored: Stored) -> _Shared:
         ]
     spans = [whole.spans(rank, offsets) for rank in range(len(layouts))]
     return _Shared(stored.key, layouts, spans, digests)
-
-
-def _parts_of(stored: Stored) -> list[Stored]:
-    """Return one item for each rank's part of a stored checkpoint."""
-    shared = _shared(stored)
-    return [
-        Stored(
-            key=stored.key,
-            layout=layout,
-            path=stored.path,
-            spans=tuple(spans[:-1]),
-            written=stored.written,
-            digest=digest,
-            run=stored.run,
-        )
-        for layout, spans, digest in zip(*shared[1:], strict=True)
-    ]

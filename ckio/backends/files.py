@@ -401,12 +401,6 @@ def is_locked(path: Path, /) -> bool:
         return _has_flock(fd)
 
 
-def is_flocked(path: Path, /) -> bool:
-    """Return whether a process has an flock on this file or directory; raises OSError."""
-    with opened(path, os.O_RDONLY) as fd:
-        return _has_flock(fd)
-
-
 def _has_flock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -29,7 +29,7 @@ from ckio.platform.toml import loads_paper
 from ckio.report import compare
 from ckio.schedule import Schedule, counts
 from ckio.schedule.policy import Overlap
-from ckio.schedule.timeline import Event, Timeline
+from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import Ranks
 

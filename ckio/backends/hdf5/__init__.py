@@ -140,6 +140,7 @@ class Hdf5(Backend):
         self._slots = ArchiveSlots(capacity, self._grow)
         self._commit = 0
         self._stuck: list[Slot] = []
+        self._names: list[str] = []
         self._fd = take(self.path, self._system, run, sync=self._sync)
         self._growth = Growth(self._system, self._fd, sync=self._sync)
         try:

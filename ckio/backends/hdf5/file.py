@@ -115,8 +115,6 @@ class Image(io.RawIOBase):
     ----------
     size : int
         Bytes of the file, including the changes.
-    pieces : list
-        The changes, in their order: offsets and bytes.
     error : OSError or None
         The error of the system that made HDF5 give up.
     """
@@ -124,8 +122,23 @@ class Image(io.RawIOBase):
     def __init__(self, files: Files, fd: int, pieces: Iterable[Piece] = ()) -> None:
         self._files, self._fd, self._at = files, fd, 0
         self.size = self._stored = files.size(fd)
-        self.pieces = list(pieces)
+        self._pieces: dict[int, list[Piece]] = {}
+        """The pieces of each page, in the order in which they were written."""
         self.error: OSError | None = None
+        for at, data in pieces:
+            self.seek(at)
+            self.write(data)
+
+    def changes(self) -> list[Piece]:
+        """Return the changed parts as they are now, in the order of their offsets."""
+        parts = []
+        pieces = (piece for page in self._pieces.values() for piece in page)
+        for at, nbytes in sorted({(at, len(data)) for at, data in pieces}):
+            data = bytearray(nbytes)
+            self.seek(at)
+            self.readinto(data)
+            parts.append((at, bytes(data)))
+        return parts
 
     # Methods that h5py calls
 
@@ -139,10 +152,11 @@ class Image(io.RawIOBase):
         return self.size
 
     def write(self, data: Any, /) -> int:
-        piece = bytes(memoryview(data).cast("B"))
-        self.pieces.append((self._at, piece))
-        self._at += len(piece)
-        self.size = max(self.size, self._at)
+        begin, piece = self._at, bytes(memoryview(data).cast("B"))
+        self._at = end = begin + len(piece)
+        for page in range(begin // PAGE, -(-end // PAGE)):
+            self._pieces.setdefault(page, []).append((begin, piece))
+        self.size = max(self.size, end)
         return len(piece)
 
     def readinto(self, into: Any, /) -> int:
@@ -158,10 +172,12 @@ class Image(io.RawIOBase):
             raise
         view[nbytes:] = bytes(len(view) - nbytes)
         self._at = end = begin + len(view)
-        for at, data in self.pieces:
-            first, last = max(at, begin), min(at + len(data), end)
-            if first < last:
-                view[first - begin : last - begin] = data[first - at : last - at]
+        for page in range(begin // PAGE, -(-end // PAGE)):
+            for at, data in self._pieces.get(page, ()):
+                first = max(at, begin, page * PAGE)
+                last = min(at + len(data), end, (page + 1) * PAGE)
+                if first < last:
+                    view[first - begin : last - begin] = data[first - at : last - at]
         return len(view)
 
 
@@ -219,13 +235,15 @@ class Growth:
         """
         self.restore()
         image, word = Image(self._files, self._fd), kind.name.lower()
-        number = sum(name.startswith(f"{word}-") for name in names)
+        used = (int(name.partition("-")[2]) for name in names if name.startswith(f"{word}-"))
+        name = f"{word}-{max(used, default=-1) + 1}"
         with _hdf5(image, Path(path), "r+") as file:
-            node = file.create_group(f"{word}-{number}")
+            node = file.create_group(name)
             _make_datasets(node, form, slots)
-            group = _group(node, f"{word}-{number}", kind, self.run)
-        old = [piece for piece in image.pieces if piece[0] < self.end]
-        new = [piece for piece in image.pieces if piece[0] >= self.end]
+            group = _group(node, name, kind, self.run)
+        changes = image.changes()
+        old = [piece for piece in changes if piece[0] < self.end]
+        new = [piece for piece in changes if piece[0] >= self.end]
         journal = journal_of(old)
         if len(journal) > USER - PAGE:
             raise LevelFull(
