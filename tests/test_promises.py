@@ -8,10 +8,13 @@ PAGE = ROOT / "docs" / "promises.md"
 
 
 def faults() -> dict[str, str]:
-    """What shows each line of the table of faults."""
-    table = PAGE.read_text(encoding="utf-8").split("| fault |")[1].split("\n\n")[0]
-    rows = [line.strip("|").split("|") for line in table.splitlines()[2:]]
-    return {row[0].strip(): row[2] for row in rows}
+    """The footnote of each line of the table of faults."""
+    text = PAGE.read_text(encoding="utf-8")
+    notes = dict(re.findall(r"^\[\^(\d+)\]: (.*)$", text, re.MULTILINE))
+    table = text.split("| fault |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| (.*?) \|.* \[\^(\d+)\] \|$", table, re.MULTILINE)
+    assert len(rows) == len(notes) == len(table.splitlines()) - 2
+    return {fault: notes[number] for fault, number in rows}
 
 
 def test_every_fault_is_shown_by_tests_that_exist() -> None:

@@ -163,11 +163,6 @@ class Backend(ABC):
         return [path]
 
     @classmethod
-    def drafts_at(cls, path: Path, /) -> dict[Path, Path]:
-        """Return incomplete files of killed runs, each with the path that it was meant to have."""
-        return {}
-
-    @classmethod
     def in_use(cls, path: Path, /) -> bool:
         """Return whether a live process uses a level; raises OSError."""
         return is_locked(path)
