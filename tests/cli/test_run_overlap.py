@@ -9,7 +9,6 @@ import pytest
 from cli.commands import answer, ckio, complaint
 from cli.resumable import RESUME, STEPS, killed, left, place, reference, words
 
-from ckio.jobs.directory import sealed, unsealed
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import loads
 
@@ -109,18 +108,6 @@ def test_a_run_of_unknown_length_keeps_its_policy_for_the_way_back(
     killed(monkeypatch, at, "step:30", *words("--resume", *ASKED, steps=None))
     assert answer(*RESUME, at=at)["overlap"] == str(POLICY)
     assert policy(at, "schedule") == POLICY
-
-
-def test_a_manifest_without_a_policy_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at = place(tmp_path / "at")
-    killed(monkeypatch, at, "step:30", *words())
-    manifest = at / "run" / "manifest.json"
-    said = json.loads(unsealed(manifest.read_text(), manifest))
-    assert not Overlap.parse(said["request"].pop("overlap"))
-    manifest.write_text(sealed(json.dumps(said)))
-    assert "is damaged: request cannot be" in complaint(*RESUME, at=at)
 
 
 # The policy of a plan, and one that is asked for

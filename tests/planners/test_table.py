@@ -6,7 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-import ckio
+import ckio.planners
 from ckio.cli.plan import command
 from ckio.planners.table import PLANNERS, compared
 
@@ -22,7 +22,7 @@ def test_entry_points_are_those_of_the_table() -> None:
 
 def test_each_can_be_loaded_and_called_by_its_name_in_the_library() -> None:
     for each in PLANNERS:
-        assert each.load() is getattr(ckio, each.function)
+        assert each.load() is getattr(ckio.planners, each.function)
         assert each.function.replace("_", "-").strip("-") in {each.name, "revolve-1d"}
 
 
