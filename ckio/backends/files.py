@@ -63,9 +63,13 @@ def takes_sync(durability: str, known: Iterable[str] = ("process", "fdatasync"),
 class Files:
     """System calls on files."""
 
-    def open(self, path: Path, /) -> int:
-        """Open a regular file for reading and writing; create it if it does not exist."""
-        return _regular(path, os.open(path, os.O_RDWR | os.O_CREAT | _CAREFUL, 0o666))
+    def open(self, path: Path, /, *, create: bool = True) -> int:
+        """Open a regular file for reading and writing; create it if it does not exist.
+
+        Without `create`, raises FileNotFoundError if it does not exist.
+        """
+        flags = os.O_RDWR | _CAREFUL | (os.O_CREAT if create else 0)
+        return _regular(path, os.open(path, flags, 0o666))
 
     def open_to_read(self, path: Path, /) -> int:
         """Open an existing regular file for reading only."""

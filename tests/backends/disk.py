@@ -136,11 +136,11 @@ class Recorder(Files):
         """Leave a word for those who look at the states from here on."""
         self._operations.append(Note(what))
 
-    def open(self, path: Path, /) -> int:
+    def open(self, path: Path, /, *, create: bool = True) -> int:
         inside = self._inside(path)
         if inside not in self._numbers and path.exists():
             raise BadInput(f"{path} was made by something else than this recorder: it cannot know")
-        fd = super().open(path)
+        fd = super().open(path, create=create)
         if inside not in self._numbers:
             self._made += 1
             self._name(inside, self._made)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ckio import Directory, Field, Hdf5, Job, Key, Kind
+from ckio.backends.files import Files
 from ckio.errors import LevelInUse
 
 LAYOUT = (Field("u", "<f8", (3,)),)
@@ -46,6 +47,23 @@ def test_the_message_names_another_process(tmp_path: Path, kind: Any) -> None:
         with pytest.raises(LevelInUse, match="in use by another process; wait for it"):
             kind(tmp_path / "ck.h5")
         other.communicate(b"\n")
+
+
+class Removed(Files):
+    """Files that another process removes at the moment when they are to be opened."""
+
+    def open(self, path: Path, /, *, create: bool = True) -> int:
+        if path.name == "ck.h5":
+            path.unlink()
+        return super().open(path, create=create)
+
+
+def test_an_archive_that_is_removed_while_it_is_opened_leaves_no_empty_file(tmp_path: Path) -> None:
+    Hdf5(tmp_path / "ck.h5").close()
+    with pytest.raises(LevelInUse, match="in use by another process"):
+        Hdf5(tmp_path / "ck.h5", files=Removed())
+    assert list(tmp_path.iterdir()) == []
+    Hdf5(tmp_path / "ck.h5").close()
 
 
 @KINDS

@@ -24,6 +24,7 @@ from ckio.actions import Field, Kind, Layout
 from ckio.backends.contents import Damaged
 from ckio.backends.files import (
     FULL,
+    OTHER,
     TILE,
     Files,
     failure,
@@ -552,10 +553,13 @@ def take(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
                 files.sync_directory(directory.parent)
         if not path.exists():
             create(path, files, run, sync=sync)
-        fd = files.open(path)
+        try:
+            fd = files.open(path, create=False)
+        except FileNotFoundError:  # another process has just removed it
+            raise BlockingIOError from None
         _lock(path, fd, files)
     except OSError as error:
-        used = user_of(fd) if fd >= 0 else ""
+        used = user_of(fd) if fd >= 0 else OTHER
         with suppress(OSError):
             if fd >= 0:
                 files.close(fd)
