@@ -223,7 +223,7 @@ def _declared(what: str, model: Any, steps: int | None, /) -> Variables | None:
             return None
         raise BadInput(
             f"{what}: its steps cannot be observed, because it is not an ArrayModel; declare the"
-            " sets in an attribute `variables` (ckio.Variables)"
+            " sets in an attribute `variables` (ckio.model.Variables)"
         )
     if steps is None or isinstance(declared.steps, Step):
         return declared

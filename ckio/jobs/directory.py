@@ -154,11 +154,11 @@ class RunDirectory(NewDirectory):
 
     def __init__(self, path: Path, ranks: RankGroup = ALONE, /, *, resume: bool = False) -> None:
         self.path, self._ranks, self._resume, self._fd = path, ranks, resume, -1
-        begin = super().__init__
+        make = super().__init__
 
         def opened() -> tuple[str, Manifest | None]:
             try:
-                begin(path, what="a run")
+                make(path, what="a run")
             except BaseException:
                 self.release()
                 raise
@@ -260,6 +260,10 @@ class RunDirectory(NewDirectory):
             os.close(fd)
 
     def _in_the_way(self) -> list[str]:
+        """Lock the directory, and read its manifest; return what should not be there.
+
+        If it may have a run, but has none, files that a killed process left are removed.
+        """
         self._fd = _locked(self.path)
         held = super()._in_the_way()
         if not self._resume:
@@ -276,7 +280,7 @@ class RunDirectory(NewDirectory):
         """Return whether a process left this file that was killed before it wrote the manifest.
 
         The texts of ckio have a checksum, so that a platform file of the user is not one of them.
-        The controls have none; they are written after the plan.
+        The controls and the states have none; they are written after the plan.
         """
         text = SCHEDULE if name in (CONTROL, STATES) else name
         if text not in (PLATFORM, SCHEDULE, PREDICTED):

@@ -22,7 +22,7 @@ from ckio.jobs.directory import (
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import check_names, controls_of, given_control, with_control
 from ckio.jobs.models import (
-    TOLD,
+    GUARDED_IS_SLOW,
     Settings,
     costs,
     identity,
@@ -156,17 +156,19 @@ class Job:
         self._make, self._comm = model, comm
         self._display = display or Display()
         platform = None if platform is None else platform_of(platform)
-        self._asked = (
+        self._levels_asked = (
             size(ram) if isinstance(ram, str) else ram,
             None if disk is None else path_of(disk),
             None if archive is None else path_of(archive),
         )
-        if platform is not None and any(place is not None for place in self._asked):
+        if platform is not None and any(place is not None for place in self._levels_asked):
             raise BadInput(
                 "ram, disk and archive cannot be given with a platform, which has levels of its"
                 " own; leave them out"
             )
-        self._measured = list[Platform]()  # shared with the jobs that `again` returns
+        # Lists, because the jobs that `again` returns share them: what one job has measured or
+        # planned, the others use.
+        self._measured = list[Platform]()
         self._plans = list[tuple[Planning, Plan]]()
         self.request = Request(
             model=None if model is None else name_of(model),
@@ -228,7 +230,9 @@ class Job:
         with all_ranks(self._comm) as ranks, Stopper.within(seconds, ranks) as stopper:
             try:
                 result: Result | Halted = self.run_on(ranks, stopper, resume=resume)
-            except Halted as halted:  # all ranks have stopped, and none has failed
+            # All ranks have stopped, and none has failed. To `all_ranks` an exception is a failure,
+            # so that it is raised after this context.
+            except Halted as halted:
                 result = halted
         if isinstance(result, Halted):
             raise result
@@ -240,7 +244,8 @@ class Job:
     ) -> Result:
         """Do the same as `run`, on these ranks, until `stopper` stops the run.
 
-        A result whose gradient is not verified is returned, too.
+        This is for a caller that has the ranks already, such as a command. A result whose gradient
+        is not verified is returned, too.
 
         The stopper is a context that the caller has entered. Without one, signals interrupt the
         run immediately.
@@ -251,6 +256,7 @@ class Job:
         walltime = None if stopper is None else stopper.walltime
         request = replace(self.request, control=control, walltime=walltime)
         asked = {name: getattr(request, name) for name in _ALIKE}
+        # Ranks have different controls, each its part, but all have some or none has.
         check_alike(ranks, asked | {"control": "missing" if control is None else "given"})
         _check_alone(request, ranks)
         return self._work(request, stopper, ranks, resume=resume)
@@ -308,13 +314,13 @@ class Job:
                 with cleared_if_nothing_is_left(directory):
                     attempt = self._new(request, directory, stopper, ranks, resume=resume)
                 if request.guarded:
-                    display.tell(TOLD)
+                    display.tell(GUARDED_IS_SLOW)
                 begin = open_ended.begin if attempt.chain.steps is None else run.begin
                 return begin(attempt)
             if request.guarded and not has_ended:
-                display.tell(TOLD)
+                display.tell(GUARDED_IS_SLOW)
             args = request, make, directory, manifest
-            levels = self._levels(ranks) if any(self._asked) else ()
+            levels = self._levels(ranks) if any(self._levels_asked) else ()
             if has_ended:
                 return ended(*args, levels=levels, ranks=ranks)
             attempt, model = attempt_of(
@@ -350,7 +356,8 @@ class Job:
                 " --steps"
             )
         name = request.model or ""
-        _check_decides(request)
+        _check_auto_overlap(request)
+        # The model is measured without the checks of `wrapping`, whose time is not the model's.
         plain = maker(self._make, request.settings, ranks)
         replay = ReplayCheck(allow_rounding=request.allow_rounding)
         fresh = maker(self._make, request.settings, ranks, wrap=wrapping(request, replay))
@@ -361,7 +368,7 @@ class Job:
         if request.guarded or request.control is not None:
             fresh()  # reports controls or declarations that do not fit before the calibration
         if request.steps is None:
-            open_ended.check_finishes(name, plain())
+            open_ended.check_finishes(name, plain(), hint=hint)
         platform = request.platform or self._calibrated(plain, ranks)
         planner, overlap, levels = _chosen(request, platform, ranks)
         call = planner_call(planner)
@@ -388,7 +395,7 @@ class Job:
         )
 
     def _levels(self, ranks: RankGroup) -> tuple[Level, ...]:
-        return levels_of(*self._asked, ranks=ranks.size)
+        return levels_of(*self._levels_asked, ranks=ranks.size)
 
     def _calibrated(self, make: Callable[[], Any], ranks: RankGroup) -> Platform:
         """Measure the levels and the model."""
@@ -416,7 +423,7 @@ def _check_alone(request: Request, ranks: RankGroup, /) -> None:
         )
 
 
-def _refusals(request: Request) -> dict[str, bool]:
+def _against_auto_overlap(request: Request) -> dict[str, bool]:
     """Return the reasons why the plan cannot decide the overlap, and whether each applies."""
     return {
         "with --by-variable, because it plans with whole checkpoints": request.by_variable,
@@ -424,9 +431,9 @@ def _refusals(request: Request) -> dict[str, bool]:
     }
 
 
-def _check_decides(request: Request) -> None:
+def _check_auto_overlap(request: Request) -> None:
     """Raise BadInput if the plan is asked to decide the overlap, and cannot."""
-    for why, is_so in _refusals(request).items():
+    for why, is_so in _against_auto_overlap(request).items():
         if is_so and request.overlap == AUTO:
             raise BadInput(f"--overlap auto is not possible {why}; give --overlap POLICY or none")
 
@@ -440,7 +447,7 @@ def _chosen(
     steps. Otherwise only transfers overlap that the request names.
     """
     overlap = request.overlap
-    if overlap is None and (not ranks.is_alone or any(_refusals(request).values())):
+    if overlap is None and (not ranks.is_alone or any(_against_auto_overlap(request).values())):
         overlap = SYNCHRONOUS
     planner = request.planner or (None if request.steps else open_ended.PLANNER)
     return chosen(planner, overlap, platform)

@@ -294,9 +294,9 @@ def _parts_of(platform: Platform, runs: list[str]) -> Iterator[tuple[Level, str]
 
 
 def removable(path: Path, /) -> list[Found]:
-    """Return all that `clean` would remove at a path, and the levels in use; raises BadInput.
+    """Return all that `inspect --remove` would remove at a path, and the levels in use.
 
-    If a process works on the run of a directory, nothing of the run is removable.
+    If a process works on the run of a directory, nothing of the run is removable. Raises BadInput.
     """
     if path.is_symlink():
         raise BadInput(f"{path} is a symbolic link, which is not followed; name its target")

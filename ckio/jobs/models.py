@@ -233,7 +233,7 @@ def watched(fresh: Callable[[], Differentiable], tick: Ticker, /) -> Callable[[]
     return made
 
 
-TOLD: Final = (
+GUARDED_IS_SLOW: Final = (
     "guarded: each step is computed several times, to find arrays that it uses or overwrites and"
     " that are not declared; the run takes a few times as long"
 )

@@ -20,11 +20,11 @@ from ckio.jobs.request import DAY, Manifest
 from ckio.jobs.result import Result
 from ckio.jobs.run import (
     Attempt,
+    adjoint_policy,
     cleared_if_nothing_is_left,
     levels_left,
-    levels_of,
+    new_levels,
     perform,
-    policy_of,
     stoppable,
     write_manifest,
     write_plan,
@@ -44,13 +44,16 @@ PLANNER = "online"
 """The planner for an unknown number of steps."""
 
 
-def check_finishes(name: str, model: Differentiable, /) -> None:
-    """Raise BadInput for a model that never finishes by itself."""
+def check_finishes(name: str, model: Differentiable, /, *, hint: str = "") -> None:
+    """Raise BadInput for a model that never finishes by itself.
+
+    `hint` says why the number of steps is not known, if there is more to say.
+    """
     own = getattr(type(model), "finished", None)
     if isinstance(model, ArrayModel) and own is ArrayModel.finished:
         raise BadInput(
-            f"--steps is missing: model {name!r} does not say itself when it is finished; give"
-            " --steps, or define `finished`"
+            f"--steps is missing{hint}: model {name!r} does not say itself when it is finished;"
+            " give --steps, or define `finished`"
         )
 
 
@@ -64,11 +67,13 @@ def begin(attempt: Attempt, /) -> Result:
         mtbf = request.mtbf or DAY
         args = chain, platform, model
         wished, smaller = adjoints.without_end(*args, every=request.every, mtbf=mtbf)
-        _ = Online(chain, smaller).levels  # raises an error if no level has space for a state
+        # The rule is made again when it is used; here it raises an error if no level has space
+        # for a state, before anything is written.
+        _ = Online(chain, smaller).levels
         attempt = replace(attempt, overlap=exactly(request.overlap) or SYNCHRONOUS)
         attempt.directory.write_plan(_no_plan(chain, platform), "")
         manifest = write_manifest(attempt, model, wished, first)
-        with levels_of(attempt, manifest) as backends:
+        with new_levels(attempt, manifest) as backends:
             none = tuple(frozenset[Key]() for _ in backends)
             before = _forward(attempt, model, platform, backends, wished=wished, stored=none)
             return _back(attempt, manifest, before, wished)
@@ -76,7 +81,7 @@ def begin(attempt: Attempt, /) -> Result:
 
 def resume(attempt: Attempt, model: Differentiable, manifest: Manifest, /) -> Result:
     """Resume a run that was stopped in the forward sweep, as `run.resume` does."""
-    display, wished = attempt.display, policy_of(attempt, manifest)
+    display, wished = attempt.display, adjoint_policy(attempt, manifest)
     with levels_left(attempt, manifest) as levels:
         for line in levels.lost:
             display.warn(line)
@@ -91,7 +96,10 @@ def resume(attempt: Attempt, model: Differentiable, manifest: Manifest, /) -> Re
 
 
 def _no_plan(chain: Chain, platform: Platform) -> str:
-    """Return the text of schedule.txt before there is a plan."""
+    """Return the text of schedule.txt before there is a plan.
+
+    A process that resumes the run reads the platform from its headers.
+    """
     text = dumps(Schedule(chain.with_steps(1), ()), platform)
     first, rest = text.split("\n", 1)
     return f"{first}\n## the number of steps is not known yet: this is no plan\n{rest}"
@@ -101,7 +109,8 @@ def _rule(wished: AdjointPolicy, chain: Chain, platform: Platform, stored: Store
     """Return the rule that decides which checkpoints are stored, without the adjoints' space.
 
     The stored checkpoints may already use part of this space, if a run was stopped in the forward
-    sweep, or if a level has less space than planned. Then their bytes are the capacity.
+    sweep, or if a level has less space than planned. Then their bytes are the capacity, so that the
+    rule stores nothing more on this level, and does not find it too full.
     """
     smaller = adjoints.aside_for(wished, chain, platform)
     levels = []

@@ -63,9 +63,11 @@ def attempt_of(
     replay = ReplayCheck(allow_rounding=whole.allow_rounding)
     try:
         model_named = make or begun.model or ""
-        fresh = _same(request, model_named, directory, manifest, ranks=ranks, replay=replay)
+        fresh = _maker_of_same(
+            request, model_named, directory, manifest, ranks=ranks, replay=replay
+        )
     except BadInput as error:
-        if line := _line_from_begun(manifest, directory.path, elsewhere=True):
+        if line := _resume_line_there(manifest, directory.path, elsewhere=True):
             error.add_note(f"the run was begun in another directory: {line}")
         raise
     replay.note = None if ranks.rank else adding_to(directory)
@@ -96,7 +98,7 @@ def attempt_of(
     return attempt, model
 
 
-def _same(
+def _maker_of_same(
     request: Request,
     make: str | Callable[..., Any],
     directory: RunDirectory,
@@ -130,6 +132,7 @@ def _same(
     if every := [text for each in ranks.gather(different) for text in each]:
         reason = f"{every[0]}; its data, its code or its environment has changed"
         raise _another_run(directory, [reason])
+    # The states of steps 0 and 1 are those that have just been compared.
     replay.marks = {step: marks for step, marks in mine.items() if step > 1}
     replay.earlier = frozenset(replay.marks)
     return fresh
@@ -152,7 +155,7 @@ def ended(
     """
     platform = _platform_of(request, directory, manifest, levels, ranks)
     if make is not None:
-        _same(request, make, directory, manifest, ranks=ranks, replay=ReplayCheck())
+        _maker_of_same(request, make, directory, manifest, ranks=ranks, replay=ReplayCheck())
     result = read_back(directory, platform, ranks)
     if request.control is not None:
         control = given_control(request.control, ranks)
@@ -184,9 +187,9 @@ def _platform_of(
             " the file, or begin a new run in another directory"
         )
     _check_ranks(manifest, directory.path, ranks)
-    differences = list(_differences(request, manifest, platform, levels))
-    if differences:
-        raise _another_run(directory, differences)
+    found = list(_differences(request, manifest, platform, levels))
+    if found:
+        raise _another_run(directory, found)
     return platform
 
 
@@ -231,7 +234,7 @@ def _check_named(
     """Raise BadInput if only the manifest names the model, and it is not a registered one."""
     name = manifest.request.model
     if make is None and name not in registry.names("models"):
-        line = _line_from_begun(manifest, directory.path)
+        line = _resume_line_there(manifest, directory.path)
         raise BadInput(
             f"{directory.path} is a run of {name!r}; for safety, ckio imports no model that only a"
             f" file names; name the model again: {line}"
@@ -262,7 +265,7 @@ def _other_parts(given: Platform, own: Platform) -> Iterator[str]:
 
 def _check_here(manifest: Manifest, platform: Platform, into: Path, /) -> None:
     """Raise BadInput if a level is found only from the directory in which the run was begun."""
-    line = _line_from_begun(manifest, into, elsewhere=True)
+    line = _resume_line_there(manifest, into, elsewhere=True)
     first = manifest.run if manifest.ranks == 1 else of_rank(manifest.run, 0)
     for level in platform.levels if line else ():
         where = registry.place(level, first)
@@ -275,11 +278,12 @@ def _check_here(manifest: Manifest, platform: Platform, into: Path, /) -> None:
             )
 
 
-def _line_from_begun(manifest: Manifest, into: Path, /, *, elsewhere: bool = False) -> str:
+def _resume_line_there(manifest: Manifest, into: Path, /, *, elsewhere: bool = False) -> str:
     """Return the command that resumes a run from the directory in which it was begun.
 
-    If the current directory is another one, the command begins with `cd`. If it is the same, and
-    `elsewhere` is true, the result is "".
+    Paths of its levels and of its model may be relative to that directory. If the current directory
+    is another one, the command begins with `cd`. If it is the same, and `elsewhere` is true, the
+    result is "".
     """
     model, here = manifest.request.model, Path(manifest.here).resolve()
     if not manifest.here or not here.is_dir() or here == Path.cwd():

@@ -4,6 +4,9 @@ An `Attempt` has everything that a process needs: the request, the directory, th
 and the display. `begin` plans a new run, `resume` the rest of one from the checkpoints that are
 stored. Both then call `perform`, which performs the plan, shows its progress, checks the gradient
 if this was requested, and writes the gradient and then the result, which names the gradient's file.
+
+Throughout, `wished` is the level and the interval of adjoint checkpoints that a run was begun with,
+or that are requested now. A plan may have to use others, for example because the level has failed.
 """
 
 import platform as host
@@ -137,6 +140,7 @@ class Attempt:
 
     @property
     def keeps(self) -> Keep:
+        """Return which checkpoints remain on the levels when this process ends."""
         return "everything" if self.request.keep else "after errors"
 
     def model(self) -> Differentiable:
@@ -262,7 +266,7 @@ def begin(attempt: Attempt, /) -> Result:
             figures |= overlap_figures(planned)
         plan = write_plan(attempt, schedule, attempt.platform, wished)
         manifest = write_manifest(attempt, model, wished, first)
-        with levels_of(attempt, manifest) as backends:
+        with new_levels(attempt, manifest) as backends:
             display.tell(planning.not_considered)
             display.tell(figures.get("note", ""))
             mtbf = attempt.request.mtbf
@@ -336,7 +340,7 @@ def write_manifest(
     return manifest
 
 
-def levels_of(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManager[list[Backend]]:
+def new_levels(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManager[list[Backend]]:
     """Open the levels of a new run."""
     return opened(
         attempt.platform.levels,
@@ -394,7 +398,9 @@ def resume(attempt: Attempt, model: Differentiable, manifest: Manifest, /) -> Re
     """Perform the rest of a run that an earlier process began, and return its result."""
     display = attempt.display
     with levels_left(attempt, manifest) as survived:
-        schedule, levels, wished = _rest(attempt, model, survived, policy_of(attempt, manifest))
+        schedule, levels, wished = _rest(
+            attempt, model, survived, adjoint_policy(attempt, manifest)
+        )
         for line in levels.lost:
             display.warn(line)
         plan = write_plan(attempt, schedule, levels.platform, wished)
@@ -416,7 +422,7 @@ def levels_left(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManag
     )
 
 
-def policy_of(attempt: Attempt, manifest: Manifest, /) -> AdjointPolicy:
+def adjoint_policy(attempt: Attempt, manifest: Manifest, /) -> AdjointPolicy:
     """Return level and interval of adjoint checkpoints: those of the run, or requested now."""
     request, begun = attempt.request, manifest.request
     every = request.every if request.every != begun.every else None
@@ -504,14 +510,14 @@ def perform(
     overlap, schedule = bool(attempt.overlap), plan.schedule
     earlier = history.earlier(attempt.name, plan.platform, overlap=overlap)
     with _watching(attempt, plan) as (tick, watch):
-        measured, model = _perform(attempt, model, plan, backends, tick=tick, watch=watch)
+        measured, model = _perform_schedule(attempt, model, plan, backends, tick=tick, watch=watch)
     done = replace(schedule, actions=measured.actions)
     with _stored_if_not_written(attempt, model, replace(plan, schedule=done), backends):
         times = {"predicted": plan.predicted, "measured": measured, "before": before}
         ended, shared = _collect(attempt, model, done, **times)
         file = _write_gradient(attempt, model, ended, shared)
         if attempt.request.check:
-            # If the model decides its end, it may take other numbers of steps for others.
+            # A model that decides its end may take another number of steps for other controls.
             ended = _verify(attempt, model, ended, None if len(before) else schedule.chain.length)
         entries = {**figures, **ended.figures, "verified": ended.verified, **file, **_origin()}
         if earlier is not None:
@@ -559,7 +565,7 @@ def _watching(
         yield tick, watch if watchers else None
 
 
-def _perform(
+def _perform_schedule(
     attempt: Attempt,
     model: Differentiable,
     plan: RunPlan,

@@ -296,7 +296,10 @@ def _arrived(method: str, value: object, begin: int, end: int) -> int:
     step = reached(method, value, begin, end)
     if step == end:
         return 0
-    raise RunFailed(f"the model finished at step {step}, before step {end}; plan for {step} steps")
+    raise RunFailed(
+        f"the model finished at step {step}, before step {end}; plan for {step} steps, and begin a"
+        " new run"
+    )
 
 
 def by_schedule(

@@ -91,7 +91,10 @@ def test_a_run_that_is_stopped_on_its_way_forward_stores_where_it_stands(
 
 def test_what_has_no_end_is_refused(at: Path) -> None:
     line = ("run", "ocean:growth", "--platform", "node.toml", "--into", "endless")
-    assert "does not say itself when it is finished" in complaint(*line, at=at)
+    assert "--steps is missing: model" in complaint(*line, at=at)
+    missing = complaint(*line, "--resume", at=at)  # for example after a run that had no time
+    assert f"--steps is missing ({at / 'endless'} has no run to take it from)" in missing
+    assert "does not say itself when it is finished" in missing
     assert "'hrevolve' needs the number" in complaint(*LINE, "--planner", "hrevolve", at=at)
     assert not (at / "endless").exists()
 

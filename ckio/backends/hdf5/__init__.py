@@ -61,9 +61,9 @@ from ckio.backends.hdf5.file import (
     Growth,
     is_archive,
     is_ours,
+    open_archive,
     survey,
     survey_unlocked,
-    take,
 )
 from ckio.backends.hdf5.slots import FREE, STORED, ArchiveSlots, Group, Row, Slot
 from ckio.backends.ledger import Entry, Ledger
@@ -139,9 +139,12 @@ class Hdf5(Backend):
         self._ledger: Ledger[Slot] = Ledger(str(self.path), capacity)
         self._slots = ArchiveSlots(capacity, self._grow)
         self._commit = 0
+        """The number of the last write."""
         self._stuck: list[Slot] = []
+        """Slots of failed writes, whose rows may be in the file: see `_withdraw`."""
         self._names: list[str] = []
-        self._fd = take(self.path, self._system, run, sync=self._sync)
+        """The names of all groups, also of damaged ones, which new groups must not have."""
+        self._fd = open_archive(self.path, self._system, run, sync=self._sync)
         self._growth = Growth(self._system, self._fd, sync=self._sync)
         try:
             self._open()

@@ -61,7 +61,7 @@ _JOURNAL: Final = struct.Struct("<16sQ")
 """The xxh3_128 and the number of the bytes that follow."""
 
 _END: Final = USER + 28
-"""Offset of the eight bytes of HDF5's superblock with the end of the file."""
+"""Offset of the eight bytes with the end of the file, in HDF5's superblock of version 2 or 3."""
 
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 """The first bytes of an HDF5 file."""
@@ -111,6 +111,9 @@ of the field names the codec and the layout of the checkpoint, and ckio decodes 
 
 class Image(io.RawIOBase):
     """An open file for h5py, whose changes stay in memory.
+
+    h5py writes metadata in any order, and a kill between two writes would leave a file that HDF5
+    refuses. `changes` returns what was written, for `Growth` to write it in a safe order.
 
     Attributes
     ----------
@@ -200,6 +203,10 @@ def _hdf5(image: Image, path: Path, mode: str) -> Iterator["h5py.File"]:
 
 class Growth:
     """The first pages of an open archive, and its growth by groups.
+
+    A growth is written in the three stages that `ckio.backends.hdf5` describes: `add` performs
+    them, `restore` undoes one that failed in this process, and `complete` completes one whose
+    process was killed.
 
     Attributes
     ----------
@@ -538,7 +545,7 @@ OF_RUN: Final = r"-[0-9a-f]{1,64}(-\d+)?"
 """The part of an archive's name after the stem that all runs share: see `Hdf5.for_run`."""
 
 
-def take(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
+def open_archive(path: Path, files: Files, run: RunId, /, *, sync: bool) -> int:
     """Open and lock the archive at a path; create it for this run if it does not exist.
 
     Raises LevelInUse if it is locked already, BadInput if there cannot be an archive at this path,

@@ -226,7 +226,9 @@ class ArchiveSlots:
         self.reserved: dict[int, int] = {}
         self._capacity, self._make = capacity, make
         self._families: dict[tuple[Kind, Layout], list[Group]] = {}
+        """The groups whose slots are shared: plain bytes of all sizes are one family."""
         self._remembered: dict[tuple[Kind, Form], list[Group]] = {}
+        """The family of a form, found without making its layout, which takes longer."""
 
     def adopt(self, group: Group, free: Iterable[int], /) -> None:
         """Add a group with these free slots."""
