@@ -208,17 +208,17 @@ def _print(
         for name, seconds in figures["busy"].items()
     ]
     console.print_table("", ["resource", "busy s", "of the makespan"], share)
-    if overlap:
-        click.echo(_overlap_lines(overlap, figures))
-    elif makespan != figures["sum_of_costs"]:
-        click.echo(_waits_line(makespan, figures["sum_of_costs"]))
+    click.echo(_overlap_lines(overlap, figures) if overlap else _agreement(figures))
 
 
-def _waits_line(makespan: float, total: float) -> str:
-    """Return by how much the makespan exceeds the sum of the costs of all actions, and why."""
+def _agreement(figures: dict[str, Any]) -> str:
+    """Return how the replayed makespan compares with the sum of the costs of all actions."""
+    makespan, total = figures["makespan"], figures["sum_of_costs"]
+    if makespan == total:
+        return "The replayed makespan and the sum of the costs of all actions agree.\n"
     return (
-        f"The costs of all actions are {total:.6g} s in all; the makespan is"
-        f" {makespan - total:.3g} s longer, because writes wait for a device.\n"
+        f"The costs of all actions are {total:.6g} s in all; the replay takes"
+        f" {makespan - total:.3g} s more, in which writes wait for a device.\n"
     )
 
 

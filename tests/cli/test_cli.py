@@ -122,8 +122,6 @@ def test_a_schedule_can_be_simulated_on_another_platform(place: Path) -> None:
     fast = answer("simulate", "plan.txt", "--platform", "fast.toml", at=place)
     assert fast["makespan"] < own["makespan"]
     assert fast["busy"]["nvme"] == 0.0
-    printed = ckio("simulate", "plan.txt", at=place).stdout
-    assert "The costs of all actions" not in printed  # they are the makespan
 
 
 # Bad input
