@@ -47,8 +47,8 @@ PAGES: Final = {
     "doing": (
         "Measure, simulate, run, compare",
         "The interpreters of a schedule, and what goes on when a run does not end well.",
-        "calibrate simulate run perform failover run_to_end compare render recover"
-        " with_adjoint_checkpoints planners.recover.* report report.trace report.page",
+        "calibrate simulate run runner.perform.perform runner.failover.failover run_to_end compare"
+        " render planners.recovery.* report report.trace report.page",
     ),
     "variables": (
         "What goes into a checkpoint",
