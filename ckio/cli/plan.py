@@ -259,7 +259,7 @@ def show(figures: dict[str, Any], /) -> None:
     ]
     console.print_table("", header, rows)
     if "failures" in figures:
-        click.echo(f"\n{figures['failures']['text']}")
+        click.echo(figures["failures"]["text"])
 
 
 def _how(figures: dict[str, Any]) -> str:
