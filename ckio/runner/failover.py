@@ -160,7 +160,7 @@ def failover(
                 levels = replace(left.platform, levels=(*left.platform.levels, carried.level))
                 schedule = _planned(replan, chain, levels, stored)
             opened = [*left.backends, carried.backend]
-            del live, begin  # release the model before a new one is made
+            del live, begin, error  # release the model before a new one is made
             live = fresh()
     finally:
         carried.close()
@@ -667,6 +667,8 @@ class PartsOfRun:
             if early.level is None:
                 raise
             return early
+        finally:
+            del begin  # it holds the model, and the error of a level may hold this frame
         now = self.clock.now()
         self._origin = now if self._origin is None else self._origin
         self._begun = now - self._origin
