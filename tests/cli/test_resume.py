@@ -342,7 +342,7 @@ def test_a_corrupt_checkpoint_that_cannot_be_discarded_does_not_hold_a_run_up(
 def test_a_run_that_another_process_works_on_is_left_alone(half: Path) -> None:
     directory = RunDirectory(half / "run", resume=True)
     line = complaint(*RESUME, at=half, status=1)
-    assert "another process works on this run" in line
+    assert "this process works on it already" in line
     directory.release()
     level = Directory(stored_in(half)[0].path.parent)
     assert "is in use by another process" in complaint(*RESUME, at=half, status=1)

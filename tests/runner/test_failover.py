@@ -405,7 +405,7 @@ def test_a_state_behind_the_adjoint_is_not_carried() -> None:
 @pytest.mark.slow
 def test_what_cannot_be_carried_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory in which it would be carried is full: real, and of no bytes."""
-    monkeypatch.setattr("ckio.runner.failover.Ram", lambda **_: Ram(capacity=0))
+    monkeypatch.setattr("ckio.runner.failover.memory_for", lambda _: Ram(capacity=0))
     for number in range(CALLS):
         told = Told(fresh=Counted)
         _, model = told.run(PLAN, PLATFORM, memory(Faults({number: StorageError}), PLATFORM))
