@@ -158,8 +158,12 @@ def left(at: Path) -> list[Path]:
 
 
 def planned(at: Path) -> float:
-    """Seconds that the whole run was to take as it was first planned."""
-    found = loads((at / "run" / "schedule-1.txt").read_text())
+    """Seconds that the whole run was to take as it was first planned.
+
+    A process that was killed before it had a plan has left none: then the next one made the first.
+    """
+    first, only = (at / "run" / name for name in ("schedule-1.txt", "schedule.txt"))
+    found = loads((first if first.exists() else only).read_text())
     assert found.platform is not None
     return makespan(found.schedule, found.platform)
 

@@ -340,12 +340,19 @@ def test_a_corrupt_checkpoint_that_cannot_be_discarded_does_not_hold_a_run_up(
 
 @pytest.mark.slow
 def test_a_run_that_another_process_works_on_is_left_alone(half: Path) -> None:
+    def refused() -> str:
+        done = subprocess.run(
+            [*CKIO, *RESUME], cwd=half, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        return done.stderr
+
     directory = RunDirectory(half / "run", resume=True)
-    line = complaint(*RESUME, at=half, status=1)
-    assert "this process works on it already" in line
+    assert "another process works on this run" in refused()
+    assert "this process works on it already" in complaint(*RESUME, at=half, status=1)
     directory.release()
     level = Directory(stored_in(half)[0].path.parent)
-    assert "is in use by another process" in complaint(*RESUME, at=half, status=1)
+    assert "is in use by another process" in refused()
     level.close()
     assert answer(*RESUME, at=half)["steps"] == STEPS
 
