@@ -342,7 +342,7 @@ def test_a_corrupt_checkpoint_that_cannot_be_discarded_does_not_hold_a_run_up(
 def test_a_run_that_another_process_works_on_is_left_alone(half: Path) -> None:
     def refused() -> str:
         done = subprocess.run(
-            [*CKIO, *RESUME], cwd=half, capture_output=True, text=True, check=False
+            [CKIO, *RESUME], cwd=half, capture_output=True, text=True, check=False
         )
         assert done.returncode == 1
         return done.stderr
