@@ -224,7 +224,7 @@ def has_tapes(chain: Chain, make: Callable[[], Model], /) -> bool:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a process performs.
+    """The schedule that one process performs, on the levels that are left.
 
     Attributes
     ----------

@@ -79,7 +79,7 @@ class Model(Protocol):
 
 
 class OptionalMembers:
-    """What a model may have in addition to the methods of `Model`, with the values if it has not.
+    """The optional members of a model, each with the value that it has in a model without it.
 
     Attributes
     ----------

@@ -432,7 +432,6 @@ def test_a_model_without_adjoint_checkpoints_begins_again() -> None:
     assert len(Counted.back) == 2 * STEPS - 1
 
 
-@pytest.mark.slow
 def test_only_one_model_lives_at_a_time() -> None:
     alive = list["weakref.ref[Logistic]"]()
 
