@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ckio.actions import Key, nbytes_of
-from ckio.adapters.registry import backend_of, close, is_shared, open_level, place
+from ckio.adapters.registry import backend_of, is_shared, open_level, place
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, verified
 from ckio.backends.files import missing_folders
@@ -119,7 +119,10 @@ def _opened(
 
 def _close(backend: Backend, level: Level, run: str, /, *, remove: bool) -> None:
     """Close a level. With `remove`, also remove its folder, if it is empty."""
-    close(backend, remove=remove)
+    if remove:
+        backend.remove()
+    else:
+        backend.close()
     where = place(level, run)
     if remove and where is not None and rank_of(run)[0] in (where.name, where.parent.name):
         with suppress(OSError):
@@ -128,7 +131,10 @@ def _close(backend: Backend, level: Level, run: str, /, *, remove: bool) -> None
 
 def _left_as_it_was(backend: Backend) -> None:
     """Close a level that another rank could not open, and remove it if it has no checkpoints."""
-    close(backend, remove=not list(backend.keys()))
+    if list(backend.keys()):
+        backend.close()
+    else:
+        backend.remove()
 
 
 def new_folders(levels: Sequence[Level], run: str, /) -> list[str]:
