@@ -38,7 +38,7 @@ from ckio.model import Model
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock, WallClock
-from ckio.runner.perform import DeferredStop, Stop, Times, is_estimated, performed, within
+from ckio.runner.perform import DeferredStop, Stop, Times, is_estimated, perform, within
 from ckio.runner.perform import reserve as reserve_plan
 from ckio.runner.reproducible import ReplayCheck, checked
 from ckio.runner.space import levels_for, memory_for
@@ -139,7 +139,7 @@ def failover(
     try:
         while True:
             begin = partial(
-                performed,
+                perform,
                 schedule,
                 levels,
                 checked(live, replay),

@@ -244,8 +244,9 @@ def _by_schedule(
     schedule: Schedule, platform: Platform, model: TensorSteps, backends: Sequence[Backend]
 ) -> Iterator[None]:
     turned = False
-    for event in perform(schedule, platform, model, backends, overlap=SYNCHRONOUS):
-        match event.action:
+    times = perform(schedule, platform, model, backends, overlap=SYNCHRONOUS)
+    for action, _ in zip(schedule.actions, times, strict=True):
+        match action:
             case Record(_, end) if end == schedule.chain.length and not turned:
                 turned = True
                 yield
