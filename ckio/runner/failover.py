@@ -261,7 +261,7 @@ def run_forward(
     count = 0
     while True:
         run = RuleRun(rule, model, opened, stored=stored, state=state, count=count)
-        begin = partial(_times, run, parts.clock, stop)
+        begin = partial(_forward, run, parts.clock, stop)
         if (error := parts.perform(begin, run.actions)) is None:
             assert run.end is not None
             keys = tuple(map(frozenset, run.machine.stored))
@@ -274,17 +274,10 @@ def run_forward(
         opened, state, count = left.backends, machine.state, count + parts.done
 
 
-def _times(run: RuleRun, clock: Clock, stop: Stop | None) -> Generator[Times]:
+def _forward(run: RuleRun, clock: Clock, stop: Stop | None) -> Generator[Times]:
     """Reserve the levels of a rule; return the times of the actions of its forward sweep."""
     run.reserve()
-
-    def times() -> Generator[Times]:
-        events = run.events(run.forward(), clock, stop)
-        with within(events):
-            for event in events:
-                yield event.start, event.stop, event.nbytes
-
-    return times()
+    return run.times(run.forward(), clock, stop)
 
 
 def _check_adjoint(chain: Chain, model: Model) -> None:

@@ -256,10 +256,10 @@ def _until_done(rule: Online, model: TensorSteps, backends: Sequence[Backend]) -
     check_fit(rule, model, backends, [])
     reserve(rule, model, backends)
     run, clock = RuleRun(rule, model, backends), WallClock()
-    for _ in run.events(run.forward(), clock):
+    for _ in run.times(run.forward(), clock):
         pass
     yield
-    for _ in run.events(run.back(), clock):
+    for _ in run.times(run.back(), clock):
         pass
 
 
