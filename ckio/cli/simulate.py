@@ -38,7 +38,7 @@ from ckio.schedule import Schedule, makespan
 from ckio.schedule.occupancy import busy_seconds, overlap_savings
 from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
 from ckio.schedule.text import dumps
-from ckio.sim.engine import Repeated, repeated, simulate
+from ckio.sim.engine import simulate
 from ckio.sim.ranks import Barrier, Ranks, parse_shared
 
 _OF_RANKS: Final[dict[str, Callable[[str], Any]]] = {
@@ -98,10 +98,6 @@ def _shared(texts: tuple[str, ...]) -> dict[str, float]:
     help="Bandwidth of this channel for all ranks together, in bytes per second, e.g."
     " archive=100GB. May be repeated.",
 )  # fmt: skip
-@click.option(
-    "--repeat", type=click.IntRange(2), metavar="N",
-    help="Simulate N runs whose times vary randomly, as much as calibration measured.",
-)  # fmt: skip
 @out("-o", "--output", help="Write the timeline to this file; - is stdout.")
 @json_option
 def command(
@@ -110,7 +106,6 @@ def command(
     overlap: Policy | None,
     ranks: Ranks | None,
     shared: dict[str, float],
-    repeat: int | None,
     output: Path | None,
     as_json: bool,
     **options: Any,
@@ -130,11 +125,11 @@ def command(
 
     With --ranks, N ranks execute the same schedule, each with its own storage levels. The ranks
     divide the bandwidth of the levels that are named by --shared.
-
-    With --repeat, the times of N runs are drawn from the distributions that `ckio calibrate
-    --model` measured. The interval that contains nine of ten run times is printed.
     """
-    _check(ranks, shared, {"output": output, "repeat": repeat})
+    if ranks is None and shared:
+        raise BadInput("--shared is for many ranks; give their number with --ranks")
+    if ranks is not None and output is not None:
+        raise BadInput("--output is for one rank; leave out --ranks")
     display = console.display(quiet=as_json)
     schedule, platform, plan = _planned(file, options, overlap, many=bool(ranks), display=display)
     overlap = policy(overlap, schedule.overlap, f"of {file or 'the plan'}", display)
@@ -159,12 +154,6 @@ def command(
         figures |= {"overlap": str(overlap), **overlap_savings(schedule, platform, timeline)}
     else:
         figures["sum_of_costs"] = makespan(schedule, platform)
-    if repeat is not None:
-        bar = display.progress("repeating", repeat * len(schedule), unit="actions")
-        with bar as tick, blamed_on(file):
-            figures["repeat"] = _interval(
-                repeated(schedule, platform, repeat, overlap=overlap, watch=tick)
-            )
     if output is not None:
         text = dumps(schedule, platform, timeline, overlap=overlap, origin="predicted")
         write_file(output, text)
@@ -180,25 +169,14 @@ def command(
         print_written(output)
 
 
-def _check(ranks: Ranks | None, shared: Any, of_one_rank: dict[str, Any]) -> None:
-    """Raise BadInput if an option is for many ranks and there is one, or the other way round."""
-    if ranks is None and shared:
-        raise BadInput("--shared is for many ranks; give their number with --ranks")
-    for name, given in of_one_rank.items():
-        if ranks is not None and given is not None:
-            raise BadInput(f"--{name} is for one rank; leave out --ranks")
-
-
 def _print(
     schedule: Schedule, figures: dict[str, Any], overlap: Overlap, past: EarlierRuns | None
 ) -> None:
-    """Print the makespan of a timeline, its variation, and how long each resource is busy."""
+    """Print the makespan of a timeline, and how long each resource is busy."""
     makespan = figures["makespan"]
     steps, actions = schedule.chain.length, len(schedule)
     click.echo(f"{steps} steps, {actions} actions: makespan {makespan:.6g} s")
-    if "repeat" in figures:
-        click.echo(_repeated_line(figures["repeat"]))
-    elif past is not None:
+    if past is not None:
         click.echo(past.text())
     click.echo()
     if "note" in figures:
@@ -219,21 +197,6 @@ def _agreement(figures: dict[str, Any]) -> str:
     return (
         f"The costs of all actions are {total:.6g} s in all; the replay takes"
         f" {makespan - total:.3g} s more, in which writes wait for a device.\n"
-    )
-
-
-def _interval(runs: Repeated) -> dict[str, float]:
-    """Return the number of runs, the mean of their makespans, and the 5, 50 and 95 % quantiles."""
-    parts = {"p05": 0.05, "p50": 0.5, "p95": 0.95}
-    quantiles = {name: runs.quantile(part) for name, part in parts.items()}
-    return {"runs": len(runs.makespans), "mean": runs.mean, **quantiles}
-
-
-def _repeated_line(figures: dict[str, float]) -> str:
-    return (
-        f"of {figures['runs']} runs, nine of ten take {figures['p05']:.6g} to"
-        f" {figures['p95']:.6g} s; half of them up to {figures['p50']:.6g} s, the mean is"
-        f" {figures['mean']:.6g} s"
     )
 
 
