@@ -216,12 +216,11 @@ class LoopBlocks:
         the host must read from the device after each block, and wait for copies meanwhile.
         """
         begin = jnp.int32(number * self.size)
-        if length > STRAIGHT:
-            x = lax.fori_loop(0, length, lambda k, x: self.at(begin + k, x, given), x)
-        else:
-            for k in range(length):
-                x = self.at(begin + k, x, given)
-        return x, number + 1
+
+        def one(k: Any, x: Leaves) -> Leaves:
+            return self.at(begin + k, x, given)
+
+        return lax.fori_loop(0, length, one, x, unroll=_is_straight(length)), number + 1
 
     def length(self, number: int, /) -> int:
         """Return the number of steps of a block."""
@@ -262,7 +261,8 @@ class LoopBlocks:
         """
         params, rows, consts = given
         take = self.one
-        if length > STRAIGHT and not self.step.has_effects:  # JAX computes no effect once more
+        is_straight = _is_straight(length)
+        if not is_straight and not self.step.has_effects:  # JAX computes no effect once more
             take = jax.checkpoint(take, prevent_cse=False, policy=_is_stored)
 
         def block(x_: Leaves, params_: Leaves, rows_: Leaves) -> Leaves:
@@ -271,13 +271,8 @@ class LoopBlocks:
             def one(x: Leaves, at: tuple[Any, Leaves]) -> tuple[Leaves, None]:
                 return take(consts, x, read, *at), None
 
-            at, state = merge(rows, rows_), merge(x, x_)
-            if length <= STRAIGHT:
-                for k in range(length):
-                    state, _ = one(state, (begin + k, [a[k] for a in at]))
-                return smooth(state)
-            steps = begin + jnp.arange(length, dtype=jnp.int32)
-            return smooth(lax.scan(one, state, (steps, at))[0])
+            steps = begin + jnp.arange(length, dtype=jnp.int32), merge(rows, rows_)
+            return smooth(lax.scan(one, merge(x, x_), steps, unroll=is_straight)[0])
 
         return jax.vjp(block, smooth(x), smooth(params), smooth(rows))[1]
 
@@ -289,6 +284,11 @@ class LoopBlocks:
     def one(self, consts: Leaves, x: Leaves, params: Leaves, i: Any, row: Leaves, /) -> Leaves:
         """Take one step."""
         return jax.tree.leaves(self.step(consts, x, params, i, row))
+
+
+def _is_straight(length: int) -> bool:
+    """Return whether a block of so many steps is compiled without a loop."""
+    return length <= STRAIGHT
 
 
 def _is_stored(operation: Any, *inputs: Any, **options: Any) -> bool:
