@@ -508,7 +508,7 @@ def perform(
         If the result cannot be written.
     """
     overlap, schedule = bool(attempt.overlap), plan.schedule
-    earlier = history.earlier(attempt.name, plan.platform, overlap=overlap)
+    earlier = history.earlier(attempt.name, overlap=overlap)
     with _watching(attempt, plan) as (tick, watch):
         measured, model = _perform_schedule(attempt, model, plan, backends, tick=tick, watch=watch)
     done = replace(schedule, actions=measured.actions)
