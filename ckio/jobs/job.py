@@ -227,7 +227,7 @@ class Job:
             If the model failed, or all levels that the run needs.
         """
         seconds = _seconds(walltime)
-        with all_ranks(self._comm) as ranks, Stopper.within(seconds, ranks) as stopper:
+        with all_ranks(self._comm) as ranks, Stopper(seconds, ranks) as stopper:
             try:
                 result: Result | Halted = self.run_on(ranks, stopper, resume=resume)
             # All ranks have stopped, and none has failed. To `all_ranks` an exception is a failure,
