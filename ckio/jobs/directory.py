@@ -51,6 +51,7 @@ from ckio.jobs.request import FORMAT, Manifest
 from ckio.model.comm import Comm, launched
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Platform
+from ckio.platform.readable import path_of
 
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
 PREDICTED, MEASURED = "predicted.txt", "measured.txt"
@@ -185,8 +186,9 @@ class RunDirectory(NewDirectory):
                 file.write(line.encode())
 
     def begin(self, manifest: Manifest, /) -> None:
-        """Write the manifest, with the current directory. From now on the run can be resumed."""
-        self.manifest = replace(manifest, here=self._ranks.once(lambda: str(Path.cwd())))
+        """Write the manifest. From now on the run can be resumed."""
+        here = self._ranks.once(lambda: os.path.relpath(Path.cwd(), self.path.resolve()))
+        self.manifest = replace(manifest, here=here)
         self.write(MANIFEST, self.manifest.dumps())
 
     def reserve(self, sizes: Mapping[str, int], /) -> None:
@@ -322,6 +324,24 @@ def platform_in(schedule: Path, /) -> Platform:
     headers = takewhile(lambda line: line.startswith("#"), lines)
     toml = [line[2:] for line in headers if line.startswith("#|")]
     return Platform.loads("\n".join(toml), source=f"{schedule}, its platform")
+
+
+def with_paths(platform: Platform, path: Path, manifest: Manifest, /) -> Platform:
+    """Return the platform of a run in this directory with paths that are right from here.
+
+    Relative paths of levels refer to the directory in which the run was begun. They are found from
+    that of the run, so that both can be moved together, and the run be resumed from any directory.
+    """
+    base = (path / manifest.here).resolve()
+    if base == Path.cwd():
+        return platform
+    levels = (
+        replace(level, options={**level.options, "path": str(base / path_of(str(where)))})
+        if (where := level.options.get("path")) is not None
+        else level
+        for level in platform.levels
+    )
+    return replace(platform, levels=tuple(levels))
 
 
 def read_sealed(path: Path, /) -> str:

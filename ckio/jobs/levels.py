@@ -17,7 +17,6 @@ from ckio.actions import Key, nbytes_of
 from ckio.adapters.registry import backend_of, close, is_shared, open_level, place
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, verified
-from ckio.backends.files import missing_folders
 from ckio.backends.ram import Ram
 from ckio.backends.runid import of_rank, rank_of
 from ckio.errors import BadInput, LevelInUse, StorageError
@@ -47,7 +46,6 @@ def opened(
     keep: Keep,
     ranks: RankGroup = ALONE,
     identity: str = "",
-    made: Sequence[str] = (),
 ) -> Iterator[list[Backend]]:
     """Open levels for a run, and close them at the end.
 
@@ -68,14 +66,11 @@ def opened(
     identity : str
         The digest of the computation, which is stored with each checkpoint. A checkpoint with
         another identity is refused.
-    made : sequence of str
-        The folders above the levels that an earlier process of the run has made: see `new_folders`.
     """
     with ExitStack() as stack:
         backends: list[Backend] = []
         for level in levels:
-            stack.enter_context(_no_new_folders(level, called(run, ranks), made))
-            ranks.agree()  # so that no rank takes a folder that another one makes for an old one
+            stack.callback(_remove_empty_folders, level, called(run, ranks))
             backends.append(stack.enter_context(_opened(level, run, keep, ranks, identity)))
         yield backends
 
@@ -102,7 +97,7 @@ def _opened(
     except BaseException as error:
         left = len(list(backend.keys())) if backend.durable and keep != "nothing" else 0
         with suppress(StorageError):  # the error that is being raised is more important
-            _close(backend, level, own, remove=not left)
+            close(backend, remove=not left)
         if left:
             are = "checkpoint is" if left == 1 else "checkpoints are"
             text = f"{left} {are} left in {place(level, own) or level.name}"
@@ -111,51 +106,24 @@ def _opened(
         raise
     else:
         try:
-            _close(backend, level, own, remove=keep != "everything")
+            close(backend, remove=keep != "everything")
         except (StorageError, OSError) as error:
             where = place(level, own) or level.name
             log.warning("the files of level %s remain (%s): %s", level.name, where, error)
 
 
-def _close(backend: Backend, level: Level, run: str, /, *, remove: bool) -> None:
-    """Close a level. With `remove`, also remove its folder, if it is empty."""
-    close(backend, remove=remove)
-    where = place(level, run)
-    if remove and where is not None and rank_of(run)[0] in (where.name, where.parent.name):
-        with suppress(OSError):
-            where.rmdir()
+def _remove_empty_folders(level: Level, run: str) -> None:
+    """Remove the folder of a run on a level, and then that of all its ranks, if they are empty."""
+    where, common = place(level, run), rank_of(run)[0]
+    for folder in () if where is None else (where, where.parent):
+        if common in (folder.name, folder.parent.name):
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _left_as_it_was(backend: Backend) -> None:
     """Close a level that another rank could not open, and remove it if it has no checkpoints."""
     close(backend, remove=not list(backend.keys()))
-
-
-def new_folders(levels: Sequence[Level], run: str, /) -> list[str]:
-    """Return the folders that a run will make above the files of its levels."""
-    places = [where for level in levels if (where := place(level, run)) is not None]
-    return [str(folder) for where in places for folder in missing_folders(where.parent)]
-
-
-@contextmanager
-def _no_new_folders(level: Level, run: str, made: Sequence[str]) -> Iterator[None]:
-    """Remove new folders above a level's files at the end, if they are empty then.
-
-    Those in `made` are new, too. The common folder of the ranks of a run is removed by the last
-    rank, also if it is not new.
-    """
-    where = place(level, run)
-    new = [] if where is None else missing_folders(where.parent)
-    new += [] if where is None else [it for it in where.parents if str(it) in made]
-    if where is not None and where.parent.name == rank_of(run)[0]:
-        new = list(dict.fromkeys([where.parent, *new]))
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            for folder in new:
-                if folder.exists():
-                    folder.rmdir()
 
 
 @dataclass(frozen=True)
@@ -223,7 +191,6 @@ def reopened(
     keep: Keep,
     ranks: RankGroup,
     identity: str,
-    made: Sequence[str],
     display: Display,
 ) -> Iterator[Reopened]:
     """Open the levels of a run again, with the checkpoints that are intact; close like `opened`.
@@ -245,7 +212,7 @@ def reopened(
                 for path in _of_all(ranks, missing):
                     state.lost.append(f"level {level.name}: {path} and its checkpoints are missing")
                 (backend,) = stack.enter_context(
-                    opened([level], run, keep=keep, ranks=ranks, identity=identity, made=made)
+                    opened([level], run, keep=keep, ranks=ranks, identity=identity)
                 )
                 if not backend.durable:
                     state.backends[number] = backend

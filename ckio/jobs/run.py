@@ -30,7 +30,15 @@ from ckio.backends.base import Backend
 from ckio.errors import BadInput, RunFailed, Stopped, StorageError, UnsupportedKind
 from ckio.jobs import adjoints, history
 from ckio.jobs.adjoints import AdjointPolicy, first_plan, next_plan
-from ckio.jobs.directory import CONTROL, GRADIENT, MEASURED, RESULT, RunDirectory, checksum_of
+from ckio.jobs.directory import (
+    CONTROL,
+    GRADIENT,
+    MEASURED,
+    RESULT,
+    RunDirectory,
+    checksum_of,
+    with_paths,
+)
 from ckio.jobs.display import QUIET, Display, Ticker
 from ckio.jobs.gradients import (
     controls_of,
@@ -41,7 +49,7 @@ from ckio.jobs.gradients import (
     write_gradient,
 )
 from ckio.jobs.journal import Journal
-from ckio.jobs.levels import Keep, Reopened, called, left_by, new_folders, opened, reopened
+from ckio.jobs.levels import Keep, Reopened, left_by, opened, reopened
 from ckio.jobs.models import RESULTS, check_has, guarded, naming, variables_of, watched
 from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
 from ckio.jobs.remaining import by_the_wall
@@ -332,7 +340,6 @@ def write_manifest(
         platform=planning.platform.digest(),
         adjoints=wished.level,
         every=wished.every,
-        made=ranks.once(lambda: new_folders(attempt.platform.levels, called(directory.id, ranks))),
         ranks=ranks.size,
     )
     directory.reserve(space_for(model, ranks))
@@ -412,12 +419,11 @@ def resume(attempt: Attempt, model: Differentiable, manifest: Manifest, /) -> Re
 def levels_left(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManager[Reopened]:
     """Open the levels of a run again, with the checkpoints that are intact on them."""
     return reopened(
-        attempt.platform,
+        with_paths(attempt.platform, attempt.directory.path, manifest),
         manifest.run,
         keep=attempt.keeps,
         ranks=attempt.ranks,
         identity=manifest.identity,
-        made=manifest.made,
         display=attempt.display,
     )
 
