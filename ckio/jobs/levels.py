@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from ckio.actions import Key, nbytes_of
+from ckio.actions import Key
 from ckio.adapters.registry import backend_of, close, is_shared, open_level, place
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, verified
@@ -126,7 +126,7 @@ def _left_as_it_was(backend: Backend) -> None:
     close(backend, remove=not list(backend.keys()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Reopened:
     """The levels of a run, as the process that resumes it opens them.
 
@@ -138,8 +138,6 @@ class Reopened:
         The open levels; an empty one stands for a level that is not used.
     survivors : list of set of Key
         The checkpoints on each level that were read and are intact.
-    damaged : frozenset of int
-        The levels with damaged data that belong to an unknown checkpoint.
     lost : list of str
         Texts about the checkpoints that are lost.
     """
@@ -147,39 +145,7 @@ class Reopened:
     platform: Platform
     backends: list[Backend]
     survivors: list[set[Key]]
-    damaged: frozenset[int]
     lost: list[str]
-
-    def with_frozen_level(self, number: int, nbytes: int, damage: Sequence[str], /) -> "Reopened":
-        """Return a copy in which the capacity of a damaged level is the size of its checkpoints.
-
-        Nothing is added to a damaged level, because its files may no longer be able to grow, and
-        because the damaged data take space.
-        """
-        shown = "; ".join([*damage[:_SHOWN], *["..."] * (len(damage) > _SHOWN)])
-        name = self.platform.levels[number].name
-        line = f"level {name} is damaged, so that nothing is added to it: {shown}"
-        smaller = self._with_capacity(number, nbytes, line)
-        return replace(smaller, damaged=self.damaged | {number})
-
-    def without(self, number: int, why: str, /) -> "Reopened":
-        """Return a copy without a level: its checkpoints are lost, and nothing is stored on it."""
-        line = f"level {self.platform.levels[number].name} is not used: {why}"
-        smaller = self._with_capacity(number, 0, line)
-        smaller.backends[number], smaller.survivors[number] = Ram(capacity=0), set()
-        return replace(smaller, damaged=self.damaged - {number})
-
-    def _with_capacity(self, number: int, nbytes: int, line: str) -> "Reopened":
-        """Return a copy in which a level has this capacity, for the reason in `line`."""
-        levels = list(self.platform.levels)
-        levels[number] = replace(levels[number], capacity=nbytes)
-        return replace(
-            self,
-            platform=replace(self.platform, levels=tuple(levels)),
-            backends=list(self.backends),
-            survivors=list(self.survivors),
-            lost=[*self.lost, line],
-        )
 
 
 @contextmanager
@@ -199,39 +165,35 @@ def reopened(
     be opened, or cannot discard a corrupt checkpoint, is not used. Raises LevelInUse if another
     process has opened a level.
     """
-    count = len(platform.levels)
-    state = Reopened(
-        platform, [Ram(capacity=0)] * count, [set() for _ in range(count)], frozenset(), []
-    )
+    levels, lost = list(platform.levels), list[str]()
+    backends: list[Backend] = [Ram(capacity=0) for _ in levels]
+    survivors = [set[Key]() for _ in levels]
     with ExitStack() as stack:
         for number, level in enumerate(platform.levels):
             where = place(level, called(run, ranks))
             try:
-                damage = _of_all(ranks, _damage(level, where))
+                if damage := _of_all(ranks, _damage(level, where)):
+                    shown = "; ".join([*damage[:_SHOWN], *["..."] * (len(damage) > _SHOWN)])
+                    lost.append(f"level {level.name} is damaged: {shown}")
                 missing = [str(where)] if where is not None and not may_exist(where) else []
                 for path in _of_all(ranks, missing):
-                    state.lost.append(f"level {level.name}: {path} and its checkpoints are missing")
+                    lost.append(f"level {level.name}: {path} and its checkpoints are missing")
                 (backend,) = stack.enter_context(
                     opened([level], run, keep=keep, ranks=ranks, identity=identity)
                 )
-                if not backend.durable:
-                    state.backends[number] = backend
-                    continue
-                with display.progress(f"verifying {level.name}"):
-                    sound, corrupt = verified(backend)
-                keys = sorted(sound, key=str)
-                nbytes = sum(level.stored(nbytes_of(backend.layout(key))) for key in keys)
-                nbytes = max(ranks.gather(nbytes))
+                sound, corrupt = set[Key](), list[str]()
+                if backend.durable:
+                    with display.progress(f"verifying {level.name}"):
+                        sound, corrupt = verified(backend)
             except LevelInUse:
                 raise
             except (StorageError, BadInput) as error:
-                state = state.without(number, str(error))
+                levels[number] = replace(level, capacity=0)
+                lost.append(f"level {level.name} is not used: {error}")
                 continue
-            state.backends[number], state.survivors[number] = backend, sound
-            state.lost.extend(f"level {level.name}: {what}" for what in corrupt)
-            if damage:
-                state = state.with_frozen_level(number, nbytes, damage)
-        yield state
+            backends[number], survivors[number] = backend, sound
+            lost.extend(f"level {level.name}: {what}" for what in corrupt)
+        yield Reopened(replace(platform, levels=tuple(levels)), backends, survivors, lost)
 
 
 def may_exist(path: Path, /) -> bool:

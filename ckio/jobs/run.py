@@ -67,9 +67,8 @@ from ckio.planners.compared import Plan
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import counted, json_line
-from ckio.runner.failover import Stored, failover
+from ckio.runner.failover import Forward, Stored, failover, ready_for_the_way_back
 from ckio.runner.finite import Finite
-from ckio.runner.perform import reserve
 from ckio.runner.reproducible import ReplayCheck, Reproducible
 from ckio.runner.space import levels_for
 from ckio.schedule import Schedule
@@ -403,17 +402,36 @@ def digest_of(control: Mapping[str, Array], ranks: RankGroup = ALONE, /) -> str:
 
 def resume(attempt: Attempt, model: Differentiable, manifest: Manifest, /) -> Result:
     """Perform the rest of a run that an earlier process began, and return its result."""
-    display = attempt.display
-    with levels_left(attempt, manifest) as survived:
-        schedule, levels, wished = _rest(
-            attempt, model, survived, adjoint_policy(attempt, manifest)
-        )
+    with levels_left(attempt, manifest) as levels:
         for line in levels.lost:
-            display.warn(line)
-        plan = write_plan(attempt, schedule, levels.platform, wished)
-        display.tell(_survived(schedule, attempt.platform))
-        display.tell(adjoints.cost_of_a_kill(schedule, attempt.platform, wished))
-        return perform(attempt, model, plan, levels.backends)
+            attempt.display.warn(line)
+        forward = Forward(attempt.chain.length, EMPTY, levels.platform, levels.backends)
+        plan, backends = plan_rest(attempt, model, adjoint_policy(attempt, manifest), forward)
+        attempt.display.tell(_survived(plan.schedule, attempt.platform))
+        return perform(attempt, model, plan, backends)
+
+
+def plan_rest(
+    attempt: Attempt, model: Differentiable, wished: AdjointPolicy, forward: Forward, /
+) -> tuple[RunPlan, list[Backend]]:
+    """Plan the rest from the stored checkpoints, reserve its space, and write the plan.
+
+    `forward` has the levels as the forward sweep or an earlier process left them. One that cannot
+    reserve the space is treated as in `failover`: it stays as it is, or is not used any more.
+    """
+    own, display = wished, attempt.display
+
+    def plan(platform: Platform, stored: Stored) -> Schedule:
+        nonlocal own
+        schedule, own = attempt.rest(attempt.chain, platform, stored, model, wished)
+        return schedule
+
+    with display.progress(f"planning the rest of {attempt.chain.length} steps"):
+        args = plan, attempt.chain, forward
+        schedule, ready = ready_for_the_way_back(*args, say=display.warn)
+    written = write_plan(attempt, schedule, ready.platform, own)
+    display.tell(adjoints.cost_of_a_kill(schedule, ready.platform, own))
+    return written, ready.backends
 
 
 def levels_left(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManager[Reopened]:
@@ -436,28 +454,6 @@ def adjoint_policy(attempt: Attempt, manifest: Manifest, /) -> AdjointPolicy:
         number, mtbf = attempt.platform.number(manifest.adjoints), request.mtbf or DAY
         return adjoints.policy_on(attempt.planning.chain, attempt.platform, number, mtbf=mtbf)
     return AdjointPolicy(manifest.adjoints, every or manifest.every)
-
-
-def _rest(
-    attempt: Attempt, model: Differentiable, levels: Reopened, wished: AdjointPolicy, /
-) -> tuple[Schedule, Reopened, AdjointPolicy]:
-    """Return the schedule of the rest, the levels that it uses, and its adjoint checkpoints.
-
-    If a level cannot reserve the space for the schedule, the rest is planned again without the
-    damaged levels, because their files can no longer grow.
-    """
-    stored = tuple(map(frozenset, levels.survivors))
-    with attempt.display.progress(f"planning the rest of {attempt.chain.length} steps"):
-        schedule, own = attempt.rest(attempt.chain, levels.platform, stored, model, wished)
-    try:
-        reserve(schedule, levels.platform, levels.backends)
-    except (BadInput, StorageError) as error:
-        if not levels.damaged:
-            raise
-        for number in sorted(levels.damaged):
-            levels = levels.without(number, str(error))
-        return _rest(attempt, model, levels, wished)
-    return schedule, levels, own
 
 
 def _survived(schedule: Schedule, platform: Platform) -> str:
