@@ -11,7 +11,7 @@ or that are requested now. A plan may have to use others, for example because th
 
 import platform as host
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -27,7 +27,7 @@ from ckio.actions.columns import REVERSE
 from ckio.actions.variables import Variables
 from ckio.adapters.registry import is_shared
 from ckio.backends.base import Backend
-from ckio.errors import BadInput, RunFailed, Stopped, StorageError, UnsupportedKind
+from ckio.errors import BadInput, RankFailed, RunFailed, Stopped, StorageError, UnsupportedKind
 from ckio.jobs import adjoints, history
 from ckio.jobs.adjoints import AdjointPolicy, first_plan, next_plan
 from ckio.jobs.directory import (
@@ -361,18 +361,27 @@ def new_levels(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManage
 def cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
     """Return a context that removes the directory of a new run which fails in the block.
 
-    The directory remains if a durable level has a checkpoint of the run, if the run was stopped, or
-    if an error occurred while the result was written.
+    The directory remains if a durable level has a checkpoint of the run on any rank, if the run was
+    stopped, or if an error occurred while the result was written. All ranks raise the same error;
+    the first one, which prints it, gets a note about checkpoints of another.
     """
+    ranks = directory.ranks
     try:
-        yield
+        with nullcontext() if ranks.is_alone else ranks.together():
+            yield
     except (Halted, ResultNotWritten):
         raise
     except BaseException as error:
-        if left_by(error):
+        every = [left_by(error)]
+        with suppress(RankFailed):  # of a rank that has ended
+            every = ranks.comm.gather(left_by(error))
+        if not any(every):
+            directory.clear()
+        elif every[ranks.rank]:
             error.add_note(f"the plan is in {directory.path}")
         else:
-            directory.clear()
+            rank = next(rank for rank, texts in enumerate(every) if texts)
+            error.add_note(f"{'; '.join(every[rank])} (rank {rank})")
         raise
 
 
@@ -537,7 +546,9 @@ def perform(
 
 
 class ResultNotWritten(RunFailed):
-    """The run has ended without an error, but its result cannot be written."""
+    """The run has ended without an error, but its result cannot be written. All ranks raise it."""
+
+    shared = True
 
 
 @contextmanager
@@ -638,7 +649,10 @@ def stoppable(
         with naming(f"model {attempt.name!r}, stopped"):
             args = stopped, model(), backends, platform, chain
             stop_point = store_stop_point(*args, before=schedule.stored, ranks=attempt.ranks)
-        raise halted(stopper.why, stop_point) from None
+            attempt.ranks.agree()
+        error = halted(stopper.why, stop_point)
+        error.shared = True  # all ranks have stopped at the same steps
+        raise error from None
 
 
 def in_the_background(
