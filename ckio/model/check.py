@@ -30,7 +30,7 @@ from ckio.errors import BadInput, CkioError, RunFailed, UnsupportedKind
 from ckio.model import as_bytes, functional_of, layout_of, optional, reached
 from ckio.model.arrays import is_differentiable
 from ckio.model.directional import fit, real_product
-from ckio.model.gradient import UNCHANGED, no_factory
+from ckio.model.gradient import no_factory
 from ckio.platform.readable import sheet_text
 
 Array = NDArray[Any]
@@ -38,6 +38,11 @@ Arrays = dict[str, Array]
 
 _ROWS: Final = 12
 """The most derivatives that are printed."""
+
+UNCHANGED: Final = (
+    "no step changes an array of the state: `step` has to write into its arrays, as in"
+    " x[...] = 2 * x; the statement x = 2 * x makes a new array, which is lost"
+)
 
 _CONTROL: Final = "control "
 """Prefix of the names of controls, because an array of the state may have the same name."""
