@@ -280,9 +280,10 @@ class _Check:
         self.states.append(_save(model, Key(Kind.RESTART, 0)))
         if (complete := optional(model).complete) is not None:
             self.complete = complete
-            moved = {n: a + _random(n, a).astype(a.dtype) for n, a in self.states[0].items()}
-            full = self._completed(moved)
-            self.free = {name: array == moved[name] for name, array in full.items()}
+            numbers = {n: a for n, a in self.states[0].items() if is_differentiable(a)}
+            moved = {n: a + _random(n, a).astype(a.dtype) for n, a in numbers.items()}
+            full = self._completed(self.states[0] | moved)
+            self.free = {name: full[name] == moved[name] for name in moved}
         controls = [_controls(model)]
         for i in range(self.n):
             self.at = ("steps", i)
