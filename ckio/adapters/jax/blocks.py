@@ -65,8 +65,10 @@ than to store them. Solvers by iteration are often loops, or functions with a de
 own."""
 
 STRAIGHT: Final = 4
-"""Up to this many steps, a block is compiled without a loop. A loop would copy the states, and what
-the reverse needs, to arrays with one row for each step."""
+"""Up to this many steps, a block is compiled without a loop on a device. A loop would copy the
+states, and what the reverse needs, to arrays with one row for each step. On a CPU this is only done
+for a single step: XLA fuses steps that are not in a loop, and computes a value of the first one
+again for each value of the last one that depends on it."""
 
 MAX_STEPS: Final = 2**31 - 1
 """The largest number of steps, because they are counted in 32 bits."""
@@ -288,7 +290,7 @@ class LoopBlocks:
 
 def _is_straight(length: int) -> bool:
     """Return whether a block of so many steps is compiled without a loop."""
-    return length <= STRAIGHT
+    return length == 1 or (length <= STRAIGHT and jax.default_backend() != "cpu")
 
 
 def _is_stored(operation: Any, *inputs: Any, **options: Any) -> bool:
