@@ -6,7 +6,6 @@ while JAX computes the next block, and read while JAX reverses the previous bloc
 a loop of XLA performs the rows, and calls Python only to store and fetch states.
 """
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -154,7 +153,7 @@ def _loop(
         token, *arrays = residuals
         if not _is_traced(arrays, x_bar):
             return sweeps.backward(_OutsideXla(blocks, allow_rounding), residuals, x_bar)
-        number = jnp.int32(GONE) if isinstance(token, _Waiting) else token
+        number = jnp.int32(GONE) if isinstance(token, StoredStates) else token
         return backward((number, *arrays), x_bar)  # type: ignore[no-any-return]
 
     loop.defvjp(forth, back)
@@ -215,7 +214,7 @@ class Sweeps:
         """Return x_n, and the residuals that the reverse sweep needs."""
         token, last = self._to_last(way, x, given)
         count = self.blocks.count
-        return way.advance(last, given, count - 1, count), (way.waiting(token), last, x, given)
+        return way.advance(last, given, count - 1, count), (token, last, x, given)
 
     def backward(self, way: "_Way", residuals: Any, x_bar: Leaves, /) -> tuple[Leaves, Given]:
         """Return the cotangents of x_0, and of the parameters and rows."""
@@ -292,17 +291,14 @@ class _InsideXla:
     def begin(self, plan: SweepPlan, /) -> Any:
         return io_callback(partial(STORE.begin, plan), _NUMBER)
 
-    def waiting(self, number: Any, /) -> Any:
-        return number
-
     def taken(self, number: Any, last: Leaves, again: Callable[[], Any], /) -> tuple[Any, Leaves]:
         """Begin the reverse sweep. If the stored states are gone, run the forward sweep again."""
 
         def anew(_: Any) -> tuple[Any, Leaves]:
             number, last = again()
-            return io_callback(STORE.take, _NUMBER, number), last
+            return io_callback(STORE.take_number, _NUMBER, number), last
 
-        number = io_callback(STORE.take, _NUMBER, number)
+        number = io_callback(STORE.take_number, _NUMBER, number)
         return when(number == GONE, anew, (number, last))  # type: ignore[no-any-return]
 
     def owned(self, back: Back, /) -> Back:
@@ -346,11 +342,11 @@ class _OutsideXla:
         states.replay = self._replay
         return states
 
-    def waiting(self, states: Any, /) -> "_Waiting":
-        return _Waiting(states)
-
     def taken(self, token: Any, last: Leaves, again: Callable[[], Any], /) -> tuple[Any, Leaves]:
-        states = token.take() if isinstance(token, _Waiting) else STORE.claim(token)
+        if isinstance(token, StoredStates):
+            states = token if token.take() else None
+        else:
+            states = STORE.take(token)
         if states is None:
             return again()  # type: ignore[no-any-return]
         self._replay = states.replay or self._replay
@@ -407,26 +403,6 @@ class _OutsideXla:
 _Way = _InsideXla | _OutsideXla
 
 
-class _Waiting:
-    """A gradient that waits for its reverse sweep, as long as JAX can still request it.
-
-    JAX keeps this object in the structure of the residuals, because it contains no arrays.
-    """
-
-    def __init__(self, states: Any, /) -> None:
-        self._states = [states]
-
-    def take(self) -> Any:
-        """Return the stored states, or None if an earlier call has taken them."""
-        try:
-            return self._states.pop()
-        except IndexError:
-            return None
-
-
-jax.tree_util.register_pytree_node(_Waiting, lambda it: ((), it), lambda it, _: it)
-
-
 @lru_cache(maxsize=64)
 def _compile(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., Back]]:
     """Compile the advance over blocks and the reverse of one block.
@@ -439,25 +415,17 @@ def _compile(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., B
 
 
 def _measure(blocks: LoopBlocks) -> float:
-    """Return the seconds of a block forward, the least of three runs with zeros.
-
-    They are measured in a separate thread, because JAX may be tracing in this one.
-    """
+    """Return the seconds of a block forward, the least of three runs with zeros."""
     check_measures(jax.process_count() > 1, "give levels without costs")
+    advance, _ = _compile(blocks)
     seconds: list[float] = []
-
-    def measure() -> None:
-        advance, _ = _compile(blocks)
+    with jax.ensure_compile_time_eval():  # also if JAX is tracing
         x, params, rows = (list(map(_zero, it)) for it in (blocks.x, blocks.params, blocks.rows))
         given = Given(params, rows, blocks.step.consts)
         for _ in range(3):  # the first run compiles the function
             start = time.perf_counter()
             _wait(advance(x, given, 0, 1))
             seconds.append(time.perf_counter() - start)
-
-    thread = threading.Thread(target=measure)
-    thread.start()
-    thread.join()
     return min(seconds)
 
 
