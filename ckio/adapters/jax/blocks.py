@@ -288,6 +288,31 @@ class LoopBlocks:
         return jax.tree.leaves(self.step(consts, x, params, i, row))
 
 
+class CompiledBlocks(NamedTuple):
+    """The functions of `LoopBlocks`, each of which is compiled when it is first called.
+
+    The reverse is compiled for each length of a block, because one program for two lengths takes
+    the memory of both. `reverse_over` overwrites the cotangents that it receives.
+    """
+
+    advance: Callable[..., Any]
+    advance_one: Callable[..., Any]
+    reverse: Callable[..., Any]
+    reverse_over: Callable[..., Any]
+
+
+@lru_cache(maxsize=64)
+def compile_blocks(blocks: LoopBlocks, /) -> CompiledBlocks:
+    """Compile the functions of a loop, once for all equal ones."""
+    one, back = blocks.advance_one, blocks.reverse_of
+    return CompiledBlocks(
+        jax.jit(blocks.advance),
+        jax.jit(one, static_argnums=0),
+        jax.jit(back, static_argnums=0),
+        jax.jit(back, static_argnums=0, donate_argnums=4),
+    )
+
+
 def _is_straight(length: int) -> bool:
     """Return whether a block of so many steps is compiled without a loop."""
     return length == 1 or (length <= STRAIGHT and jax.default_backend() != "cpu")

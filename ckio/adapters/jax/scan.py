@@ -30,6 +30,7 @@ from ckio.adapters.jax.blocks import (
     bits_of,
     blocks_of,
     check_steps,
+    compile_blocks,
     is_key,
     is_smooth,
     like,
@@ -319,7 +320,7 @@ class _OutsideXla:
     """Sweeps in Python: compiled blocks, and levels that are used while JAX computes."""
 
     def __init__(self, blocks: LoopBlocks, allow_rounding: bool, /) -> None:
-        self._advance, self._reverse = _compile(blocks)
+        self._compiled = compile_blocks(blocks)
         self._length, self._size, self._names = blocks.length, blocks.size, blocks.names
         self._replay = ReplayCheck(allow_rounding=allow_rounding)
         self._late: list[Callable[[], None]] = []  # a write that waits until JAX computes again
@@ -363,7 +364,7 @@ class _OutsideXla:
             to = end if known is None else known // size
             if known is None and end - begin > 1 and replay.may((end - 1) * size):
                 to = end - 1  # a later sweep ends there
-            x = self._advance(x, given, begin, to)
+            x = self._compiled.advance(x, given, begin, to)
             self._write()
             if to < end or (to * size in replay.marks and replay.may(to * size)):
                 _wait(x)
@@ -383,7 +384,7 @@ class _OutsideXla:
     def reverse(self, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
         _wait(back)  # otherwise all states would be read before they are needed
         self._replay.passed(number * self._size)
-        return self._reverse(self._length(number), x, given, number, back)
+        return self._compiled.reverse_over(self._length(number), x, given, number, back)  # type: ignore[no-any-return]
 
     def put(self, states: StoredStates, access: int, x: Leaves, /) -> StoredStates:
         self._write()
@@ -403,28 +404,16 @@ class _OutsideXla:
 _Way = _InsideXla | _OutsideXla
 
 
-@lru_cache(maxsize=64)
-def _compile(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., Back]]:
-    """Compile the advance over blocks and the reverse of one block.
-
-    The reverse overwrites the cotangents that it receives. It is compiled for each length of a
-    block, because one program for two lengths takes the memory of both.
-    """
-    back = jax.jit(blocks.reverse_of, static_argnums=0, donate_argnums=4)
-    return jax.jit(blocks.advance), back
-
-
 def _measure(blocks: LoopBlocks) -> float:
     """Return the seconds of a block forward, the least of three runs with zeros."""
     check_measures(jax.process_count() > 1, "give levels without costs")
-    advance, _ = _compile(blocks)
     seconds: list[float] = []
     with jax.ensure_compile_time_eval():  # also if JAX is tracing
         x, params, rows = (list(map(_zero, it)) for it in (blocks.x, blocks.params, blocks.rows))
         given = Given(params, rows, blocks.step.consts)
         for _ in range(3):  # the first run compiles the function
             start = time.perf_counter()
-            _wait(advance(x, given, 0, 1))
+            _wait(compile_blocks(blocks).advance(x, given, 0, 1))
             seconds.append(time.perf_counter() - start)
     return min(seconds)
 
