@@ -67,7 +67,6 @@ from ckio.runner.failover import (
     Stored,
     Watcher,
     failover,
-    ready_for_the_way_back,
     run_forward,
 )
 from ckio.runner.reproducible import ReplayCheck, checked
@@ -296,11 +295,15 @@ def reverse(
         if run is not None:
             run.end(done.steps)
     else:
-        done = Forward(steps, TimelineRecorder().timeline(Actions.of(())), platform, [])
+        done = Forward(steps, TimelineRecorder().timeline(Actions.of(())), platform, [], ())
     steps = done.steps
     chain = chain.with_steps(steps)
     if run is not None:
-        done = done._replace(platform=run.levels(options.slots), backends=list(backends))
+        done = done._replace(
+            platform=run.levels(options.slots),
+            backends=list(backends),
+            stored=tuple(frozenset(level.keys()) for level in backends),
+        )
 
     def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
         if run is not None:
@@ -308,12 +311,10 @@ def reverse(
                 return recover(chain, rest, stored, level=0, every=float(options.every))
         return recover(chain, rest, stored, level=None, every=inf)
 
-    def plan(rest: Platform, stored: Stored) -> Schedule:
-        if run is not None:
-            return replan(chain, rest, stored)
-        return options.rule(chain, rest).finish(steps, stored)
-
-    schedule, done = ready_for_the_way_back(plan, chain, done, say=log.warning)
+    if run is not None:
+        schedule = replan(chain, done.platform, done.stored)
+    else:
+        schedule = options.rule(chain, done.platform).finish(steps, done.stored)
     timeline, model = failover(
         schedule,
         done.platform,

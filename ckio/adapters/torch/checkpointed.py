@@ -206,8 +206,9 @@ def _by_schedule(
     schedule: Schedule, platform: Platform, model: TensorSteps, backends: Sequence[Backend]
 ) -> Iterator[None]:
     turned = False
-    for event in perform(schedule, platform, model, backends, overlap=SYNCHRONOUS):
-        match event.action:
+    times = perform(schedule, platform, model, backends, overlap=SYNCHRONOUS)
+    for action, _ in zip(schedule.actions, times, strict=True):
+        match action:
             case Record(_, end) if end == schedule.chain.length and not turned:
                 turned = True
                 yield
@@ -217,10 +218,10 @@ def _until_done(rule: Online, model: TensorSteps, backends: Sequence[Backend]) -
     check_fit(rule, model, backends, [])
     reserve(rule, model, backends)
     run, clock = RuleRun(rule, model, backends), WallClock()
-    for _ in run.events(run.forward(), clock):
+    for _ in run.times(run.forward(), clock):
         pass
     yield
-    for _ in run.events(run.back(), clock):
+    for _ in run.times(run.back(), clock):
         pass
 
 
