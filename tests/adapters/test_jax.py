@@ -22,7 +22,7 @@ from ckio import Level, Platform  # noqa: E402
 from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write  # noqa: E402
 from ckio.adapters.jax import checkpointed_scan  # noqa: E402
 from ckio.adapters.jax import store as stores  # noqa: E402
-from ckio.adapters.jax.blocks import blocks_of  # noqa: E402
+from ckio.adapters.jax.blocks import Back, Given, blocks_of, compile_blocks  # noqa: E402
 from ckio.adapters.jax.scan import _loop  # noqa: E402
 from ckio.adapters.jax.store import STORE, SweepRow, plan  # noqa: E402
 from ckio.errors import BadInput, LevelFull, NoSchedule  # noqa: E402
@@ -563,6 +563,18 @@ def test_within_a_block_states_and_costly_results_are_stored() -> None:
     assert blocks_of(product, u, None, None, n=997, segment="auto").size == 16
     solver = lambda u, p, i: u**2 + solve(u)  # noqa: E731
     assert blocks_of(solver, u, None, None, n=997, segment="auto").size == 16
+
+
+def test_steps_of_a_short_block_are_not_fused_on_a_cpu() -> None:
+    def stencil(u: Any, p: Any, i: Any) -> Any:
+        near = sum(jnp.roll(u, by, axis) for by in (1, -1) for axis in (0, 1))
+        return u + 0.1 * (near - 4 * u) + 0.01 * (u - u**3)
+
+    u = jnp.ones((64, 64))
+    blocks = blocks_of(stencil, u, None, None, n=8, segment=4)
+    given, back = Given([], [], blocks.step.consts), Back([u], [], [])
+    program = compile_blocks(blocks).reverse.lower(4, [u], given, 1, back).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 15 * u.nbytes  # 30 if they are fused
 
 
 def test_a_step_may_call_python_and_is_not_computed_once_more_for_it() -> None:
