@@ -84,7 +84,9 @@ def levels(place: Path) -> dict[str, Platform]:
     disk = Level(name="disk", backend="directory", options={"path": str(place / "disk")})
     codec = {"codec": "zstd", "path": str(place / "small")}
     archive = Level(name="archive", backend="hdf5", options={"path": str(place / "a.h5")})
-    priced = Level(name="slow", write=Affine(0.1, 0.0), read=Affine(0.1, 0.0), capacity=700)
+    priced = Level(
+        name="slow", backend="ram", write=Affine(0.1, 0.0), read=Affine(0.1, 0.0), capacity=700
+    )
     return {
         "memory": Platform((memory,)),
         "disk": Platform((memory, disk)),
