@@ -15,7 +15,7 @@ from ckio.backends.base import Backend
 from ckio.backends.encoded import Share, decode, encode, is_marked, mark, most_bytes, unmark
 from ckio.backends.forms import form_of
 from ckio.backends.wrapper import Wrapper
-from ckio.compression.base import Checked, Codec
+from ckio.compression import Codec
 from ckio.errors import BadInput, LevelFull, StorageError
 
 
@@ -140,7 +140,7 @@ class Compressed(Wrapper):
         if not (math.isfinite(ratio) and ratio > 0):
             raise BadInput(f"compressed level: ratio = {ratio}; it must be finite and > 0")
         super().__init__(backend)
-        self._codec, self._ratio = Checked(codec), ratio
+        self._codec, self._ratio = codec, ratio
         self.lossless = self._codec.lossless and backend.lossless
         self.keeps = False
         self._workers = Workers(threads)
