@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from ckio.platform import Platform
 from ckio.platform.readable import path_of
 
 RECENT: Final = 12
@@ -59,12 +58,9 @@ class EarlierRuns:
         return f"the last {self.runs} runs of this kind took {between}"
 
 
-def earlier(model: str | None, platform: Platform, /, *, overlap: bool) -> EarlierRuns | None:
-    """Return the last runs of this model on this host; None if they are too few.
-
-    Without a name, the model is the first one of the platform.
-    """
-    kind = (_plain(model or next(iter(platform.models), "")), host.node(), overlap)
+def earlier(model: str, /, *, overlap: bool) -> EarlierRuns | None:
+    """Return the last runs of this model on this host; None if they are too few."""
+    kind = (_plain(model), host.node(), overlap)
     past = [run for run in read() if (run.model, run.host, run.overlap) == kind][-RECENT:]
     if len(past) < _FEW:
         return None

@@ -25,9 +25,9 @@ from ckio.jobs.run import (
     levels_left,
     new_levels,
     perform,
+    plan_rest,
     stoppable,
     write_manifest,
-    write_plan,
 )
 from ckio.jobs.states import first_states
 from ckio.model import Differentiable
@@ -156,14 +156,9 @@ def _back(
     attempt: Attempt, manifest: Manifest, before: Forward, wished: AdjointPolicy, /
 ) -> Result:
     """Perform the rest of the run, whose number of steps is now known, with a fresh model."""
-    steps, display = before.steps, attempt.display
-    attempt = attempt.with_steps(steps)
+    attempt = attempt.with_steps(before.steps)
     attempt.directory.begin(replace(manifest, chain=attempt.chain))
-    display.tell(f"the model has finished after {steps} steps")
+    attempt.display.tell(f"the model has finished after {before.steps} steps")
     model = attempt.model()
-    with display.progress(f"planning the reverse sweep over {steps} steps"):
-        args = attempt.chain, before.platform, before.stored, model, wished
-        schedule, own = attempt.rest(*args)
-    written = write_plan(attempt, schedule, before.platform, own)
-    display.tell(adjoints.cost_of_a_kill(schedule, before.platform, own))
-    return perform(attempt, model, written, before.backends, before=before.timeline)
+    plan = plan_rest(attempt, model, wished, before.platform, before.stored)
+    return perform(attempt, model, plan, before.backends, before=before.timeline)
