@@ -330,33 +330,52 @@ def test_an_error_on_any_thread_is_raised_and_all_goes_on_afterwards(threads: in
 # Codecs of other people
 
 
+class Wrong(Zstd):
+    """Says something else than it does, or fails in its own words."""
+
+    name = "wrong"
+
+    def __init__(self, *, size: object = None, bound: object = None) -> None:
+        super().__init__()
+        self.name, self.size, self.most = "wrong", size, bound
+
+    def bound(self, nbytes: int, /) -> Any:
+        return super().bound(nbytes) if self.most is None else self.most
+
+    def encode(self, block: NDArray[Any], into: memoryview, /) -> Any:
+        count = super().encode(block, into)
+        return count if self.size is None else self.size
+
+    def decode(self, data: memoryview, into: NDArray[Any], /) -> None:
+        raise ValueError("no idea what that is")
+
+
 @pytest.mark.parametrize("threads", [1, 3])
-def test_what_a_codec_raises_in_its_own_words_leaves_the_level_as_it_was(threads: int) -> None:
-    class Wrong(Zstd):
-        fails = False
+def test_what_a_codec_says_that_it_gave_is_not_believed(threads: int) -> None:
+    sizes = [0, -5, 1 << 21, 1 << 40, 3.0, "all", np.float64(99.0)]
+    bounds = [0, -10, 50, 1.5, "all"]
+    for codec in (*(Wrong(size=size) for size in sizes), *(Wrong(bound=it) for it in bounds)):
+        inner = Ram()
+        level = Compressed(inner, codec, threads=threads)
+        with pytest.raises(StorageError, match="x_0 cannot be encoded: codec wrong"):
+            level.write(x(0), WIDE, buffers(wide()))
+        assert list(inner.keys()) == []
+        level.close()
 
-        def encode(self, block: NDArray[Any], into: memoryview, /) -> int:
-            if self.fails:
-                raise ValueError("no idea what that is")
-            return super().encode(block, into)
 
-        def decode(self, data: memoryview, into: NDArray[Any], /) -> None:
-            if self.fails:
-                raise ValueError("no idea what that is")
-            super().decode(data, into)
-
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_a_codec_raises_in_its_own_words_is_an_error_of_the_level(threads: int) -> None:
     data, codec = buffers(wide()), Wrong()
     level = Compressed(Ram(), codec, threads=threads)
     level.write(x(0), WIDE, data)
-    codec.fails = True
-    with pytest.raises(ValueError, match="no idea"):
+    with pytest.raises(
+        StorageError, match="x_0 cannot be decoded: codec wrong failed: ValueError: no idea"
+    ):
         level.read(x(0), into_of(data))
-    with pytest.raises(ValueError, match="no idea"):
+    codec.size = 0
+    with pytest.raises(StorageError, match="x_1"):
         level.write(x(1), WIDE, data)
-    codec.fails = False
     assert list(level.keys()) == [x(0)]
-    level.read(x(0), into := into_of(data))
-    assert into == data
 
 
 def test_an_interrupt_on_any_thread_is_no_error_of_the_level() -> None:
