@@ -289,7 +289,7 @@ def reverse(
         stored = () if run is None else (run.states(),)
         rules = lambda rest, _: options.rule(chain, rest)  # noqa: E731
         done = run_forward(
-            rules, platform, model, backends, say=log.warning, stored=stored, watch=watch
+            rules, platform, model, backends, warn=log.warning, stored=stored, watch=watch
         )
         model.rewind()
         if run is not None:
@@ -322,7 +322,7 @@ def reverse(
         done.backends,
         fresh=task.model,
         replan=replan,
-        say=log.warning,
+        warn=log.warning,
         watch=watch,
     )
     return model, states + _most_stored(done.timeline.actions + timeline.actions)
