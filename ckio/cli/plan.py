@@ -266,6 +266,5 @@ def _how(figures: dict[str, Any]) -> str:
     """Return " with POLICY" or " without overlap", or "" if overlap was not considered."""
     if "overlap" not in figures:
         return ""
-    return (
-        f" with {figures['overlap']}" if Overlap.parse(figures["overlap"]) else " without overlap"
-    )
+    overlap = Overlap.parse(figures["overlap"])
+    return f" with {overlap.text()}" if overlap else " without overlap"

@@ -12,6 +12,7 @@ import pytest
 from cli.commands import answer, ckio, complaint
 
 from ckio.cli.compare import figures, show
+from ckio.jobs import display
 from ckio.jobs.display import Display, share
 from ckio.planners import compiled
 from ckio.report import compare
@@ -284,6 +285,10 @@ def test_progress_is_shown_to_who_waits(monkeypatch: pytest.MonkeyPatch) -> None
 
     with open(theirs, "w") as terminal:  # noqa: PTH123
         monkeypatch.setattr(sys, "stderr", terminal)
+        with Display().progress("planning", unit="%"):
+            time.sleep(0.6)
+        assert shown() == b"", "a bar for less than two seconds only flickers"
+        monkeypatch.setattr(display, "AFTER", 0.1)
         with Display().progress("planning", unit="%") as tick:
             watch = share(tick)
             time.sleep(0.6)
