@@ -136,7 +136,7 @@ def command(
             display=console.display(quiet=as_json, rank=ranks.rank),
             **asked,
         )
-        with Stopper.within(walltime, ranks) as stopper:  # also while the result is printed
+        with Stopper(walltime, ranks) as stopper:  # also while the result is printed
             try:
                 result = job.run_on(ranks, stopper, resume=resume)
             except Halted as halted:

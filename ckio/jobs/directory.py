@@ -45,12 +45,12 @@ from ckio.backends.files import (
     user_of,
     write_whole,
 )
-from ckio.errors import BadInput, CkioError, LevelInUse, RankFailed
-from ckio.jobs.levels import left_by
+from ckio.errors import BadInput, CkioError, LevelInUse
 from ckio.jobs.request import FORMAT, Manifest
 from ckio.model.comm import Comm, launched
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Platform
+from ckio.platform.readable import path_of
 
 MANIFEST, SCHEDULE, RESULT = "manifest.json", "schedule.txt", "result.json"
 PREDICTED, MEASURED = "predicted.txt", "measured.txt"
@@ -153,7 +153,7 @@ class RunDirectory(NewDirectory):
     manifest: Manifest | None = None
 
     def __init__(self, path: Path, ranks: RankGroup = ALONE, /, *, resume: bool = False) -> None:
-        self.path, self._ranks, self._resume, self._fd = path, ranks, resume, -1
+        self.path, self.ranks, self._resume, self._fd = path, ranks, resume, -1
         make = super().__init__
 
         def opened() -> tuple[str, Manifest | None]:
@@ -170,23 +170,24 @@ class RunDirectory(NewDirectory):
     @property
     def has_ended(self) -> bool:
         """Whether the directory has a result."""
-        return self._ranks.once(lambda: os.path.lexists(self.path / RESULT))
+        return self.ranks.once(lambda: os.path.lexists(self.path / RESULT))
 
     def write(self, name: str, content: str | bytes, /) -> None:
-        self._ranks.once(lambda: self._write(name, content))
+        self.ranks.once(lambda: self._write(name, content))
 
     def _write(self, name: str, content: str | bytes) -> None:
         super().write(name, sealed(content) if isinstance(content, str) else content)
 
     def append(self, name: str, line: str, /) -> None:
         """Add a line to an existing file, if this is possible; only the first rank does it."""
-        if not self._ranks.rank and (self.path / name).exists():
+        if not self.ranks.rank and (self.path / name).exists():
             with suppress(OSError), (self.path / name).open("ab") as file:
                 file.write(line.encode())
 
     def begin(self, manifest: Manifest, /) -> None:
-        """Write the manifest, with the current directory. From now on the run can be resumed."""
-        self.manifest = replace(manifest, here=self._ranks.once(lambda: str(Path.cwd())))
+        """Write the manifest. From now on the run can be resumed."""
+        here = self.ranks.once(lambda: os.path.relpath(Path.cwd(), self.path.resolve()))
+        self.manifest = replace(manifest, here=here)
         self.write(MANIFEST, self.manifest.dumps())
 
     def reserve(self, sizes: Mapping[str, int], /) -> None:
@@ -206,7 +207,7 @@ class RunDirectory(NewDirectory):
                         f" {error.strerror}; free space, or choose another directory"
                     ) from None
 
-        self._ranks.once(reserved)
+        self.ranks.once(reserved)
 
     def write_plan(self, schedule: str, predicted: str, /) -> None:
         """Write the texts of this process's plan, and keep the earlier schedule under a number."""
@@ -222,40 +223,31 @@ class RunDirectory(NewDirectory):
             self._write(SCHEDULE, schedule)
             self._write(PREDICTED, predicted)
 
-        self._ranks.once(written)
+        self.ranks.once(written)
 
     def platform(self) -> Platform:
         """Return the platform that schedule.txt was made for; raises BadInput."""
-        return self._ranks.once(lambda: platform_in(self.path / SCHEDULE))
+        return self.ranks.once(lambda: platform_in(self.path / SCHEDULE))
 
     def read(self, name: str, /) -> str:
         """Return the text of a file of the run, without its checksum.
 
         Raises BadInput if the file cannot be read or was changed.
         """
-        return self._ranks.once(lambda: read_sealed(self.path / name))
+        return self.ranks.once(lambda: read_sealed(self.path / name))
 
     def clear(self) -> None:
         """Remove the files that were written, and the directory if it is empty.
 
         Nothing is removed if the gradient was written. If the process is killed meanwhile, the run
-        can still be resumed, or a new one be begun. With many ranks the files are removed when all
-        ranks have finished, if all have called this method.
+        can still be resumed, or a new one be begun.
         """
-        if isinstance(self._ranks, _Ranks):
-            self._ranks.directory = self
-        else:
-            self.remove()
-
-    def remove(self) -> None:
-        """Remove the files of the run."""
-        if not self._ranks.rank and not os.path.lexists(self.path / GRADIENT):
+        if not self.ranks.rank and not os.path.lexists(self.path / GRADIENT):
             super().clear()
 
     def release(self) -> None:
         """Unlock the directory for other processes. It may be called twice."""
-        # A directory that may still be removed stays locked until this process ends.
-        if self._fd >= 0 and getattr(self._ranks, "directory", None) is not self:
+        if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
@@ -324,6 +316,24 @@ def platform_in(schedule: Path, /) -> Platform:
     return Platform.loads("\n".join(toml), source=f"{schedule}, its platform")
 
 
+def with_paths(platform: Platform, path: Path, manifest: Manifest, /) -> Platform:
+    """Return the platform of a run in this directory with paths that are right from here.
+
+    Relative paths of levels refer to the directory in which the run was begun. They are found from
+    that of the run, so that both can be moved together, and the run be resumed from any directory.
+    """
+    base = (path / manifest.here).resolve()
+    if base == Path.cwd():
+        return platform
+    levels = (
+        replace(level, options={**level.options, "path": str(base / path_of(str(where)))})
+        if (where := level.options.get("path")) is not None
+        else level
+        for level in platform.levels
+    )
+    return replace(platform, levels=tuple(levels))
+
+
 def read_sealed(path: Path, /) -> str:
     """Return a text of a run without its checksum; raises BadInput if it was changed."""
     return unsealed(read_text(path), path)
@@ -378,7 +388,7 @@ def all_ranks(comm: Comm | None = None) -> Iterator[RankGroup]:
     if comm is None or comm.size == 1:
         yield ALONE
         return
-    ranks = _Ranks(comm)
+    ranks = RankGroup(comm)
     try:
         with ranks.together():
             yield ranks
@@ -387,8 +397,6 @@ def all_ranks(comm: Comm | None = None) -> Iterator[RankGroup]:
     except CkioError as error:
         if not error.shared:
             raise
-        with suppress(RankFailed):  # of a rank that has ended
-            ranks.leave(error)
         cause = error.__cause__
         if isinstance(cause, KeyboardInterrupt):
             raise cause from None  # because it has an exit status of its own
@@ -406,29 +414,3 @@ def check_alike(ranks: RankGroup, given: Mapping[str, Any], /) -> None:
                 f"the ranks were started with different options: {name} is {words[name]} on rank"
                 f" {rank}, and {every[0][name]} on rank 0; start all ranks with the same options"
             )
-
-
-class _Ranks(RankGroup):
-    """The ranks on which a command runs.
-
-    Attributes
-    ----------
-    directory : RunDirectory or None
-        The directory of a run that failed without a checkpoint on this rank.
-    """
-
-    directory: RunDirectory | None = None
-
-    def leave(self, error: CkioError, /) -> None:
-        """Gather the checkpoints that an error leaves on all ranks, after all have finished.
-
-        If there are none, the directory of the run is removed. If the first rank has none, the
-        error gets a note about those of another rank, because only the first rank prints it.
-        """
-        every = self.comm.gather(left_by(error))
-        if not any(every):
-            if self.directory is not None:
-                self.directory.remove()
-        elif not every[0]:
-            rank = next(rank for rank, notes in enumerate(every) if notes)
-            error.add_note(f"{'; '.join(every[rank])} (rank {rank})")

@@ -36,7 +36,7 @@ from ckio.jobs.request import Request
 from ckio.jobs.result import Result, read_back, refuse_unverified
 from ckio.jobs.resume import attempt_of, ended
 from ckio.jobs.run import Attempt, cleared_if_nothing_is_left, has_tapes, wrapping
-from ckio.jobs.stopping import Halted, Stopper
+from ckio.jobs.stopping import Stopper
 from ckio.model import Array
 from ckio.model.comm import Comm
 from ckio.parallel.group import RankGroup
@@ -227,15 +227,8 @@ class Job:
             If the model failed, or all levels that the run needs.
         """
         seconds = _seconds(walltime)
-        with all_ranks(self._comm) as ranks, Stopper.within(seconds, ranks) as stopper:
-            try:
-                result: Result | Halted = self.run_on(ranks, stopper, resume=resume)
-            # All ranks have stopped, and none has failed. To `all_ranks` an exception is a failure,
-            # so that it is raised after this context.
-            except Halted as halted:
-                result = halted
-        if isinstance(result, Halted):
-            raise result
+        with all_ranks(self._comm) as ranks, Stopper(seconds, ranks) as stopper:
+            result = self.run_on(ranks, stopper, resume=resume)
         refuse_unverified(result)
         return result
 

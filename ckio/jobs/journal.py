@@ -10,6 +10,7 @@ to the same file; it begins with another first line.
 """
 
 import json
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +19,7 @@ from types import TracebackType
 from typing import Any, Final, TextIO
 from urllib.parse import quote
 
-from ckio.actions import Action, Discard, Read, Write
+from ckio.actions.columns import ACCESSES
 from ckio.errors import BadInput
 from ckio.schedule.timeline import Event
 
@@ -58,7 +59,7 @@ class Journal:
         levels: Sequence[str] = (),
         warn: Callable[[str], object] = warnings.warn,
     ) -> None:
-        self._levels, self._warn = [json.dumps(name) for name in levels], warn
+        self._levels, self._warn = levels, warn
         self._owned = isinstance(to, Path)
         self._file: TextIO | None = _opened(to) if isinstance(to, Path) else to
         self._put(json.dumps({"ckio_journal": FORMAT, **about}))
@@ -67,13 +68,18 @@ class Journal:
         """Write a line. This has no effect after a failed write, or after `close`."""
         if self._file is None:
             return
-        text, level = _words(event.action)
-        # Without the json module, which takes longer than the write. Actions need no escapes.
-        self._put(
-            f'{{"action": "{text}", "level": {"null" if level is None else self._name(level)},'
-            f' "start": {float(event.start)!r}, "stop": {float(event.stop)!r},'
-            f' "nbytes": {event.nbytes}}}'
-        )
+        action, level = event.action, None
+        words = type(action).__name__.lower()
+        if isinstance(action, ACCESSES):
+            key, number = action.key, action.level
+            name = f" {quote(key.name, safe='')}" if key.name else ""
+            words += f" {key.kind.value} {key.step}{name}"
+            level = self._levels[number] if number < len(self._levels) else str(number)
+        else:
+            words += f" {action.begin} {action.end}"
+        times = {"start": float(event.start), "stop": float(event.stop)}
+        line = {"action": words, "level": level, **times, "nbytes": int(event.nbytes)}
+        self._put(json.dumps(line))
 
     def close(self) -> None:
         """End the journal. It may be called twice."""
@@ -93,10 +99,6 @@ class Journal:
     ) -> None:
         self.close()
 
-    def _name(self, level: int) -> str:
-        """Return the level as JSON."""
-        return self._levels[level] if level < len(self._levels) else f'"{level}"'
-
     def _put(self, line: str) -> None:
         if self._file is None:
             return
@@ -113,26 +115,14 @@ class Journal:
 def _opened(path: Path) -> TextIO:
     """Open a journal to append to it. A line that a kill has cut off is ended first."""
     try:
-        torn = path.is_file() and path.stat().st_size > 0 and _last_byte(path) != b"\n"
+        torn = path.is_file() and path.stat().st_size > 0
+        if torn:
+            with path.open("rb") as before:
+                before.seek(-1, os.SEEK_END)
+                torn = before.read() != b"\n"
         file = path.open("a", encoding="utf-8")
     except OSError as error:
         raise BadInput(f"{path}: cannot hold a journal: {error.strerror}") from None
     if torn:
         file.write("\n")  # flushed together with the first line
     return file
-
-
-def _last_byte(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read(1)
-
-
-def _words(action: Action) -> tuple[str, int | None]:
-    """Return an action as in the text of a schedule but without its level, and the level."""
-    verb = type(action).__name__.lower()
-    if isinstance(action, Write | Read | Discard):
-        key = action.key
-        name = f" {quote(key.name, safe='')}" if key.name else ""
-        return f"{verb} {key.kind.value} {key.step}{name}", action.level
-    return f"{verb} {action.begin} {action.end}", None

@@ -31,7 +31,7 @@ from ckio.backends.encoded import unmark
 from ckio.backends.files import is_locked
 from ckio.backends.runid import RunId, of_rank, rank_of, run_name
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
-from ckio.jobs.directory import MANIFEST, SCHEDULE, manifest_in, platform_in
+from ckio.jobs.directory import MANIFEST, SCHEDULE, manifest_in, platform_in, with_paths
 from ckio.platform import Level, Platform
 from ckio.platform.readable import path_of
 
@@ -268,20 +268,17 @@ def _of_run(path: Path) -> Iterator[Found]:
 def expected(path: Path, /) -> list[Found]:
     """Return the locations of the run of this directory on its levels, whether they exist or not.
 
-    A relative path refers to the current directory, as for a resumed run. If it exists only in the
-    directory in which the run was begun, it refers to that one. Raises BadInput.
+    Raises BadInput.
     """
     manifest = manifest_in(path)
-    run, ranks, here = manifest.run, manifest.ranks, Path(manifest.here)
+    run, ranks = manifest.run, manifest.ranks
     runs = [run] if ranks == 1 else [of_rank(run, rank) for rank in range(ranks)]
-    places = []
-    for level, name in _parts_of(platform_in(path / SCHEDULE), runs):
-        where = registry.place(level, name)
-        if where is not None:
-            begun = here / where
-            elsewhere = not os.path.lexists(where) and os.path.lexists(begun)
-            places.append(Found(begun if elsewhere else where, level.backend, name))
-    return places
+    parts = _parts_of(with_paths(platform_in(path / SCHEDULE), path, manifest), runs)
+    return [
+        Found(where, level.backend, name)
+        for level, name in parts
+        if (where := registry.place(level, name)) is not None
+    ]
 
 
 def _parts_of(platform: Platform, runs: list[str]) -> Iterator[tuple[Level, str]]:

@@ -13,11 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from ckio.actions import Key, nbytes_of
-from ckio.adapters.registry import backend_of, close, is_shared, open_level, place
+from ckio.actions import Key
+from ckio.adapters.registry import backend_of, is_shared, open_level, place
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, verified
-from ckio.backends.files import missing_folders
 from ckio.backends.ram import Ram
 from ckio.backends.runid import of_rank, rank_of
 from ckio.errors import BadInput, LevelInUse, StorageError
@@ -47,7 +46,6 @@ def opened(
     keep: Keep,
     ranks: RankGroup = ALONE,
     identity: str = "",
-    made: Sequence[str] = (),
 ) -> Iterator[list[Backend]]:
     """Open levels for a run, and close them at the end.
 
@@ -68,14 +66,11 @@ def opened(
     identity : str
         The digest of the computation, which is stored with each checkpoint. A checkpoint with
         another identity is refused.
-    made : sequence of str
-        The folders above the levels that an earlier process of the run has made: see `new_folders`.
     """
     with ExitStack() as stack:
         backends: list[Backend] = []
         for level in levels:
-            stack.enter_context(_no_new_folders(level, called(run, ranks), made))
-            ranks.agree()  # so that no rank takes a folder that another one makes for an old one
+            stack.callback(_remove_empty_folders, level, called(run, ranks))
             backends.append(stack.enter_context(_opened(level, run, keep, ranks, identity)))
         yield backends
 
@@ -102,7 +97,7 @@ def _opened(
     except BaseException as error:
         left = len(list(backend.keys())) if backend.durable and keep != "nothing" else 0
         with suppress(StorageError):  # the error that is being raised is more important
-            _close(backend, level, own, remove=not left)
+            _close(backend, remove=not left)
         if left:
             are = "checkpoint is" if left == 1 else "checkpoints are"
             text = f"{left} {are} left in {place(level, own) or level.name}"
@@ -111,54 +106,34 @@ def _opened(
         raise
     else:
         try:
-            _close(backend, level, own, remove=keep != "everything")
+            _close(backend, remove=keep != "everything")
         except (StorageError, OSError) as error:
             where = place(level, own) or level.name
             log.warning("the files of level %s remain (%s): %s", level.name, where, error)
 
 
-def _close(backend: Backend, level: Level, run: str, /, *, remove: bool) -> None:
-    """Close a level. With `remove`, also remove its folder, if it is empty."""
-    close(backend, remove=remove)
-    where = place(level, run)
-    if remove and where is not None and rank_of(run)[0] in (where.name, where.parent.name):
-        with suppress(OSError):
-            where.rmdir()
+def _remove_empty_folders(level: Level, run: str) -> None:
+    """Remove the folder of a run on a level, and then that of all its ranks, if they are empty."""
+    where, common = place(level, run), rank_of(run)[0]
+    for folder in () if where is None else (where, where.parent):
+        if common in (folder.name, folder.parent.name):
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def _left_as_it_was(backend: Backend) -> None:
     """Close a level that another rank could not open, and remove it if it has no checkpoints."""
-    close(backend, remove=not list(backend.keys()))
+    _close(backend, remove=not list(backend.keys()))
 
 
-def new_folders(levels: Sequence[Level], run: str, /) -> list[str]:
-    """Return the folders that a run will make above the files of its levels."""
-    places = [where for level in levels if (where := place(level, run)) is not None]
-    return [str(folder) for where in places for folder in missing_folders(where.parent)]
+def _close(backend: Backend, /, *, remove: bool) -> None:
+    if remove:
+        backend.remove()
+    else:
+        backend.close()
 
 
-@contextmanager
-def _no_new_folders(level: Level, run: str, made: Sequence[str]) -> Iterator[None]:
-    """Remove new folders above a level's files at the end, if they are empty then.
-
-    Those in `made` are new, too. The common folder of the ranks of a run is removed by the last
-    rank, also if it is not new.
-    """
-    where = place(level, run)
-    new = [] if where is None else missing_folders(where.parent)
-    new += [] if where is None else [it for it in where.parents if str(it) in made]
-    if where is not None and where.parent.name == rank_of(run)[0]:
-        new = list(dict.fromkeys([where.parent, *new]))
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            for folder in new:
-                if folder.exists():
-                    folder.rmdir()
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Reopened:
     """The levels of a run, as the process that resumes it opens them.
 
@@ -170,8 +145,6 @@ class Reopened:
         The open levels; an empty one stands for a level that is not used.
     survivors : list of set of Key
         The checkpoints on each level that were read and are intact.
-    damaged : frozenset of int
-        The levels with damaged data that belong to an unknown checkpoint.
     lost : list of str
         Texts about the checkpoints that are lost.
     """
@@ -179,39 +152,7 @@ class Reopened:
     platform: Platform
     backends: list[Backend]
     survivors: list[set[Key]]
-    damaged: frozenset[int]
     lost: list[str]
-
-    def with_frozen_level(self, number: int, nbytes: int, damage: Sequence[str], /) -> "Reopened":
-        """Return a copy in which the capacity of a damaged level is the size of its checkpoints.
-
-        Nothing is added to a damaged level, because its files may no longer be able to grow, and
-        because the damaged data take space.
-        """
-        shown = "; ".join([*damage[:_SHOWN], *["..."] * (len(damage) > _SHOWN)])
-        name = self.platform.levels[number].name
-        line = f"level {name} is damaged, so that nothing is added to it: {shown}"
-        smaller = self._with_capacity(number, nbytes, line)
-        return replace(smaller, damaged=self.damaged | {number})
-
-    def without(self, number: int, why: str, /) -> "Reopened":
-        """Return a copy without a level: its checkpoints are lost, and nothing is stored on it."""
-        line = f"level {self.platform.levels[number].name} is not used: {why}"
-        smaller = self._with_capacity(number, 0, line)
-        smaller.backends[number], smaller.survivors[number] = Ram(capacity=0), set()
-        return replace(smaller, damaged=self.damaged - {number})
-
-    def _with_capacity(self, number: int, nbytes: int, line: str) -> "Reopened":
-        """Return a copy in which a level has this capacity, for the reason in `line`."""
-        levels = list(self.platform.levels)
-        levels[number] = replace(levels[number], capacity=nbytes)
-        return replace(
-            self,
-            platform=replace(self.platform, levels=tuple(levels)),
-            backends=list(self.backends),
-            survivors=list(self.survivors),
-            lost=[*self.lost, line],
-        )
 
 
 @contextmanager
@@ -223,7 +164,6 @@ def reopened(
     keep: Keep,
     ranks: RankGroup,
     identity: str,
-    made: Sequence[str],
     display: Display,
 ) -> Iterator[Reopened]:
     """Open the levels of a run again, with the checkpoints that are intact; close like `opened`.
@@ -232,39 +172,35 @@ def reopened(
     be opened, or cannot discard a corrupt checkpoint, is not used. Raises LevelInUse if another
     process has opened a level.
     """
-    count = len(platform.levels)
-    state = Reopened(
-        platform, [Ram(capacity=0)] * count, [set() for _ in range(count)], frozenset(), []
-    )
+    levels, lost = list(platform.levels), list[str]()
+    backends: list[Backend] = [Ram(capacity=0) for _ in levels]
+    survivors = [set[Key]() for _ in levels]
     with ExitStack() as stack:
         for number, level in enumerate(platform.levels):
             where = place(level, called(run, ranks))
             try:
-                damage = _of_all(ranks, _damage(level, where))
+                if damage := _of_all(ranks, _damage(level, where)):
+                    shown = "; ".join([*damage[:_SHOWN], *["..."] * (len(damage) > _SHOWN)])
+                    lost.append(f"level {level.name} is damaged: {shown}")
                 missing = [str(where)] if where is not None and not may_exist(where) else []
                 for path in _of_all(ranks, missing):
-                    state.lost.append(f"level {level.name}: {path} and its checkpoints are missing")
+                    lost.append(f"level {level.name}: {path} and its checkpoints are missing")
                 (backend,) = stack.enter_context(
-                    opened([level], run, keep=keep, ranks=ranks, identity=identity, made=made)
+                    opened([level], run, keep=keep, ranks=ranks, identity=identity)
                 )
-                if not backend.durable:
-                    state.backends[number] = backend
-                    continue
-                with display.progress(f"verifying {level.name}"):
-                    sound, corrupt = verified(backend)
-                keys = sorted(sound, key=str)
-                nbytes = sum(level.stored(nbytes_of(backend.layout(key))) for key in keys)
-                nbytes = max(ranks.gather(nbytes))
+                sound, corrupt = set[Key](), list[str]()
+                if backend.durable:
+                    with display.progress(f"verifying {level.name}"):
+                        sound, corrupt = verified(backend)
             except LevelInUse:
                 raise
             except (StorageError, BadInput) as error:
-                state = state.without(number, str(error))
+                levels[number] = replace(level, capacity=0)
+                lost.append(f"level {level.name} is not used: {error}")
                 continue
-            state.backends[number], state.survivors[number] = backend, sound
-            state.lost.extend(f"level {level.name}: {what}" for what in corrupt)
-            if damage:
-                state = state.with_frozen_level(number, nbytes, damage)
-        yield state
+            backends[number], survivors[number] = backend, sound
+            lost.extend(f"level {level.name}: {what}" for what in corrupt)
+        yield Reopened(replace(platform, levels=tuple(levels)), backends, survivors, lost)
 
 
 def may_exist(path: Path, /) -> bool:

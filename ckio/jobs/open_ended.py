@@ -25,9 +25,9 @@ from ckio.jobs.run import (
     levels_left,
     new_levels,
     perform,
+    plan_rest,
     stoppable,
     write_manifest,
-    write_plan,
 )
 from ckio.jobs.states import first_states
 from ckio.model import Differentiable
@@ -35,7 +35,7 @@ from ckio.model.arraymodel import ArrayModel
 from ckio.planners.unknown import Online
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.runner.failover import Forward, Stored, ready_for_the_way_back, run_forward
+from ckio.runner.failover import Forward, Stored, run_forward
 from ckio.schedule import Schedule
 from ckio.schedule.policy import SYNCHRONOUS, exactly
 from ckio.schedule.text import dumps
@@ -156,20 +156,9 @@ def _back(
     attempt: Attempt, manifest: Manifest, before: Forward, wished: AdjointPolicy, /
 ) -> Result:
     """Perform the rest of the run, whose number of steps is now known, with a fresh model."""
-    steps, own, display = before.steps, wished, attempt.display
-    attempt = attempt.with_steps(steps)
+    attempt = attempt.with_steps(before.steps)
     attempt.directory.begin(replace(manifest, chain=attempt.chain))
-    display.tell(f"the model has finished after {steps} steps")
+    attempt.display.tell(f"the model has finished after {before.steps} steps")
     model = attempt.model()
-
-    def plan(rest: Platform, stored: Stored) -> Schedule:
-        nonlocal own
-        schedule, own = attempt.rest(attempt.chain, rest, stored, model, wished)
-        return schedule
-
-    with display.progress(f"planning the reverse sweep over {steps} steps"):
-        args = plan, attempt.chain, before
-        schedule, before = ready_for_the_way_back(*args, say=display.warn)
-    written = write_plan(attempt, schedule, before.platform, own)
-    display.tell(adjoints.cost_of_a_kill(schedule, before.platform, own))
-    return perform(attempt, model, written, before.backends, before=before.timeline)
+    plan = plan_rest(attempt, model, wished, before.platform, before.stored)
+    return perform(attempt, model, plan, before.backends, before=before.timeline)

@@ -25,7 +25,7 @@ from ckio.platform import Platform
 from ckio.platform.chain import COSTS, Chain, PerStep
 from ckio.schedule.policy import Overlap, Policy, policy_of
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 
 DAY: Final = 86400.0
 
@@ -189,10 +189,8 @@ class Manifest:
     every : float
         Seconds of predicted work between two adjoint checkpoints.
     here : str
-        The directory in which the run was begun, to which relative paths of levels refer; "" if it
-        is not known.
-    made : list of str
-        The folders above the levels that the run has made, and removes at its end.
+        The directory to which relative paths of levels refer, from that of the run: the current
+        directory when the run began.
     ranks : int
         The number of ranks. Each has its part of the state and of the levels.
     """
@@ -208,7 +206,6 @@ class Manifest:
     adjoints: str | None
     every: float
     here: str = ""
-    made: list[str] = field(default_factory=list)
     ranks: int = 1
 
     @cached_property
@@ -246,7 +243,6 @@ class Manifest:
                 " version that began the run, or begin a new run in another directory"
             )
         try:
-            entries.pop("identity", None)  # written by earlier versions
             costs, request = entries["chain"], Request(**entries["request"])
             costs["handed"] = frozenset(map(Kind, costs.get("handed", ())))
             return Manifest(**{**entries, "request": request, "chain": Chain(**costs)})

@@ -14,9 +14,8 @@ from typing import Any
 
 from ckio.actions.variables import Variables
 from ckio.adapters import registry
-from ckio.backends.runid import of_rank
 from ckio.errors import BadInput, StorageError
-from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory
+from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory, with_paths
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import control_in, given_control, with_control
 from ckio.jobs.leftovers import locations, remove
@@ -56,20 +55,12 @@ def attempt_of(
     that is requested, or if the model is not named and is not a registered one.
     """
     platform = _platform_of(request, directory, manifest, levels, ranks)
-    _check_here(manifest, platform, directory.path)
     begun = manifest.request
     whole = request.resumed(begun)
     _check_named(make, manifest, directory)
     replay = ReplayCheck(allow_rounding=whole.allow_rounding)
-    try:
-        model_named = make or begun.model or ""
-        fresh = _maker_of_same(
-            request, model_named, directory, manifest, ranks=ranks, replay=replay
-        )
-    except BadInput as error:
-        if line := _resume_line_there(manifest, directory.path, elsewhere=True):
-            error.add_note(f"the run was begun in another directory: {line}")
-        raise
+    make = make or begun.model or ""
+    fresh = _maker_of_same(request, make, directory, manifest, ranks=ranks, replay=replay)
     replay.note = None if ranks.rank else adding_to(directory)
     planner = begun.planner or ""
     planning = Planning(planner, manifest.chain, platform, planner_call(planner))
@@ -167,7 +158,7 @@ def ended(
             " begin a new run in another directory"
         )
     if not (request.keep or manifest.request.keep):
-        _remove_left(directory, platform, ranks)
+        _remove_left(directory, with_paths(platform, directory.path, manifest), ranks)
     return result
 
 
@@ -234,7 +225,7 @@ def _check_named(
     """Raise BadInput if only the manifest names the model, and it is not a registered one."""
     name = manifest.request.model
     if make is None and name not in registry.names("models"):
-        line = _resume_line_there(manifest, directory.path)
+        line = resume_line(directory.path, manifest.ranks, name)
         raise BadInput(
             f"{directory.path} is a run of {name!r}; for safety, ckio imports no model that only a"
             f" file names; name the model again: {line}"
@@ -261,36 +252,6 @@ def _other_parts(given: Platform, own: Platform) -> Iterator[str]:
             for part in ("capacity", "backend", "options", "write", "read", "discard", "ratio")
             if getattr(level, part) != getattr(theirs[name], part)
         )
-
-
-def _check_here(manifest: Manifest, platform: Platform, into: Path, /) -> None:
-    """Raise BadInput if a level is found only from the directory in which the run was begun."""
-    line = _resume_line_there(manifest, into, elsewhere=True)
-    first = manifest.run if manifest.ranks == 1 else of_rank(manifest.run, 0)
-    for level in platform.levels if line else ():
-        where = registry.place(level, first)
-        if where is None or may_exist(where):
-            continue
-        if may_exist(Path(manifest.here) / where):
-            raise BadInput(
-                f"{into} was begun in another directory, to which the path {where} of its level"
-                f" {level.name} refers; resume it there: {line}"
-            )
-
-
-def _resume_line_there(manifest: Manifest, into: Path, /, *, elsewhere: bool = False) -> str:
-    """Return the command that resumes a run from the directory in which it was begun.
-
-    Paths of its levels and of its model may be relative to that directory. If the current directory
-    is another one, the command begins with `cd`. If it is the same, and `elsewhere` is true, the
-    result is "".
-    """
-    model, here = manifest.request.model, Path(manifest.here).resolve()
-    if not manifest.here or not here.is_dir() or here == Path.cwd():
-        return "" if elsewhere else resume_line(into, manifest.ranks, model)
-    target = into.resolve()
-    near = target.relative_to(here) if target.is_relative_to(here) else target
-    return f"cd {shlex.quote(str(here))} && {resume_line(near, manifest.ranks, model)}"
 
 
 def resume_line(into: Path, ranks: int, model: str | None = None, /) -> str:

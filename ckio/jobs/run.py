@@ -11,7 +11,7 @@ or that are requested now. A plan may have to use others, for example because th
 
 import platform as host
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -27,10 +27,18 @@ from ckio.actions.columns import REVERSE
 from ckio.actions.variables import Variables
 from ckio.adapters.registry import is_shared
 from ckio.backends.base import Backend
-from ckio.errors import BadInput, RunFailed, Stopped, StorageError, UnsupportedKind
+from ckio.errors import BadInput, RankFailed, RunFailed, Stopped, StorageError, UnsupportedKind
 from ckio.jobs import adjoints, history
 from ckio.jobs.adjoints import AdjointPolicy, first_plan, next_plan
-from ckio.jobs.directory import CONTROL, GRADIENT, MEASURED, RESULT, RunDirectory, checksum_of
+from ckio.jobs.directory import (
+    CONTROL,
+    GRADIENT,
+    MEASURED,
+    RESULT,
+    RunDirectory,
+    checksum_of,
+    with_paths,
+)
 from ckio.jobs.display import QUIET, Display, Ticker
 from ckio.jobs.gradients import (
     controls_of,
@@ -41,7 +49,7 @@ from ckio.jobs.gradients import (
     write_gradient,
 )
 from ckio.jobs.journal import Journal
-from ckio.jobs.levels import Keep, Reopened, called, left_by, new_folders, opened, reopened
+from ckio.jobs.levels import Keep, Reopened, left_by, opened, reopened
 from ckio.jobs.models import RESULTS, check_has, guarded, naming, variables_of, watched
 from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
 from ckio.jobs.remaining import by_the_wall
@@ -61,7 +69,6 @@ from ckio.platform.chain import Chain
 from ckio.platform.readable import counted, json_line
 from ckio.runner.failover import Stored, failover
 from ckio.runner.finite import Finite
-from ckio.runner.perform import reserve
 from ckio.runner.reproducible import ReplayCheck, Reproducible
 from ckio.runner.space import levels_for
 from ckio.schedule import Schedule
@@ -332,7 +339,6 @@ def write_manifest(
         platform=planning.platform.digest(),
         adjoints=wished.level,
         every=wished.every,
-        made=ranks.once(lambda: new_folders(attempt.platform.levels, called(directory.id, ranks))),
         ranks=ranks.size,
     )
     directory.reserve(space_for(model, ranks))
@@ -355,18 +361,27 @@ def new_levels(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManage
 def cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
     """Return a context that removes the directory of a new run which fails in the block.
 
-    The directory remains if a durable level has a checkpoint of the run, if the run was stopped, or
-    if an error occurred while the result was written.
+    The directory remains if a durable level has a checkpoint of the run on any rank, if the run was
+    stopped, or if an error occurred while the result was written. All ranks raise the same error;
+    the first one, which prints it, gets a note about checkpoints of another.
     """
+    ranks = directory.ranks
     try:
-        yield
+        with nullcontext() if ranks.is_alone else ranks.together():
+            yield
     except (Halted, ResultNotWritten):
         raise
     except BaseException as error:
-        if left_by(error):
+        every = [left_by(error)]
+        with suppress(RankFailed):  # of a rank that has ended
+            every = ranks.comm.gather(left_by(error))
+        if not any(every):
+            directory.clear()
+        elif every[ranks.rank]:
             error.add_note(f"the plan is in {directory.path}")
         else:
-            directory.clear()
+            rank = next(rank for rank, texts in enumerate(every) if texts)
+            error.add_note(f"{'; '.join(every[rank])} (rank {rank})")
         raise
 
 
@@ -396,28 +411,41 @@ def digest_of(control: Mapping[str, Array], ranks: RankGroup = ALONE, /) -> str:
 
 def resume(attempt: Attempt, model: Differentiable, manifest: Manifest, /) -> Result:
     """Perform the rest of a run that an earlier process began, and return its result."""
-    display = attempt.display
-    with levels_left(attempt, manifest) as survived:
-        schedule, levels, wished = _rest(
-            attempt, model, survived, adjoint_policy(attempt, manifest)
-        )
+    with levels_left(attempt, manifest) as levels:
         for line in levels.lost:
-            display.warn(line)
-        plan = write_plan(attempt, schedule, levels.platform, wished)
-        display.tell(_survived(schedule, attempt.platform))
-        display.tell(adjoints.cost_of_a_kill(schedule, attempt.platform, wished))
+            attempt.display.warn(line)
+        wished = adjoint_policy(attempt, manifest)
+        stored = tuple(map(frozenset, levels.survivors))
+        plan = plan_rest(attempt, model, wished, levels.platform, stored)
+        attempt.display.tell(_survived(plan.schedule, attempt.platform))
         return perform(attempt, model, plan, levels.backends)
+
+
+def plan_rest(
+    attempt: Attempt,
+    model: Differentiable,
+    wished: AdjointPolicy,
+    platform: Platform,
+    stored: Stored,
+    /,
+) -> RunPlan:
+    """Plan the rest from the checkpoints stored on each level, and write the plan."""
+    display = attempt.display
+    with display.progress(f"planning the rest of {attempt.chain.length} steps"):
+        schedule, own = attempt.rest(attempt.chain, platform, stored, model, wished)
+    plan = write_plan(attempt, schedule, platform, own)
+    display.tell(adjoints.cost_of_a_kill(schedule, platform, own))
+    return plan
 
 
 def levels_left(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManager[Reopened]:
     """Open the levels of a run again, with the checkpoints that are intact on them."""
     return reopened(
-        attempt.platform,
+        with_paths(attempt.platform, attempt.directory.path, manifest),
         manifest.run,
         keep=attempt.keeps,
         ranks=attempt.ranks,
         identity=manifest.identity,
-        made=manifest.made,
         display=attempt.display,
     )
 
@@ -430,28 +458,6 @@ def adjoint_policy(attempt: Attempt, manifest: Manifest, /) -> AdjointPolicy:
         number, mtbf = attempt.platform.number(manifest.adjoints), request.mtbf or DAY
         return adjoints.policy_on(attempt.planning.chain, attempt.platform, number, mtbf=mtbf)
     return AdjointPolicy(manifest.adjoints, every or manifest.every)
-
-
-def _rest(
-    attempt: Attempt, model: Differentiable, levels: Reopened, wished: AdjointPolicy, /
-) -> tuple[Schedule, Reopened, AdjointPolicy]:
-    """Return the schedule of the rest, the levels that it uses, and its adjoint checkpoints.
-
-    If a level cannot reserve the space for the schedule, the rest is planned again without the
-    damaged levels, because their files can no longer grow.
-    """
-    stored = tuple(map(frozenset, levels.survivors))
-    with attempt.display.progress(f"planning the rest of {attempt.chain.length} steps"):
-        schedule, own = attempt.rest(attempt.chain, levels.platform, stored, model, wished)
-    try:
-        reserve(schedule, levels.platform, levels.backends)
-    except (BadInput, StorageError) as error:
-        if not levels.damaged:
-            raise
-        for number in sorted(levels.damaged):
-            levels = levels.without(number, str(error))
-        return _rest(attempt, model, levels, wished)
-    return schedule, levels, own
 
 
 def _survived(schedule: Schedule, platform: Platform) -> str:
@@ -535,7 +541,9 @@ def perform(
 
 
 class ResultNotWritten(RunFailed):
-    """The run has ended without an error, but its result cannot be written."""
+    """The run has ended without an error, but its result cannot be written. All ranks raise it."""
+
+    shared = True
 
 
 @contextmanager
@@ -636,7 +644,10 @@ def stoppable(
         with naming(f"model {attempt.name!r}, stopped"):
             args = stopped, model(), backends, platform, chain
             stop_point = store_stop_point(*args, before=schedule.stored, ranks=attempt.ranks)
-        raise halted(stopper.why, stop_point) from None
+            attempt.ranks.agree()
+        error = halted(stopper.why, stop_point)
+        error.shared = True  # all ranks have stopped at the same steps
+        raise error from None
 
 
 def in_the_background(

@@ -10,7 +10,6 @@ import signal
 import threading
 import time
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -63,8 +62,8 @@ class Stopper:
 
     Parameters
     ----------
-    end
-        The time on `time.monotonic` by which the process has to end; None without a limit.
+    walltime
+        The seconds that the process may take since it began; None without a limit.
     ranks
         The ranks. If one of them is asked to stop, all stop at the same pause.
 
@@ -73,36 +72,24 @@ class Stopper:
     why : str
         The signal or option that asked the run to stop; "" if none did.
     walltime : float or None
-        The seconds that the process may take since it began; None without a limit.
+        As given.
     clock : Clock
         Only on several ranks: the clock of the group. All ranks divide long actions by this clock,
         so that they pause at the same steps.
     """
 
-    def __init__(self, end: float | None = None, ranks: RankGroup = ALONE) -> None:
+    def __init__(self, walltime: float | None = None, ranks: RankGroup = ALONE) -> None:
         self.why = ""
         # Python allows only the main thread to set signal handlers.
         self._hears = threading.current_thread() is threading.main_thread()
         self._ranks, self._agreed = ranks, False
         if not ranks.is_alone:
             self.clock = ranks.clock
-        self.walltime: float | None = None
-        self._end = inf if end is None else end
+        self.walltime = walltime
+        self._end = inf if walltime is None else began() + walltime
         self._deadline = inf
         self._behind = 0.0
         self._before: dict[int, Any] = {}
-
-    @classmethod
-    def within(cls, walltime: float | None, ranks: RankGroup = ALONE, /) -> Self:
-        """Return a stopper for a process that may take `walltime` seconds since it began.
-
-        With None there is no limit.
-        """
-        if walltime is None:
-            return cls(None, ranks)
-        stopper = cls(began() + walltime, ranks)
-        stopper.walltime = walltime
-        return stopper
 
     def start(self, needed: float, /) -> None:
         """Begin a run that needs `needed` seconds to stop; raises RunFailed if it is too late."""
@@ -270,9 +257,10 @@ def store_stop_point(
     began = _reach(storing.whole(*before)) if before is not None else (inf, inf)
     stored, refused = [], ""
     for key in _wanted(stopped, chain.length):
-        come = steps_saved(key, storing.there(), chain.length) if storing.is_further(began) else inf
+        saves = steps_saved(key, storing.there(), chain.length)
         try:
-            stored.append((key, storing.store(key, come)))
+            where = storing.store(key, saves if storing.is_further(began) else inf)
+            stored.append((key, where))
         except StorageError as error:
             refused = str(error)
             continue
@@ -356,32 +344,24 @@ class _Storing:
         """Return whether the stored checkpoints represent more progress than `began`."""
         return _reach(self.there()) < began
 
-    def store(self, key: Key, come: float) -> str:
+    def store(self, key: Key, saves: float) -> str:
         """Store `key` on the first level that accepts it, and return the name of that level.
 
         Nothing is written if it is stored already. All its parts are stored on one level. If no
-        level has free space, checkpoints that save at most `come` steps are discarded for it. The
-        space is counted as in plans. A level with a codec may accept more bytes, but the next
-        process could not make a plan with them.
+        level has free space, checkpoints that save at most `saves` steps are discarded for it.
         """
         refused: StorageError = LevelFull(
             "no level of this run is durable; add a directory or an archive as a level"
         )
-        needed = self.chain.parts(key)
-        needed = tuple(part for part in needed if not of_a_fresh_model(part))
+        parts = [part for part in self.chain.parts(key) if not of_a_fresh_model(part)]
         for backend, level in self.levels:
-            if _held(backend).issuperset(needed):
+            if _held(backend).issuperset(parts):
                 return level.name
-        for displacing in (False, True):
+        for loss in (0, saves):
             for backend, level in self.levels:
                 try:
-                    if displacing and not self._displace(needed, backend, level, come):
-                        continue
-                    if self._lacking(needed, backend, level)[0] > 0:
-                        raise LevelFull(
-                            f"level {level.name} has no space for {key}; increase its capacity"
-                        )
-                    self._write([part for part in needed if part not in _held(backend)], backend)
+                    self._make_space(parts, backend, level, loss)
+                    self._write([part for part in parts if part not in _held(backend)], backend)
                 except StorageError as error:
                     refused = error
                     continue
@@ -400,8 +380,8 @@ class _Storing:
             return []
         _, number, key = max(states, key=lambda it: it[:2])
         try:
-            come = steps_saved(key, self.there(), self.chain.length)
-            return [(key, replace(self, source=volatile[number]).store(key, come))]
+            saves = steps_saved(key, self.there(), self.chain.length)
+            return [(key, replace(self, source=volatile[number]).store(key, saves))]
         except StorageError:
             return []
 
@@ -424,98 +404,82 @@ class _Storing:
                     backend.discard(key)
             raise
 
-    def _displace(
-        self, needed: Collection[Key], backend: Backend, level: Level, come: float
-    ) -> bool:
-        """Discard checkpoints that save at most `come` steps, if that frees enough space.
+    def _make_space(
+        self, parts: Sequence[Key], backend: Backend, level: Level, loss: float
+    ) -> None:
+        """Discard checkpoints that save at most `loss` steps, so that the parts of one more fit.
 
-        Return whether any were discarded.
-        """
-        if level.capacity is None:  # then its disk is full, and the bytes needed are not known
-            return False
-        lacking, sizes = self._lacking(needed, backend, level)
-        made = self.made(sizes)
-        gone = displaced(sizes, lacking, reversing=self.adjoint, come=come, made=made, stays=needed)
-        for other in gone:
-            backend.discard(other)
-        return bool(gone)
-
-    def _lacking(
-        self, needed: Collection[Key], backend: Backend, level: Level
-    ) -> tuple[int, dict[Key, int]]:
-        """Return the bytes that a level lacks to store `needed`, and the bytes of each stored key.
-
-        Bytes are counted as in plans, and for each key on the rank where it is largest.
+        Raises LevelFull if they do not fit. The space is counted as in plans. A level with a codec
+        may accept more bytes, but the next process could not make a plan with them.
         """
         if level.capacity is None:
-            return 0, {}
+            return
         held = _held(backend)
         layouts = {key: backend.layout(key) for key in sorted(held, key=str)}
-        layouts |= {key: self.model.layout(key) for key in needed if key not in held}
-        taken = self._taken({key: level.stored(nbytes_of(it)) for key, it in layouts.items()})
-        lacking = sum(taken.values()) - level.capacity
-        return lacking, {key: nbytes for key, nbytes in taken.items() if key in held}
-
-    def _taken(self, mine: Mapping[Key, int]) -> dict[Key, int]:
-        """Return the bytes of each key on the rank where it is largest."""
+        layouts |= {key: self.model.layout(key) for key in parts if key not in held}
+        mine = {key: level.stored(nbytes_of(layout)) for key, layout in layouts.items()}
         every = self.ranks.gather(mine)
-        return {key: max(there[key] for there in every) for key in mine}
+        nbytes = {key: max(there[key] for there in every) for key in mine}
+        space = nbytes, level.capacity
+        gone = displaced(self.made(held), parts, *space, reversing=self.adjoint, loss=loss)
+        if gone is None:
+            raise LevelFull(
+                f"level {level.name} has no space for {parts[0]}; increase its capacity"
+            )
+        for key in gone:
+            backend.discard(key)
 
 
 def displaced(
-    held: Mapping[Key, int],
-    lacking: int,
+    made: Mapping[Key, Collection[Key]],
+    parts: Collection[Key],
+    nbytes: Mapping[Key, int],
+    capacity: int,
     /,
     *,
     reversing: int,
-    come: float,
-    made: Mapping[Key, Collection[Key]] | None = None,
-    stays: Collection[Key] = (),
-) -> list[Key]:
-    """Return the keys to discard so that `lacking` bytes are freed at the least loss of steps.
+    loss: float,
+) -> list[Key] | None:
+    """Return the keys to discard from a level so that the parts of one more checkpoint fit.
 
-    The list is empty if the loss would be more than `come` steps, because that number of steps is
-    lost if nothing is discarded. It is also empty if the bytes cannot be freed.
+    Whole checkpoints are given up, those first that save the fewest steps, until the parts of the
+    others fit together with the new ones. The result is None if they never fit, or if more than
+    `loss` steps would be lost.
 
     Parameters
     ----------
-    held : mapping of Key to int
-        The bytes of each key on its level.
-    lacking : int
-        The bytes to be freed.
+    made : mapping of Key to keys
+        The whole checkpoints on the level with their parts. Adjoint checkpoints are not given up.
+    parts : collection of Key
+        The parts of the new checkpoint.
+    nbytes : mapping of Key to int
+        The bytes of each key on the level, and of each new part.
+    capacity : int
+        The bytes of the level.
     reversing : int
         The step of the adjoint. Checkpoints at this step or later are not needed any more.
-    come : int
+    loss : int
         The number of steps that the new checkpoint saves.
-    made : mapping of Key to keys, optional
-        The whole checkpoints with their parts, if single variables are stored. A variable that no
-        checkpoint needs is discarded first, and one that several need with the last of them.
-    stays : collection of Key
-        Keys that are not discarded. Adjoint checkpoints are never discarded.
     """
-    made = {key: (key,) for key in held} if made is None else made
-    needing = Counter(part for key in made for part in made[key])
-    free = [key for key in held if key.kind is not Kind.ADJOINT and key not in needing]
-    gone, lost = list[Key](), 0
-    for saved, parts_of in [(0, [key]) for key in sorted(free, key=str)] + [
-        (saved, made[key]) for key, saved in _by_worth(made, reversing)
-    ]:
-        if lacking <= 0:
-            break
-        if not any(part in held for part in parts_of):
-            continue
+    if sum(nbytes.values()) <= capacity:
+        return []
+    kept, lost, least = dict(made), 0, _by_worth(made, reversing)
+    while True:
+        needed = nbytes.keys() & {*parts}.union(*kept.values())
+        if sum(nbytes[part] for part in needed) <= capacity:
+            return sorted(nbytes.keys() - needed, key=str)
+        if not least:
+            return None
+        key, saved = least.pop(0)
+        del kept[key]
         lost += saved
-        needing.subtract(parts_of)
-        for part in parts_of:
-            if needing[part] <= 0 and part in held and part not in stays:
-                gone.append(part)
-                lacking -= held[part]
-    return gone if lacking <= 0 and lost <= come else []
+        if lost > loss:
+            return None
 
 
-def _by_worth(held: Collection[Key], reversing: int) -> list[tuple[Key, int]]:
+def _by_worth(checkpoints: Collection[Key], reversing: int) -> list[tuple[Key, int]]:
     """Return restart data and tapes with the number of steps that each saves, the least first."""
-    restarts = sorted(key.step for key in held if key.kind is Kind.RESTART)
+    restarts = sorted(key.step for key in checkpoints if key.kind is Kind.RESTART)
 
     def saved(key: Key) -> int:
         if key.step >= reversing:
@@ -524,7 +488,7 @@ def _by_worth(held: Collection[Key], reversing: int) -> list[tuple[Key, int]]:
         lower = bisect_left(restarts, key.step + tape) - 1
         return key.step + tape - (restarts[lower] if lower >= 0 else 0)
 
-    worth = [(key, saved(key)) for key in held if key.kind is not Kind.ADJOINT]
+    worth = [(key, saved(key)) for key in checkpoints if key.kind is not Kind.ADJOINT]
     return sorted(worth, key=lambda pair: (pair[1], pair[0].kind.value, -pair[0].step))
 
 

@@ -145,20 +145,16 @@ def test_a_run_directory_stays(run: Path) -> None:
 
 
 @pytest.mark.parametrize("backend", ["directory", "hdf5"])
-def test_relative_places_are_found_from_where_the_run_was_begun(
+def test_where_nothing_is_found_it_is_told_where_that_was_looked_for(
     backend: str, tmp_path: Path
 ) -> None:
-    begun(tmp_path, [f'backend = "{backend}"', 'options.path = "ck.h5"'], here=str(tmp_path))
+    begun(tmp_path, [f'backend = "{backend}"', f'options.path = "{tmp_path}/ck.h5"'])
     make, path = {"directory": (Directory, f"ck.h5/{RUN}"), "hdf5": (Hdf5, f"ck-{RUN}.h5")}[backend]
     leave(make(tmp_path / path, run=RunId(RUN)))
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    assert len(answer("inspect", "../run", at=elsewhere)["checkpoints"]) == 2
-    (removed,) = answer("inspect", "../run", "--remove", "--yes", at=elsewhere)["removed"]
+    (removed,) = answer("inspect", "run", "--remove", "--yes", at=tmp_path)["removed"]
     assert removed["checkpoints"] == 2
-    # Where nothing is found it is told where that was looked for.
     for command in (["inspect"], ["inspect", "--remove", "--yes"]):
-        assert f"{elsewhere}/ck" in ckio(*command, "../run", at=elsewhere).stdout
+        assert f"{tmp_path}/ck" in ckio(*command, "run", at=tmp_path).stdout
 
 
 def test_of_a_run_in_use_nothing_goes(run: Path) -> None:

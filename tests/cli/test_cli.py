@@ -238,7 +238,7 @@ def test_calibrate_measures_what_a_plan_needs(tmp_path: Path) -> None:
     level = ("--level", "archive=hdf5:ck/a.h5,codec=zstd,capacity=80KiB")
     measured = ("--model", "vorticity", *SMALL, "--repeats", 1, "-o", "node.toml")
     ckio("calibrate", *level, *measured, at=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["node.toml"]
+    assert {path.name for path in tmp_path.rglob("*")} == {"ck", "node.toml"}
     text = (tmp_path / "node.toml").read_text()
     for word in ("read_cold", "vorticity grid=16", "latency", "per_byte", "working_memory"):
         assert word in text

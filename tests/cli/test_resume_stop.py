@@ -182,7 +182,8 @@ def test_a_walltime_that_is_over_before_the_first_step_is_an_error(tmp_path: Pat
 def test_a_stopper_says_when(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    with Stopper(160.0) as stopper:
+    monkeypatch.setattr("ckio.jobs.stopping.began", lambda: 100.0)
+    with Stopper(60.0) as stopper:
         with pytest.raises(RunFailed, match="takes 61 s, and 60 s of it were left"):
             stopper.start(61.0)
         stopper.start(10.0)
@@ -191,7 +192,7 @@ def test_a_stopper_says_when(monkeypatch: pytest.MonkeyPatch) -> None:
         now = 150.0
         assert stopper()
         assert stopper.why == "--walltime"
-    with Stopper(160.0) as overlapping:
+    with Stopper(60.0) as overlapping:
         overlapping.start(5.0)
         overlapping.report_backlog(2.0)
         assert not overlapping()

@@ -171,28 +171,41 @@ def a(step: int) -> Key:
     return Key(Kind.ADJOINT, step)
 
 
+def gone(
+    held: dict[Key, int],
+    lacking: int,
+    loss: float,
+    *parts: Key,
+    reversing: int,
+    made: dict[Key, tuple[Key, ...]] | None = None,
+) -> list[Key] | None:
+    """What goes from a full level for something of so many bytes, and for these that it has."""
+    new = Key(Kind.TAPE, 99)
+    made = {key: (key,) for key in held} if made is None else made
+    space = {**held, new: lacking}, sum(held.values())
+    return displaced(made, [new, *parts], *space, reversing=reversing, loss=loss)
+
+
 def test_what_is_cheapest_goes_and_only_if_it_is_worth_less() -> None:
     held = {x(10): 100, x(14): 100, x(40): 100, a(50): 200}
-    assert displaced(held, 100, reversing=50, come=9) == [x(14)]
-    assert displaced(held, 100, reversing=50, come=3) == []
-    assert displaced(held, 200, reversing=50, come=14) == [x(14), x(10)]
-    assert displaced(held, 100, reversing=40, come=0) == [x(40)]  # of no use any more
-    assert displaced(held, 400, reversing=50, come=1000) == []  # adjoints stay
+    assert gone(held, 100, 9, reversing=50) == [x(14)]
+    assert gone(held, 100, 3, reversing=50) is None
+    assert gone(held, 200, 14, reversing=50) == [x(10), x(14)]
+    assert gone(held, 100, 0, reversing=40) == [x(40)]  # of no use any more
+    assert gone(held, 400, 1000, reversing=50) is None  # adjoints stay
+    assert gone(held, 0, 0, reversing=50) == []
 
 
 def test_what_no_checkpoint_needs_goes_first_and_what_several_share_with_the_last_of_them() -> None:
     held = {x(3, "T"): 10, x(8, "T"): 10, x(2, "K"): 30, x(1, "K"): 30, a(20): 9}
-    made = {x(3): (x(3, "T"), x(2, "K")), x(8): (x(8, "T"), x(2, "K")), x(1): ()}
-
-    def gone(lacking: int, come: float, *stays: Key) -> list[Key]:
-        return displaced(held, lacking, reversing=20, come=come, made=made, stays=stays)
-
-    assert gone(30, 0) == [x(1, "K")]
-    assert gone(40, 9) == [x(1, "K"), x(3, "T")]
-    assert gone(80, 9) == [x(1, "K"), x(3, "T"), x(8, "T"), x(2, "K")]
-    assert gone(80, 4) == []  # it saves more
-    assert gone(20, 9, x(1, "K")) == [x(3, "T"), x(8, "T"), x(2, "K")]
-    assert gone(50, 9, x(2, "K")) == [x(1, "K"), x(3, "T"), x(8, "T")]
+    made = {x(3): (x(3, "T"), x(2, "K")), x(8): (x(8, "T"), x(2, "K")), a(20): (a(20),)}
+    options = {"reversing": 20, "made": made}
+    assert gone(held, 30, 0, **options) == [x(1, "K")]
+    assert gone(held, 40, 9, **options) == [x(1, "K"), x(3, "T")]
+    assert gone(held, 80, 9, **options) == [x(1, "K"), x(2, "K"), x(3, "T"), x(8, "T")]
+    assert gone(held, 80, 4, **options) is None  # it saves more
+    assert gone(held, 20, 9, x(1, "K"), **options) == [x(2, "K"), x(3, "T"), x(8, "T")]
+    assert gone(held, 50, 9, x(2, "K"), **options) == [x(1, "K"), x(3, "T"), x(8, "T")]
 
 
 class Broken(Directory):

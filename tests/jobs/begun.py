@@ -29,11 +29,11 @@ MANIFEST = Manifest(
 )
 
 
-def begun(at: Path, level: list[str], *, here: str = "") -> Path:
+def begun(at: Path, level: list[str]) -> Path:
     """The directory of a run called deadcafe, with one level that these lines of TOML describe."""
     run = at / "run"
     run.mkdir()
-    (run / NAME).write_text(sealed(replace(MANIFEST, here=here).dumps()))
+    (run / NAME).write_text(sealed(replace(MANIFEST, here="..").dumps()))
     platform = "format = 1", "[[level]]", 'name = "far"', *level
     headers = "".join(f"#| {line}\n" for line in platform)
     (run / SCHEDULE).write_text(sealed(f"# ckio schedule 1\n{headers}"))

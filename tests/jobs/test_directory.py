@@ -125,8 +125,8 @@ def test_a_manifest_comes_back_to_the_last_bit(tmp_path: Path, chain: Chain) -> 
 def test_a_manifest_of_another_version_is_refused(tmp_path: Path) -> None:
     whole = json.loads(MANIFEST.dumps())
     for change, said in (
-        ({"format": 9}, "has format 9; this ckio reads format 3"),
-        ({"format": 1}, "has format 1; this ckio reads format 3"),
+        ({"format": 9}, "has format 9; this ckio reads format 4"),
+        ({"format": 1}, "has format 1; this ckio reads format 4"),
         ({"chain": {"steps": 3}}, "is damaged: "),
         ({"request": {"model": "m", "x": 1}}, "is damaged: "),
     ):
@@ -211,7 +211,7 @@ def test_a_dead_process_holds_nothing(tmp_path: Path) -> None:
         RunDirectory(tmp_path).begin(MANIFEST)
         os.kill(os.getpid(), 9)
     os.waitpid(child, 0)
-    begun = replace(MANIFEST, here=str(Path.cwd()))
+    begun = replace(MANIFEST, here=os.path.relpath(Path.cwd(), tmp_path))
     assert RunDirectory(tmp_path, resume=True).manifest == begun
 
 

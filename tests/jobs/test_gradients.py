@@ -215,7 +215,7 @@ def test_an_error_while_the_result_is_written_costs_no_step(
     assert result.functional == whole.functional
     assert result.verified is True
     assert result.figures["forward_steps"] == 0
-    assert not (tmp_path / "ck").exists()
+    assert list((tmp_path / "ck").iterdir()) == []
 
 
 def test_diagnostics_that_cannot_be_written_are_a_warning(

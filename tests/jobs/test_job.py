@@ -296,23 +296,6 @@ def test_a_result_without_its_measured_timeline_is_shown(tmp_path: Path) -> None
     assert "planned again" not in said
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_a_resumed_run_removes_the_folders_that_it_has_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
-) -> None:
-    at = place(tmp_path)
-    (at / "node.toml").write_text((at / "node.toml").read_text().replace('"ck"', '"new/ck"'))
-    if not own:
-        (at / "new").mkdir()
-    with monkeypatch.context() as patch:
-        patch.setenv("KILL", "adjoint:20")
-        ckio(*LINE, at=at, status=-9)
-    assert (at / "new" / "ck").exists()
-    ckio(*LINE, at=at)
-    assert (at / "new").exists() is not own
-    assert not (at / "new" / "ck").exists()
-
-
 def test_a_gradient_that_was_removed_is_told(tmp_path: Path) -> None:
     at = place(tmp_path)
     found = answer(*LINE, at=at)
