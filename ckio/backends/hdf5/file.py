@@ -330,10 +330,8 @@ def run_in(block: bytes, name: str, /) -> RunId:
             " finish its run with that version, or read it by h5py, and name another file"
         )
     if block.startswith(_SIGNATURE):
-        raise BadInput(
-            f"{name} is an HDF5 file of another program; name another file for the archive"
-        )
-    raise BadInput(f"{name} is not an HDF5 file; name another file for the archive")
+        raise BadInput(f"{name} is an HDF5 file of another program; give another file")
+    raise BadInput(f"{name} is not an HDF5 file; give another file")
 
 
 def is_ours(fd: int) -> bool:
