@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from ckio.cli.options import (
 )
 from ckio.errors import BadInput
 from ckio.jobs.display import Display
-from ckio.jobs.history import EarlierRuns, earlier
+from ckio.jobs.history import earlier
 from ckio.jobs.planning import Planning, blamed_on, overlap_figures, plan_of, policy
 from ckio.planners.compared import Plan
 from ckio.platform import Platform
@@ -150,8 +150,8 @@ def command(
         "busy": busy_seconds(timeline, platform),
     }
     past = earlier(options.get("model"), platform, overlap=bool(overlap))
-    if past is not None:
-        figures["earlier"] = asdict(past)
+    if past:
+        figures["earlier"] = past
     if isinstance(schedule, Plan) and plan is not None and plan.decides:
         decided = replace(schedule, overlap=overlap, makespan=timeline.makespan)
         figures |= overlap_figures(decided) | {"note": schedule.note}
@@ -189,17 +189,15 @@ def _check(ranks: Ranks | None, shared: Any, of_one_rank: dict[str, Any]) -> Non
             raise BadInput(f"--{name} is for one rank; leave out --ranks")
 
 
-def _print(
-    schedule: Schedule, figures: dict[str, Any], overlap: Overlap, past: EarlierRuns | None
-) -> None:
+def _print(schedule: Schedule, figures: dict[str, Any], overlap: Overlap, past: str) -> None:
     """Print the makespan of a timeline, its variation, and how long each resource is busy."""
     makespan = figures["makespan"]
     steps, actions = schedule.chain.length, len(schedule)
     click.echo(f"{steps} steps, {actions} actions: makespan {makespan:.6g} s")
     if "repeat" in figures:
         click.echo(_repeated_line(figures["repeat"]))
-    elif past is not None:
-        click.echo(past.text())
+    elif past:
+        click.echo(past)
     click.echo()
     if "note" in figures:
         click.echo(f"{figures['note']}\n")

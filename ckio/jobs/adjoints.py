@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from ckio.actions import Advance, Key, Kind, Record, Reverse
+from ckio.actions import Advance, Key, Kind
 from ckio.actions.columns import DISCARD, KIND_CODE, REVERSE
 from ckio.actions.variables import Variables
 from ckio.adapters.registry import backend_of
@@ -54,11 +54,6 @@ class AdjointPolicy:
 
     level: str | None
     every: float
-
-
-def is_durable(level: Level, /) -> bool:
-    """Return whether checkpoints remain after the process, as far as known for a closed level."""
-    return bool(level.backend) and backend_of(level).durable
 
 
 def first_plan(
@@ -154,16 +149,6 @@ def without_end(
     return AdjointPolicy(None, every or inf), platform
 
 
-def aside_for(kept: AdjointPolicy, chain: Chain, platform: Platform, /) -> Platform:
-    """Return the platform without the space for these adjoint checkpoints, if it has this space."""
-    if kept.level is None:
-        return platform
-    try:
-        return aside(platform, chain, platform.number(kept.level))
-    except NoSchedule:
-        return platform
-
-
 def next_plan(
     chain: Chain,
     platform: Platform,
@@ -209,8 +194,9 @@ def next_plan(
         except NoSchedule:
             continue
         return _last_one_stays(schedule), replace(kept, level=name)
-    without = partial(resume, chain, platform, survivors, tapes=tapes)
-    return _with_no_more(chain, platform, survivors, rest, without), replace(kept, level=None)
+    with suppress(NoSchedule):
+        return _last_one_stays(rest(level=None, every=inf)), replace(kept, level=None)
+    return resume(chain, platform, survivors, tapes=tapes), replace(kept, level=None)
 
 
 def _by_variable(
@@ -317,35 +303,6 @@ def _whole(
         yield from given
 
 
-def _with_no_more(
-    chain: Chain,
-    platform: Platform,
-    survivors: Sequence[Iterable[Key]],
-    rest: Callable[..., Schedule],
-    without: Callable[[], Schedule],
-    /,
-) -> Schedule:
-    """Return the schedule of the rest without new adjoint checkpoints.
-
-    The last adjoint checkpoint is kept to the end. It is not kept if the loss of its space costs
-    more seconds than the work that it saves after a kill; then the schedule is that of `without`.
-    """
-    try:
-        staying = rest(level=None, every=inf)
-    except NoSchedule:
-        return without()
-    end = chain.length
-    steps = [key.step for keys in survivors for key in keys if key.kind is Kind.ADJOINT]
-    came = min(steps, default=end)
-    if came < end:
-        worth = chain.seconds(Record(came, end)) + chain.seconds(Reverse(came, end))
-        with suppress(BadInput):
-            plan = without()
-            if makespan(staying, platform) > makespan(plan, platform) + worth:
-                return plan
-    return _last_one_stays(staying)
-
-
 def expected_makespan(
     schedule: Schedule, platform: Platform, kept: AdjointPolicy, mtbf: float, /
 ) -> float:
@@ -410,7 +367,8 @@ def _able(chain: Chain, platform: Platform, model: Model | None) -> list[int]:
     return [
         number
         for number, level in enumerate(platform.levels)
-        if level.slots(chain.largest("adjoint"), 2) == 2 and is_durable(level)
+        if level.slots(chain.largest("adjoint"), 2) == 2
+        and (level.backend and backend_of(level).durable)
     ]
 
 

@@ -17,8 +17,7 @@ from ckio.adapters import registry
 from ckio.errors import BadInput, StorageError
 from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory, with_paths
 from ckio.jobs.display import Display
-from ckio.jobs.gradients import control_in, given_control, with_control
-from ckio.jobs.leftovers import locations, remove
+from ckio.jobs.gradients import given_control, read_control, with_control
 from ckio.jobs.levels import called, may_exist, opened
 from ckio.jobs.models import maker, variables_of
 from ckio.jobs.planning import Planning, planner_call, policy, with_working_memory
@@ -110,8 +109,7 @@ def _maker_of_same(
     if request.control is not None:
         control = given_control(request.control, ranks)
     elif (given := manifest.given) is not None:
-        parts = ranks.once(lambda: control_in(directory.path / CONTROL, given))
-        control = parts.get(ranks.rank, {})
+        control = read_control(directory.path / CONTROL, ranks, checksum=given)
     if control is not None:
         fresh = with_control(fresh, control)
     model = fresh()
@@ -158,7 +156,7 @@ def ended(
             " begin a new run in another directory"
         )
     if not (request.keep or manifest.request.keep):
-        _remove_left(directory, with_paths(platform, directory.path, manifest), ranks)
+        _remove_left(manifest, with_paths(platform, directory.path, manifest), ranks)
     return result
 
 
@@ -266,22 +264,16 @@ def resume_line(into: Path, ranks: int, model: str | None = None, /) -> str:
     return f"{job}ckio run {words}--resume --into {shlex.quote(str(into))}"
 
 
-def _remove_left(directory: RunDirectory, platform: Platform, ranks: RankGroup, /) -> None:
+def _remove_left(manifest: Manifest, platform: Platform, ranks: RankGroup, /) -> None:
     """Remove the checkpoints of a process that was killed after it had written its result."""
-    if not ranks.is_alone:
-        _remove_parts(directory.id, platform, ranks)
-        return
-    for level in locations(directory.path):
-        try:
-            remove(level)
-        except StorageError as error:
-            log.warning("%s", error)
-
-
-def _remove_parts(run: str, platform: Platform, ranks: RankGroup) -> None:
-    """Remove the checkpoints of each rank, if any rank has a level of this run."""
-    own = called(run, ranks)
+    own = called(manifest.run, ranks)
     places = [registry.place(level, own) for level in platform.levels]
-    if any(ranks.gather(any(where is not None and may_exist(where) for where in places))):
-        with opened(platform.levels, run, keep="nothing", ranks=ranks):
+    if not any(ranks.gather(any(where is not None and may_exist(where) for where in places))):
+        return
+    try:
+        with opened(
+            platform.levels, manifest.run, keep="nothing", ranks=ranks, identity=manifest.identity
+        ):
             pass
+    except (StorageError, BadInput) as error:
+        log.warning("%s", error)

@@ -12,7 +12,7 @@ or that are requested now. A plan may have to use others, for example because th
 import platform as host
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from types import MappingProxyType
@@ -524,15 +524,30 @@ def perform(
         measured, model = _perform_schedule(attempt, model, plan, backends, tick=tick, watch=watch)
     done = replace(schedule, actions=measured.actions)
     with _stored_if_not_written(attempt, model, replace(plan, schedule=done), backends):
-        times = {"predicted": plan.predicted, "measured": measured, "before": before}
-        ended, shared = _collect(attempt, model, done, **times)
-        file = _write_gradient(attempt, model, ended, shared)
+        control = _controls(attempt, model)
+        shared = shared_controls(model, control, attempt.ranks)
+        ended = result_of(
+            attempt.planning.planner,
+            model,
+            done,
+            attempt.platform,
+            gradient=_sum_over_ranks(attempt, model, control, shared),
+            control=control,
+            shared=shared,
+            predicted=plan.predicted,
+            measured=measured,
+            overlap=attempt.overlap,
+            before=before,
+            ranks=attempt.ranks,
+        )
+        checksum = _write_gradient(attempt, model, ended, shared)
         if attempt.request.check:
             # A model that decides its end may take another number of steps for other controls.
             ended = _verify(attempt, model, ended, None if len(before) else schedule.chain.length)
-        entries = {**figures, **ended.figures, "verified": ended.verified, **file, **_origin()}
-        if earlier is not None:
-            entries["earlier"] = asdict(earlier)
+        entries = {**figures, **ended.figures, "verified": ended.verified, "origin": _origin()}
+        entries["gradient_checksum"] = checksum
+        if earlier:
+            entries["earlier"] = earlier
         try:  # the file of the result marks the run as ended
             attempt.directory.write(RESULT, json_line(entries))
         except BadInput as error:
@@ -698,35 +713,6 @@ def _stored_if_not_written(
 # The result
 
 
-def _collect(
-    attempt: Attempt,
-    model: Differentiable,
-    schedule: Schedule,
-    *,
-    predicted: Timeline,
-    measured: Timeline,
-    before: Timeline,
-) -> tuple[Result, frozenset[str]]:
-    """Return the result, not checked yet, and the names of the controls that all ranks share."""
-    control = _controls(attempt, model)
-    shared = shared_controls(model, control, attempt.ranks)
-    ended = result_of(
-        attempt.planning.planner,
-        model,
-        schedule,
-        attempt.platform,
-        gradient=_sum_over_ranks(attempt, model, control, shared),
-        control=control,
-        shared=shared,
-        predicted=predicted,
-        measured=measured,
-        overlap=attempt.overlap,
-        before=before,
-        ranks=attempt.ranks,
-    )
-    return ended, shared
-
-
 def _controls(attempt: Attempt, model: Differentiable) -> dict[str, Array]:
     """Return a copy of the controls at which the run was begun.
 
@@ -768,12 +754,12 @@ def _sum_over_ranks(
 
 def _write_gradient(
     attempt: Attempt, model: Differentiable, ended: Result, shared: Collection[str]
-) -> dict[str, Any]:
+) -> str:
     """Write the gradient; return the checksum of its file."""
     directory, steps = attempt.directory, ended.schedule.chain.length
     about = {"run": directory.id, "model": attempt.name, "steps": steps}
     try:
-        checksum = write_gradient(
+        return write_gradient(
             directory.path / GRADIENT,
             model,
             ended.functional,
@@ -785,7 +771,6 @@ def _write_gradient(
         )
     except StorageError as error:
         raise ResultNotWritten(f"the run ended without an error, but {error}") from None
-    return {"gradient_checksum": checksum}
 
 
 def _verify(attempt: Attempt, model: Differentiable, ended: Result, steps: int | None) -> Result:
@@ -810,16 +795,15 @@ def _verify(attempt: Attempt, model: Differentiable, ended: Result, steps: int |
     return replace(ended, check=check, verified=check.verified)
 
 
-def _origin() -> dict[str, Any]:
+def _origin() -> dict[str, str]:
     """Return the entry of a result on this host, the time, and versions."""
-    origin = {
+    return {
         "host": host.node(),
         "when": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "ckio": version("ckio"),
         "python": host.python_version(),
         "numpy": version("numpy"),
     }
-    return {"origin": origin}
 
 
 def _write_measured(attempt: Attempt, done: Schedule, measured: Timeline) -> None:
