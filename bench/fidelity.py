@@ -14,9 +14,6 @@ So each run is also held against the same prediction at the pace of its moment: 
 steps that were probed right before it and right after, and all other prices as they are. What is
 left of the error is what `simulate` itself does not know, and how sure that is follows from how
 much it varies from round to round: `--times 4` says more.
-
-And each run is held against the interval which, `simulate --repeat` says, has nine of ten runs in
-it: that can be asked of a machine that is not quiet, too.
 """
 
 import argparse
@@ -46,12 +43,10 @@ from ckio.runner import run
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
-from ckio.sim.engine import repeated, simulate
+from ckio.sim.engine import simulate
 
 MOST_IN_THE_MEDIAN, MOST = 0.05, 0.10
 """Of what was measured: how far predictions may be off, over all schedules and at the worst."""
-REPEATS = 40
-"""Simulated runs from which an interval is taken."""
 NOISY = 0.03
 """Of the time of the same steps, from round to round: a machine on which nothing can be said."""
 
@@ -90,8 +85,7 @@ SUBJECTS = (
 class Case:
     """One schedule and one policy: of each round what was said, and what came of it.
 
-    `paced` has for each run what is said of it at the pace of its moment, over what it took; `held`
-    whether it took what is said of nine runs in ten.
+    `paced` has for each run what is said of it at the pace of its moment, over what it took.
     """
 
     planner: str
@@ -100,7 +94,6 @@ class Case:
     predicted: list[Timeline] = field(default_factory=list)
     measured: list[Timeline] = field(default_factory=list)
     paced: list[float] = field(default_factory=list)
-    held: list[bool] = field(default_factory=list)
 
     @property
     def middle(self) -> Report:
@@ -204,14 +197,12 @@ def perform(case: Case, subject: Subject, platform: Platform) -> None:
     overlap = POLICIES[case.policy]
     chain = replace(platform.models[subject.name], steps=subject.steps)
     schedule = Schedule(chain, case.actions)
-    runs = repeated(schedule, platform, REPEATS, overlap=overlap)
     before = pace(subject)
     took = measured(schedule, platform, subject, overlap)
     said = at_pace(schedule, platform, overlap, before, pace(subject))
     case.predicted.append(simulate(schedule, platform, overlap=overlap))
     case.measured.append(took)
     case.paced.append(said / took.makespan)
-    case.held.append(runs.quantile(0.05) <= took.makespan <= runs.quantile(0.95))
 
 
 def table(subject: Subject) -> str:
@@ -281,12 +272,6 @@ def verdict(given: Sequence[Case], noise: float) -> str:
         lines.append(
             f"{policy}, at pace: {_judged([case.at_pace for case in cases], loud)}; all runs"
             f" together {mean:+.1%}, give or take {sure:.1%}"
-        )
-    for policy in POLICIES:
-        held = [held for case in given if case.policy == policy for held in case.held]
-        lines.append(
-            f"{policy}: {statistics.fmean(held):.0%} of {len(held)} runs within what is said of"
-            " nine in ten"
         )
     return "\n".join(lines)
 

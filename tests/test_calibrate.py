@@ -22,7 +22,6 @@ from ckio.model.arrays import Arrays
 from ckio.platform import Affine, Level
 from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock
-from ckio.platform.profile import Quantiles
 from ckio.schedule.timeline import Timeline
 from ckio.testing import CountingModel, Throttled
 
@@ -163,7 +162,6 @@ def test_a_machine_that_becomes_slower_is_seen_fast_and_slow() -> None:
     found = calibrate(levels, models={"counting": make}, repeats=2, clock=clock)
     assert set(made) == {True, False}
     assert 1.2e-3 < found.models["counting"].advance < 2.8e-3
-    assert "record" not in found.spreads["counting"], "what takes no time does not vary"
 
 
 @pytest.mark.slow
@@ -258,15 +256,13 @@ class Slowing(VirtualClock):
         super().sleep(seconds * (1 + self.now() / 100))
 
 
-def test_bursts_over_a_longer_time_see_a_drift() -> None:
+def test_bursts_over_a_longer_time_see_a_slower_machine() -> None:
     chain = replace(CHAIN, advance=1e-3, record=2e-3, reverse=4e-3)
 
-    def widest(seconds: float) -> float:
+    def advance(seconds: float) -> float:
         clock = Slowing()
         models = {"counting": lambda: CountingModel(chain, clock)}
         found = calibrate({"ram": Ram()}, models=models, seconds=seconds, clock=clock)
-        assert isinstance(found.drift, Quantiles)
-        return found.drift.factors[-1] / found.drift.factors[0]
+        return found.models["counting"].advance
 
-    assert widest(100.0) > 1.3
-    assert widest(0.0) < 1.05
+    assert advance(100.0) > 1.3 * advance(0.0)

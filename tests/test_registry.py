@@ -7,7 +7,6 @@ import pytest
 from ckio.actions import Field, Key, Kind
 from ckio.adapters.registry import (
     GROUPS,
-    close,
     codec_of,
     find,
     find_model,
@@ -72,7 +71,7 @@ def test_a_level_opens_keeps_and_removes(tmp_path: Path, backend: str, options: 
     assert get(level, X7, LAYOUT) == original
     if options:
         assert any("cafe" in str(path) for path in tmp_path.rglob("*"))
-    close(level, remove=True)
+    level.remove()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 

@@ -25,7 +25,7 @@ from ckio.backends.base import Backend
 from ckio.backends.runid import RunId, computing, rank_of
 from ckio.errors import BadInput, CkioError
 from ckio.parallel.group import ALONE, RankGroup
-from ckio.platform import Level, Option, Platform
+from ckio.platform import Level, Platform
 from ckio.platform.readable import did_you_mean, path_of
 
 if TYPE_CHECKING:  # this module imports zstandard
@@ -43,6 +43,9 @@ _PRIVATE: Final = "_ckio_file_"
 """The beginning of the names of modules that were imported from a given file."""
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+_OF_CODEC: Final = re.compile(r"codec$|codec_(.*)")
+"""The options of a level that are about its codec, and the codec's own names of them."""
 
 _WORDS: Final = frozenset({"str", "int", "float", "bool", "None"})
 """The types of options that can be written as text."""
@@ -75,9 +78,8 @@ def find(group: str, name: str, /) -> Any:
             " run `pip install .` in its directory, or `pip install ckio`"
         )
     if name not in entries:
-        cutoff = 0.6 if group == "backends" else 0.5  # "memory" resembles "directory"
         raise BadInput(
-            f"no {what} is named {name!r}; {did_you_mean(name, entries, cutoff=cutoff)}"
+            f"no {what} is named {name!r}; {did_you_mean(name, entries, cutoff=0.6)}"
             f" (a {what} of another package is known only if that package is installed)"
         )
     entry, *others = entries[name]
@@ -105,24 +107,13 @@ def _package(entry: EntryPoint) -> str:
     return entry.module if package is None else f"{package.name} {package.version}"
 
 
-def find_model(name: str, /) -> Callable[..., Any]:
-    """Return the factory of a model, which is a callable that makes a new model.
+def find_model(name: str, /) -> Any:
+    """Return the object of the name of a model: its class, or a function that makes a new model.
 
     `name` is a registered name, MODULE:ATTRIBUTE, FILE.py:ATTRIBUTE or FILE.py. A module may be in
     the current directory. If a file is given without an attribute, it must contain exactly one
-    class of a model. Raises BadInput if the name cannot be imported, or the object cannot be
-    called.
+    class of a model. Raises BadInput if the name cannot be imported.
     """
-    model = find_object(name)
-    if not callable(model):
-        raise BadInput(
-            f"model {name!r} cannot be called; name a class, or a function that returns a new model"
-        )
-    return model  # type: ignore[no-any-return]
-
-
-def find_object(name: str, /) -> Any:
-    """Return the object of a name like `find_model`, but of any kind. Raises BadInput."""
     if file := re.fullmatch(r"(.*\.py)(?::(.+))?", name, re.DOTALL):
         module = _import_file(name, path_of(file[1]))
         return _attribute(module, file[2], name) if file[2] else _only_model(module, name)
@@ -290,9 +281,8 @@ def make(what: str, factory: Callable[..., Any], options: Mapping[str, Any], /) 
     class, and `what`, the name of the factory, is added to its message.
     """
     check_options(what, factory, options)
-    if inspect.isabstract(factory):
-        lacking = " and ".join(sorted(getattr(factory, "__abstractmethods__", ())))
-        raise BadInput(f"{what} has no {lacking}; define it")
+    if lacking := sorted(getattr(factory, "__abstractmethods__", ())):
+        raise BadInput(f"{what} has no {' and '.join(lacking)}; define it")
     try:
         return factory(**options)
     except CkioError as error:
@@ -381,8 +371,12 @@ def takes(factory: Callable[..., Any], option: str, /) -> bool:
 
 def codec_of(level: Level, /) -> "Codec | None":
     """Return the codec of a level, or None; raises BadInput if the codec is not available."""
-    name, options = level.options.get("codec"), _codec_options(level)
-    what = f"level {level.name!r}"
+    what, name = f"level {level.name!r}", level.options.get("codec")
+    options = {
+        match[1]: value
+        for option, value in level.options.items()
+        if (match := _OF_CODEC.match(option)) and match[1]
+    }
     if name is None:
         if options:
             raise BadInput(f"{what}: {level.backend} has no codec for 'codec_{min(options)}'")
@@ -416,21 +410,8 @@ def installed_codecs() -> "dict[str, Codec]":
 
 def plain(level: Level, /) -> Level:
     """Return the level without its codec."""
-    options = {name: value for name, value in level.options.items() if not _of_codec(name)}
-    return replace(level, options=options)
-
-
-def _codec_options(level: Level) -> dict[str, Option]:
-    prefix = "codec_"
-    return {
-        name.removeprefix(prefix): value
-        for name, value in level.options.items()
-        if name.startswith(prefix)
-    }
-
-
-def _of_codec(option: str) -> bool:
-    return option == "codec" or option.startswith("codec_")
+    own = {name: value for name, value in level.options.items() if not _OF_CODEC.match(name)}
+    return replace(level, options=own)
 
 
 def lossy(platform: Platform, /) -> dict[str, str]:
@@ -448,14 +429,6 @@ def lossy(platform: Platform, /) -> dict[str, str]:
         if codec is not None and not codec.lossless:
             codecs[level.name] = codec.name
     return codecs
-
-
-def close(backend: Backend, /, *, remove: bool) -> None:
-    """Close a level. If `remove` is true, also delete its files."""
-    if remove:
-        backend.remove()
-    else:
-        backend.close()
 
 
 def _text_of(error: BaseException) -> str:

@@ -61,7 +61,7 @@ class Scratch:
             backends: list[Backend] = []
             for level in platform.levels:
                 backends.append(registry.open_level(level, run=run))
-                stack.callback(registry.close, backends[-1], remove=True)
+                stack.callback(backends[-1].remove)
             self.backends: Sequence[Backend] = tuple(backends)
             self._close = weakref.finalize(self, _closed, stack.pop_all())
 

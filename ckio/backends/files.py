@@ -5,7 +5,6 @@ any of them. Each method of `Files` does the whole task or raises OSError; `fail
 OSError into a StorageError.
 """
 
-import ctypes
 import errno
 import fcntl
 import gc
@@ -195,7 +194,7 @@ class Files:
 
     def is_named(self, fd: int, /) -> bool:
         """Return whether an open file still has a name, that is, whether it was not deleted."""
-        return links(fd) > 0
+        return os.fstat(fd).st_nlink > 0
 
     def cut(self, fd: int, nbytes: int, /) -> None:
         """Shorten a file to `nbytes`."""
@@ -288,40 +287,6 @@ def _after(data: Buffers, done: int) -> Buffers:
             return [view[done:], *data[number + 1 :]]
         done -= view.nbytes
     return []
-
-
-# The number of names of an open file
-#
-# `os.fstat` returns it, but it also queries the times of the file. Since Linux 6.13, after such a
-# query the next write stores an exact time in the inode, which is a third of the cost of a small
-# write. `statx` can query the number of names alone.
-_NLINK: Final = 0x4
-_ITSELF: Final = 0x1000  # AT_EMPTY_PATH: the open file itself
-
-
-class _Status(ctypes.Structure):
-    """The `struct statx` of Linux: 256 bytes on every architecture."""
-
-    _fields_ = (
-        ("mask", ctypes.c_uint32),
-        ("blksize", ctypes.c_uint32),
-        ("attributes", ctypes.c_uint64),
-        ("nlink", ctypes.c_uint32),
-        ("rest", ctypes.c_uint8 * 236),
-    )
-
-
-_statx = getattr(ctypes.CDLL(None), "statx", None)
-_ARGUMENTS = ctypes.c_char_p(b""), ctypes.c_int(_ITSELF), ctypes.c_uint(_NLINK)
-
-
-def links(fd: int, /) -> int:
-    """Return the number of names of an open file; raises OSError if the system fails."""
-    if _statx is not None:
-        status = _Status()
-        if _statx(fd, *_ARGUMENTS, ctypes.byref(status)) == 0 and status.mask & _NLINK:
-            return int(status.nlink)
-    return os.fstat(fd).st_nlink  # for a system without statx, and for the error if statx failed
 
 
 def lock_by(lock: Callable[[], object], /) -> None:

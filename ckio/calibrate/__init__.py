@@ -22,7 +22,6 @@ from ckio.calibrate.probe import (
     MakeModel,
     Probe,
     StepTimer,
-    StepTimes,
     Workload,
     copying,
     late_checkpoints,
@@ -31,13 +30,14 @@ from ckio.calibrate.probe import (
     reach,
     worst_ratios,
 )
-from ckio.calibrate.samples import MARGIN, Sample, dirty_limit, fit, spread_of, touch, with_margin
+from ckio.calibrate.samples import MARGIN, Sample, dirty_limit, fit, touch, with_margin
 from ckio.errors import BadInput
 from ckio.model import optional, sizes_of
 from ckio.platform import Affine, Level, Platform
+from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
-from ckio.platform.profile import ACCESSES, Profile
+from ckio.platform.profile import Profile
 
 __all__ = ["MARGIN", "SIZES", "Sample", "calibrate", "fit", "measure_model"]
 
@@ -131,10 +131,10 @@ def calibrate(
                 samples += [it for it in probe.samples() if it.access != "first"]
         for timer in timers.values():
             timer.measure(always=True)
-    times = {}
+    chains = {}
     for (name, timer), own in zip(timers.items(), own_workloads, strict=True):
         progress(name, total)
-        times[name] = timer.step_times()
+        chains[name] = timer.chain()
         for level in far:
             progress(f"{level} concurrently with {name}", total)
             if own.fits(capacities.get(level)):
@@ -145,21 +145,18 @@ def calibrate(
     levels = [
         _level(name, capacities.get(name), samples, ratio, copies) for name, ratio in ratios.items()
     ]
-    return _platform(levels, times, samples)
+    return _platform(levels, chains, samples)
 
 
 def _platform(
-    levels: Sequence[Level], times: Mapping[str, StepTimes], samples: Sequence[Sample]
+    levels: Sequence[Level], chains: Mapping[str, Chain], samples: Sequence[Sample]
 ) -> Platform:
     """Return the platform with these levels and models."""
-    chains = {name: each.chain for name, each in times.items()}
     overheads = [sample.seconds for sample in samples if sample.access == "overhead"]
     return Platform(
         tuple(levels),
         max((chain.tape for chain in chains.values()), default=None),
         chains,
-        {name: each.spreads for name, each in times.items() if each.spreads},
-        next((each.drift for each in times.values()), None),
         fmean(overheads) if overheads else 0.0,
     )
 
@@ -266,10 +263,6 @@ def _profile(
     copies: tuple[Affine, Affine],
 ) -> Profile:
     """Return the measurements of a level in addition to its costs."""
-    spreads = {
-        access: spread_of([sample for sample in here if sample.access == access])
-        for access in ACCESSES
-    }
     cold, dirty, drained = cost("read_cold"), dirty_limit(), _drained(here, cost("write"))
     return Profile(
         first=cost("first"),
@@ -284,5 +277,4 @@ def _profile(
         cached=None if cold is None else available(),
         dirty=None if drained is None else dirty,
         drained=None if dirty is None else drained,
-        spread={access: spread for access, spread in spreads.items() if spread},
     )

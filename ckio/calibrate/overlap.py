@@ -157,7 +157,6 @@ class OverlapProbe:
             seconds=typical(np.array(seconds)),
             ratio=1.0,
             model=self.workload.own,
-            each=seconds,
         )
 
 

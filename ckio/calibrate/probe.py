@@ -29,7 +29,7 @@ from ckio.actions import (
 )
 from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
 from ckio.backends.base import Backend
-from ckio.calibrate.samples import Floats, Sample, later, quantiles, seconds_of, typical
+from ckio.calibrate.samples import Floats, Sample, later, seconds_of, typical
 from ckio.errors import BadInput, LevelFull, UnsupportedKind
 from ckio.model import Model, as_bytes, handed_by, optional, reached, sizes_of
 from ckio.planners.binomial import revolve
@@ -37,7 +37,6 @@ from ckio.planners.trivial import periodic
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock, WallClock
-from ckio.platform.profile import Quantiles
 from ckio.runner import run
 from ckio.runner.reproducible import unchecked
 from ckio.runner.space import MemorySpace, memory_for
@@ -81,26 +80,7 @@ def measure_model(
     steps
         Number of steps of a probe; by default the result of `reach`.
     """
-    return StepTimer(make, repeats=repeats, clock=clock, steps=steps).step_times().chain
-
-
-@dataclass(frozen=True)
-class StepTimes:
-    """The times of the steps of a model.
-
-    Attributes
-    ----------
-    chain : Chain
-        The mean times, as a chain without a length.
-    spreads : mapping of str to Quantiles
-        The distribution of the factor of a single step, by advance, record and reverse.
-    drift : Quantiles or None
-        The distribution of the factor of a whole run, if there were enough runs.
-    """
-
-    chain: Chain
-    spreads: Mapping[str, Quantiles]
-    drift: Quantiles | None
+    return StepTimer(make, repeats=repeats, clock=clock, steps=steps).chain()
 
 
 class StepTimer:
@@ -155,21 +135,15 @@ class StepTimer:
         self._timelines.append(timeline)
         return True
 
-    def step_times(self) -> StepTimes:
-        """Return the times of all probes; missing probes are made before."""
+    def chain(self) -> Chain:
+        """Return the mean times of all probes; missing probes are made before."""
         while len(self._timelines) < self._repeats and self.measure():
             pass
         taken = {name: _per_step(self._timelines, op) for name, op in _OPS.items()}
         means = {name: typical(*each) for name, each in taken.items() if len(each[0])}
         # A program of one step never advances; then the time of recording is used.
         means = {"advance": means["record"], **means}
-        spreads = {name: quantiles([seconds]) for name, (seconds, _) in taken.items()}
-        runs = np.array([timeline.makespan for timeline in self._timelines])
-        return StepTimes(
-            replace(self._schedule.chain, steps=None, **means),  # type: ignore[arg-type]
-            {name: spread for name, spread in spreads.items() if spread},
-            quantiles([runs]),
-        )
+        return replace(self._schedule.chain, steps=None, **means)  # type: ignore[arg-type]
 
 
 def _few_checkpoints(chain: Chain) -> Schedule:
@@ -366,7 +340,6 @@ class Probe:
             seconds=typical(seconds),
             ratio=moved / nbytes if nbytes else 1.0,
             model=self.workload.own,
-            each=tuple(seconds.tolist()),
         )
 
 

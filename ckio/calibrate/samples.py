@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from ckio.platform import Affine
 from ckio.platform.memory import available
-from ckio.platform.profile import Quantiles
 from ckio.schedule.timeline import Timeline
 
 Floats = NDArray[np.float64]
@@ -26,10 +25,6 @@ _STALL: Final = 16.0
 """A measurement larger than this multiple of the median is replaced by this multiple."""
 _TICK: Final = 1e-9
 """Minimum seconds of any measurement."""
-_FEW: Final = 5
-"""Minimum number of measurements for a distribution."""
-_POINTS: Final = 21
-"""Number of quantiles of a distribution: one for every 5 %."""
 _OWN_WEIGHT: Final = 100.0
 """Weight of a model's own checkpoints in a fit; artificial checkpoints have weight 1."""
 
@@ -50,8 +45,6 @@ class Sample:
         Stored bytes per byte of the checkpoint.
     model : bool
         Whether it was a model's own checkpoint, not an artificial one.
-    each : tuple of float
-        The seconds of every single access.
     """
 
     level: str
@@ -60,7 +53,6 @@ class Sample:
     seconds: float
     ratio: float
     model: bool
-    each: tuple[float, ...] = ()
 
 
 def durations(timeline: Timeline, /) -> Floats:
@@ -92,33 +84,6 @@ def typical(seconds: Floats, weights: Floats | None = None, /) -> float:
     """
     most = _STALL * np.median(seconds)
     return max(float(np.average(np.minimum(seconds, most), weights=weights)), _TICK)
-
-
-def spread_of(samples: Sequence[Sample], /) -> Quantiles | None:
-    """Return the distribution of single accesses relative to their mean; None if there are too few.
-
-    Accesses with a model's own checkpoints are used if there are any, otherwise all.
-    """
-    chosen = [sample for sample in samples if sample.model] or samples
-    return quantiles([np.array(sample.each) for sample in chosen])
-
-
-def quantiles(groups: Sequence[Floats], /) -> Quantiles | None:
-    """Return the distribution of times, as factors on the mean of their group.
-
-    The probabilities of the quantiles are at equal distances, without 0 and 1. The mean of factors
-    drawn from the distribution is 1. Return None for fewer than five times, or if all are 0.
-    """
-    factors = [
-        np.minimum(each, _STALL * np.median(each)) / typical(each) for each in groups if len(each)
-    ]
-    together = np.concatenate(factors) if factors else np.array([])
-    if len(together) < _FEW or not together.any():
-        return None
-    count = min(_POINTS, len(together))
-    points = np.quantile(together, (np.arange(count) + 0.5) / count)
-    points /= ((points[1:] + points[:-1]) / 2).mean()
-    return Quantiles(tuple(max(1e-4, round(float(point), 4)) for point in np.sort(points)))
 
 
 def fit(samples: Sequence[Sample], /) -> Affine:

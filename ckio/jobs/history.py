@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from ckio.platform import Platform
 from ckio.platform.readable import path_of
 
 RECENT: Final = 12
@@ -42,12 +41,9 @@ class PastRun:
     when: float = 0.0
 
 
-def earlier(model: str | None, platform: Platform, /, *, overlap: bool) -> str:
-    """Return a sentence on the last runs of this model on this host; "" if they are too few.
-
-    Without a name, the model is the first one of the platform.
-    """
-    kind = (_plain(model or next(iter(platform.models), "")), host.node(), overlap)
+def earlier(model: str, /, *, overlap: bool) -> str:
+    """Return a sentence on the last runs of this model on this host; "" if they are too few."""
+    kind = (_plain(model), host.node(), overlap)
     past = [run for run in read() if (run.model, run.host, run.overlap) == kind][-RECENT:]
     return "" if len(past) < _FEW else text([run.measured / run.predicted for run in past])
 

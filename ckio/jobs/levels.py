@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ckio.actions import Key
-from ckio.adapters.registry import backend_of, close, is_shared, open_level, place
+from ckio.adapters.registry import backend_of, is_shared, open_level, place
 from ckio.backends.base import Backend
 from ckio.backends.contents import Damaged, verified
 from ckio.backends.ram import Ram
@@ -97,7 +97,7 @@ def _opened(
     except BaseException as error:
         left = len(list(backend.keys())) if backend.durable and keep != "nothing" else 0
         with suppress(StorageError):  # the error that is being raised is more important
-            close(backend, remove=not left)
+            _close(backend, remove=not left)
         if left:
             are = "checkpoint is" if left == 1 else "checkpoints are"
             text = f"{left} {are} left in {place(level, own) or level.name}"
@@ -106,7 +106,7 @@ def _opened(
         raise
     else:
         try:
-            close(backend, remove=keep != "everything")
+            _close(backend, remove=keep != "everything")
         except (StorageError, OSError) as error:
             where = place(level, own) or level.name
             log.warning("the files of level %s remain (%s): %s", level.name, where, error)
@@ -123,7 +123,14 @@ def _remove_empty_folders(level: Level, run: str) -> None:
 
 def _left_as_it_was(backend: Backend) -> None:
     """Close a level that another rank could not open, and remove it if it has no checkpoints."""
-    close(backend, remove=not list(backend.keys()))
+    _close(backend, remove=not list(backend.keys()))
+
+
+def _close(backend: Backend, /, *, remove: bool) -> None:
+    if remove:
+        backend.remove()
+    else:
+        backend.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def name_of(model: str | Callable[..., Any], /) -> str:
 def factory_of(model: str | Callable[..., Any], /) -> Any:
     """Return the function that makes a model, which may be given by its name.
 
-    Raises BadInput if it is a model itself.
+    Raises BadInput if it is a model itself, or no function.
     """
     factory = find_model(model) if isinstance(model, str) else model
     is_model = not isclass(factory) and all(hasattr(factory, name) for name in METHODS)

@@ -164,5 +164,5 @@ def _back(
     attempt.directory.begin(replace(manifest, chain=attempt.chain))
     attempt.display.tell(f"the model has finished after {before.steps} steps")
     model = attempt.model()
-    plan, backends = plan_rest(attempt, model, wished, before)
-    return perform(attempt, model, plan, backends, before=before.timeline)
+    plan = plan_rest(attempt, model, wished, before.platform, before.stored)
+    return perform(attempt, model, plan, before.backends, before=before.timeline)

@@ -67,7 +67,7 @@ from ckio.planners.compared import Plan
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import counted, json_line
-from ckio.runner.failover import Forward, Stored, failover, ready_for_the_way_back
+from ckio.runner.failover import Stored, failover
 from ckio.runner.finite import Finite
 from ckio.runner.reproducible import ReplayCheck, Reproducible
 from ckio.runner.space import levels_for
@@ -414,33 +414,28 @@ def resume(attempt: Attempt, model: Differentiable, manifest: Manifest, /) -> Re
     with levels_left(attempt, manifest) as levels:
         for line in levels.lost:
             attempt.display.warn(line)
-        forward = Forward(attempt.chain.length, EMPTY, levels.platform, levels.backends)
-        plan, backends = plan_rest(attempt, model, adjoint_policy(attempt, manifest), forward)
+        wished = adjoint_policy(attempt, manifest)
+        stored = tuple(map(frozenset, levels.survivors))
+        plan = plan_rest(attempt, model, wished, levels.platform, stored)
         attempt.display.tell(_survived(plan.schedule, attempt.platform))
-        return perform(attempt, model, plan, backends)
+        return perform(attempt, model, plan, levels.backends)
 
 
 def plan_rest(
-    attempt: Attempt, model: Differentiable, wished: AdjointPolicy, forward: Forward, /
-) -> tuple[RunPlan, list[Backend]]:
-    """Plan the rest from the stored checkpoints, reserve its space, and write the plan.
-
-    `forward` has the levels as the forward sweep or an earlier process left them. One that cannot
-    reserve the space is treated as in `failover`: it stays as it is, or is not used any more.
-    """
-    own, display = wished, attempt.display
-
-    def plan(platform: Platform, stored: Stored) -> Schedule:
-        nonlocal own
-        schedule, own = attempt.rest(attempt.chain, platform, stored, model, wished)
-        return schedule
-
+    attempt: Attempt,
+    model: Differentiable,
+    wished: AdjointPolicy,
+    platform: Platform,
+    stored: Stored,
+    /,
+) -> RunPlan:
+    """Plan the rest from the checkpoints stored on each level, and write the plan."""
+    display = attempt.display
     with display.progress(f"planning the rest of {attempt.chain.length} steps"):
-        args = plan, attempt.chain, forward
-        schedule, ready = ready_for_the_way_back(*args, say=display.warn)
-    written = write_plan(attempt, schedule, ready.platform, own)
-    display.tell(adjoints.cost_of_a_kill(schedule, ready.platform, own))
-    return written, ready.backends
+        schedule, own = attempt.rest(attempt.chain, platform, stored, model, wished)
+    plan = write_plan(attempt, schedule, platform, own)
+    display.tell(adjoints.cost_of_a_kill(schedule, platform, own))
+    return plan
 
 
 def levels_left(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManager[Reopened]:
@@ -519,7 +514,7 @@ def perform(
         If the result cannot be written.
     """
     overlap, schedule = bool(attempt.overlap), plan.schedule
-    earlier = history.earlier(attempt.name, plan.platform, overlap=overlap)
+    earlier = history.earlier(attempt.name, overlap=overlap)
     with _watching(attempt, plan) as (tick, watch):
         measured, model = _perform_schedule(attempt, model, plan, backends, tick=tick, watch=watch)
     done = replace(schedule, actions=measured.actions)

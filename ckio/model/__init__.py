@@ -98,6 +98,9 @@ class OptionalMembers:
         it has no floating-point values; without this method, the buffers are searched.
     control : mapping of str to array, or None
         The controls, as in `Differentiable`.
+    complete : callable or None
+        `complete(arrays)` computes, in place, the elements of the restart data that repeat others,
+        such as those of a halo, from these. The check of a model then changes no halo alone.
     variables : Variables or None
         The arrays that can be stored one by one, and those that each step uses.
     units : mapping of str to str
@@ -125,6 +128,7 @@ class OptionalMembers:
     space: Any = None
     not_finite: Callable[[Key], list[str] | None] | None = None
     control: Mapping[str, Array] | None = None
+    complete: Callable[[dict[str, Any]], object] | None = None
     variables: Variables | None = None
     units: Mapping[str, str] = MappingProxyType({})
     gathered: Callable[[str, Any], Any] | None = None

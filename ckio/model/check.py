@@ -191,6 +191,8 @@ class _Check:
         self.states: list[Arrays] = []
         self.around: list[dict[str, bytes]] = []
         self.last: Arrays = {}  # the adjoint before the last step
+        self.complete: Callable[[Arrays], object] | None = None
+        self.free: dict[str, Array] = {}  # for each array, the elements that `complete` leaves
         self.eps = 0.0  # the rounding error of the coarsest type
         self.at = ("steps", 0)
 
@@ -209,7 +211,23 @@ class _Check:
                     raise
                 self._fault("", _describe(error, *self.at))
             if self.faults:
+                if test == self._derivatives and self.complete is None:
+                    self._doubt()
                 return
+
+    def _doubt(self) -> None:
+        """Say what may be the reason if a term is wrong, but the gradient of all steps right."""
+        (fault, *others), rows = self.faults, list(self.derivatives)
+        self.faults = []
+        try:
+            self._gradient()
+        except Exception:  # the methods of the model may raise anything
+            self.faults = [fault]
+        if not self.faults:
+            why = "; the gradient of all steps is right nevertheless: if elements of an array"
+            why += " repeat others, as a halo does, define the model's method `complete`"
+            fault = replace(fault, reason=f"{fault.reason}{why}")
+        self.faults, self.derivatives = [fault, *others], rows
 
     def _fault(self, array: str, reason: str) -> None:
         self.faults.append(Fault(*self.at, array, reason))
@@ -255,6 +273,11 @@ class _Check:
         if optional(model).space is not None:
             raise BadInput("check: the model's arrays are on a device; check it on the CPU")
         self.states.append(_save(model, Key(Kind.RESTART, 0)))
+        if (complete := optional(model).complete) is not None:
+            self.complete = complete
+            moved = {n: a + _random(n, a).astype(a.dtype) for n, a in self.states[0].items()}
+            full = self._completed(moved)
+            self.free = {name: array == moved[name] for name, array in full.items()}
         controls = [_controls(model)]
         for i in range(self.n):
             self.at = ("steps", i)
@@ -431,7 +454,7 @@ class _Check:
                 array[...] += t * d
             if begin or not control:
                 changed = {} if control else {by: (state[by] + t * d).astype(state[by].dtype)}
-                _load(moved, key, state | changed)
+                _load(moved, key, self._completed(state | changed))
             reached("advance", moved.advance(begin, end), end, end)
             arrays = (
                 {"J": np.array(float(functional_of(moved)))}
@@ -463,11 +486,20 @@ class _Check:
     def _moving(self, name: str) -> Array:
         """Return the elements that some step changes; all, if no step changes any.
 
-        Elements that stay, such as walls and land, may be outside of what the model defines.
+        Elements that stay, such as walls and land, may be outside of what the model defines, and
+        those that repeat others, such as a halo, have no derivative of their own.
         """
         first, *later = (state[name] for state in self.states)
         moved: Array = np.logical_or.reduce([array != first for array in later])
-        return (moved | (not np.any(moved))) & np.isfinite(first)
+        return (moved | (not np.any(moved))) & np.isfinite(first) & self.free.get(name, True)
+
+    def _completed(self, state: Arrays) -> Arrays:
+        """Return the state with the elements that repeat others computed from those."""
+        if self.complete is None:
+            return state
+        copies = {name: np.array(array) for name, array in state.items()}
+        self.complete(copies)
+        return copies
 
     def _judge(
         self,

@@ -18,7 +18,6 @@ from itertools import pairwise
 from typing import Final, Literal
 
 import numpy as np
-import xxhash
 
 from ckio.actions import Key, Kind
 from ckio.actions.checks import describe
@@ -93,8 +92,6 @@ class GradientCheck:
     controls : mapping of str to GradientCheck
         The checks of single controls: of all if the gradient is not verified along the direction,
         and always of those whose gradient is 0, which are not part of the direction.
-    unchanged : bool
-        Whether the steps leave all arrays of the restart data unchanged.
     functional : float
         J(c) of a forward run.
     """
@@ -109,7 +106,6 @@ class GradientCheck:
     rates: tuple[float, ...]
     rounding: float
     controls: Mapping[str, "GradientCheck"] = field(default_factory=dict)
-    unchanged: bool = False
     functional: float = math.nan
 
     @property
@@ -179,8 +175,6 @@ class GradientCheck:
     def _sentences(self) -> Iterator[str]:
         """Return the verdict with its reasons, the controls that are wrong, and the remedy."""
         yield f"{'verified' if self.verified else 'NOT verified'}: {self._reasons()}"
-        if self.unchanged:
-            yield UNCHANGED
         together: dict[int, list[str]] = {}  # the controls of each check
         for name, check in self.controls.items():
             together.setdefault(id(check), []).append(name)
@@ -294,7 +288,7 @@ def check_gradient(
     epsilon = max(comm.gather(_epsilon(model, gradient)))
     del model
     runs = _Runs(make, steps)
-    start, last, unchanged = runs.start(comm)
+    start, last = runs.start()
     if isinstance(start, np.floating):
         epsilon = max(epsilon, float(np.finfo(start.dtype).eps))
     test = _SlopeTest(runs, float(start), last, halvings, epsilon, seed, alone)
@@ -302,8 +296,7 @@ def check_gradient(
     moving = sorted((name for name, s in slopes.items() if s), key=lambda name: abs(slopes[name]))
     fixed = [name for name, slope in slopes.items() if not slope]
     if not moving:
-        check = test.check(direction, slopes)
-        return replace(check, unchanged=unchanged)
+        return test.check(direction, slopes)
     check = test.check(direction, {name: slopes[name] for name in moving})
     each: dict[str, GradientCheck] = {}
     if not check.verified and len(moving) > 1:
@@ -315,7 +308,7 @@ def check_gradient(
     for names in _groups(fixed):
         found = test.check_independent({name: direction[name] for name in names})
         each |= dict.fromkeys(names, found)
-    return replace(check, controls=each, unchanged=unchanged)
+    return replace(check, controls=each)
 
 
 def no_factory(make: object, /) -> str:
@@ -345,18 +338,11 @@ class _Runs:
     make: Callable[[], Differentiable]
     steps: int | None
 
-    def start(self, comm: Comm) -> tuple[float, int, bool]:
-        """Return J(c), the last step, and whether the steps leave all arrays unchanged."""
+    def start(self) -> tuple[float, int]:
+        """Return J(c), and the last step."""
         model = self.make()
-        before = _digest(model, 0)
-        last = first = reached("advance", model.advance(0, 1), 0, 1)
-        same = before is not None and first == 1 and _digest(model, 1) == before
-        if first == 1:
-            last = self._run(model, 1)
-            same = same and _digest(model, last) == before
-        elif self.steps is not None:
-            raise RunFailed(f"check_gradient: the model finished at step 0 of {self.steps}")
-        return functional_of(model), last, all(comm.gather(same))
+        last = self._run(model)
+        return functional_of(model), last
 
     def functional(self, change: Controls) -> float:
         """Return J(c + change)."""
@@ -364,20 +350,17 @@ class _Runs:
         control: Controls = model.control
         for name, array in change.items():
             control[name][...] += array
-        self._run(model, 0)
+        self._run(model)
         return float(functional_of(model))
 
-    def _run(self, model: Model, step: int) -> int:
-        """Advance from `step` to the end, and return the last step."""
-        if self.steps is not None:
-            end = self.steps
-            if (
-                step < end
-                and (step := reached("advance", model.advance(step, end), step, end)) < end
-            ):
+    def _run(self, model: Model) -> int:
+        """Advance from x_0 to the end, and return the last step."""
+        if (end := self.steps) is not None:
+            step = reached("advance", model.advance(0, end), 0, end)
+            if step < end:
                 raise RunFailed(f"check_gradient: the model finished at step {step} of {end}")
             return step
-        end = AT_ONCE
+        step, end = 0, AT_ONCE
         while (step := reached("advance", model.advance(step, end), step, end)) == end:
             end += AT_ONCE
         return step
@@ -517,18 +500,6 @@ def _epsilon(model: Differentiable, gradient: Controls) -> float:
         with suppress(UnsupportedKind):
             dtypes += [np.dtype(each.dtype) for each in layout_of(model, Key(kind, 0))]
     return max(float(np.finfo(dtype).eps) for dtype in dtypes if dtype.kind in "fc")
-
-
-def _digest(model: Model, step: int) -> str | None:
-    """Return a digest of the restart data at a step; None if the model has no restart data."""
-    key = Key(Kind.RESTART, step)
-    hasher = xxhash.xxh3_128()
-    try:
-        for data in model.dump(key):
-            hasher.update(data)
-    except UnsupportedKind:
-        return None
-    return hasher.hexdigest()
 
 
 def _rate(whole: float, half: float) -> float:

@@ -26,7 +26,7 @@ computed by the same sums in the same order for any number of ranks.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -442,7 +442,11 @@ class Wave(ArrayModel):
         if self._source:
             state["du"][self._source] += state["response"][self._source] * self._shot(i)
         u += du
-        self._strip.fill_halo(state["u"])
+        self.complete(state)
+
+    def complete(self, arrays: Mapping[str, Any], /) -> None:
+        """Fill the halo of u, which repeats the rows of neighbours and mirror images."""
+        self._strip.fill_halo(arrays["u"])
 
     def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
         """Apply the transposes of the parts of `step`, in reverse order."""

@@ -20,11 +20,7 @@ from ckio.platform.profile import (
     ACCESSES,
     FREE,
     Affine,
-    Lognormal,
     Profile,
-    Quantiles,
-    Spread,
-    checked_spread,
 )
 from ckio.platform.readable import (
     bytes_text,
@@ -216,12 +212,6 @@ class Platform:
     models : mapping of str to Chain
         Measured costs of models on this machine, by the identity of the model. They are chains
         without a number of steps.
-    spreads : mapping of str to a mapping of str to Lognormal or Quantiles
-        How the time of a single step varies, by the identity of the model, and then by advance,
-        record and reverse. The distribution is that of a factor on the time.
-    drift : Lognormal, Quantiles or None
-        How the times of whole runs vary: the distribution of a factor on all times of a run. Runs
-        differ on a machine that others use, too.
     overhead : float
         Additional seconds of each action if I/O overlaps with the program.
     """
@@ -229,8 +219,6 @@ class Platform:
     levels: tuple[Level, ...]
     working_memory: int | None = None
     models: Mapping[str, Chain] = field(default_factory=dict, hash=False)
-    spreads: Mapping[str, Mapping[str, Spread]] = field(default_factory=dict, hash=False)
-    drift: Spread | None = None
     overhead: float = 0.0
 
     def __post_init__(self) -> None:
@@ -244,19 +232,6 @@ class Platform:
         object.__setattr__(self, "models", dict(self.models))
         for model in self.models:
             check_line("platform: the name of a model", model)
-        for model in self.spreads:
-            if model not in self.models:
-                raise BadInput(
-                    f"platform: spreads are given for {model!r}, which has no costs; give its costs"
-                    " in `models`, or leave out its spreads"
-                )
-        spreads = {
-            model: checked_spread(spread, SECONDS, f"platform, model {model!r}")
-            for model, spread in self.spreads.items()
-        }
-        object.__setattr__(self, "spreads", spreads)
-        if not isinstance(self.drift, Lognormal | Quantiles | None):
-            raise BadInput(f"platform: drift = {self.drift!r} is neither Lognormal nor Quantiles")
         names: set[str] = set()
         for level in self.levels:
             if level.name in names:

@@ -1,7 +1,6 @@
-"""The costs of accesses to a level, how they vary, and further measurements (its profile)."""
+"""The costs of accesses to a level, further measurements (its profile), and random factors."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from typing import Final, TypeAlias
 
@@ -104,15 +103,6 @@ Spread: TypeAlias = Lognormal | Quantiles
 """The distribution of a random factor on a time."""
 
 
-def spread_text(spread: Spread, /) -> str:
-    """Return a distribution as text, which `parse_spread` reads."""
-    match spread:
-        case Lognormal(sigma):
-            return f"lognormal:{sigma!r}"
-        case Quantiles(factors):
-            return f"quantiles:{','.join(map(repr, factors))}"
-
-
 def parse_spread(text: str, /) -> Spread:
     """Return the distribution of a text `lognormal:SIGMA` or `quantiles:FACTOR,...`.
 
@@ -178,8 +168,6 @@ class Profile:
     drained : float or None
         Bytes per second that the operating system writes to the device in the background. It is
         given together with `dirty`.
-    spread : mapping of str to Lognormal or Quantiles
-        For each kind of access, the distribution of a factor on the time of a single access.
     """
 
     first: Affine | None = None
@@ -194,7 +182,6 @@ class Profile:
     cached: int | None = None
     dirty: int | None = None
     drained: float | None = None
-    spread: Mapping[str, Spread] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for name in PROFILE_COSTS:
@@ -216,20 +203,3 @@ class Profile:
                 f"profile: drained = {self.drained!r}; it must be a number of bytes per second > 0"
             )
         object.__setattr__(self, "drained", drained)
-        object.__setattr__(self, "spread", checked_spread(self.spread, ACCESSES, "profile"))
-
-
-def checked_spread(
-    spread: Mapping[str, Spread], known: tuple[str, ...], where: str, /
-) -> dict[str, Spread]:
-    """Return a copy of `spread`.
-
-    Raises BadInput if a name is not in `known` or a value is not a distribution.
-    """
-    for name, factors in spread.items():
-        if name not in known or not isinstance(factors, Lognormal | Quantiles):
-            raise BadInput(
-                f"{where}: spread {name!r} = {factors!r}; it must be Lognormal or Quantiles,"
-                f" of one of {', '.join(known)}"
-            )
-    return dict(spread)

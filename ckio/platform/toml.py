@@ -19,13 +19,13 @@ from ckio.platform.profile import (
     PROFILE_COSTS,
     Affine,
     Profile,
-    Spread,
-    parse_spread,
-    spread_text,
 )
 from ckio.platform.readable import did_you_mean
 
-_ENTRIES: Final = ("format", "working_memory", "drift", "overhead", "level", "models")
+_ENTRIES: Final = ("format", "working_memory", "overhead", "level", "models")
+
+_FORMER: Final = ("drift", "spread", "advance_spread", "record_spread", "reverse_spread")
+"""Entries of earlier versions for distributions of times; they are ignored."""
 
 FORMAT: Final = 1
 """The version of the TOML form; a file with another version is refused."""
@@ -44,34 +44,26 @@ _HEADER: Final = """\
 
 def dumps(platform: Platform, /) -> str:
     """Return a platform as TOML, which people can read and edit."""
-    models = {name: _model(platform, name) for name in platform.models}
+    models = {name: _model(chain) for name, chain in platform.models.items()}
     return _HEADER + tomli_w.dumps(_tables(platform) | ({"models": models} if models else {}))
 
 
-def _model(platform: Platform, name: str) -> dict[str, Any]:
-    """Return the costs of a model and their distributions as TOML's types."""
-    costs = {cost: getattr(platform.models[name], cost) for cost in COSTS}
-    spreads = platform.spreads.get(name, {})
-    if handed := platform.models[name].handed:
-        costs["handed"] = sorted(kind.name.lower() for kind in handed)
-    return costs | {_spread(of): spread_text(spread) for of, spread in spreads.items()}
-
-
-def _spread(of: str) -> str:
-    """Return the name of the entry for the distribution of a cost."""
-    return f"{of}_spread"
+def _model(chain: Chain) -> dict[str, Any]:
+    """Return the costs of a model as TOML's types."""
+    costs = {cost: getattr(chain, cost) for cost in COSTS}
+    handed = sorted(kind.name.lower() for kind in chain.handed)
+    return costs | ({"handed": handed} if handed else {})
 
 
 def digest(platform: Platform, /) -> str:
     """Return a short hash of everything on which a plan depends."""
-    silent = replace(platform, levels=tuple(map(_silent, platform.levels)), drift=None)
+    silent = replace(platform, levels=tuple(map(_silent, platform.levels)))
     return hashlib.sha256(tomli_w.dumps(_tables(silent)).encode()).hexdigest()[:16]
 
 
 def _silent(level: Level) -> Level:
-    """Return a level without its note and without distributions, which do not affect a plan."""
-    profile = level.profile and replace(level.profile, spread={})
-    return replace(level, note="", profile=None if profile == Profile() else profile)
+    """Return a level without its note, which does not affect a plan."""
+    return replace(level, note="", profile=None if level.profile == Profile() else level.profile)
 
 
 def _tables(platform: Platform) -> dict[str, Any]:
@@ -79,8 +71,6 @@ def _tables(platform: Platform) -> dict[str, Any]:
     tables: dict[str, Any] = {"format": FORMAT}
     if platform.working_memory is not None:
         tables["working_memory"] = platform.working_memory
-    if platform.drift is not None:
-        tables["drift"] = spread_text(platform.drift)
     if platform.overhead:
         tables["overhead"] = platform.overhead
     return tables | {"level": [_table(level) for level in platform.levels]}
@@ -111,9 +101,7 @@ def _table(level: Level) -> dict[str, Any]:
 def _profile(profile: Profile) -> dict[str, Any]:
     costs = {name: asdict(cost) for name in PROFILE_COSTS if (cost := getattr(profile, name))}
     sizes = {name: getattr(profile, name) for name in ("cached", "dirty", "drained")}
-    table = costs | {name: value for name, value in sizes.items() if value is not None}
-    spread = {access: spread_text(factors) for access, factors in profile.spread.items()}
-    return table | ({"spread": spread} if spread else {})
+    return costs | {name: value for name, value in sizes.items() if value is not None}
 
 
 def loads(text: str, /, *, source: str) -> Platform:
@@ -151,7 +139,7 @@ class _PlatformReader:
             self.fail(f"{where and f'{where}: '}{str(error).removeprefix(but)}")
 
     def platform(self, data: Mapping[str, Any]) -> Platform:
-        self.only(data, _ENTRIES, "the file")
+        data = self.only(data, _ENTRIES, "the file")
         version = data.get("format", FORMAT)
         if type(version) is not int or version != FORMAT:
             self.fail(f"format = {version!r}; this ckio reads format {FORMAT}")
@@ -166,11 +154,8 @@ class _PlatformReader:
         levels = tuple(self.level(place, entry) for place, entry in enumerate(entries))
         memory = self.bytes_of(data, "working_memory", "the file")
         chains = {name: self.model(name, costs) for name, costs in models.items()}
-        drift = self.factors(data["drift"], "drift") if "drift" in data else None
-        spreads = {name: self.spreads(name, costs) for name, costs in models.items()}
-        varying = {name: each for name, each in spreads.items() if each}
         with self.within():
-            return Platform(levels, memory, chains, varying, drift, data.get("overhead", 0.0))
+            return Platform(levels, memory, chains, data.get("overhead", 0.0))
 
     def level(self, place: int, entry: Mapping[str, Any]) -> Level:
         where = f"level {entry.get('name', place)!r}"
@@ -187,24 +172,15 @@ class _PlatformReader:
             return Level(**known)
 
     def profile(self, entry: object, where: str) -> Profile:
-        known = dict(self.table(entry, where))
-        self.only(known, [field.name for field in fields(Profile)], where)
+        names = [field.name for field in fields(Profile)]
+        known = self.only(self.table(entry, where), names, where)
         for name in ("cached", "dirty"):
             known[name] = self.bytes_of(known, name, where)
         for name in PROFILE_COSTS:
             if name in known:
                 known[name] = self.affine(known[name], f"{where}, {name}")
-        known["spread"] = self.spread(known.get("spread", {}), f"{where}, spread")
         with self.within(where, but="profile: "):
             return Profile(**known)
-
-    def spread(self, entry: object, where: str) -> dict[str, Spread]:
-        table = self.table(entry, where)
-        return {name: self.factors(each, f"{where}.{name}") for name, each in table.items()}
-
-    def factors(self, entry: object, where: str) -> Spread:
-        with self.within(where):
-            return parse_spread(str(entry))
 
     def table(self, entry: object, where: str) -> Mapping[str, Any]:
         if not isinstance(entry, dict):
@@ -225,7 +201,7 @@ class _PlatformReader:
 
     def model(self, name: str, costs: Mapping[str, Any]) -> Chain:
         where = f"models.{name}"
-        self.only(costs, [*COSTS, "handed", *map(_spread, SECONDS)], where)
+        self.only(costs, [*COSTS, "handed"], where)
         missing = [cost for cost in COSTS if cost not in costs]
         if missing:
             self.fail(f"{where}: {', '.join(missing)} missing")
@@ -242,13 +218,6 @@ class _PlatformReader:
             self.fail(f"{where}: handed = {names!r}; it is a list of {', '.join(kinds)}")
         return frozenset(kinds[name] for name in names)
 
-    def spreads(self, model: str, costs: Mapping[str, Any]) -> dict[str, Spread]:
-        given = {name: costs[_spread(name)] for name in SECONDS if _spread(name) in costs}
-        return {
-            name: self.factors(each, f"models.{model}.{_spread(name)}")
-            for name, each in given.items()
-        }
-
     def bytes_of(self, entry: Mapping[str, Any], name: str, where: str) -> int | None:
         value = entry.get(name)
         if isinstance(value, str):
@@ -260,10 +229,12 @@ class _PlatformReader:
             )
         return value
 
-    def only(self, entry: Mapping[str, Any], known: Collection[str], where: str) -> None:
-        """Raise BadInput for the first unknown entry, with the most similar known name."""
-        for name in sorted(set(entry) - set(known)):
+    def only(self, entry: Mapping[str, Any], known: Collection[str], where: str) -> dict[str, Any]:
+        """Return the entries; raise BadInput for the first unknown one, with the most similar."""
+        entries = {name: value for name, value in entry.items() if name not in _FORMER}
+        for name in sorted(set(entries) - set(known)):
             self.fail(f"{where}: {name!r} is not known here; {did_you_mean(name, known)}")
+        return entries
 
 
 def loads_paper(text: str, /, *, source: str) -> Platform:

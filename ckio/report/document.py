@@ -22,12 +22,12 @@ def document(title: str, body: Iterable[str], /) -> str:
     )
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of plain text as an HTML table. The first row is the heading."""
+def table(rows: Sequence[Sequence[str]], /, *, css: str = "wide") -> str:
+    """Return rows of plain text as an HTML table of a class. The first row is the heading."""
     head, *body = rows
     lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in body]
     return (
-        '<div class="wide"><table>\n<thead><tr>'
+        f'<div class="{css}"><table>\n<thead><tr>'
         + "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
         + "</tr></thead>\n<tbody>\n"
         + "\n".join(f"<tr>{line}</tr>" for line in lines)

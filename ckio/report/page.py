@@ -1,6 +1,6 @@
 """The report of a run or a plan as one self-contained HTML page: verdict, pictures and tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Final
@@ -8,9 +8,10 @@ from typing import Final
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import seconds_text
-from ckio.report import Report
+from ckio.report import HEADER, Report, behind
+from ckio.report import table as rows_of
+from ckio.report import verdict as error_of
 from ckio.report.accesses import level_table
-from ckio.report.differences import difference_table
 from ckio.report.document import HELP, document, figure, table
 from ckio.report.headline import headline, memory_sentence
 from ckio.report.pictures import (
@@ -95,7 +96,7 @@ def page(
         prediction only.
     report : Report, optional
         The seconds of each class of action, predicted and measured. The page shows them as a
-        table with a bar for each difference.
+        table.
     verdict : str
         The paragraph at the top; by default the `headline` of the timeline. The page adds
         whether more memory would help.
@@ -123,7 +124,7 @@ def page(
         *figures_over_time(parts),
         "<h2>Run summary</h2>",
         _facts(facts),
-        *([] if report is None else [f"<h2>{AGAINST}</h2>", difference_table(report)]),
+        *([] if report is None else [f"<h2>{AGAINST}</h2>", *_differences(report)]),
         "<h2>Storage levels</h2>",
         "<p>GB/s is 10⁹ bytes per second of busy time. Half of the accesses take at most the"
         " median time, and 90 % take at most the time in the last column.</p>",
@@ -135,6 +136,30 @@ def page(
         f"<footer>{escape(origin)}</footer>",
     ]
     return document(title, body)
+
+
+def largest_difference(report: Report, /) -> str:
+    """Return one sentence that names the class of action with the largest difference."""
+    if not report.share:
+        return "Every class of action took as long as predicted."
+    row, share = report.culprit, report.share
+    side = "longer" if row.difference > 0 else "shorter"
+    return (
+        f"The largest difference is that of {row.name}: {seconds_text(row.measured)} instead of"
+        f" {seconds_text(row.predicted)}, {seconds_text(abs(row.difference))} {side} than"
+        f" predicted. It explains {share:.0%} of all differences."
+    )
+
+
+def _differences(report: Report) -> Iterator[str]:
+    """Yield two sentences and the table, and with overlap a second table for the transfers."""
+    error = error_of(report).partition(";")[0]
+    yield f"<p>{escape(error[:1].upper() + error[1:])}.</p>"
+    yield f'<p class="largest">{escape(largest_difference(report))}</p>'
+    yield table([HEADER, *rows_of(report)], css="wide summed")
+    if report.transfers:
+        yield "<p>Transfers in the background; their seconds are not part of the total:</p>"
+        yield table([["transfer", *HEADER[1:]], *behind(report)])
 
 
 def _memory(curve: MemoryCurve) -> str:

@@ -7,7 +7,7 @@ from ckio.model import Model
 from ckio.platform import Platform
 from ckio.platform.clock import Clock
 from ckio.runner.finite import Finite
-from ckio.runner.perform import Stop, perform, performed, within
+from ckio.runner.perform import Stop, perform, within
 from ckio.runner.reproducible import Reproducible
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
@@ -53,8 +53,8 @@ def run(
         run ends immediately with this error.
     stop
         Function that is called from time to time, also within long actions. If it returns True,
-        `Stopped` is raised; see `perform`. (`perform` is the same as `run`, for callers that need
-        no timeline or leave the run before its end.)
+        `Stopped` is raised; see `perform`, which is for callers that need no timeline or leave
+        the run before its end.
 
     Raises
     ------
@@ -74,7 +74,7 @@ def run(
         the action.
     """
     recorder, behind = TimelineRecorder(), TransferRecorder()
-    times = performed(
+    times = perform(
         schedule,
         platform,
         model,

@@ -38,8 +38,7 @@ from ckio.model import Model
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock, WallClock
-from ckio.runner.perform import DeferredStop, Stop, Times, is_estimated, performed, within
-from ckio.runner.perform import reserve as reserve_plan
+from ckio.runner.perform import DeferredStop, Stop, Times, is_estimated, perform, within
 from ckio.runner.reproducible import ReplayCheck, checked
 from ckio.runner.space import levels_for, memory_for
 from ckio.runner.unknown import Rule, RuleRun, check_fit
@@ -123,7 +122,8 @@ def failover(
     Raises
     ------
     BadInput, IllegalAction, RunFailed, Stopped
-        As `run`. In particular, if the plan does not fit a level before the start, it is BadInput.
+        As `run`. In particular, it is BadInput if a schedule that starts from nothing does not fit
+        a level. If checkpoints are stored already, such a level has failed, and counts as full.
     StorageError
         The run cannot continue; the first failure is the `__cause__`. The checkpoints on durable
         levels are intact, and the run can be resumed from them.
@@ -134,12 +134,13 @@ def failover(
     backends, memory = levels_for(model, backends), memory_for(model)
     left, carried = LevelsLeft(chain, platform, backends), CarriedMemory(chain, platform, memory)
     parts = PartsOfRun(clock, watch, carried=len(platform.levels))
-    replay, live, levels, opened = ReplayCheck(), model, platform, _at_first(backends)
+    replay, live, levels = ReplayCheck(), model, platform
+    opened = left.backends if any(schedule.stored) else _at_first(backends)
     del model
     try:
         while True:
             begin = partial(
-                performed,
+                perform,
                 schedule,
                 levels,
                 checked(live, replay),
@@ -191,12 +192,15 @@ class Forward(NamedTuple):
         is the size of its checkpoints.
     backends : list of Backend
         One for each level; a full one ignores reservations.
+    stored : tuple of frozenset of Key
+        The keys on each level.
     """
 
     steps: int
     timeline: Timeline
     platform: Platform
     backends: list[Backend]
+    stored: Stored
 
 
 def run_forward(
@@ -215,7 +219,8 @@ def run_forward(
     """Run a model forward until it is finished, and continue if a level fails.
 
     Afterwards the rest can be planned from the stored checkpoints, for a fresh model and a chain of
-    this length, like the rest of a killed run. Therefore x_0 need not be stored.
+    this length, like the rest of a killed run, and performed by `failover`. Therefore x_0 need not
+    be stored.
 
     A failed level is treated as in `failover`: a full level keeps its checkpoints, a lost
     checkpoint is discarded, and after any other error the level is given up.
@@ -256,10 +261,11 @@ def run_forward(
     count = 0
     while True:
         run = RuleRun(rule, model, opened, stored=stored, state=state, count=count)
-        begin = partial(_times, run, parts.clock, stop)
+        begin = partial(_forward, run, parts.clock, stop)
         if (error := parts.perform(begin, run.actions)) is None:
             assert run.end is not None
-            return Forward(run.end, parts.timeline(), left.platform, left.for_others())
+            keys = tuple(map(frozenset, run.machine.stored))
+            return Forward(run.end, parts.timeline(), left.platform, left.for_others(), keys)
         action, machine = (None, run.machine) if error.action is None else run.failed()
         with left.noted(error, action, machine, say):
             stored = left.stored(machine)
@@ -268,54 +274,10 @@ def run_forward(
         opened, state, count = left.backends, machine.state, count + parts.done
 
 
-def _times(run: RuleRun, clock: Clock, stop: Stop | None) -> Generator[Times]:
+def _forward(run: RuleRun, clock: Clock, stop: Stop | None) -> Generator[Times]:
     """Reserve the levels of a rule; return the times of the actions of its forward sweep."""
     run.reserve()
-
-    def times() -> Generator[Times]:
-        events = run.events(run.forward(), clock, stop)
-        with within(events):
-            for event in events:
-                yield event.start, event.stop, event.nbytes
-
-    return times()
-
-
-def ready_for_the_way_back(
-    plan: Callable[[Platform, Stored], Schedule], chain: Chain, done: Forward, /, *, say: Say
-) -> tuple[Schedule, Forward]:
-    """Return a plan of the reverse sweep with reserved space, and the remaining levels.
-
-    If a level cannot list its keys or reserve space, it is treated as failed, as in the forward
-    sweep: the plan is made again without this level, or without new checkpoints on it. Raises
-    StorageError if there is no such plan after a failure; raises the error of `plan` if no level
-    failed.
-    """
-    machine = Machine(chain, done.platform, [_listed(backend) for backend in done.backends])
-    left = LevelsLeft(chain, done.platform, done.backends)
-
-    def planned() -> Schedule:
-        stored = left.stored(machine)  # may give up levels of the platform
-        return plan(left.platform, stored)
-
-    schedule = planned()
-    while True:
-        try:
-            reserve_plan(schedule, left.platform, left.backends)
-        except NotReady as failed:
-            with left.noted(failed.error, None, machine, say):
-                schedule = planned()
-        else:
-            break
-    left.tell(say)
-    return schedule, done._replace(platform=left.platform, backends=left.for_others())
-
-
-def _listed(backend: Backend) -> Collection[Key]:
-    """Return the keys on a level; none if it cannot list them."""
-    with suppress(StorageError):
-        return set(backend.keys())
-    return ()
+    return run.times(run.forward(), clock, stop)
 
 
 def _check_adjoint(chain: Chain, model: Model) -> None:

@@ -1,7 +1,6 @@
 """A model that ends a run soon after one of its values becomes infinite or NaN."""
 
 import math
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -14,7 +13,7 @@ from ckio.model import Differentiable, ForwardingModel, functional_of, optional,
 from ckio.platform.clock import Clock, WallClock
 
 SHARE: Final = 0.01
-"""Maximum time of the checks, as a fraction of the time of the model's own steps."""
+"""Maximum time of the checks, as a fraction of all other time."""
 
 _CHUNK: Final = 1 << 15
 """Number of values per check, so that the boolean results stay in the fastest cache."""
@@ -27,7 +26,7 @@ class Finite(ForwardingModel):
     """A model that raises RunFailed if its state, adjoint, gradient or J is not finite.
 
     States are checked after `advance` and `record`, tapes after `record`, and adjoints after
-    `reverse`, if the time of all checks does not exceed `share` times the time of all steps so far.
+    `reverse`, if the time of all checks does not exceed `share` times all other time so far.
     The first span of each kind is always checked, J before the first `reverse`, and also the end,
     when the adjoint has reached step 0. Therefore infinite values and NaN are found soon after they
     occur, and at the latest at the end of the sweep in which they do. Only floating-point values in
@@ -41,12 +40,12 @@ class Finite(ForwardingModel):
     model : Differentiable
         A model whose arrays of restart data are finite in every state.
     share : float
-        Maximum time of the checks, as a fraction of the time of steps. With 0, only the first spans
+        Maximum time of the checks, as a fraction of all other time. With 0, only the first spans
         and the end are checked.
     advice : str
         Text at the end of every error: the remedy for such values.
     clock : Clock, optional
-        The clock for the times of steps and checks.
+        The clock for these times.
     """
 
     def __init__(
@@ -61,16 +60,21 @@ class Finite(ForwardingModel):
         super().__init__(model)
         self._share, self._advice = share, advice
         self._now = (clock or WallClock()).now
-        self._worked = self._looked = 0.0
+        self._begun, self._looked = self._now(), 0.0
         self._took = dict.fromkeys(Kind, 0.0)  # seconds of the last check of each kind
         self._finite = dict.fromkeys(Kind, -1)  # the last step at which it was finite
         self._turned = False  # whether the adjoint is on its way, here or in an earlier process
 
     def advance(self, begin: int, end: int, /) -> int:
-        return self._forward("advance", self._model.advance, begin, end)
+        step = reached("advance", self._model.advance(begin, end), begin, end)
+        if step > begin:
+            self._look(Kind.RESTART, step)
+        return step
 
     def record(self, begin: int, end: int, /) -> int:
-        step = self._forward("record", self._model.record, begin, end)
+        step = reached("record", self._model.record(begin, end), begin, end)
+        if step > begin:
+            self._look(Kind.RESTART, step)
         for i in range(begin, step):
             self._look(Kind.TAPE, i)
         return step
@@ -83,9 +87,7 @@ class Finite(ForwardingModel):
         if not self._turned:
             self._turned = True
             self._check_forward(end)
-        start = self._now()
         self._model.reverse(begin, end)
-        self._worked += self._now() - start
         self._look(Kind.ADJOINT, begin)
         if begin == 0:
             self._check_gradient()
@@ -97,20 +99,12 @@ class Finite(ForwardingModel):
             raise self._failed(f"the functional is {float(value)}")
         return value
 
-    def _forward(self, name: str, do: Callable[[int, int], int], begin: int, end: int) -> int:
-        start = self._now()
-        step = reached(name, do(begin, end), begin, end)
-        self._worked += self._now() - start
-        if step > begin:
-            self._look(Kind.RESTART, step)
-        return step
-
     def _look(self, kind: Kind, step: int) -> None:
         """Check the state or the adjoint at this step, if the limit on time permits it."""
-        took = self._took.get(kind)
-        if took is None or (took and self._looked + took > self._share * self._worked):
+        took, start = self._took.get(kind), self._now()
+        others = start - self._begun - self._looked
+        if took is None or (took and self._looked + took > self._share * others):
             return
-        start = self._now()
         names = self._not_finite(Key(kind, step))
         self._took[kind] = self._now() - start
         self._looked += self._took[kind]

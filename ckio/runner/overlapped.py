@@ -64,31 +64,15 @@ def overlapped(
     stop: Stop | None = None,
     moved: Moved | None = None,
 ) -> Generator[Times]:
-    """Perform a schedule as `performed`, with transfers concurrent with the program.
+    """Perform a schedule as `perform`, with transfers concurrent with the program.
 
-    If the caller leaves the loop, or an error ends it, all staged checkpoints are written before;
-    after an interrupt, only the current transfers are completed. Then no thread and no staging
-    memory are left.
+    They use at most half of the available memory. If the caller leaves the loop, or an error ends
+    it, all staged checkpoints are written before; after an interrupt, only the current transfers
+    are completed. Then no thread and no staging memory are left.
 
-    Parameters
-    ----------
-    schedule, platform, model, backends, clock, stop
-        As in `perform`; several threads read the clock.
-    overlap
-        How many transfers may be concurrent. They use at most half of the available memory.
-    moved
-        Function that is called after each transfer with the number of its action, start and stop
-        in seconds, and bytes. Only one thread at a time calls it, and all others wait meanwhile. If
-        it raises an error, the run ends.
-
-    Raises
-    ------
-    IllegalAction, BadInput, Stopped
-        As `perform`.
-    StorageError, RunFailed
-        As `perform`. If a transfer failed, the message, `action` and `level` are those of the
-        transfer, and the program may be at a later action. Notes list further checkpoints that were
-        not written.
+    Raises the same errors. If a transfer failed, the message, `action` and `level` are those of the
+    transfer, and the program may be at a later action. Notes list further checkpoints that were not
+    written.
     """
     make_ready(schedule, platform, model, backends)
     try:

@@ -52,7 +52,6 @@ from ckio.runner.space import levels_for
 from ckio.schedule import Schedule, preparations, reservations
 from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
-from ckio.schedule.timeline import Event
 
 T = TypeVar("T")
 
@@ -89,12 +88,12 @@ def perform(
     moved: Moved | None = None,
     clock: Clock | None = None,
     stop: Stop | None = None,
-) -> Iterator[Event]:
-    """Perform a schedule; yield each event after it has happened, and store none of them.
+) -> Generator[Times]:
+    """Perform a schedule as `run`; yield the times of each action after it, and store none of them.
 
     The checks and reservations are done when this function is called. The first action is done, and
-    the clock of the events starts, when the caller asks for the first event. If the caller leaves
-    the loop, the model and the levels stay in their state after the last event.
+    the clock starts, when the caller asks for the first times. If the caller leaves the loop, the
+    model and the levels stay in their state after the last action.
 
     Parameters
     ----------
@@ -106,10 +105,10 @@ def perform(
         wait meanwhile. If it raises an error, the run ends.
     stop
         Function that is called before every action, and about every half second within a long
-        Advance or Reverse. For this, the model gets such an action in pieces; there is still one
-        event for the whole action. The first piece is one step; the length of the next pieces
-        follows from the times of the steps before. A Record is never cut. If `stop` returns True,
-        `Stopped` is raised.
+        Advance or Reverse. For this, the model gets such an action in pieces; it still counts as
+        one action. The first piece is one step; the length of the next pieces follows from the
+        times of the steps before. A Record is never cut. If `stop` returns True, `Stopped` is
+        raised.
 
         In a parallel run all ranks must use the same pieces. For this, `stop` has an attribute
         `clock`, from which all ranks read the same times. With overlap, if `stop` has a method
@@ -128,38 +127,6 @@ def perform(
         As `run`. `action` is the number of the action that failed, from 0; if an access to a level
         failed, `level` is the number of the level.
     """
-    times = performed(
-        schedule,
-        platform,
-        model,
-        backends,
-        overlap=overlap,
-        moved=moved,
-        clock=clock,
-        stop=stop,
-    )
-    return _events(schedule, times)
-
-
-def _events(schedule: Schedule, times: Generator[Times]) -> Iterator[Event]:
-    with within(times):
-        for action, it in zip(schedule.actions, times, strict=True):
-            yield Event(action, *it)
-
-
-def performed(
-    schedule: Schedule,
-    platform: Platform,
-    model: Model,
-    backends: Sequence[Backend],
-    /,
-    *,
-    overlap: Overlap | None = None,
-    moved: Moved | None = None,
-    clock: Clock | None = None,
-    stop: Stop | None = None,
-) -> Generator[Times]:
-    """Perform a schedule as `perform` does, but yield only the times of the actions."""
     given: tuple[object, ...] = schedule, platform, model, backends
     kinds = Schedule, Platform, object, Sequence
     if not all(map(isinstance, given, kinds)) or not hasattr(model, "advance"):

@@ -19,7 +19,7 @@ from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
-from ckio.runner.perform import BEGIN, Performer, Stop, in_turn, is_estimated, within
+from ckio.runner.perform import BEGIN, Performer, Stop, Times, in_turn, is_estimated, within
 from ckio.schedule import Schedule
 from ckio.schedule.machine import Machine
 from ckio.schedule.timeline import Event, Timeline, TimelineRecorder
@@ -128,17 +128,15 @@ def run_to_end(
     """
     check_fit(rule, model, backends, [])
     reserve(rule, model, backends)
-    performed, recorder = RuleRun(rule, model, backends), TimelineRecorder()
-    actions = chain(performed.forward(), performed.back())
-    events = performed.events(actions, clock or WallClock())
-    with within(events):
-        for event in events:
-            recorder.add(event.start, event.stop, event.nbytes)
+    run, recorder = RuleRun(rule, model, backends), TimelineRecorder()
+    times = run.times(chain(run.forward(), run.back()), clock or WallClock())
+    with within(times):
+        for each in times:
+            recorder.add(*each)
             if watch is not None:
-                watch(event)
-    done = Actions.of(performed.actions)
-    note = "forward sweep without knowing the end"
-    schedule = Schedule(performed.machine.chain, done, note=note)
+                watch(Event(run.actions[-1], *each))
+    done = Actions.of(run.actions)
+    schedule = Schedule(run.machine.chain, done, note="forward sweep without knowing the end")
     return schedule, recorder.timeline(done)
 
 
@@ -226,10 +224,13 @@ class RuleRun:
         """Reserve memory levels with a capacity for the rule's checkpoints; raises BadInput."""
         reserve(self._rule, self._model, self._backends)
 
-    def events(
+    def times(
         self, actions: Iterable[Action], clock: Clock, stop: Stop | None = None, /
-    ) -> Generator[Event]:
-        """Check and perform one action after the other; yield each event after it has happened."""
+    ) -> Generator[Times]:
+        """Check and perform one action after the other; yield the times of each.
+
+        The action itself is the last one of `actions` then.
+        """
         times = in_turn(
             map(self._begin, actions),
             self._key,
@@ -240,10 +241,10 @@ class RuleRun:
             stopped=self._stopped,
         )
         with within(times):
-            for start, end, nbytes in times:
+            for each in times:
                 if (action := self._done()) is not None:
                     self.actions.append(action)
-                    yield Event(action, start, end, nbytes)
+                    yield each
 
     def failed(self) -> tuple[Action, Machine]:
         """Return the action that failed, and the machine before this action."""

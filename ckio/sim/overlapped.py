@@ -19,9 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import Any, Final, Self, TypeAlias
 
-import numpy as np
 import simpy
-from numpy.typing import NDArray
 from simpy.events import EventPriority
 
 from ckio.actions.columns import WRITE
@@ -50,11 +48,10 @@ def simulate(
     overlap: Overlap,
     /,
     *,
-    factors: NDArray[np.float64] | None = None,
     watch: Callable[[int], object] | None = None,
 ) -> Timeline:
     """Return the timeline of a legal schedule, with the times of all transfers."""
-    return RankAlone(schedule, platform, overlap, factors, watch).run()
+    return RankAlone(schedule, platform, overlap, watch).run()
 
 
 class TimedEvent(simpy.Event):
@@ -87,15 +84,10 @@ class RowCosts:
         Number of its level.
     """
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        platform: Platform,
-        factors: NDArray[np.float64] | None = None,
-    ) -> None:
-        seconds, times = transfer_seconds(schedule, platform), 1.0 if factors is None else factors
-        self.seconds = (seconds_of(schedule, platform) * times).data
-        self.concurrent, self.own = (seconds.seconds * times).data, seconds.own.data
+    def __init__(self, schedule: Schedule, platform: Platform, /) -> None:
+        seconds = transfer_seconds(schedule, platform)
+        self.seconds = seconds_of(schedule, platform).data
+        self.concurrent, self.own = seconds.seconds.data, seconds.own.data
         self.hinders, self.handoffs = seconds.hinders.data, seconds.handoffs.data
         self.op, self.level = schedule.actions.op.data, schedule.actions.level.data
 
@@ -266,11 +258,10 @@ class RankAlone(Rank):
         schedule: Schedule,
         platform: Platform,
         overlap: Overlap,
-        factors: NDArray[np.float64] | None = None,
         watch: Callable[[int], object] | None = None,
     ) -> None:
         traffic = Traffic(schedule, platform, overlap)
-        super().__init__(simpy.Environment(), traffic, RowCosts(schedule, platform, factors))
+        super().__init__(simpy.Environment(), traffic, RowCosts(schedule, platform))
         self._actions, self._watch, self._overhead = schedule.actions, watch, platform.overhead
         self._moved = bytes_moved(schedule, platform).data
         self._backlogs = backlogs_of(platform)

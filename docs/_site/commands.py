@@ -13,7 +13,7 @@ IN_PYTHON = {
     "check": ("model.check.check_model",),
     "analyze": ("jobs.analyzing.model_figures",),
     "plan": ("jobs.planning.plan_of", "plan", "jobs.sweeping.sweep"),
-    "simulate": ("simulate", "sim.engine.repeated", "sim.ranks.sharing.simulate_ranks"),
+    "simulate": ("simulate", "sim.ranks.sharing.simulate_ranks"),
     "run": ("Job",),
     "compare": ("compare",),
     "show": ("render", "report.pictures.draw", "report.page.page", "report.trace.trace"),

@@ -22,7 +22,7 @@ from ckio import Level, Platform  # noqa: E402
 from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write  # noqa: E402
 from ckio.adapters.jax import checkpointed_scan  # noqa: E402
 from ckio.adapters.jax import store as stores  # noqa: E402
-from ckio.adapters.jax.blocks import Shapes, blocks_of  # noqa: E402
+from ckio.adapters.jax.blocks import blocks_of  # noqa: E402
 from ckio.adapters.jax.scan import _loop  # noqa: E402
 from ckio.adapters.jax.store import STORE, SweepRow, plan  # noqa: E402
 from ckio.errors import BadInput, LevelFull, NoSchedule  # noqa: E402
@@ -540,9 +540,9 @@ def test_a_table_has_a_row_for_each_turn_and_the_state_catches_up_late() -> None
 def test_blocks_are_as_long_as_memory_allows_and_equal() -> None:
     u = jax.ShapeDtypeStruct((256, 256), jnp.float64)
     cubic = lambda u, p, i: u - u**3  # noqa: E731
-    assert blocks_of(cubic, Shapes.of(u, None, None), 1000, "auto").size == 25
-    assert blocks_of(cubic, Shapes.of(u, None, None), 997, "auto").size == 32
-    assert blocks_of(cubic, Shapes.of(jnp.ones(2), None, None), 1000, "auto").count == 1
+    assert blocks_of(cubic, u, None, None, n=1000, segment="auto").size == 25
+    assert blocks_of(cubic, u, None, None, n=997, segment="auto").size == 32
+    assert blocks_of(cubic, jnp.ones(2), None, None, n=1000, segment="auto").count == 1
 
 
 def test_within_a_block_states_and_costly_results_are_stored() -> None:
@@ -559,10 +559,10 @@ def test_within_a_block_states_and_costly_results_are_stored() -> None:
     solve.defvjp(lambda u: (solve(u), solve(u)), lambda y, bar: (bar / (1 + y),))
 
     u = jax.ShapeDtypeStruct((256, 256), jnp.float64)
-    assert blocks_of(waves, Shapes.of(u, None, None), 997, "auto").size == 32
-    assert blocks_of(product, Shapes.of(u, None, None), 997, "auto").size == 16
+    assert blocks_of(waves, u, None, None, n=997, segment="auto").size == 32
+    assert blocks_of(product, u, None, None, n=997, segment="auto").size == 16
     solver = lambda u, p, i: u**2 + solve(u)  # noqa: E731
-    assert blocks_of(solver, Shapes.of(u, None, None), 997, "auto").size == 16
+    assert blocks_of(solver, u, None, None, n=997, segment="auto").size == 16
 
 
 def test_a_step_may_call_python_and_is_not_computed_once_more_for_it() -> None:

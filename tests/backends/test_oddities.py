@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from ckio.actions import Field, Layout
-from ckio.backends import files as files_module
 from ckio.backends.directory import Directory
 from ckio.backends.directory.slots import HeldDirectory
-from ckio.backends.files import Files, links
+from ckio.backends.files import Files
 from ckio.backends.forms import form_of
 from ckio.backends.hdf5 import Hdf5
 from ckio.backends.ram import Ram
@@ -127,22 +126,3 @@ def test_a_directory_that_its_holder_has_just_removed_is_in_use(
     monkeypatch.setattr(fcntl, "flock", removed_meanwhile)
     with pytest.raises(LevelInUse):
         HeldDirectory(place, Files(), sync=False)
-
-
-@pytest.mark.parametrize("statx", [files_module._statx, None, lambda *_: 0])
-def test_the_names_of_an_open_file_are_counted_while_they_come_and_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statx: Any
-) -> None:
-    """By the call that tells them alone, without it, and where it fills in nothing."""
-    monkeypatch.setattr(files_module, "_statx", statx)
-    file, other = tmp_path / "file", tmp_path / "other"
-    fd = os.open(file, os.O_RDWR | os.O_CREAT)
-    assert links(fd) == 1
-    os.link(file, other)
-    assert links(fd) == 2
-    file.rename(tmp_path / "moved").unlink()
-    other.unlink()
-    assert links(fd) == 0
-    os.close(fd)
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        links(fd)

@@ -58,7 +58,7 @@ def test_what_is_not_given_or_not_there_is_told_with_where_to_look(tmp_path: Pat
         (["plann"], "No such command 'plann'. Did you mean 'plan'?"),
         (["calibrate"], "Missing option '--level'. See ckio calibrate --help"),
         (["plan", "--stps", 5], "Did you mean one of: '--costs', '--set', '--steps'?"),
-        (["simulate"], "there is nothing to simulate: give FILE"),
+        (["simulate"], "Missing argument 'FILE'. See ckio simulate --help"),
     ):
         assert said in complaint(*words, at=tmp_path)
     assert "  vorticity " in ckio("calibrate", "--help", at=tmp_path).stdout
@@ -93,8 +93,6 @@ def test_every_planner_plans_simulates_and_is_drawn(place: Path, planner: str) -
     assert plan["planner"] == planner
     predicted = answer("simulate", "plan.txt", "-o", "timeline.txt", at=place)
     assert predicted["makespan"] == plan["makespan"]
-    again = answer("simulate", *options, at=place)  # which says more, where the plan overlaps
-    assert predicted.items() <= again.items()
     busy = predicted["busy"].values()
     if "overlap" in predicted:
         assert max(busy) <= plan["makespan"] <= sum(busy)

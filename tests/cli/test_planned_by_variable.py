@@ -108,7 +108,6 @@ def test_what_is_run_is_shown_and_compared(place: Path) -> None:
 
 
 def test_what_has_no_variables_is_refused(place: Path) -> None:
-    ckio("plan", *WHOLE, "-o", "whole.sched", at=place)
     (place / "ocean.py").write_text(MODEL_WITHOUT_FLOW)
     (place / "costs.toml").write_text(PLATFORM + COSTS)
     unsaid = ("plan", "--model", "ocean:growth", "--steps", 5, "--platform", "costs.toml")
@@ -117,7 +116,6 @@ def test_what_has_no_variables_is_refused(place: Path) -> None:
         (("plan", *PARTS[:-1], "--overlap", "--by-variable"), "--overlap auto plans with whole"),
         (("plan", *PARTS, "--planner", "overlapped"), "--planner overlapped plans with whole"),
         (no_model, "--by-variable needs the arrays of a model; give --model, too"),
-        (("simulate", "whole.sched", "--steps", 3), "whole.sched is planned already; leave out"),
         ((*unsaid, "--by-variable"), "model 'ocean:growth' does not declare which arrays"),
     ):
         assert message in complaint(*line, at=place)

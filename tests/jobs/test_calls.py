@@ -60,8 +60,10 @@ def test_a_plan(node: Path) -> None:
 
 
 def test_what_overlap_saves(node: Path) -> None:
-    words = ("--steps", 30, "--platform", node, *WORDS, "--overlap", "write_behind=1,read_ahead=1")
-    figures = answer("simulate", *words, "--planner", "hrevolve", at=node.parent)
+    words = ("--steps", 30, "--platform", node, *WORDS, "--planner", "hrevolve", "-o", "plan.txt")
+    answer("plan", *words, at=node.parent)
+    overlap = ("--overlap", "write_behind=1,read_ahead=1")
+    figures = answer("simulate", "plan.txt", *overlap, at=node.parent)
     plan = plan_of(steps=30, platform=node, planner="hrevolve", **COSTS)
     schedule = plan.planned()
     timeline = simulate(schedule, plan.platform, overlap=Overlap(1, 1))

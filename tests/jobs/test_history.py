@@ -2,17 +2,18 @@
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
+from cli.commands import answer
 
 import ckio
-from ckio import Level, Platform
+from ckio import Chain, Level, Platform
 from ckio.jobs import history
 from ckio.jobs.history import PastRun
 from ckio.jobs.result import verdict
-
-PLATFORM = Platform((Level(name="ram"),), None)
+from ckio.planners import hrevolve
+from ckio.schedule.text import dumps
 
 
 @pytest.fixture
@@ -36,16 +37,16 @@ def test_the_last_runs_of_the_kind_are_told_and_no_others(file):
         elsewhere = PastRun("m", "elsewhere", overlap=False, predicted=1.0, measured=9.0)
         with file.open("a") as stream:
             stream.write(json.dumps(asdict(elsewhere)) + "\n")
-    assert history.earlier("m grid=8", PLATFORM, overlap=False) == (
+    assert history.earlier("m grid=8", overlap=False) == (
         "the last 12 runs of this kind took between 1.00 and 1.11 of the prediction"
     )
 
 
 def test_of_fewer_than_three_runs_nothing_is_said(file):
-    assert history.earlier("m", PLATFORM, overlap=False) == ""
+    assert history.earlier("m", overlap=False) == ""
     for count in (1, 2, 3):
         add(1.25)
-        found = history.earlier("m", PLATFORM, overlap=False)
+        found = history.earlier("m", overlap=False)
         assert found == (history.text([1.25] * 3) if count == 3 else "")
 
 
@@ -99,3 +100,17 @@ def test_a_run_adds_itself_and_the_next_one_knows_it(file, tmp_path):
     ratios = [run.measured / run.predicted for run in runs[:3]]
     assert result.figures["earlier"] == history.text(ratios)
     assert "the last 3 runs of this kind took between" in verdict(result)
+
+
+def test_simulate_tells_the_earlier_runs_of_the_model_with_these_costs(file, tmp_path):
+    ours = Chain(steps=None, advance=1, record=1, reverse=2, restart=8, tape=8, adjoint=8)
+    models = {"other": replace(ours, advance=3.0), "m grid=8": ours}
+    platform = Platform((Level(name="ram"),), models=models)
+    chain = ours.with_steps(4)
+    (tmp_path / "plan.txt").write_text(dumps(hrevolve(chain, platform), platform))
+    assert "earlier" not in answer("simulate", "plan.txt", at=tmp_path)
+    for ratio in (1.0, 1.5, 1.25):
+        add(ratio)
+        add(9.0, model="other")
+    found = answer("simulate", "plan.txt", at=tmp_path)
+    assert found["earlier"] == history.text([1.0, 1.5, 1.25])

@@ -13,6 +13,7 @@ import pytest
 from cli.commands import ckio
 
 from ckio.errors import BadInput
+from ckio.model import ArrayModel
 from ckio.model.check import check_model
 from ckio.models.burgers import Burgers
 from ckio.models.vorticity import Vorticity
@@ -44,6 +45,11 @@ class TestBurgers(ModelTests):
 class TestWave(ModelTests):
     def make(self):
         return Wave(grid=24)
+
+
+class TestWaveThatReachesItsHalo(ModelTests):
+    def make(self):
+        return Wave(grid=16)
 
 
 class TestVorticity(ModelTests):
@@ -236,6 +242,55 @@ def test_land_without_values_is_no_fault():
 
     check = check_model(Land)
     assert check.verified, str(check)
+
+
+class Ring(ArrayModel):
+    """Heat on a ring, whose first and last elements repeat those of the other end."""
+
+    factor = 1.0  # that of the adjoint
+
+    def __init__(self):
+        inside = np.sin(np.arange(9.0))
+        super().__init__({"u": np.zeros(11), "J": 0.0}, control={"inside": inside}, tape=["u"])
+
+    def start(self, state):
+        state["u"][1:-1] = self.control["inside"]
+        self.fill(state)
+
+    def adjoint_start(self, adjoint):
+        self.gradient["inside"] += adjoint["u"][1:-1]
+
+    def fill(self, arrays):
+        arrays["u"][0], arrays["u"][-1] = arrays["u"][-2], arrays["u"][1]
+
+    def step(self, state, i):
+        u = state["u"]
+        state["J"] += (u[1:-1] ** 2).sum()
+        u[1:-1] += 0.2 * (u[2:] - 2 * u[1:-1] + u[:-2])
+        self.fill(state)
+
+    def adjoint_step(self, adjoint, tape, i):
+        bar, u = adjoint["u"][1:-1], tape["u"][1:-1]
+        bar += 0.2 * (np.roll(bar, 1) - 2 * bar + np.roll(bar, -1)) + 2 * u * adjoint["J"]
+        bar *= self.factor
+
+
+def test_elements_that_repeat_others_are_changed_with_them():
+    class Complete(Ring):
+        complete = Ring.fill
+
+    check = check_model(Complete)
+    assert check.verified, str(check)
+    found = check_model(type("Twice", (Complete,), {"factor": 2.0}))
+    assert {it.array for it in found.faults} == {"u", "control inside"}
+    assert all("(2 times)" in it.reason for it in found.faults)  # by differences it is right
+
+
+def test_the_method_that_a_model_with_a_halo_lacks_is_named():
+    fault = check_model(Ring).faults[0]
+    assert (fault.check, fault.array) == ("derivative", "u")
+    assert "the gradient of all steps is right nevertheless" in fault.reason
+    assert "`complete`" in fault.reason
 
 
 def test_a_model_in_place_of_its_class_is_refused():

@@ -140,27 +140,6 @@ def test_a_gradient_that_is_not_finite_is_told_as_such():
     assert check.controls["x"].verified
 
 
-class Rebinding(Logistic):
-    """A step that computes new arrays, and keeps none of them."""
-
-    def step(self, state, i):
-        x, total = state["x"], state["J"]
-        total = total + (x**3).sum()
-        x = x + self.control["rate"] * x * (1 - x)
-
-
-def test_steps_that_change_no_array_are_told():
-    gradient = gradient_of(maker())
-    check = check_gradient(maker(Rebinding), STEPS, gradient)
-    assert (check.verified, check.unchanged) == (False, True)
-    assert "; no step changes an array of the state: `step` has to write into" in check.summary()
-    zero = {name: np.zeros_like(array) for name, array in gradient.items()}
-    check = check_gradient(maker(Rebinding), STEPS, zero)
-    assert (check.verified, check.unchanged) == (False, True)
-    assert "the check is inconclusive" in check.summary()
-    assert not check_gradient(maker(Constant), STEPS, gradient_of(maker(Constant))).unchanged
-
-
 @pytest.mark.parametrize(
     ("make", "name", "change"),
     [

@@ -173,10 +173,12 @@ def test_a_tape_is_reversed_in_the_memory_that_it_was_recorded_in() -> None:
     chain = chain_of(model, steps)
     platform = Platform((Level(name="ram"),), working_memory=chain.tape)
     kept: dict[int, int] = {}
-    for event in perform(store_all(chain, platform), platform, model, [memory]):
-        if isinstance(event.action, Write):
-            _, x, _ = memory.kept(event.action.key) or ()
-            kept[event.action.key.step] = address(x)
+    schedule = store_all(chain, platform)
+    times = perform(schedule, platform, model, [memory])
+    for action, _ in zip(schedule.actions, times, strict=True):
+        if isinstance(action, Write):
+            _, x, _ = memory.kept(action.key) or ()
+            kept[action.key.step] = address(x)
     assert len(set(kept.values())) == steps - 1
     assert {step: model.seen[step] for step in kept} == kept
 
@@ -194,8 +196,9 @@ def test_a_far_tape_is_written_from_where_it_was_recorded(monkeypatch) -> None:
     )
     schedule = store_all(chain, platform, on="far")
     recorded = []
-    for event in perform(schedule, platform, model, [Ram(), far], overlap=Overlap(None, None)):
-        match event.action:
+    times = perform(schedule, platform, model, [Ram(), far], overlap=Overlap(None, None))
+    for action, _ in zip(schedule.actions, times, strict=True):
+        match action:
             case Record(step, _) if step < steps - 1:
                 recorded.append(address(model.dump(t(step))[1]))
     assert results(model) == alone(steps, 10_000)

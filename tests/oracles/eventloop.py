@@ -5,7 +5,6 @@ anew whenever it is asked for, from the whole history: which transfers began and
 far the program is. So it is slow, and there is nothing to forget.
 """
 
-from collections.abc import Sequence
 from math import inf
 
 from ckio.actions import Action, Discard, Read, Write
@@ -323,14 +322,12 @@ class EventLoop:
         return next((at for at in reversed(range(row)) if self.actions[at] == written), None)
 
 
-def synchronous(
-    schedule: Schedule, platform: Platform, factors: Sequence[float] | None = None
-) -> list[Span]:
+def synchronous(schedule: Schedule, platform: Platform) -> list[Span]:
     """When each action begins and ends where nothing overlaps: the program does all by itself."""
     loop = EventLoop(schedule, platform, Overlap())
     for row, seconds in enumerate(loop.costs):
         begin = loop.now
-        loop.now += seconds * (factors[row] if factors else 1.0) + loop.waits_longer(row)
+        loop.now += seconds + loop.waits_longer(row)
         loop.program.append((begin, loop.now))
         loop.ends[row] = loop.now
         loop.ended.add(row)

@@ -3,7 +3,7 @@
 import copy
 import math
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import is_dataclass, replace
 from multiprocessing import get_context
@@ -23,8 +23,8 @@ from ckio.planners.dp import hrevolve
 from ckio.planners.midpoint import Bisection
 from ckio.planners.unknown import Online
 from ckio.platform import Affine, Level, Platform, size
-from ckio.platform.chain import COSTS, SECONDS, Chain
-from ckio.platform.profile import ACCESSES, Lognormal, Profile, Quantiles, Spread
+from ckio.platform.chain import COSTS, Chain
+from ckio.platform.profile import Lognormal, Profile, Quantiles
 from ckio.platform.toml import loads_paper
 from ckio.report import compare
 from ckio.schedule import Schedule, counts
@@ -164,10 +164,8 @@ CHAIN = MODEL.with_steps(9)
 PLANNED = hrevolve(CHAIN, NODE)
 OVERLAPPED = simulate(PLANNED, NODE, overlap=Overlap(1, None))
 VARIED = Platform(
-    (Level(name="ram", profile=Profile(first=Affine(2), spread={"read": Lognormal(0.5)})),),
+    (Level(name="ram", profile=Profile(first=Affine(2))),),
     models={"wave": MODEL, "heat": MODEL},
-    spreads={"wave": {"advance": Quantiles((1.0, 2.0))}, "heat": {}},
-    drift=Lognormal(0.1),
     overhead=0.25,
 )
 DIFFERING = replace(MODEL, steps=2, advance=[1, 2], restart=[1, 2, 3])
@@ -257,15 +255,6 @@ def random_platform(random: Random) -> Platform:
     def text(letters: str = LETTERS) -> str:
         return "".join(random.choices(letters, k=random.randrange(5)))
 
-    def factors() -> Spread:
-        if random.random() < 0.5:
-            return Lognormal(random.uniform(0, 10))
-        several = (random.uniform(0.1, 10) for _ in range(random.randint(1, 4)))
-        return Quantiles(tuple(sorted(several)))
-
-    def spreads(names: Iterable[str]) -> dict[str, Spread]:
-        return {name: factors() for name in names if random.random() < 0.5}
-
     def profile() -> Profile:
         known = [f"{access}_{how}" for access in ("write", "read") for how in ("beside", "own")]
         drain = {"dirty": random.randrange(2**60), "drained": random.uniform(1e-3, 1e12)}
@@ -274,7 +263,6 @@ def random_platform(random: Random) -> Platform:
             **{f"{access}_hinders": price() for access in ("write", "read", "discard")},
             **random.choice((drain, {})),
             cached=perhaps(random.randrange(2**60)),
-            spread=spreads(ACCESSES),
         )
 
     def level(number: int) -> Level:
@@ -290,13 +278,10 @@ def random_platform(random: Random) -> Platform:
             profile=perhaps(profile()),
         )
 
-    varied = {text(): spreads(SECONDS) | {"advance": factors()} for _ in range(random.randrange(3))}
     return Platform(
         tuple(map(level, range(random.randrange(4)))),
         perhaps(random.randrange(2**60)),
-        dict.fromkeys([*varied, "other"], MODEL),
-        varied,
-        perhaps(factors()),
+        dict.fromkeys([*(text() for _ in range(random.randrange(3))), "other"], MODEL),
         random.uniform(0, 1e9),
     )
 
@@ -309,18 +294,16 @@ def test_any_platform_comes_back_equal_from_its_toml() -> None:
         assert again.digest() == platform.digest(), f"seed {seed}"
 
 
-def test_the_digest_names_what_a_plan_depends_on_and_not_what_varies_by_chance() -> None:
+def test_the_digest_names_what_a_plan_depends_on() -> None:
     def digest(memory: int | None = 5, **level: Any) -> str:
         ram = Level(**{"name": "ram", "capacity": 7, "write": Affine(2)} | level)
         return Platform((ram,), memory).digest()
 
     base = Platform((Level(name="ram", capacity=7, write=Affine(2)),), 5)
-    varies = Quantiles((0.9, 1.1))
     for alike in (
         digest(note="as it was in May"),
         digest(profile=Profile()),
-        digest(profile=Profile(spread={"read": varies})),
-        replace(base, models={"model": MODEL}, drift=varies).digest(),
+        replace(base, models={"model": MODEL}).digest(),
     ):
         assert alike == base.digest()
     others = {
@@ -364,13 +347,21 @@ def test_people_may_write_less_and_write_sizes_as_text() -> None:
     assert Platform.loads(text) == Platform((level,), working_memory=1536, models={"m": model})
 
 
+def test_distributions_of_earlier_versions_are_ignored() -> None:
+    now = LEVEL + "profile.cached = 3\n" + ALL_COSTS
+    before = "drift = 'lognormal:1'\n" + now.replace(
+        "profile.cached = 3\n", "profile.cached = 3\nprofile.spread.read = 'lognormal:1'\n"
+    )
+    assert Platform.loads(before + "advance_spread = 'lognormal:1'\n") == Platform.loads(now)
+
+
 LEVEL = '[[level]]\nname = "ram"\n'
 ALL_COSTS = "[models.m]\n" + "\n".join(f"{cost} = 1" for cost in COSTS) + "\n"
 MALFORMED = [
     ("level = [", "not TOML: "),
     ("format = 1\nlevel = x", "not TOML: .*at line 2"),
     ("format = 2", "format = 2.*reads format 1"),
-    ("quux = 2", "'quux' is not known here.*drift, format, "),
+    ("quux = 2", "'quux' is not known here.*format, "),
     ("level = 3", r"levels are written as \[\[level\]\] tables"),
     ('[level]\nname = "ram"', r"levels are written as \[\[level\]\] tables"),
     ("working_memory = " + "9" * 5000, "not TOML: "),
@@ -398,18 +389,14 @@ MALFORMED = [
     (LEVEL + "profile.cached = nan", "profile: cached = nan"),
     (LEVEL + "profile.dirty = 3", "profile: dirty and drained must be given together"),
     (LEVEL + "profile = {dirty = 3, drained = 0.0}", "profile: drained = 0.0"),
-    (LEVEL + "profile.spread.size = 'lognormal:1'", "profile: spread 'size' = "),
-    (LEVEL + "profile.spread.read = 'quantiles:2,1'", r"spread\.read: Quantiles: factors = "),
     ("overhead = -1", r"overhead \(seconds\) = -1\.0"),
     ("overhead = 'much'", r"overhead \(seconds\) = 'much'"),
-    ("drift = 3", "drift: '3' is not lognormal:SIGMA or"),
     ("models = 3", r"model costs are written as \[models.NAME\]"),
     ("[models]\nm = 3", r"model costs are written as \[models.NAME\]"),
     ("[models.m]\nadvance = 1", "models.m: record, reverse, .* missing"),
     ("[models.m]\nsteps = 1", "models.m: 'steps' is not known here"),
     (ALL_COSTS + "handed = [[1]]", r"models.m: handed = \[\[1\]\]; it is a list of"),
     ("[models.m]\ntape_spread = 'lognormal:1'", "'tape_spread' is not known"),
-    (ALL_COSTS + "record_spread = 3", r"models\.m\.record_spread: '3' is not lognormal:SIGMA"),
     (ALL_COSTS.replace("advance = 1", "advance = nan"), r"models\.m: advance = nan"),
     (ALL_COSTS.replace("record = 1", "record = inf"), r"models\.m: record = inf"),
     (ALL_COSTS.replace("tape = 1", "tape = -1"), r"models\.m: tape = -1"),

@@ -116,7 +116,7 @@ def test_it_is_what_the_traffic_holds() -> None:
         if not len(timeline.transfers):
             continue
         found = staged(timeline, schedule.chain, platform)
-        for time, nbytes in Watched(schedule, platform, overlap, None, None).watched().items():
+        for time, nbytes in Watched(schedule, platform, overlap, None).watched().items():
             last = np.searchsorted(found.times, time, side="right") - 1
             assert found.nbytes[last] == nbytes, (seed, time)
             told += nbytes > 0

@@ -18,7 +18,7 @@ from ckio.planners.resume import resume
 from ckio.planners.unknown import Online
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.runner.failover import Forward, Stored, failover, ready_for_the_way_back, run_forward
+from ckio.runner.failover import Forward, Stored, failover, run_forward
 from ckio.schedule import Schedule
 from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.timeline import Event, Timeline
@@ -231,16 +231,10 @@ class Unknown:
             say=self.said.append, stored=stored, watch=self.told, stop=self.stop,
         )  # fmt: skip
 
-    def ready(self, done: Forward) -> tuple[Schedule, Forward]:
-        def plan(platform: Platform, stored: Sequence[Collection[Key]]) -> Schedule:
-            return finished(self.chain, platform, tuple(map(frozenset, stored)))
-
-        return ready_for_the_way_back(plan, self.chain, done, say=self.said.append)
-
     def back(self, done: Forward) -> Result:
         """The way back by a fresh model, as the command line goes it."""
         assert done.steps == self.steps
-        plan, done = self.ready(done)
+        plan = finished(self.chain, done.platform, done.stored)
         _, model = failover(
             plan, done.platform, Logistic(self.size), done.backends,
             fresh=lambda: Logistic(self.size), replan=finished, say=self.said.append,

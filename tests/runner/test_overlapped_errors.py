@@ -31,7 +31,7 @@ from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import WallClock
 from ckio.runner import overlapped as runner
-from ckio.runner import perform as performed
+from ckio.runner import perform as perform_schedule
 from ckio.runner import run
 from ckio.runner.channels import Channels
 from ckio.runner.failover import failover
@@ -609,10 +609,12 @@ def test_who_ends_the_events_is_told_what_failed() -> None:
     failing = fails(LevelFull("full"), on=x(0))
     schedule = Schedule(CHAIN, [Write(x(0), 1), Advance(0, 2)])
     levels = [Ram(), failing]
-    events = performed(schedule, Platform((RAM, FAR)), CountingModel(CHAIN), levels, overlap=ALL)
+    events = perform_schedule(
+        schedule, Platform((RAM, FAR)), CountingModel(CHAIN), levels, overlap=ALL
+    )
     next(events)
     with pytest.raises(LevelFull, match=r"^#0 Write\(x_0, level 1\) on 'disk': full$"):
-        events.close()  # type: ignore[attr-defined]
+        events.close()
 
 
 @pytest.mark.parametrize("overlap", [Overlap(0, 1), Overlap(0, 1, 0.0)])

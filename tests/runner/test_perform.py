@@ -114,9 +114,10 @@ def test_perform_gives_each_event_as_it_has_happened() -> None:
     clock, seen = VirtualClock(), []
     model, machine = CountingModel(CHAIN, clock), Machine(CHAIN, PLATFORM)
     levels = opened(REVOLVE, PLATFORM, clock)
-    for event in perform(REVOLVE, PLATFORM, model, levels, clock=clock):
-        machine.apply(event.action)
-        assert event.stop == clock.now()
+    times = perform(REVOLVE, PLATFORM, model, levels, clock=clock)
+    for action, (_, stop, _) in zip(REVOLVE.actions, times, strict=True):
+        machine.apply(action)
+        assert stop == clock.now()
         assert (model.state, model.adjoint) == (machine.state, machine.adjoint)
         assert set(levels[0].keys()) == machine.stored[0]
     assert machine.count == len(REVOLVE)
@@ -125,8 +126,8 @@ def test_perform_gives_each_event_as_it_has_happened() -> None:
 
 def test_whoever_leaves_the_loop_leaves_the_model_there() -> None:
     model = CountingModel(CHAIN)
-    for event in perform(REVOLVE, PLATFORM, model, [Ram()]):
-        if event.action == Reverse(5, 6):
+    for action, _ in zip(REVOLVE.actions, perform(REVOLVE, PLATFORM, model, [Ram()]), strict=True):
+        if action == Reverse(5, 6):
             break
     assert model.adjoint == 5
 

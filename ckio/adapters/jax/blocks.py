@@ -9,7 +9,7 @@ fuses both computations.
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any, Final, NamedTuple
 
@@ -152,8 +152,7 @@ class TracedFunction:
             after, pull = jax.vjp(moved, [leaf for leaf in leaves if is_smooth(leaf)])
             return pull(after)
 
-        like: Any = jax.ShapeDtypeStruct
-        leaves = [like(var.aval.shape, var.aval.dtype) for var in self._jaxpr.invars]
+        leaves = [shape_of(var.aval) for var in self._jaxpr.invars]
         try:
             return _describe(jax.make_jaxpr(pulled)(leaves).jaxpr)
         except Exception:  # the function may be called without its derivative
@@ -167,62 +166,26 @@ class TracedFunction:
 
 
 @dataclass(frozen=True)
-class Shapes:
-    """Shapes and dtypes of the arguments of a step: a state, parameters, and all n rows.
-
-    Attributes
-    ----------
-    trees : tuple of PyTreeDef
-    leaves : tuple of tuple of jax.ShapeDtypeStruct
-        Shapes and dtypes of the leaves of each tree, in its order.
-    """
-
-    trees: tuple[Any, Any, Any]
-    leaves: tuple[tuple[Any, ...], ...]
-
-    @staticmethod
-    def of(x: Any, params: Any, rows: Any, /) -> "Shapes":
-        trees = jax.tree.structure(x), jax.tree.structure(params), jax.tree.structure(rows)
-        leaves = (
-            tuple(like(a.shape, a.dtype) for a in jax.tree.leaves(tree))
-            for tree in (x, params, rows)
-        )
-        return Shapes(trees, tuple(leaves))
-
-    @property
-    def x(self) -> Any:
-        return jax.tree.unflatten(self.trees[0], self.leaves[0])
-
-    @property
-    def has_rows(self) -> bool:
-        return bool(self.leaves[2])
-
-    def row(self) -> tuple[Any, ...]:
-        """Return the leaves of one row."""
-        return tuple(like(a.shape[1:], a.dtype) for a in self.leaves[2])
-
-    def arguments(self, x: Leaves, params: Leaves, i: Any, row: Leaves, /) -> list[Any]:
-        """Return the arguments of a call of the step."""
-        trees = [jax.tree.unflatten(*it) for it in zip(self.trees, (x, params, row), strict=True)]
-        return [*trees[:2], i, *(trees[2:] if self.has_rows else ())]
-
-
-@dataclass(frozen=True)
 class LoopBlocks:
     """A loop of n steps in blocks of `size` steps; the last block may be shorter.
 
     Attributes
     ----------
     step : TracedFunction
-        `step(consts, x, params, i)`, or with rows `step(consts, x, params, i, row)`, returns
-        x_{i+1}.
-    shapes : Shapes
+        `step(consts, x, params, i, row)` takes and returns leaves.
+    names : tuple of str
+        The names of the arrays of a state, which are their paths in the tree.
+    x, params, rows : tuple of jax.ShapeDtypeStruct
+        Shapes and dtypes of the leaves of a state, of the parameters, and of all n rows.
     n, size : int
         Number of steps, and of those in a block.
     """
 
     step: TracedFunction
-    shapes: Shapes
+    names: tuple[str, ...]
+    x: tuple[Any, ...]
+    params: tuple[Any, ...]
+    rows: tuple[Any, ...]
     n: int
     size: int
 
@@ -233,7 +196,7 @@ class LoopBlocks:
     @cached_property
     def nbytes(self) -> int:
         """The bytes of a state."""
-        return sum(map(nbytes_of, self.shapes.leaves[0]))
+        return sum(map(nbytes_of, self.x))
 
     def advance(self, x: Leaves, given: Given, begin: Any, end: Any, /) -> Leaves:
         """Advance from the first state of block `begin` to that of `end`; both may be traced."""
@@ -253,12 +216,11 @@ class LoopBlocks:
         the host must read from the device after each block, and wait for copies meanwhile.
         """
         begin = jnp.int32(number * self.size)
-        if length > STRAIGHT:
-            x = lax.fori_loop(0, length, lambda k, x: self.at(begin + k, x, given), x)
-        else:
-            for k in range(length):
-                x = self.at(begin + k, x, given)
-        return x, number + 1
+
+        def one(k: Any, x: Leaves) -> Leaves:
+            return self.at(begin + k, x, given)
+
+        return lax.fori_loop(0, length, one, x, unroll=_is_straight(length)), number + 1
 
     def length(self, number: int, /) -> int:
         """Return the number of steps of a block."""
@@ -299,7 +261,8 @@ class LoopBlocks:
         """
         params, rows, consts = given
         take = self.one
-        if length > STRAIGHT and not self.step.has_effects:  # JAX computes no effect once more
+        is_straight = _is_straight(length)
+        if not is_straight and not self.step.has_effects:  # JAX computes no effect once more
             take = jax.checkpoint(take, prevent_cse=False, policy=_is_stored)
 
         def block(x_: Leaves, params_: Leaves, rows_: Leaves) -> Leaves:
@@ -308,13 +271,8 @@ class LoopBlocks:
             def one(x: Leaves, at: tuple[Any, Leaves]) -> tuple[Leaves, None]:
                 return take(consts, x, read, *at), None
 
-            at, state = merge(rows, rows_), merge(x, x_)
-            if length <= STRAIGHT:
-                for k in range(length):
-                    state, _ = one(state, (begin + k, [a[k] for a in at]))
-                return smooth(state)
-            steps = begin + jnp.arange(length, dtype=jnp.int32)
-            return smooth(lax.scan(one, state, (steps, at))[0])
+            steps = begin + jnp.arange(length, dtype=jnp.int32), merge(rows, rows_)
+            return smooth(lax.scan(one, merge(x, x_), steps, unroll=is_straight)[0])
 
         return jax.vjp(block, smooth(x), smooth(params), smooth(rows))[1]
 
@@ -325,8 +283,12 @@ class LoopBlocks:
 
     def one(self, consts: Leaves, x: Leaves, params: Leaves, i: Any, row: Leaves, /) -> Leaves:
         """Take one step."""
-        after = self.step(consts, *self.shapes.arguments(x, params, i, row))
-        return [_strong(leaf) for leaf in jax.tree.leaves(after)]
+        return jax.tree.leaves(self.step(consts, x, params, i, row))
+
+
+def _is_straight(length: int) -> bool:
+    """Return whether a block of so many steps is compiled without a loop."""
+    return length <= STRAIGHT
 
 
 def _is_stored(operation: Any, *inputs: Any, **options: Any) -> bool:
@@ -349,63 +311,68 @@ def when(condition: Any, apply: Callable[[Any], Any], carry: Any, /) -> Any:
 
 
 def blocks_of(
-    step: Callable[..., Any], shapes: Shapes, n: int, segment: int | str, /
+    step: Callable[..., Any], x: Any, params: Any, xs: Any, /, *, n: int, segment: int | str
 ) -> LoopBlocks:
     """Return the blocks of a loop; raises BadInput if the arguments define no loop.
 
     With "auto", a block is the longest whose states fit into `BLOCK_BYTES`. Each length is compiled
     separately. Therefore all blocks get the same length if this adds at most 50 % more blocks.
     """
-    traced = _trace(step, shapes)
+    traced = _trace(step, x, params, xs)
+    shapes = [tuple(map(shape_of, jax.tree.leaves(tree))) for tree in (x, params, xs)]
+    paths = (path for path, _ in jax.tree.leaves_with_path(x))
+    names = tuple(f"x{jax.tree_util.keystr(path)}" for path in paths)
+    one = LoopBlocks(traced, names, shapes[0], shapes[1], shapes[2], n, size=1)
     if segment == "auto":
-        count = -(-n // min(n, _automatic(traced, shapes)))
+        count = -(-n // min(n, _automatic(one)))
         equal = (it for it in range(count, count + count // 2 + 1) if n % it == 0)
-        size = -(-n // next(equal, count))
-    elif not isinstance(segment, str) and is_whole(segment) and segment >= 1:
-        size = min(n, int(segment))
-    else:
-        raise BadInput(f"segment = {segment!r}; it must be a number of steps, or 'auto'")
-    return LoopBlocks(traced, shapes, n, size)
+        return replace(one, size=-(-n // next(equal, count)))
+    if not isinstance(segment, str) and is_whole(segment) and segment >= 1:
+        return replace(one, size=min(n, int(segment)))
+    raise BadInput(f"segment = {segment!r}; it must be a number of steps, or 'auto'")
 
 
 @lru_cache(maxsize=64)
-def _automatic(step: TracedFunction, shapes: Shapes) -> int:
+def _automatic(blocks: LoopBlocks) -> int:
     """Return the number of steps whose states fit into `BLOCK_BYTES`."""
-    lengths = STRAIGHT + 1, STRAIGHT + 2
-    less, more = (_tape(LoopBlocks(step, shapes, length, length)) for length in lengths)
+    less, more = (_tape(blocks, length) for length in (STRAIGHT + 1, STRAIGHT + 2))
     return max(1, BLOCK_BYTES // max(1, more - less))
 
 
-def _tape(blocks: LoopBlocks) -> int:
-    """Return the bytes that JAX stores between the forward and the reverse of the first block."""
-    x, params, _ = map(list, blocks.shapes.leaves)
-    rows = [like((blocks.size, *a.shape), a.dtype) for a in blocks.shapes.row()]
-    given = Given(params, rows, blocks.step.consts)
-    pull = jax.eval_shape(partial(blocks.pullback, 0, blocks.size), x, given)
+def _tape(blocks: LoopBlocks, length: int) -> int:
+    """Return the bytes that JAX stores between the forward and the reverse of so many steps."""
+    rows = [like((length, *a.shape[1:]), a.dtype) for a in blocks.rows]
+    given = Given(list(blocks.params), rows, blocks.step.consts)
+    pull = jax.eval_shape(partial(blocks.pullback, 0, length), list(blocks.x), given)
     return sum(map(nbytes_of, jax.tree.leaves(pull)))
 
 
-def _trace(step: Callable[..., Any], shapes: Shapes) -> TracedFunction:
+def _trace(step: Callable[..., Any], x: Any, params: Any, xs: Any) -> TracedFunction:
     """Trace a step; raises BadInput if it returns a state of another structure, shape or dtype."""
-    x, params, _ = shapes.leaves
-    args = shapes.arguments(list(x), list(params), like((), jnp.int32), list(shapes.row()))
-    traced = TracedFunction(step, *args)
+
+    def strong(x: Any, params: Any, i: Any, row: Any) -> Any:
+        after = step(x, params, i, *([row] if jax.tree.leaves(row) else []))
+        return jax.tree.map(lambda leaf: _strong(jnp.asarray(leaf)), after)
+
+    x, params = (jax.tree.map(shape_of, tree) for tree in (x, params))
+    row = jax.tree.map(lambda a: like(a.shape[1:], a.dtype), xs)
+    traced = TracedFunction(strong, x, params, like((), jnp.int32), row)
     if any(isinstance(const, jax.core.Tracer) for const in traced.consts):
         raise BadInput(
             "checkpointed_scan: step uses a traced array that is not an argument, so its gradient"
             " would be lost; give it as params"
         )
-    after = traced.after
-    one, two = shapes.trees[0], jax.tree.structure(after)
+    one: Any = jax.tree.structure(x)
+    two = jax.tree.structure(traced.after)
     if one != two:
         raise BadInput(f"step returns {two} for {one}; it must return the structure of x")
-    for (path, x), y in zip(
-        jax.tree.leaves_with_path(shapes.x), jax.tree.leaves(after), strict=True
-    ):
-        if (x.shape, x.dtype) != (y.shape, y.dtype):
+    pairs = zip(jax.tree.leaves_with_path(x), jax.tree.leaves(traced.after), strict=True)
+    for (path, before), after in pairs:
+        if (before.shape, before.dtype) != (after.shape, after.dtype):
             raise BadInput(
-                f"step returns x{jax.tree_util.keystr(path)} as {y.dtype}{list(y.shape)}, and"
-                f" received {x.dtype}{list(x.shape)}; it must keep the dtype and the shape"
+                f"step returns x{jax.tree_util.keystr(path)} as {after.dtype}{list(after.shape)},"
+                f" and received {before.dtype}{list(before.shape)}; it must keep the dtype and the"
+                " shape"
             )
     return traced
 
@@ -451,6 +418,11 @@ def merge(leaves: Sequence[Any], smooth: Sequence[Any], /) -> Leaves:
 def zeros(leaves: Sequence[Any], /) -> Leaves:
     """Return zero cotangents for the leaves that have one."""
     return [jnp.zeros(leaf.shape, leaf.dtype) for leaf in leaves if is_smooth(leaf)]
+
+
+def shape_of(leaf: Any, /) -> Any:
+    """Return the shape and dtype of an array."""
+    return like(leaf.shape, leaf.dtype)
 
 
 def is_key(leaf: Any, /) -> bool:

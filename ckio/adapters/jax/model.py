@@ -4,6 +4,7 @@ A `JaxModel` is a loop in blocks of steps, without tapes. The step of a `Partiti
 of a forward and a backward function, and its tape is stored.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -20,7 +21,6 @@ from ckio.adapters.jax.blocks import (
     Given,
     Leaves,
     LoopBlocks,
-    Shapes,
     TracedFunction,
     array_of,
     arrays,
@@ -28,10 +28,10 @@ from ckio.adapters.jax.blocks import (
     blocks_of,
     check_steps,
     is_smooth,
-    like,
     merge,
     plain,
     plain_shape,
+    shape_of,
     smooth,
     zeros,
 )
@@ -44,7 +44,178 @@ _wait: Any = jax.block_until_ready
 computation."""
 
 
-class JaxModel:
+class _LoopModel(ABC):
+    """The results and the checkpoints of a loop in JAX.
+
+    A subclass has the state, and computes the steps.
+
+    Parameters
+    ----------
+    controls : mapping of str to array
+        x_0 and the parameters, as far as they have derivatives.
+    functional : TracedFunction
+        J as a function of the leaves of x_n.
+    stored : mapping of Kind to mapping of str to array
+        Arrays like those in checkpoints of states and tapes.
+    """
+
+    space: CudaSpace | None = None
+
+    def __init__(
+        self,
+        controls: Mapping[str, Any],
+        functional: TracedFunction,
+        stored: Mapping[Kind, Mapping[str, Any]],
+        on_step: Callable[[int], None] | None,
+    ) -> None:
+        self.on_step = on_step
+        self._control = Arrays({name: np.array(leaf) for name, leaf in controls.items()})
+        self._functional = functional
+        self._bars_like = {"J": jnp.zeros((), functional.after.dtype)}
+        self._bars_like |= {f"bar.{name}": leaf for name, leaf in controls.items()}
+        self._layouts = {
+            kind: tuple(field_of(name, it) for name, it in named.items())
+            for kind, named in {**stored, Kind.ADJOINT: self._bars_like}.items()
+        }
+        # The farthest step of the forward sweep, and its leaves, or None if they are not computed.
+        self._farthest: tuple[int, Leaves | None] = (-1, None)
+        # The cotangents of the controls, and J; None before the adjoint starts.
+        self._adjoint: tuple[Leaves, Any] | None = None
+
+    @property
+    def control(self) -> Arrays:
+        return self._control
+
+    @property
+    def gradient(self) -> Mapping[str, Array]:
+        bars, _ = self._started(None)
+        # ckio's convention is the direction of steepest ascent, the complex conjugate of JAX's.
+        return {name: np.asarray(it).conj() for name, it in zip(self._control, bars, strict=True)}
+
+    @property
+    def functional(self) -> float:
+        return float(self._started(None)[1])
+
+    def layout(self, key: Key, /) -> Layout:
+        return self._layouts[key.kind]
+
+    def dump(self, key: Key, /) -> Buffers:
+        leaves = self._leaves(key)
+        if self.space is not None:
+            return _views_of(_wait(leaves))
+        return [as_bytes(np.ascontiguousarray(bits_of(leaf))) for leaf in leaves]
+
+    def not_finite(self, key: Key, /) -> list[str] | None:
+        """Return the names of the arrays of a checkpoint with infinite values or NaN."""
+        leaves = self._leaves(key)
+        fields = zip(self.layout(key), leaves, strict=True)
+        looked = {field.name: _is_finite(leaf) for field, leaf in fields if is_smooth(leaf)}
+        return [name for name, finite in looked.items() if not finite] if looked else None
+
+    @contextmanager
+    def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
+        self._check_layout(key, layout)
+        if self.space is not None:
+            targets = [_uninitialized(field) for field in layout]
+            yield _views_of(targets)
+        else:
+            targets = [empty(field.shape, field.dtype) for field in layout]
+            yield [as_bytes(array) for array in targets]
+        self._adopt(key, targets)
+
+    def _check_layout(self, key: Key, layout: Layout) -> None:
+        if layout != self.layout(key):
+            raise BadInput(
+                f"{key} does not fit this model; make the model with the options of the run that"
+                " wrote it"
+            )
+
+    def _leaves(self, key: Key) -> Leaves:
+        """Return the arrays of a checkpoint, in the order of its layout."""
+        if key.kind is not Kind.ADJOINT:
+            return self._stored(key)
+        bars, j = self._started(key.step)
+        return [j, *map(jnp.conj, bars)]
+
+    def _adopt(self, key: Key, filled: Sequence[Any]) -> None:
+        """Adopt the arrays of a checkpoint."""
+        if key.kind is not Kind.ADJOINT:
+            self._restore(key, filled)
+        else:
+            j, *bars = map(jnp.conj, map(array_of, self._bars_like.values(), filled))
+            self._adjoint = bars, j
+
+    def _report(self, i: int) -> None:
+        if self.on_step is not None:
+            self.on_step(i)
+
+    def _started(self, n: int | None) -> tuple[Leaves, Any]:
+        """Return the adjoint and J. If it has not started, it starts at the farthest state, x_n."""
+        if self._adjoint is not None:
+            return self._adjoint
+        self._now()
+        reached, state = self._farthest
+        if n not in (None, reached):
+            raise RunFailed(
+                f"the adjoint cannot start at step {n}: the forward sweep has reached step"
+                f" {reached}, and J is known only at its end; reverse from step {reached}"
+            )
+        assert state is not None
+        j, bars = _derivative(self._functional)(smooth(state), state, self._functional.consts)
+        bars += zeros(list(self._control.values())[len(bars) :])
+        if n is not None:
+            self._adjoint, self._farthest = (bars, j), (reached, None)
+        return bars, j
+
+    @abstractmethod
+    def _now(self) -> object:
+        """Make x_0 from the controls if it is not made yet, and compute the current state."""
+
+    @abstractmethod
+    def _stored(self, key: Key) -> Leaves:
+        """Return the arrays of the current state or of a tape."""
+
+    @abstractmethod
+    def _restore(self, key: Key, filled: Sequence[Any]) -> None:
+        """Adopt the arrays of a state or of a tape."""
+
+
+@lru_cache(maxsize=8)
+def _derivative(functional: TracedFunction) -> Callable[..., Any]:
+    """Compile J and its derivatives with respect to the first argument, once for each J."""
+
+    def j(moving: Leaves, state: Leaves, consts: Leaves) -> Any:
+        return functional(consts, merge(state, moving))
+
+    compiled: Callable[..., Any] = jax.jit(jax.value_and_grad(j))
+    return compiled
+
+
+@jax.jit
+def _is_finite(leaf: Any) -> Any:
+    return jnp.isfinite(leaf).all()
+
+
+def _real(functional: Callable[[Any], Any], x: Any) -> TracedFunction:
+    """Trace J as a function of the state; raises BadInput if it is not a real number."""
+    traced = TracedFunction(functional, x)
+    j = traced.after
+    if j.shape or not jnp.issubdtype(j.dtype, jnp.floating):
+        raise BadInput(
+            f"J is {j.dtype}{list(j.shape)}, not a real number; let functional(x) return a scalar"
+        )
+    return traced
+
+
+def field_of(name: str, it: Any, /) -> Field:
+    """Return the field of an array in a checkpoint."""
+    it = plain_shape(it)
+    dtype = np.dtype(it.dtype)
+    plain = dtype if dtype.kind in "biufc" else np.dtype(f"u{dtype.itemsize}")
+    return Field(name, plain.str, tuple(it.shape))
+
+
+class JaxModel(_LoopModel):
     """A model whose step is a block of `segment` iterations of a loop in JAX.
 
     A block is one compiled function. To record a step, the model only keeps its first state,
@@ -116,68 +287,35 @@ class JaxModel:
         x, params, xs = arrays("x0", x0), arrays("params", params), arrays("xs", xs)
         if check_steps(n, xs) == 0:
             raise BadInput("JaxModel: n = 0; it must be a number of iterations >= 1")
-        self._blocks = blocks_of(step, Shapes.of(x, params, xs), int(n), segment)
-        self.steps, self.on_step = self._blocks.count, on_step
-        self._functional = _real(functional, self._blocks.shapes.x)
-        self._compiled = _compile(self._blocks, self._functional)
-
-        trees = {"x": x, "params": params, "xs": xs}
-        names = {what: _names(what, tree) for what, tree in trees.items()}
-        self._first = [jax.tree.leaves(tree) for tree in trees.values()]
-        leaves = [
-            (name, leaf)
-            for mine, tree in zip(names.values(), self._first, strict=True)
-            for name, leaf in zip(mine, tree, strict=True)
-        ]
-        self._control = Arrays({name: np.array(leaf) for name, leaf in leaves if is_smooth(leaf)})
-        self._names = names["x"]
-        self._j = self._functional.after.dtype
+        self._blocks = blocks_of(step, x, params, xs, n=int(n), segment=segment)
+        self.steps = self._blocks.count
+        self._compiled = _compile(self._blocks)
+        self._first = [jax.tree.leaves(tree) for tree in (x, params, xs)]
+        state, *more = (
+            dict(zip(_names(what, tree), jax.tree.leaves(tree), strict=True))
+            for what, tree in {"x": x, "params": params, "xs": xs}.items()
+        )
+        every = {**state, **more[0], **more[1]}
+        controls = {name: leaf for name, leaf in every.items() if is_smooth(leaf)}
+        j = _real(functional, jax.tree.map(shape_of, x))
+        super().__init__(controls, j, {Kind.RESTART: state}, on_step)
         self._state: Leaves | None = None  # None until x_0 is made from the controls
         self._given = Given([], [], [])
         self._recorded: dict[int, Leaves] = {}  # the first states of recorded steps
         self._late: int | None = None  # a recorded step that has not been computed yet
-        self._farthest: tuple[int, Leaves | None] = (-1, None)  # None: that step was not computed
-        self._adjoint: tuple[Back, Any] | None = None  # cotangents and J, or None before its start
-        self._layouts: dict[Kind, Layout] = {}
         self.space = _space_of(self._first[0])
 
-    @property
-    def control(self) -> Arrays:
-        return self._control
-
-    @property
-    def gradient(self) -> Mapping[str, Array]:
-        back, _ = self._started(None)
-        flat = [*back.x, *back.params, *back.rows]
-        return {name: _steepest(it) for name, it in zip(self._control, flat, strict=True)}
-
-    @property
-    def functional(self) -> float:
-        return float(self._started(None)[1])
-
     def layout(self, key: Key, /) -> Layout:
-        layout = self._layouts.get(key.kind)
-        if layout is None:
-            layout = self._layouts[key.kind] = self._layout(key)
-        return layout
-
-    def _layout(self, key: Key) -> Layout:
-        match key.kind:
-            case Kind.RESTART:
-                named = list(zip(self._names, self._blocks.shapes.leaves[0], strict=True))
-            case Kind.ADJOINT:
-                named = [("J", like((), self._j))]
-                named += [(f"bar.{name}", array) for name, array in self._control.items()]
-            case Kind.TAPE:
-                raise UnsupportedKind(
-                    f"{key}: a JaxModel has no tapes to store; use a planner that stores restart"
-                    " data only, for example hrevolve"
-                )
-        return tuple(field_of(name, it) for name, it in named)
+        if key.kind is Kind.TAPE:
+            raise UnsupportedKind(
+                f"{key}: a JaxModel has no tapes to store; use a planner that stores restart data"
+                " only, for example hrevolve"
+            )
+        return super().layout(key)
 
     def make_start(self) -> None:
         """Copy x_0, parameters and rows to JAX, and compile the checks, before the first step."""
-        leaves = [*self._now(), *self._given.params, *self._given.rows, jnp.zeros((), self._j)]
+        leaves = [*self._now(), *self._given.params, *self._given.rows, self._bars_like["J"]]
         _wait(list(map(_is_finite, smooth(leaves))))
 
     def advance(self, begin: int, end: int, /) -> int:
@@ -205,37 +343,18 @@ class JaxModel:
             self._came(i, i + 1)
         return end
 
+    records_late = True
+
     def reverse(self, begin: int, end: int, /) -> None:
-        back, j = self._started(end)
+        bars, j = self._started(end)
         for i in reversed(range(begin, end)):
             if i not in self._recorded:
                 raise RunFailed(f"step {i} is not recorded; record it before it is reversed")
-            back = _wait(self._compiled.reverse(self._recorded.pop(i), self._given, i, back))
-            self._adjoint = back, j
+            x, back = self._recorded.pop(i), Back(*self._parts(bars))
+            back = _wait(self._compiled.reverse(self._blocks.length(i), x, self._given, i, back))
+            bars = jax.tree.leaves(back)
+            self._adjoint = bars, j
             self._report(i)
-
-    def dump(self, key: Key, /) -> Buffers:
-        leaves = self._leaves(key)
-        if self.space is not None:
-            return _views_of(_wait(leaves))
-        return [as_bytes(np.ascontiguousarray(bits_of(leaf))) for leaf in leaves]
-
-    def _leaves(self, key: Key) -> Leaves:
-        """Return the arrays of a checkpoint, in the order of its layout."""
-        if key.kind is Kind.ADJOINT:
-            back, j = self._started(key.step)
-            return [j, *map(jnp.conj, [*back.x, *back.params, *back.rows])]
-        self.layout(key)
-        return self._now()
-
-    def not_finite(self, key: Key, /) -> list[str] | None:
-        """Return the names of the arrays of a checkpoint with infinite values or NaN."""
-        leaves = self._leaves(key)
-        fields = zip(self.layout(key), leaves, strict=True)
-        looked = {field.name: _is_finite(leaf) for field, leaf in fields if is_smooth(leaf)}
-        return [name for name, finite in looked.items() if not finite] if looked else None
-
-    records_late = True  # x_{i+1} is computed only if it is needed
 
     @property
     def handed(self) -> frozenset[Kind]:
@@ -252,48 +371,25 @@ class JaxModel:
         else:
             self._adopt(key, [np.ndarray(field.shape, field.dtype, view) for field, view in views])
 
-    @contextmanager
-    def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
-        self._check_layout(key, layout)
-        if self.space is not None:
-            targets = [_uninitialized(field) for field in layout]
-            yield _views_of(targets)
-            self._adopt(key, targets)
-        else:
-            filled = [empty(field.shape, field.dtype) for field in layout]
-            yield [as_bytes(array) for array in filled]
-            self._adopt(key, filled)
+    def _stored(self, key: Key) -> Leaves:
+        self.layout(key)
+        return self._now()
 
-    def _check_layout(self, key: Key, layout: Layout) -> None:
-        if layout != self.layout(key):
-            raise BadInput(
-                f"{key} does not fit this model; make the model with the options of the run that"
-                " wrote it"
-            )
+    def _restore(self, key: Key, filled: Sequence[Any]) -> None:
+        # The state at the end of the forward sweep is needed for J, also if it is not computed yet.
+        old = self._now(late=self._adjoint is None and self._farthest[1] is None)
+        self._state, self._late = list(map(array_of, old, filled)), None
 
-    def _adopt(self, key: Key, filled: Sequence[Any]) -> None:
-        first = self._now(late=self._adjoint is None and self._farthest[1] is None)
-        match key.kind:
-            case Kind.ADJOINT:
-                same = [
-                    jnp.zeros((), self._j),
-                    *(leaf for it in self._first for leaf in smooth(it)),
-                ]
-                j, *bars = map(jnp.conj, map(array_of, same, filled))
-                sizes = [len(smooth(it)) for it in self._first]
-                ends = np.cumsum(sizes).tolist()
-                cut = (bars[end - size : end] for size, end in zip(sizes, ends, strict=True))
-                self._adjoint = Back(*cut), j
-            case _:
-                self._state, self._late = list(map(array_of, first, filled)), None
+    def _parts(self, flat: Sequence[Any]) -> list[Leaves]:
+        """Return the arrays of x, of the parameters and of the rows, in the order of controls."""
+        rest = iter(flat)
+        return [[next(rest) for _ in smooth(leaves)] for leaves in self._first]
 
     def _now(self, *, late: bool = True) -> Leaves:
         """Return the state, which is x_0 at first. If `late`, compute a recorded step before."""
         if self._state is None:
-            values = iter([jnp.array(array) for array in self._control.values()])
-            x, params, rows = (
-                merge(leaves, [next(values) for _ in smooth(leaves)]) for leaves in self._first
-            )
+            parts = self._parts([jnp.array(array) for array in self._control.values()])
+            x, params, rows = map(merge, self._first, parts)
             self._state, self._given = x, Given(params, rows, self._blocks.step.consts)
             self._farthest = (0, x)
         if late and self._late is not None:
@@ -308,77 +404,23 @@ class JaxModel:
         if end > self._farthest[0] and self._adjoint is None:
             state = None if self._late is not None else self._now()
             self._farthest = (end, state)
-        if self.on_step is not None:
-            for i in range(begin, end):
-                self._report(i + 1)
-
-    def _report(self, i: int) -> None:
-        if self.on_step is not None:
-            self.on_step(i)
-
-    def _started(self, n: int | None) -> tuple[Back, Any]:
-        """Return the adjoint and J. If it has not started, it starts at the farthest state, x_n."""
-        if self._adjoint is not None:
-            return self._adjoint
-        self._now()
-        reached, state = self._farthest
-        if n not in (None, reached):
-            raise _no_start(n, reached)
-        assert state is not None
-        j, bar = self._compiled.seed(smooth(state), state, self._functional.consts)
-        started = Back(bar, zeros(self._given.params), zeros(self._given.rows)), j
-        if n is not None:
-            self._adjoint, self._farthest = started, (reached, None)
-        return started
+        for i in range(begin, end):
+            self._report(i + 1)
 
 
 class _Compiled(NamedTuple):
-    """Compiled functions: the advance over blocks, that over one block, its reverse, and J."""
+    """Compiled functions: the advance over blocks, that over one block, and its reverse."""
 
     advance: Callable[..., Any]
     advance_one: Callable[..., Any]
     reverse: Callable[..., Any]
-    seed: Callable[..., Any]
 
 
 @lru_cache(maxsize=8)
-def _compile(blocks: LoopBlocks, functional: TracedFunction) -> _Compiled:
+def _compile(blocks: LoopBlocks) -> _Compiled:
     """Compile the functions of a model, each when it is first called."""
-
-    def j(moving: Leaves, state: Leaves, consts: Leaves) -> Any:
-        return functional(consts, merge(state, moving))
-
-    seed = jax.jit(jax.value_and_grad(j))
     one = jax.jit(blocks.advance_one, static_argnums=0)
-    return _Compiled(jax.jit(blocks.advance), one, jax.jit(blocks.reverse), seed)
-
-
-@jax.jit
-def _is_finite(leaf: Any) -> Any:
-    return jnp.isfinite(leaf).all()
-
-
-def _real(functional: Callable[[Any], Any], x: Any) -> TracedFunction:
-    """Trace J as a function of the state; raises BadInput if it is not a real number."""
-    traced = TracedFunction(functional, x)
-    j = traced.after
-    if j.shape or not jnp.issubdtype(j.dtype, jnp.floating):
-        raise BadInput(
-            f"J is {j.dtype}{list(j.shape)}, not a real number; let functional(x) return a scalar"
-        )
-    return traced
-
-
-def _no_start(n: int | None, reached: int) -> RunFailed:
-    return RunFailed(
-        f"the adjoint cannot start at step {n}: the forward sweep has reached step {reached}, and J"
-        f" is known only at its end; reverse from step {reached}"
-    )
-
-
-def _steepest(derivative: Any) -> Array:
-    """Return the gradient in ckio's convention, the complex conjugate of JAX's."""
-    return np.asarray(derivative).conj()
+    return _Compiled(jax.jit(blocks.advance), one, jax.jit(blocks.reverse_of, static_argnums=0))
 
 
 def _names(what: str, tree: Any) -> list[str]:
@@ -432,7 +474,7 @@ def _array_at(view: Any, field: Field, space: CudaSpace, /) -> Any:
     return array
 
 
-class PartitionedModel:
+class PartitionedModel(_LoopModel):
     """A model whose tapes contain the values that a `Partition` of its step stores.
 
     The gradient is taken with respect to all real and complex arrays of x_0. A parameter is an
@@ -487,41 +529,15 @@ class PartitionedModel:
         *,
         on_step: Callable[[int], None] | None = None,
     ) -> None:
-        self.halves, self.on_step = halves, on_step
-        self._first = {name: jnp.array(state[name]) for name in halves.program.inputs}
-        smooth = [name for name, array in self._first.items() if is_smooth(array)]
-        self._control = Arrays({name: np.array(self._first[name]) for name in smooth})
-
+        self.halves = halves
+        self._first = {name: jnp.array(state[name]) for name in sorted(halves.program.inputs)}
         after, tape = halves.forward(self._first)
-        cotangent = {name: after[name] for name in smooth}
-        self._functional = _real(functional, after)
-        self._like = {
-            Kind.RESTART: {name: after[name] for name in halves.program.overwritten},
-            Kind.TAPE: tape,
-            Kind.ADJOINT: {
-                **cotangent,
-                "functional J": jnp.zeros((), self._functional.after.dtype),
-            },
-        }
+        overwritten = {name: after[name] for name in halves.program.overwritten}
+        self._like = {Kind.RESTART: overwritten, Kind.TAPE: tape}
+        controls = {name: array for name, array in self._first.items() if is_smooth(array)}
+        super().__init__(controls, _real(functional, after), self._like, on_step)
         self._state: dict[str, Any] = {}  # empty until x_0 is made from the controls
-        self._farthest: tuple[int, Values] = (-1, {})
         self._tapes: dict[int, Values] = {}
-        self._adjoint: dict[str, Any] = {}  # the cotangent and J; empty before the adjoint starts
-
-    @property
-    def control(self) -> Arrays:
-        return self._control
-
-    @property
-    def gradient(self) -> Mapping[str, Array]:
-        return {name: _steepest(self._adjoint[name]) for name in self._control}
-
-    @property
-    def functional(self) -> float:
-        return float((self._adjoint or self._seed())["functional J"])
-
-    def layout(self, key: Key, /) -> Layout:
-        return tuple(field_of(name, array) for name, array in self._like[key.kind].items())
 
     def advance(self, begin: int, end: int, /) -> int:
         return self._forward(begin, end, keep=False)
@@ -531,104 +547,44 @@ class PartitionedModel:
         return self._forward(begin, end, keep=True)
 
     def reverse(self, begin: int, end: int, /) -> None:
-        self._start_adjoint(end)
+        bars, j = self._started(end)
         for i in reversed(range(begin, end)):
             if i not in self._tapes:
                 raise RunFailed(f"no tape of step {i} is stored; record the step, or read the tape")
-            j = self._adjoint["functional J"]
-            back = self.halves.backward(self._tapes.pop(i), self._cotangent(), self._known())
-            self._adjoint = {**back, "functional J": j}
+            cotangent = dict(zip(self._control, bars, strict=True))
+            back = self.halves.backward(self._tapes.pop(i), cotangent, self._now())
+            bars = [back[name] for name in self._control]
+            self._adjoint = bars, j
             self._report(i)
 
-    def dump(self, key: Key, /) -> Buffers:
-        match key.kind:
-            case Kind.RESTART:
-                arrays = self._known()
-            case Kind.TAPE:
-                arrays = dict(self._tapes[key.step])
-            case Kind.ADJOINT:
-                self._start_adjoint(key.step)
-                arrays = {name: jnp.conj(bar) for name, bar in self._adjoint.items()}
-        named = (arrays[name] for name in self._like[key.kind])
-        return [as_bytes(np.ascontiguousarray(bits_of(array))) for array in named]
+    def _stored(self, key: Key) -> Leaves:
+        arrays = self._now() if key.kind is Kind.RESTART else self._tapes[key.step]
+        return [arrays[name] for name in self._like[key.kind]]
 
-    @contextmanager
-    def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
-        if layout != self.layout(key):
-            raise BadInput(
-                f"{key} does not fit this model; use the partition of the run that wrote it"
-            )
-        filled = [empty(field.shape, field.dtype) for field in layout]
-        yield [as_bytes(array) for array in filled]
+    def _restore(self, key: Key, filled: Sequence[Any]) -> None:
         like = self._like[key.kind]
-        read = {n: array_of(like[n], bits) for n, bits in zip(like, filled, strict=True)}
-        match key.kind:
-            case Kind.RESTART:
-                self._state = {**self._known(), **read}
-            case Kind.TAPE:
-                self._tapes = {key.step: read}
-            case Kind.ADJOINT:
-                self._adjoint = {name: jnp.conj(bar) for name, bar in read.items()}
+        read = {name: array_of(like[name], it) for name, it in zip(like, filled, strict=True)}
+        if key.kind is Kind.RESTART:
+            self._state = {**self._now(), **read}
+        else:
+            self._tapes = {key.step: read}
 
-    def _known(self) -> dict[str, Any]:
+    def _now(self) -> dict[str, Any]:
         """Return the state, which is x_0 at first."""
         if not self._state:
             controls = {name: jnp.array(x) for name, x in self._control.items()}
             self._state = {**self._first, **controls}
-            self._farthest = (0, self._state)
+            self._farthest = (0, jax.tree.leaves(self._state))
         return self._state
 
     def _forward(self, begin: int, end: int, *, keep: bool) -> int:
-        self._known()
+        self._now()
         # Advance and record call one compiled function, so that x_n has the same bits in both.
         for i in range(begin, end):
             self._state, tape = self.halves.forward(self._state)
             if keep:
                 self._tapes[i] = tape
-            if i + 1 > self._farthest[0] and not self._adjoint:
-                self._farthest = (i + 1, self._state)
+            if i + 1 > self._farthest[0] and self._adjoint is None:
+                self._farthest = (i + 1, jax.tree.leaves(self._state))
             self._report(i + 1)
         return end
-
-    def _report(self, i: int) -> None:
-        if self.on_step is not None:
-            self.on_step(i)
-
-    def _cotangent(self) -> dict[str, Any]:
-        return {name: self._adjoint[name] for name in self._control}
-
-    def _seed(self) -> dict[str, Any]:
-        """Return J at the farthest state, and its derivatives."""
-        self._known()
-        _, state = self._farthest
-        moving = {name: state[name] for name in self._control}
-        differentiated = _differentiated(self._functional)
-        j, cotangent = differentiated(moving, state, self._functional.consts)
-        return {**cotangent, "functional J": j}
-
-    def _start_adjoint(self, n: int) -> None:
-        if self._adjoint:
-            return
-        self._known()
-        if self._farthest[0] != n:
-            raise _no_start(n, self._farthest[0])
-        self._adjoint, self._farthest = self._seed(), (n, {})
-
-
-@lru_cache(maxsize=8)
-def _differentiated(functional: TracedFunction) -> Callable[..., Any]:
-    """Compile J and its derivatives with respect to the first argument, once for each J."""
-
-    def of(moving: Values, state: Values, consts: Leaves) -> Any:
-        return functional(consts, {**state, **moving})
-
-    compiled: Callable[..., Any] = jax.jit(jax.value_and_grad(of))
-    return compiled
-
-
-def field_of(name: str, it: Any, /) -> Field:
-    """Return the field of an array in a checkpoint."""
-    it = plain_shape(it)
-    dtype = np.dtype(it.dtype)
-    plain = dtype if dtype.kind in "biufc" else np.dtype(f"u{dtype.itemsize}")
-    return Field(name, plain.str, tuple(it.shape))

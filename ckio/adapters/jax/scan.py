@@ -26,7 +26,6 @@ from ckio.adapters.jax.blocks import (
     Given,
     Leaves,
     LoopBlocks,
-    Shapes,
     array_of,
     arrays,
     bits_of,
@@ -126,7 +125,7 @@ def checkpointed_scan(
     n = check_steps(n, xs)
     if n == 0:
         return x
-    blocks = blocks_of(step, Shapes.of(x, params, xs), n, segment)
+    blocks = blocks_of(step, x, params, xs, n=n, segment=segment)
     given = Given(jax.tree.leaves(params), jax.tree.leaves(xs), blocks.step.consts)
     make: Any = _loop  # mypy cannot see that the arguments of a cached function are hashable
     levels = MEMORY if platform is None else platform_of(platform)
@@ -223,11 +222,12 @@ class Sweeps:
         token, last, x, given = residuals
         if self.plan.slots:
             token, last = way.taken(token, last, lambda: self._to_last(way, x, given))
-        pairs = zip(x_bar, self.blocks.shapes.leaves[0], strict=True)
+        pairs = zip(x_bar, self.blocks.x, strict=True)
         seed = [bar for bar, leaf in pairs if is_smooth(leaf)]
         back = way.owned(Back(seed, zeros(given.params), zeros(given.rows)))
         back = self._sweep(way, self.plan.backward, given, Reversal(token, last, back)).back
-        x_0, params, rows = map(_with_float0, self.blocks.shapes.leaves, back)
+        shapes = self.blocks.x, self.blocks.params, self.blocks.rows
+        x_0, params, rows = map(_with_float0, shapes, back)
         no_gradient: Any = None
         return x_0, Given(params, rows, no_gradient)
 
@@ -267,7 +267,7 @@ class _InsideXla:
 
     def __init__(self, blocks: LoopBlocks, /) -> None:
         self.advance, self.reverse = blocks.advance, blocks.reverse
-        self._like = [plain_shape(leaf) for leaf in blocks.shapes.leaves[0]]
+        self._like = [plain_shape(leaf) for leaf in blocks.x]
 
     def through(self, rows: tuple[SweepRow, ...], after: _After, begin: Reversal, /) -> Reversal:
         """Perform all rows. A part that all rows have, or none, is compiled without a condition."""
@@ -324,7 +324,7 @@ class _OutsideXla:
 
     def __init__(self, blocks: LoopBlocks, allow_rounding: bool, /) -> None:
         self._advance, self._reverse = _compile(blocks)
-        self._length, self._size, self._tree = blocks.length, blocks.size, blocks.shapes.trees[0]
+        self._length, self._size, self._names = blocks.length, blocks.size, blocks.names
         self._replay = ReplayCheck(allow_rounding=allow_rounding)
         self._late: list[Callable[[], None]] = []  # a write that waits until JAX computes again
 
@@ -378,11 +378,10 @@ class _OutsideXla:
 
     def _bits(self, x: Leaves) -> list[tuple[str, str, memoryview]]:
         """Return name, dtype and bytes of each array of a state."""
-        paths = jax.tree.leaves_with_path(jax.tree.unflatten(self._tree, x))
         arrays = [np.ascontiguousarray(bits_of(leaf)) for leaf in x]
         return [
-            (f"x{jax.tree_util.keystr(path)}", array.dtype.str, as_bytes(array))
-            for (path, _), array in zip(paths, arrays, strict=True)
+            (name, array.dtype.str, as_bytes(array))
+            for name, array in zip(self._names, arrays, strict=True)
         ]
 
     def reverse(self, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
@@ -449,7 +448,7 @@ def _measure(blocks: LoopBlocks) -> float:
 
     def measure() -> None:
         advance, _ = _compile(blocks)
-        x, params, rows = ([_zero(leaf) for leaf in leaves] for leaves in blocks.shapes.leaves)
+        x, params, rows = (list(map(_zero, it)) for it in (blocks.x, blocks.params, blocks.rows))
         given = Given(params, rows, blocks.step.consts)
         for _ in range(3):  # the first run compiles the function
             start = time.perf_counter()

@@ -93,7 +93,6 @@ def plan(
     """Plan the gradient of `count` blocks whose states have `nbytes` bytes each.
 
     `seconds` is called only if the levels have costs. It returns the seconds of a block forward.
-    To reverse a block is taken to be three times that: it is run forward once more, and backward.
     Raises NoSchedule, and BadInput for a planner that stores tapes or adjoints.
     """
     has_costs = any(level.write != FREE or level.read != FREE for level in platform.levels)
@@ -102,7 +101,7 @@ def plan(
         steps=count,
         advance=advance,
         record=0.0,  # a record only keeps the state, because the reverse computes the tapes itself
-        reverse=3 * advance,
+        reverse=0.0,  # each block is reversed once, in every plan
         restart=nbytes,
         tape=nbytes,
         adjoint=nbytes,

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, wraps
 from os import PathLike
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -41,6 +41,9 @@ from ckio.runner.unknown import RuleRun, check_fit, reserve
 from ckio.schedule import Schedule
 from ckio.schedule.policy import SYNCHRONOUS
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 Done = Callable[[Any, int], Any]
 """A function of x_i and i that returns whether the loop ends at x_i."""
 
@@ -51,6 +54,22 @@ _took: WeakKeyDictionary[Any, dict[Any, float]] = WeakKeyDictionary()
 """Measured seconds of a step, by its module or its code, and by the shapes of its state."""
 
 
+def _never_compiled(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that compiled programs call as it is.
+
+    `torch.compiler.disable` would import the compiler in every program.
+    """
+    not_compiled = torch._disable_dynamo(function)  # noqa: SLF001, as torch.utils.checkpoint does
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        is_compiling = torch.compiler.is_dynamo_compiling()
+        return (not_compiled if is_compiling else function)(*args, **kwargs)
+
+    return call
+
+
+@_never_compiled
 def checkpointed_loop(
     step: Step,
     x0: Any,
@@ -122,20 +141,6 @@ def checkpointed_loop(
         The errors of planners and of `ckio.run`. If a step raises an exception, it is the cause of
         a RunFailed. `backward` raises RunFailed also if `create_graph=True`.
     """
-    if torch.compiler.is_dynamo_compiling():
-        return _not_compiled(
-            step,
-            x0,
-            n,
-            done=done,
-            params=params,
-            platform=platform,
-            planner=planner,
-            seconds=seconds,
-            preserve_rng_state=preserve_rng_state,
-            generators=generators,
-            allow_rounding=allow_rounding,
-        )
     if (n is None) == (done is None) or not (n is None or (is_whole(n) and n >= 0)):
         raise BadInput(f"a loop of n = {n!r} steps: give a whole number, or `done`")
     check_mode()
@@ -150,22 +155,24 @@ def checkpointed_loop(
     else:
         check_apart(loop.params)
         loop = loop.with_buffers(owned(state), params)
-        plan = plan_loop(
-            loop,
-            state,
-            n,
-            done=done,
-            platform=platform,
-            planner=planner,
-            seconds=seconds,
-            allow_rounding=allow_rounding,
+        nbytes = sum(t.nbytes for t in (*state, *loop.random()))
+        levels = _memory(nbytes, n) if platform is None else platform_of(platform)
+        if seconds is None:
+            seconds = _seconds(loop, state, levels, nbytes)
+        chain = Chain(
+            steps=n,
+            advance=seconds,
+            record=seconds,
+            reverse=0.0,  # each step is reversed once, in every plan
+            restart=nbytes,
+            tape=nbytes,
+            adjoint=0,
         )
-        end = _Looped.apply(plan, *state, *loop.params)
+        schedule: Any = _schedule  # mypy does not see that planners can be hashed
+        plan = Online(chain, levels) if n is None else schedule(planner, chain, levels)
+        planned = PlannedLoop(loop, plan, levels, done, allow_rounding)
+        end = _Looped.apply(planned, *state, *loop.params)
     return tree.build(end)
-
-
-# As in torch.utils.checkpoint. torch.compiler.disable would import the compiler in every program.
-_not_compiled = torch._disable_dynamo(checkpointed_loop)  # noqa: SLF001
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,51 +195,6 @@ class PlannedLoop:
                 yield from _by_schedule(self.plan, self.platform, steps, levels.backends)
 
 
-def plan_loop(
-    loop: Loop,
-    state: Tensors,
-    n: int | None,
-    /,
-    *,
-    done: Done | None,
-    platform: Platform | str | PathLike[str] | None,
-    planner: str | Planner,
-    seconds: float | None,
-    allow_rounding: bool,
-) -> PlannedLoop:
-    """Plan a loop from this state, with n steps or until `done` returns true.
-
-    Raises NoSchedule and BadInput, the errors of planners.
-    """
-    random = loop.random()
-    nbytes = sum(t.nbytes for t in (*state, *random))
-    platform = _memory(nbytes, n) if platform is None else platform_of(platform)
-    if seconds is None:
-        has_costs = any(_has_cost(level, nbytes) for level in platform.levels)
-        if has_costs:
-            parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
-            many = parallel and torch.distributed.get_world_size() > 1
-            check_measures(many, "give `seconds`, the same in all")
-        seconds = _seconds(loop, Position(owned(state), random)) if has_costs else 1.0
-    # The plan does not depend on the cost of the reverse: 3 forward steps is a rule of thumb.
-    chain = Chain(
-        steps=n,
-        advance=seconds,
-        record=seconds,
-        reverse=3 * seconds,
-        restart=nbytes,
-        tape=nbytes,
-        adjoint=0,
-    )
-    if n is None:
-        rule = Online(chain, platform)
-        _ = rule.levels  # raises NoSchedule if no level can be used
-        return PlannedLoop(loop, rule, platform, done, allow_rounding)
-    plan: Any = planner  # the cache raises an error for a planner that cannot be hashed
-    schedule = _schedule(plan, chain, platform)
-    return PlannedLoop(loop, schedule, platform, None, allow_rounding)
-
-
 @lru_cache(maxsize=64)
 def _schedule(planner: Any, chain: Chain, platform: Platform) -> Schedule:
     """Return a schedule. It is planned once, because the same loop is often run many times."""
@@ -244,8 +206,9 @@ def _by_schedule(
     schedule: Schedule, platform: Platform, model: TensorSteps, backends: Sequence[Backend]
 ) -> Iterator[None]:
     turned = False
-    for event in perform(schedule, platform, model, backends, overlap=SYNCHRONOUS):
-        match event.action:
+    times = perform(schedule, platform, model, backends, overlap=SYNCHRONOUS)
+    for action, _ in zip(schedule.actions, times, strict=True):
+        match action:
             case Record(_, end) if end == schedule.chain.length and not turned:
                 turned = True
                 yield
@@ -255,10 +218,10 @@ def _until_done(rule: Online, model: TensorSteps, backends: Sequence[Backend]) -
     check_fit(rule, model, backends, [])
     reserve(rule, model, backends)
     run, clock = RuleRun(rule, model, backends), WallClock()
-    for _ in run.events(run.forward(), clock):
+    for _ in run.times(run.forward(), clock):
         pass
     yield
-    for _ in run.events(run.back(), clock):
+    for _ in run.times(run.back(), clock):
         pass
 
 
@@ -273,28 +236,33 @@ def _memory(nbytes: int, n: int | None) -> Platform:
     return Platform((level,), working_memory=nbytes)
 
 
-def _has_cost(level: Level, nbytes: int) -> bool:
-    return any(cost(nbytes) > 0 for cost in (level.write, level.read, level.discard))
+def _seconds(loop: Loop, state: Tensors, platform: Platform, nbytes: int) -> float:
+    """Return the seconds of a step, or 1 if levels have no costs with which to compare them.
 
-
-def _seconds(loop: Loop, at: Position) -> float:
-    """Return the seconds of a step. They are measured once, because training runs a loop often."""
+    They are measured once, because training runs a loop often.
+    """
+    costs = (cost for level in platform.levels for cost in (level.write, level.read, level.discard))
+    if not any(cost(nbytes) > 0 for cost in costs):
+        return 1.0
+    parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
+    many = parallel and torch.distributed.get_world_size() > 1
+    check_measures(many, "give `seconds`, the same in all")
     owner = getattr(loop.step, "__self__", loop.step)
     if not isinstance(owner, torch.nn.Module):
         owner = getattr(loop.step, "__code__", type(owner))
     known = _took.setdefault(owner, {})
     if loop.like not in known:
-        known[loop.like] = _measure(loop, at)
+        known[loop.like] = _measure(loop, owned(state))
     return known[loop.like]
 
 
-def _measure(loop: Loop, at: Position) -> float:
+def _measure(loop: Loop, state: Tensors) -> float:
     """Return the seconds of the first step when it is run for the second time."""
     took = 0.0
     for _ in range(2):
-        with torch.no_grad(), loop.inside(at.random):
+        with torch.no_grad(), loop.inside(loop.random()):
             start = perf_counter()
-            loop.advance(at.state, 0)
+            loop.advance(state, 0)
             took = perf_counter() - start
     return took
 
@@ -329,7 +297,7 @@ class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen a
         model.cotangent = list(cotangent)
         for _ in run:
             pass
-        return None, *model.cotangent, *model.gradient
+        return None, *model.cotangent, *model.of_params
 
 
 def _run_forward(

@@ -22,7 +22,6 @@ from ckio.adapters.torch.tensors import (
     field,
     flat,
     is_smooth,
-    over,
     uninitialized,
     versions,
 )
@@ -301,16 +300,9 @@ class Loop:
 
     def _check_known(self, inputs: Tensors, outputs: Tensors, i: int) -> None:
         known = {*(_edge(t) for t in inputs if t.requires_grad), *self._edges}
-        todo = [_edge(t) for t in outputs if t.requires_grad]
-        seen: set[Any] = set()
-        while todo:
-            edge = node, _ = todo.pop()
-            if node is None or node in seen or edge in known:
-                continue
+        for node, _ in _edges_behind((_edge(t) for t in outputs if t.requires_grad), known):
             if type(node).__name__ == _LEAF:
                 refuse(i, node.variable)
-            seen.add(node)
-            todo += node.next_functions
 
 
 def _in_place(i: int) -> BadInput:
@@ -403,18 +395,25 @@ def check_apart(params: Tensors) -> None:
     tensors, and once outside.
     """
     known = {_edge(t): t for t in params}
-    todo: list[Edge] = [edge for t in params if t.grad_fn for edge in t.grad_fn.next_functions]
-    seen: set[Any] = set()
-    while todo:
-        edge = node, _ = todo.pop()
+    begin = [edge for t in params if t.grad_fn for edge in t.grad_fn.next_functions]
+    for edge in _edges_behind(begin, set()):
         if edge in known:
             raise BadInput(
                 "one of `params` is computed from another, of shape"
                 f" {tuple(known[edge].shape)}; give only the other one, and let the step compute it"
             )
-        if node is not None and node not in seen:
-            seen.add(node)
-            todo += node.next_functions
+
+
+def _edges_behind(begin: Iterable[Edge], known: set[Edge]) -> Iterator[Edge]:
+    """Yield these edges of a graph and those from which they are computed, up to known ones."""
+    todo, seen = list(begin), set()
+    while todo:
+        edge = node, _ = todo.pop()
+        if node is None or edge in seen or edge in known:
+            continue
+        yield edge
+        seen.add(edge)
+        todo += node.next_functions
 
 
 def _edge(tensor: torch.Tensor) -> Edge:
@@ -469,7 +468,7 @@ class TensorSteps:
         x_i, and the state of the random generators.
     cotangent : list of tensor or None
         The adjoint of each tensor of the state; None means zero. Set it before the first reverse.
-    gradient : list of tensor or None
+    of_params : list of tensor or None
         The gradient with respect to each of the loop's params.
     """
 
@@ -482,18 +481,17 @@ class TensorSteps:
         done: Callable[[Any, int], Any] | None = None,
         on_step: Callable[[int], None] | None = None,
     ) -> None:
-        self.loop, self.at, self.on_step = loop, at, on_step
+        self._loop, self.at, self.on_step = loop, at, on_step
         self.cotangent: list[torch.Tensor | None] = [None] * len(at.state)
-        self.gradient: list[torch.Tensor | None] = [None] * len(loop.params)
+        self.of_params: list[torch.Tensor | None] = [None] * len(loop.params)
         self._done = done
         self._is_first = True  # whether no step has been run
-        self._tapes: dict[
-            int, tuple[Position, tuple[int, ...]]
-        ] = {}  # x_i, and the versions of tensors
+        # x_i of each recorded step, and the versions of its tensors
+        self._tapes: dict[int, tuple[Position, tuple[int, ...]]] = {}
         self._traced: tuple[int, Tensors, Tensors] | None = None
         fields = zip(loop.names(), at.tensors, strict=True)
         self._layout: Layout = tuple(field(name, tensor) for name, tensor in fields)
-        self._like = [(tuple(t.shape), t.dtype, t.device) for t in at.tensors]
+        self._like = list(map(describe, at.tensors))
 
     def layout(self, key: Key, /) -> Layout:
         if key.kind is Kind.ADJOINT or key.name:
@@ -503,7 +501,7 @@ class TensorSteps:
         return self._layout
 
     def advance(self, begin: int, end: int, /) -> int:
-        with torch.no_grad(), self.loop.inside(self.at.random):
+        with torch.no_grad(), self._loop.inside(self.at.random):
             for i in range(begin, end):
                 if self.is_done(i):
                     return i
@@ -512,18 +510,18 @@ class TensorSteps:
 
     def _advance(self, i: int) -> None:
         with self._watched():
-            after = self.loop.advance(self.at.state, i)
+            after = self._loop.advance(self.at.state, i)
         self._go_to(after, i)
 
     def _watched(self) -> AbstractContextManager[None]:
         """Look in the first step for buffers that it changes and that are not in the state."""
-        known = (*self.loop.buffers, *self.loop.constant)
+        known = (*self._loop.buffers, *self._loop.constant)
         first, self._is_first = self._is_first, False
         return no_change_of_others(known) if first else nullcontext()
 
     def record(self, begin: int, end: int, /) -> int:
         self._tapes, self._traced = {}, None
-        with torch.no_grad(), self.loop.inside(self.at.random):
+        with torch.no_grad(), self._loop.inside(self.at.random):
             for i in range(begin, end):
                 if self.is_done(i):
                     return i
@@ -532,7 +530,7 @@ class TensorSteps:
                     self._advance(i)
                 else:
                     with self._watched():
-                        inputs, outputs = self.loop.trace(self.at.state, i)
+                        inputs, outputs = self._loop.trace(self.at.state, i)
                     self._traced = i, inputs, outputs
                     self._go_to(tuple(t.detach() for t in outputs), i)
         return end
@@ -544,34 +542,36 @@ class TensorSteps:
                 self.on_step(i)
 
     def dump(self, key: Key, /) -> Buffers:
-        self.layout(key)
-        at = self.at if key.kind is Kind.RESTART else self._tape(key.step)
-        return [as_bytes(flat(tensor)) for tensor in at.tensors]
-
-    def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
-        """Adopt a checkpoint without a copy."""
-        self._check_layout(key, layout)
-        filled = [
-            over(view, shape, dtype)
-            for view, (shape, dtype, _) in zip(data, self._like, strict=True)
-        ]
-        self._adopt(key, filled)
+        return [as_bytes(flat(tensor)) for tensor in self._stored(key)]
 
     @contextmanager
     def load(self, key: Key, layout: Layout, /) -> Generator[Buffers]:
-        self._check_layout(key, layout)
-        filled = [uninitialized(shape, dtype) for shape, dtype, _ in self._like]
+        filled = [uninitialized(shape, dtype) for shape, dtype, _ in self._fitting(key, layout)]
         yield [as_bytes(flat(tensor)) for tensor in filled]
         self._adopt(key, filled)
 
-    def _check_layout(self, key: Key, layout: Layout) -> None:
+    def _stored(self, key: Key) -> Tensors:
+        """Return the tensors of a checkpoint."""
+        self.layout(key)
+        at = self.at if key.kind is Kind.RESTART else self._tape(key.step)
+        return at.tensors
+
+    def _described(self, key: Key) -> list[tuple[Any, ...]]:
+        """Return the shape, dtype and device of each tensor of a checkpoint."""
+        return self._like
+
+    def _fitting(self, key: Key, layout: Layout) -> list[tuple[Any, ...]]:
+        """Return these properties; raises BadInput if the layout is that of another checkpoint."""
         if layout != self.layout(key):
             raise BadInput(
-                f"{key} does not fit this loop; use the step and the x0 of the loop that wrote it"
+                f"{key} does not fit this loop; make it with the step, the state and the options of"
+                " the run that wrote it"
             )
+        return self._described(key)
 
     def _adopt(self, key: Key, filled: Sequence[torch.Tensor]) -> None:
-        tensors = [t.to(device) for t, (*_, device) in zip(filled, self._like, strict=True)]
+        like = self._described(key)
+        tensors = [t.to(device) for t, (*_, device) in zip(filled, like, strict=True)]
         states = len(self.at.state)
         at = Position(tuple(tensors[:states]), tuple(tensors[states:]))
         if key.kind is Kind.RESTART:
@@ -583,10 +583,10 @@ class TensorSteps:
         """Return whether the loop ends at its current state x_i."""
         if self._done is None:
             return False
-        return bool(self._done(self.loop.tree.build(self.at.state), i))
+        return bool(self._done(self._loop.tree.build(self.at.state), i))
 
     def _go_to(self, state: Tensors, i: int) -> None:
-        self.at = Position(state, self.loop.random())
+        self.at = Position(state, self._loop.random())
         if self.on_step is not None:
             self.on_step(i + 1)
 
@@ -604,8 +604,8 @@ class TensorSteps:
         del self._tapes[i]
         if traced is not None and traced[0] == i:
             return traced[1:]
-        with self.loop.inside(at.random):
-            return self.loop.trace(at.state, i)
+        with self._loop.inside(at.random):
+            return self._loop.trace(at.state, i)
 
     def _pull(self, inputs: Tensors, outputs: Tensors) -> None:
         """Compute the cotangent of a step's inputs from that of its outputs."""
@@ -615,12 +615,12 @@ class TensorSteps:
             if g is not None and y.requires_grad
         ]
         smooth = [x for x in inputs if x.requires_grad]
-        wanted = [*smooth, *self.loop.params]
+        wanted = [*smooth, *self._loop.params]
         gradients: list[torch.Tensor | None] = [None] * len(wanted)
         if back and wanted:
             ends, cotangent = zip(*back, strict=True)
             try:
-                with without_hooks(self.loop.params):
+                with without_hooks(self._loop.params):
                     gradients = list(
                         torch.autograd.grad(ends, wanted, cotangent, allow_unused=True)
                     )
@@ -635,12 +635,7 @@ class TensorSteps:
         of_state = iter(gradients)
         self.cotangent = [next(of_state) if x.requires_grad else None for x in inputs]
         for number, more in enumerate(of_state):
-            self._add(number, more)
-
-    def _add(self, number: int, more: torch.Tensor | None) -> None:
-        if more is None:
-            return
-        if (so_far := self.gradient[number]) is None:
-            self.gradient[number] = more.clone()
-        else:
-            so_far.add_(more)
+            if more is not None and (so_far := self.of_params[number]) is not None:
+                so_far.add_(more)
+            elif more is not None:
+                self.of_params[number] = more.clone()

@@ -1,7 +1,6 @@
 """A loop in PyTorch as a model, which ckio runs and can resume in another process."""
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,12 +15,12 @@ from ckio.adapters.torch.loop import (
     describe,
     generators_of,
 )
-from ckio.adapters.torch.tensors import dtype_of, field, flat, is_smooth, owned, uninitialized
+from ckio.adapters.torch.tensors import Tensors, dtype_of, field, is_smooth, over, owned
 from ckio.errors import BadInput, RunFailed
-from ckio.model.arrays import Array, Arrays, as_bytes
+from ckio.model.arrays import Array, Arrays
 
 
-class TorchModel:
+class TorchModel(TensorSteps):
     """A model whose step is a function of tensors, differentiated by autograd.
 
     >>> class Decay(TorchModel):
@@ -127,30 +126,19 @@ class TorchModel:
         self._control = Arrays({name: t.detach().numpy() for name, t in controls.items()})
         self._params = known
         self._functional = functional
-        loop = Loop(
-            step=lambda x, i: _with_dict(step(x, i)),
-            tree=self._tree,
-            like=tuple(map(describe, leaves)),
-            params=tuple(known.values()),
-            sources=generators_of(()),
-        )
-        self._loop = loop.with_buffers(owned(leaves), params, step)
+        loop = Loop.of(
+            lambda x, i: _with_dict(step(x, i)),
+            self._tree,
+            leaves,
+            tuple(known.values()),
+            generators_of(()),
+        ).with_buffers(owned(leaves), params, step)
         random = torch.Generator().manual_seed(seed).get_state()
-        self._begin = Position(leaves, (random, *self._loop.random()[1:]))
-        self._steps = TensorSteps(self._loop, self._begin, done=done)
-        self.on_step = on_step
+        self._begin = Position(leaves, (random, *loop.random()[1:]))
+        super().__init__(loop, self._begin, done=done, on_step=on_step)
         self._started = False
         self._farthest = 0, self._begin
         self._j: torch.Tensor | None = None  # None before the adjoint starts
-
-    @property
-    def on_step(self) -> Callable[[int], None] | None:
-        """The function that is called after each step."""
-        return self._steps.on_step
-
-    @on_step.setter
-    def on_step(self, function: Callable[[int], None] | None) -> None:
-        self._steps.on_step = function
 
     @property
     def control(self) -> Arrays:
@@ -171,34 +159,20 @@ class TorchModel:
 
     def layout(self, key: Key, /) -> Layout:
         if key.kind is not Kind.ADJOINT:
-            return self._steps.layout(key)
-        whole = tuple(field(f"adjoint {name}", tensor) for name, tensor in self._sums().items())
-        return (*whole, field("functional J", torch.zeros((), dtype=torch.float64)))
+            return super().layout(key)
+        return tuple(field(name, tensor) for name, tensor in self._adjoint().items())
 
     def advance(self, begin: int, end: int, /) -> int:
         self._start()
-        return self._reached(self._steps.advance(begin, end))
+        return self._reached(super().advance(begin, end))
 
     def record(self, begin: int, end: int, /) -> int:
         self._start()
-        return self._reached(self._steps.record(begin, end))
+        return self._reached(super().record(begin, end))
 
     def reverse(self, begin: int, end: int, /) -> None:
         self._start_adjoint(end)
-        self._steps.reverse(begin, end)
-
-    def dump(self, key: Key, /) -> Buffers:
-        self._start()
-        if key.kind is not Kind.ADJOINT:
-            return self._steps.dump(key)
-        j = self._start_adjoint(key.step)
-        return [as_bytes(flat(tensor.contiguous())) for tensor in (*self._sums().values(), j)]
-
-    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
-        self._start()
-        if key.kind is not Kind.ADJOINT:
-            return self._steps.load(key, layout)
-        return self._load_adjoint(key, layout)
+        super().reverse(begin, end)
 
     @property
     def handed(self) -> frozenset[Kind]:
@@ -208,29 +182,41 @@ class TorchModel:
         return self.dump(key)  # without a copy: a step that changes a tensor in place is detected
 
     def take(self, key: Key, layout: Layout, data: Buffers, /) -> None:
-        self._start()
-        self._steps.take(key, layout, data)
+        like = zip(data, self._fitting(key, layout), strict=True)
+        self._adopt(key, [over(view, shape, dtype) for view, (shape, dtype, _) in like])
 
-    @contextmanager
-    def _load_adjoint(self, key: Key, layout: Layout) -> Generator[Buffers]:
-        if layout != self.layout(key):
-            raise BadInput(
-                f"{key} does not fit this model; make the model with the options of the run that"
-                " wrote it"
-            )
-        like = [*self._sums().values(), torch.zeros((), dtype=torch.float64)]
-        filled = [uninitialized(tensor.shape, tensor.dtype) for tensor in like]
-        yield [as_bytes(flat(tensor)) for tensor in filled]
+    def _stored(self, key: Key) -> Tensors:
+        self._start()
+        if key.kind is not Kind.ADJOINT:
+            return super()._stored(key)
+        self._start_adjoint(key.step)
+        return tuple(tensor.contiguous() for tensor in self._adjoint().values())
+
+    def _described(self, key: Key) -> list[tuple[Any, ...]]:
+        if key.kind is not Kind.ADJOINT:
+            return super()._described(key)
+        return list(map(describe, self._adjoint().values()))
+
+    def _adopt(self, key: Key, filled: Sequence[torch.Tensor]) -> None:
+        self._start()
+        if key.kind is not Kind.ADJOINT:
+            super()._adopt(key, filled)
+            return
         *sums, self._j = filled
         read = iter(sums)
-        first = self._first.values()
-        self._steps.cotangent = [next(read) if is_smooth(t) else None for t in first]
-        self._steps.gradient = list(read)
+        self.cotangent = [next(read) if is_smooth(t) else None for t in self._first.values()]
+        self.of_params = list(read)
+
+    def _adjoint(self) -> dict[str, torch.Tensor]:
+        """Return the tensors of a checkpoint of the adjoint."""
+        sums = {f"adjoint {name}": tensor for name, tensor in self._sums().items()}
+        zero = torch.zeros((), dtype=torch.float64)
+        return {**sums, "functional J": zero if self._j is None else self._j}
 
     def _sums(self) -> dict[str, torch.Tensor]:
         """Return the current adjoint of the state and gradient of the parameters."""
         whole = [*self._first.items(), *self._params.items()]
-        sums: Sequence[torch.Tensor | None] = self._steps.cotangent + self._steps.gradient
+        sums: Sequence[torch.Tensor | None] = self.cotangent + self.of_params
         return {
             name: torch.zeros_like(like, requires_grad=False) if total is None else total
             for (name, like), total in zip(whole, sums, strict=True)
@@ -241,12 +227,12 @@ class TorchModel:
         """Make x_0 from the controls, which the user may have changed in place."""
         if not self._started:
             self._started = True
-            self._steps.at = Position(owned(self._begin.state), self._begin.random)
-            self._farthest = 0, self._steps.at
+            self.at = Position(owned(self._begin.state), self._begin.random)
+            self._farthest = 0, self.at
 
     def _reached(self, i: int) -> int:
         if self._j is None and i >= self._farthest[0]:
-            self._farthest = i, self._steps.at
+            self._farthest = i, self.at
         return i
 
     def _start_adjoint(self, n: int) -> torch.Tensor:
@@ -263,7 +249,7 @@ class TorchModel:
         with torch.enable_grad(), self._loop.inside(at.random):
             j = _real(self._functional(self._tree.build(leaves)))
         self._loop.leave_buffers(at.random)
-        self._steps.cotangent = _derivatives(j, leaves)
+        self.cotangent = _derivatives(j, leaves)
         self._j, self._farthest = j.detach().to(torch.float64), (n, self._begin)
         return self._j
 

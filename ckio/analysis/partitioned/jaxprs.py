@@ -19,7 +19,6 @@ from functools import cache
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from ckio.actions.variables import Flow, Step
 from ckio.analysis.partitioned.program import (
     Assignment,
     Compute,
@@ -267,24 +266,6 @@ def trace(step: Function, state: Values, /) -> StraightLine:
         raise BadInput(f"trace: JAX has no adjoint of this step: {sentence}") from error
     check_pure("trace: the step has", closed.jaxpr)
     return _program(closed, tuple(before), tuple(smooth))
-
-
-def traced_flow(step: Function, state: Values, /) -> Step:
-    """Return the arrays that a chain of such steps uses and overwrites, without a declaration.
-
-    The forward flow uses the arrays from which the new values are computed. The recording flow uses
-    the arrays on the tape, and the adjoint step reads nothing else. Parameters and errors are those
-    of `trace`.
-    """
-    program = trace(step, state)
-    out = program.overwritten
-
-    def start(values: Iterable[str]) -> set[str]:
-        """Return the arrays of the state from which these values are computed."""
-        return leading_to(values, program.assignments)[1].difference(program.constants)
-
-    use = start(program.outputs[name] for name in out)
-    return Step(Flow(use, out, out), Flow(start(program.required), out, out))
 
 
 def _checked(state: object) -> dict[str, Any]:

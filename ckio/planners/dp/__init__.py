@@ -92,18 +92,9 @@ if TYPE_CHECKING:
 _MOST_ORDERS: Final = 24
 """The most orders of the levels that are tried; four levels have 24."""
 
-_MOST_SOLVED: Final = 2e8
-"""No further order is tried after tables of this total length: about ten seconds."""
-
-_PER_NUMBER: Final = 5e-7
-"""Seconds of planning for each number in a table of a long chain. It is not measured where a plan
-is made, because the plan must not depend on the machine that makes it."""
-
-_ALWAYS: Final = 1.0
-"""Seconds that planning may take in any case."""
-
-_SHARE: Final = 0.02
-"""The part that planning may take of the seconds that it can still save."""
+_MOST_NUMBERS: Final = 2e6
+"""Tables of a long chain with two sizes have at most so many numbers: they take a second. With more
+numbers, its first sweep is planned in segments."""
 
 _NOTICED: Final = 1e-9
 """A relative loss by rounding that is no larger than that of sums of floats is not noted."""
@@ -156,8 +147,8 @@ def mixed(chain: Chain, platform: Platform, /) -> Schedule:
     """Return the schedule of least makespan with restart checkpoints and tapes on all levels.
 
     If a plan on all levels together would take more than seconds, the schedule is the best
-    hierarchical one. If the sizes of states and tapes differ in a chain of more than 2001 steps,
-    planning stops when it would take more than 2 % of the seconds that it can still save, or 1 s.
+    hierarchical one. If the sizes of states and tapes differ, and tables of the whole chain would
+    take more than a second, the schedule is at most a small gap above the best hierarchical one.
     `Schedule.note` tells which case it is, and the gap. The schedule is never slower than that of
     `hrevolve`. Chains whose steps differ are planned by `varying`. Sources: Maddison
     (2023), equations (1) and (2); Herrmann and Pallez (2020), Theorem 2.
@@ -303,13 +294,7 @@ class _Problem:
             raise self._too_large()
         priced, costs = counts
         every = orders(priced)
-        solutions, solved = list[Solution](), 0
-        for order in islice(every, _MOST_ORDERS):
-            solutions.append(self._in_order(order, costs))
-            if not solutions[-1].first:
-                solved += sum(stage.last for stage in solutions[-1].stages)
-            if solved * self.chain.length > _MOST_SOLVED:
-                break
+        solutions = [self._in_order(order, costs) for order in islice(every, _MOST_ORDERS)]
         best = min(solutions, key=lambda solution: solution.seconds)
         names = ", ".join(stage.spaces[0].name for stage in best.stages)
         log.info("%s: levels in the order %s, of %d tried", self.planner, names, len(solutions))
@@ -321,19 +306,13 @@ class _Problem:
         """Return the solution of one order of the levels.
 
         A long chain is planned from tables of its segments. If these do not prove the optimum, it
-        is planned from tables of the whole chain, unless they would take longer than they can save.
+        is planned from tables of the whole chain.
         """
-        is_long = self.chain.length - 1 > SHORT and all(space.to_the_last for space in order)
-        if is_long and all(space.slots for space in order):
-            return self._in_segments(order, costs) or self._of_whole_chain(order, costs)
-        if not is_long or (found := self._in_a_sweep(order, costs)) is None:
-            return self._of_whole_chain(order, costs)
-        swept, can_save = found
-        planning = self.chain.length * sum(space.empty + 1 for space in order) * _PER_NUMBER
-        if not can_save or planning > max(_ALWAYS, _SHARE * can_save):
-            return swept
-        whole = self._of_whole_chain(order, costs)
-        return swept if swept.seconds <= whole.seconds else whole
+        found = None
+        if self.chain.length - 1 > SHORT and all(space.to_the_last for space in order):
+            one_size = all(space.slots for space in order)
+            found = (self._in_segments if one_size else self._in_a_sweep)(order, costs)
+        return found or self._of_whole_chain(order, costs)
 
     def _of_whole_chain(self, order: Sequence[Space], costs: IntegerCosts) -> Solution:
         """Return the solution from tables of all numbers of steps."""
@@ -363,24 +342,25 @@ class _Problem:
             return None
         return Solution(plan.stages, costs.seconds(plan.cost), "", complete=True, first=plan.first)
 
-    def _in_a_sweep(
-        self, order: Sequence[Space], costs: IntegerCosts
-    ) -> tuple[Solution, float] | None:
+    def _in_a_sweep(self, order: Sequence[Space], costs: IntegerCosts) -> Solution | None:
         """Return the solution with the best first sweep of segments, for two different sizes.
 
-        Also return the most seconds that another hierarchical solution can save.
+        Return None if it is not proved and tables of the whole chain are quick, or if those of the
+        segments are too large.
         """
         from ckio.planners.dp.sweep import sweep_of_segments
 
-        tables = partial(self._tables, order, move=costs.move)
-        found = sweep_of_segments(order, self.chain.length, tables, held=self.held)
+        steps, tables = self.chain.length, partial(self._tables, order, move=costs.move)
+        found = sweep_of_segments(order, steps, tables, held=self.held)
         if found is None:
             return None
         sweep, stages = found
+        numbers = steps * sum(space.empty + 1 for space in order)
+        if sweep.seconds > sweep.bound and numbers <= _MOST_NUMBERS:
+            return None
         alike = groupby(sweep.segments)
         first = tuple(segment._replace(copies=len(list(group))) for segment, group in alike)
-        seconds = costs.seconds(round(sweep.seconds))
         gap = max(0.0, sweep.seconds / sweep.bound - 1) if sweep.bound > 0 else 0.0
         note = f"hierarchical, in segments: at most {gap:.2%} above the best such schedule"
-        can_save = costs.seconds(round(max(0.0, sweep.seconds - sweep.bound)))
-        return Solution(stages, seconds, note, complete=False, first=first), can_save
+        seconds = costs.seconds(round(sweep.seconds))
+        return Solution(stages, seconds, note, complete=False, first=first)

@@ -144,16 +144,15 @@ def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTab
 
     Costs are whole numbers if those of `nearer` are.
     """
-    after_restart, after_tape = _after(spaces)
     infinite = _INFINITE[nearer.dtype.kind]
     unstored = np.full((rows(spaces), len(nearer)), infinite, nearer.dtype)
     unstored[:-1] = nearer
     again = np.full((len(spaces), *unstored.shape), infinite, nearer.dtype)
+    table = JointTable(tuple(spaces), nearer, unstored, again, *_after(spaces))
     costs = np.minimum([space.costs for space in spaces], infinite).astype(nearer.dtype)
     with np.errstate(over="ignore"):  # infinite sums are refused later
-        skipped = [1 if space.to_the_last else 2 for space in spaces]
-        _fill(costs, move, (after_restart, after_tape), unstored, again, skipped=skipped)
-    return JointTable(tuple(spaces), nearer, unstored, again, after_restart, after_tape)
+        fill(table, costs, move)
+    return table
 
 
 def in_order(
@@ -168,35 +167,28 @@ def in_order(
     return tuple(tables)
 
 
-def _fill(
-    costs: Costs,
-    move: float,
-    after: tuple[Numbers, Numbers],
-    unstored: Costs,
-    again: Costs,
-    *,
-    skipped: Sequence[int],
-) -> None:
-    """Set P, and n u + r + Q, of all free space, for more and more steps.
+def fill(table: JointTable, costs: Costs, move: float, /, *, first: int = 1) -> None:
+    """Set P, and n u + r + Q, of all free space for the steps n from `first`.
 
-    `unstored` already has P without the levels. On each level, j ends at n - `skipped`.
+    `table.unstored` already has P without the levels. `costs` are those of each level: to write and
+    to read a restart checkpoint, and of a tape.
     """
-    longest, levels = unstored.shape[1] - 1, range(len(costs))
+    unstored, again, longest = table.unstored, table.again, table.unstored.shape[1] - 1
     # P(n, F - a e_k) in descending order of n, so that both terms have the same order in memory.
-    inner = [unstored[restart, ::-1] for restart in after[0]]
-    for n in range(1, longest + 1):
+    inner = [unstored[restart, ::-1] for restart in table.after_restart]
+    for n in range(first, longest + 1):
         row, stored = unstored[:-1, n], list[Any]()
         for k, (write, _, tape) in enumerate(costs):
-            np.minimum(row, tape + unstored[after[1][k], n - 1], out=row)
+            np.minimum(row, tape + unstored[table.after_tape[k], n - 1], out=row)
             stored.append(row)
-            if (most := n - skipped[k]) > 0:
-                first = longest - n + 1
-                sums = inner[k][:, first : first + most] + again[k, :-1, 1 : most + 1]
+            if (most := n - 1 if table.spaces[k].to_the_last else n - 2) > 0:
+                begin = longest - n + 1
+                sums = inner[k][:, begin : begin + most] + again[k, :-1, 1 : most + 1]
                 stored[k] = sums.min(axis=1)
                 np.minimum(row, write + stored[k], out=row)
-        for k in levels:
-            again[k, :-1, n] = n * move + costs[k, 1] + np.minimum(stored[k], row)
-            inner[k][:, longest - n] = unstored[after[0][k], n]
+        for k, (_, read, _) in enumerate(costs):
+            again[k, :-1, n] = n * move + read + np.minimum(stored[k], row)
+            inner[k][:, longest - n] = unstored[table.after_restart[k], n]
 
 
 def _after(spaces: Sequence[Space]) -> tuple[Numbers, Numbers]:

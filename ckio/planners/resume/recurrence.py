@@ -143,26 +143,19 @@ def solve(given: Sequence[Space], steps: int, /, *, move: float, held: int) -> B
     """Return P for the blocks of a chain, if the register holds `held` tapes."""
     size = min(steps, _MOST_BLOCKS)
     nearer = np.where(np.arange(size + 1) <= held, 0.0, inf)
-    first, block = joint.solve(given, nearer, move=move), 1
-    seconds, again, half = first.unstored, first.again, size // 2
-    tape, after_tape = np.array([space.tape for space in given]), first.after_tape
+    table, block = joint.solve(given, nearer, move=move), 1
+    seconds, again, half = table.unstored, table.again, size // 2
+    costs = np.array([space.costs for space in given])
     while block * size < steps:
-        block, move, tape = 2 * block, 2 * move, 2 * tape
-        after_tape = np.array([np.append(after, -1)[after] for after in after_tape])
+        block, move = 2 * block, 2 * move
+        costs[:, 2] *= 2  # of a tape for each step
+        twice = [np.append(after, -1)[after] for after in table.after_tape]
+        table = replace(table, after_tape=np.array(twice))
         seconds[:, : half + 1], again[:, :, : half + 1] = seconds[:, ::2], again[:, :, ::2]
-        for n in range(half + 1, size + 1):
-            best = np.full(len(seconds) - 1, 0.0 if n * block <= held else inf)
-            sweeps = list[Seconds]()
-            for k, space in enumerate(given):
-                inner = seconds[first.after_restart[k], n - 1 : 0 : -1]
-                sweeps.append((inner + again[k, :-1, 1:n]).min(axis=1))
-                stored = space.write + sweeps[k], tape[k] + seconds[after_tape[k], n - 1]
-                best = np.minimum(best, np.minimum(*stored))
-            seconds[:-1, n] = best
-            for k, space in enumerate(given):
-                again[k, :-1, n] = n * move + space.read + np.minimum(sweeps[k], best)
+        seconds[:-1, half + 1 :] = np.where(np.arange(half + 1, size + 1) * block <= held, 0.0, inf)
+        joint.fill(table, costs, move, first=half + 1)
     count = -(-steps // block)
-    return Blocks(tuple(given), move, block == 1, seconds[:, : count + 1], first.after_restart)
+    return Blocks(tuple(given), move, block == 1, seconds[:, : count + 1], table.after_restart)
 
 
 class Candidate(NamedTuple):
