@@ -22,7 +22,7 @@ from ckio.cli.files import (
 from ckio.cli.options import json_option, overlap_option, read_by, with_example
 from ckio.errors import BadInput
 from ckio.jobs.history import earlier
-from ckio.jobs.planning import blamed_on, policy
+from ckio.jobs.planning import naming_file, policy
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.profile import parse_spread
@@ -126,7 +126,7 @@ def command(
     machine, planned = platform_for(document, file, platform), document.schedule
     used = policy(overlap, planned.overlap, f"of {file}", display)
     schedule = replace(planned, overlap=used)
-    with blamed_on(file):
+    with naming_file(file):
         if ranks is not None:
             show_ranks(schedule, machine, replace(ranks, shared=shared), as_json=as_json)
             return

@@ -297,6 +297,11 @@ def _locked(path: Path) -> int:
     return fd
 
 
+def is_run_directory(path: Path, /) -> bool:
+    """Return whether a path is the directory of a run, made by `ckio run --into`."""
+    return (path / MANIFEST).is_file()
+
+
 def manifest_in(path: Path, /) -> Manifest:
     """Read the manifest in the directory of a run; raises BadInput if it is damaged."""
     file = path / MANIFEST

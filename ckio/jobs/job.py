@@ -9,13 +9,13 @@ from typing import Any, Final, TextIO
 from ckio.errors import BadInput
 from ckio.jobs import open_ended, run
 from ckio.jobs.directory import (
-    MANIFEST,
     PLATFORM,
     RESULT,
     SCHEDULE,
     RunDirectory,
     all_ranks,
     check_alike,
+    is_run_directory,
     manifest_in,
     platform_in,
     with_paths,
@@ -269,7 +269,7 @@ class Job:
         job = copy(self)
         job.directory = path_of(directory)
         job._control = control  # noqa: SLF001  (its own)
-        if (self.directory / MANIFEST).is_file():
+        if is_run_directory(self.directory):
             manifest = manifest_in(self.directory)
             platform = platform_in(self.directory / SCHEDULE)
             platform = with_paths(platform, self.directory, manifest)

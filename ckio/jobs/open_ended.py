@@ -15,7 +15,7 @@ from ckio.backends.base import Backend
 from ckio.errors import BadInput, NoSchedule
 from ckio.jobs import adjoints
 from ckio.jobs.adjoints import AdjointPolicy
-from ckio.jobs.models import watched
+from ckio.jobs.models import with_ticker
 from ckio.jobs.request import DAY, Manifest
 from ckio.jobs.result import Result
 from ckio.jobs.run import (
@@ -138,7 +138,7 @@ def _forward(
     chain, ranks = attempt.chain, attempt.ranks
     with ExitStack() as stack:
         tick = stack.enter_context(attempt.display.progress("running forward"))
-        live = watched(lambda: model, tick)()
+        live = with_ticker(lambda: model, tick)()
         journal = attempt.journal()
         watch = None if journal is None else stack.enter_context(journal)
         begun = Schedule(chain.with_steps(1), (), stored)

@@ -225,7 +225,7 @@ def with_working_memory(platform: Platform, chain: Chain, /) -> Platform:
 
 
 @contextmanager
-def blamed_on(path: Path | None, /) -> Iterator[None]:
+def naming_file(path: Path | None, /) -> Iterator[None]:
     """Turn IllegalAction into BadInput that names the file of the schedule, if it has one."""
     try:
         yield

@@ -49,8 +49,8 @@ from ckio.jobs.gradients import (
     write_gradient,
 )
 from ckio.jobs.journal import Journal
-from ckio.jobs.levels import Keep, Reopened, left_by, opened, reopened
-from ckio.jobs.models import RESULTS, check_has, guarded, naming, variables_of, watched
+from ckio.jobs.levels import Keep, LevelsFound, left_by, opened, reopened
+from ckio.jobs.models import RESULTS, check_has, guarded, naming, variables_of, with_ticker
 from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
 from ckio.jobs.remaining import by_the_wall
 from ckio.jobs.request import DAY, Manifest, Request
@@ -438,7 +438,7 @@ def plan_rest(
     return plan
 
 
-def levels_left(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManager[Reopened]:
+def levels_left(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManager[LevelsFound]:
     """Open the levels of a run again, with the checkpoints that are intact on them."""
     return reopened(
         with_paths(attempt.platform, attempt.directory.path, manifest),
@@ -605,11 +605,11 @@ def _perform_schedule(
     schedule, platform = plan.schedule, plan.platform
     backends = levels_for(model, backends)
     levels = in_the_background(backends, platform, model) if attempt.overlap else backends
-    live = watched(lambda: model, tick)()
+    live = with_ticker(lambda: model, tick)()
 
     def fresh() -> Differentiable:
         nonlocal live
-        live = watched(attempt.fresh, tick)()
+        live = with_ticker(attempt.fresh, tick)()
         return live
 
     def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
@@ -776,7 +776,7 @@ def _verify(attempt: Attempt, model: Differentiable, ended: Result, steps: int |
     total = None if steps is None else (2 * _HALVINGS + 3) * steps
     with naming(f"model {attempt.name!r}, while its gradient is checked"):
         with attempt.display.progress("checking the gradient", total) as tick:
-            make: Callable[[], Differentiable] = watched(attempt.fresh, tick)
+            make: Callable[[], Differentiable] = with_ticker(attempt.fresh, tick)
             ranks = attempt.ranks.comm.duplicate()
             check = check_gradient(make, steps, model.gradient, halvings=_HALVINGS, comm=ranks)
         own, off = check.functional, abs(ended.functional - check.functional)
