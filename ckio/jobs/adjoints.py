@@ -99,10 +99,8 @@ def first_plan(
 
         return _by_variable(first, chain, platform, ())
     able = _able(chain, platform, model)
-    choices = {
-        number: policy_on(chain, platform, number, every=every, mtbf=mtbf) for number in able
-    }
-    nearest = next(iter(choices.values()), AdjointPolicy(None, every or inf))
+    choices = [policy_on(chain, platform, number, every=every, mtbf=mtbf) for number in able]
+    nearest = choices[0] if choices else AdjointPolicy(None, every or inf)
     if not choices and every is not None:
         raise BadInput(
             f"--every: no durable level keeps two adjoint checkpoints of this model,"
@@ -114,12 +112,11 @@ def first_plan(
         plain = planned(chain, platform)
         if not choices or makespan(plain, platform) <= nearest.every:
             return plain, nearest
-    for number, kept in choices.items():
-        try:
+    for number, kept in zip(able, choices, strict=True):
+        with suppress(NoSchedule):  # in the smaller space; a slower level may have more
             schedule = planned(chain, aside(platform, chain, number))
-        except NoSchedule:  # in the smaller space; a slower level may have more
-            continue
-        return _with_checkpoints(schedule, platform, kept), kept
+            schedule = with_adjoint_checkpoints(schedule, platform, kept.every, level=number)
+            return _last_one_stays(schedule), kept
     if every is not None:
         raise NoSchedule(
             "--every: no level has space for this plan in addition to two adjoint checkpoints;"
@@ -143,9 +140,8 @@ def without_end(
     that has it.
     """
     for number in _able(chain, platform, model):
-        return policy_on(chain, platform, number, every=every, mtbf=mtbf), aside(
-            platform, chain, number
-        )
+        kept = policy_on(chain, platform, number, every=every, mtbf=mtbf)
+        return kept, aside(platform, chain, number)
     return AdjointPolicy(None, every or inf), platform
 
 
@@ -189,11 +185,9 @@ def next_plan(
     able = [platform.levels[number].name for number in _able(chain, platform, model)]
     for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):
         number = platform.number(name)
-        try:
+        with suppress(NoSchedule):
             schedule = rest(level=number, every=kept.every)
-        except NoSchedule:
-            continue
-        return _last_one_stays(schedule), replace(kept, level=name)
+            return _last_one_stays(schedule), replace(kept, level=name)
     with suppress(NoSchedule):
         return _last_one_stays(rest(level=None, every=inf)), replace(kept, level=None)
     return resume(chain, platform, survivors, tapes=tapes), replace(kept, level=None)
@@ -384,11 +378,6 @@ def policy_on(
     """Return adjoint checkpoints on this level, at the interval `every` or Daly's."""
     daly = max(_LEAST, daly_interval(adjoint_seconds(chain, platform, number), mtbf))
     return AdjointPolicy(platform.levels[number].name, every or daly)
-
-
-def _with_checkpoints(schedule: Schedule, platform: Platform, kept: AdjointPolicy) -> Schedule:
-    number = platform.number(kept.level or "")
-    return _last_one_stays(with_adjoint_checkpoints(schedule, platform, kept.every, level=number))
 
 
 def _last_one_stays(schedule: Schedule) -> Schedule:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ckio.actions.variables import Variables
 from ckio.adapters import registry
 from ckio.errors import BadInput, StorageError
 from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory, with_paths
@@ -62,30 +61,29 @@ def attempt_of(
     fresh = _maker_of_same(request, make, directory, manifest, ranks=ranks, replay=replay)
     replay.note = None if ranks.rank else adding_to(directory)
     planner = begun.planner or ""
-    planning = Planning(planner, manifest.chain, platform, planner_call(planner))
     assert isinstance(begun.overlap, Overlap)
-    overlap = policy(request.overlap, begun.overlap, "that the run was begun with", display)
     attempt = Attempt(
         request=whole,
         directory=directory,
         fresh=fresh,
-        planning=planning,
-        overlap=overlap,
+        planning=Planning(planner, manifest.chain, platform, planner_call(planner)),
+        overlap=policy(request.overlap, begun.overlap, "that the run was begun with", display),
         stopper=stopper,
         display=display,
         ranks=ranks,
         replay=replay,
     )
     model = attempt.model()
-    planning = replace(planning, tapes=has_tapes(manifest.chain, lambda: model))
-    attempt = replace(attempt, planning=planning)
+    tapes, variables = has_tapes(manifest.chain, lambda: model), None
     if begun.by_variable:
-        attempt = replace(attempt, variables=_variables(directory, manifest, model))
-    if manifest.variables is not None:
-        known = variables_of(attempt.name, model).cut(manifest.chain.length)
-        if declared(known) != manifest.variables:
+        variables = variables_of(attempt.name, model).cut(manifest.chain.length)
+        if declared(variables) != manifest.variables:
             raise _another_run(directory, ["the model declares different variables"])
-    return attempt, model
+        # The stored checkpoints have the names in the last plan, which may combine variables.
+        last = loads(directory.read(SCHEDULE)).schedule.chain.variables
+        variables = variables if last is None else last
+    planning = replace(attempt.planning, tapes=tapes)
+    return replace(attempt, planning=planning, variables=variables), model
 
 
 def _maker_of_same(
@@ -228,12 +226,6 @@ def _check_named(
             f"{directory.path} is a run of {name!r}; for safety, ckio imports no model that only a"
             f" file names; name the model again: {line}"
         )
-
-
-def _variables(directory: RunDirectory, manifest: Manifest, model: Differentiable) -> Variables:
-    """Return the variables of the last plan, whose names the stored checkpoints have."""
-    last = loads(directory.read(SCHEDULE)).schedule.chain.variables
-    return variables_of(manifest.request.model or "", model) if last is None else last
 
 
 def _other_parts(given: Platform, own: Platform) -> Iterator[str]:
