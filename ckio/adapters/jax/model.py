@@ -17,7 +17,7 @@ import numpy as np
 from ckio.actions import Buffers, Field, Key, Kind, Layout
 from ckio.adapters.cuda import CudaSpace, DeviceView, stream_of
 from ckio.adapters.jax.blocks import (
-    Back,
+    Cotangents,
     Given,
     Leaves,
     TracedFunction,
@@ -350,7 +350,7 @@ class JaxModel(_LoopModel):
         for i in reversed(range(begin, end)):
             if i not in self._recorded:
                 raise RunFailed(f"step {i} is not recorded; record it before it is reversed")
-            x, back = self._recorded.pop(i), Back(*self._parts(bars))
+            x, back = self._recorded.pop(i), Cotangents(*self._parts(bars))
             back = _wait(self._compiled.reverse(self._blocks.length(i), x, self._given, i, back))
             bars = jax.tree.leaves(back)
             self._adjoint = bars, j
