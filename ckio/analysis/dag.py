@@ -24,7 +24,6 @@ for a number of bytes, these are compared with the seconds to `recompute`. The r
 steps of a `Chain`: `nbytes` is their tape, and their `reverse` takes `recomputing` seconds longer.
 """
 
-import tomllib
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -118,26 +117,6 @@ class ValueGraph:
                     f"ValueGraph: {value!r} is overwritten, but it is computed from"
                     f" {self.arguments[value][0]!r}; only minimal values are variables"
                 )
-
-    @staticmethod
-    def loads(text: str, /, *, source: str = "graph") -> "ValueGraph":
-        """Read a graph from TOML, whose keys are the attributes. Raises BadInput, with `source`.
-
-        >>> graph = ValueGraph.loads('''
-        ... required = ["cos u"]
-        ... arguments = {u = [], "cos u" = ["u"]}
-        ... overwrites = {u = ["u = 0"]}
-        ... ''')
-        >>> solve(graph).stored
-        ('cos u',)
-        """
-        try:
-            return ValueGraph(**tomllib.loads(text))
-        except (tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
-            raise BadInput(
-                f"{source}: this is not a graph of values; a graph has tables `arguments`,"
-                f" `overwrites`, `nbytes`, `recompute`, and a list `required`: {error}"
-            ) from error
 
     @cached_property
     def locations(self) -> Mapping[Name, int]:

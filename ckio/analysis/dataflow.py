@@ -335,12 +335,11 @@ class _ScheduledVariable:
         self._restarted = np.append(restarted, NONE)
         self._in_a_row = np.append(in_a_row, 0)
 
-    def arrays(self, events: Events, /, *, in_slots: bool) -> ArrayReads:
+    def arrays(self, events: Events, /) -> ArrayReads:
         """Return the versions that have to be stored, with their reads and their possible writes.
 
-        `in_slots` is that of `needed_arrays`. Raises _LiveSteps if recorded steps have to leave
-        the versions that they would leave. Raises BadInput if a needed version can neither stay in
-        the state nor be read.
+        Raises _LiveSteps if recorded steps have to leave the versions that they would leave.
+        Raises BadInput if a needed version can neither stay in the state nor be read.
         """
         while True:
             settled = _settled(events)
@@ -349,8 +348,6 @@ class _ScheduledVariable:
             arrays = ArrayReads.of(self.name, versions, places, self._sites(present))
             # A version that is dead until it is read may be lost before it can be written.
             more = [self._kept(version, read, events) for version, read in arrays.late()]
-            if in_slots and not more:
-                more = [moved for moved in [self._moved(arrays, events)] if len(moved.place)]
             if not more:
                 return arrays
             events = Events.together([events, *more])
@@ -404,27 +401,6 @@ class _ScheduledVariable:
         level = self._schedule.actions.level[self._writes].astype(np.int64)
         return start.take(~written), WriteSites(present, self._writes, level, end)
 
-    def _moved(self, arrays: ArrayReads, events: Events) -> Events:
-        """Return events that need the variable where a checkpoint is written that is read later.
-
-        They are returned for the reads outside all slots. Such a checkpoint was moved: it was read
-        from one level only to be written to another, so that no step needed the variable there.
-        """
-        actions, version = self._schedule.actions, self._version
-        outside = np.array(list(arrays.outside_slots()), np.int64).reshape(-1, 2)
-        of, read = outside.T
-        whole = (actions.kind[read] == _RESTART) & (version[actions.begin[read]] == of)
-        read = read[whole]
-        # The last Write of this checkpoint, by level, step and place.
-        times, size = self._times, len(actions) + 2
-        written = (times.level * len(version) + times.step) * size + times.written + 1
-        order = np.argsort(written)
-        wanted = actions.level[read].astype(np.int64) * len(version) + actions.begin[read]
-        last = np.searchsorted(written[order], wanted * size + read) - 1
-        place = np.setdiff1d(times.written[order[last]], [BEFORE, *events.place])
-        versions, none = version[actions.begin[place]], np.full(len(place), NONE)
-        return Events(place, versions, versions, np.zeros(len(place), np.bool_), none)
-
     def _kept(self, version: int, read: int, events: Events) -> Events:
         """Return an event that keeps the variable until the first Write of this version.
 
@@ -445,13 +421,8 @@ class _ScheduledVariable:
         return f"#{place} {self._schedule.actions[place]}"
 
 
-def needed_arrays(
-    schedule: Schedule, steps: ChainFlows, seed: Names, /, *, in_slots: bool = False
-) -> list[ArrayReads]:
+def needed_arrays(schedule: Schedule, steps: ChainFlows, seed: Names, /) -> list[ArrayReads]:
     """Return the arrays of each variable that a legal schedule (or its beginning) has to store.
-
-    With `in_slots`, a variable is also read where its checkpoint is read only to be written to
-    another level, if its level has no slot for it until the next read.
 
     At first, the state that a recorded step leaves is assumed not to be needed. If a variable needs
     it, the step needs more of the other variables. Raises BadInput if no reads of arrays can make
@@ -471,12 +442,8 @@ def needed_arrays(
         live_too = np.zeros_like(live)
         for each in variables:
             try:
-                arrays.append(
-                    each.arrays(
-                        _events(actions, rows, steps, each.name, seed=seed, live=live),
-                        in_slots=in_slots,
-                    )
-                )
+                events = _events(actions, rows, steps, each.name, seed=seed, live=live)
+                arrays.append(each.arrays(events))
             except _LiveSteps as news:
                 live_too[news.steps] = True
         if not live_too.any():

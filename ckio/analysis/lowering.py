@@ -102,7 +102,7 @@ def _lowered(
     steps = variables.over(schedule.chain.length)
     arrays = [
         (Kind.RESTART, _available(each, stored))
-        for each in needed_arrays(schedule, steps, variables.seed, in_slots=platform is not None)
+        for each in needed_arrays(schedule, steps, variables.seed)
     ]
     accesses: list[tuple[int, Action]] = []
     needed: set[tuple[int, Key]] = set()

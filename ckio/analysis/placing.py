@@ -94,16 +94,6 @@ class ArrayReads:
             if not sites or sites[0].place > reads[0]:
                 yield version, reads[0]
 
-    def outside_slots(self) -> Iterator[tuple[int, int]]:
-        """Yield each version and read that is not in the time of a site that comes before it."""
-        for version, reads, sites in self.arrays():
-            until, left = BEFORE, list(reversed(sites))
-            for read in reads:
-                while left and left[-1].place < read:
-                    until = max(until, left.pop().until)
-                if until < read:
-                    yield version, read
-
 
 @dataclass(frozen=True, slots=True)
 class PlacedActions:

@@ -23,7 +23,7 @@ sense, because an error in it affects nothing else. It may be declared either wa
 steps. You can declare it, or compare it with the declaration (`contradictions`, `unneeded`).
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 from warnings import catch_warnings, simplefilter
@@ -130,37 +130,6 @@ def _values(array: Array) -> NDArray[np.uint8]:
     return flat.view(np.uint8)
 
 
-class WatchedArrays(Arrays):
-    """Arrays without a copy, which call `ask` with the name of an array before returning it."""
-
-    def __init__(self, arrays: Mapping[str, NDArray[Any]], ask: Callable[[str], object]) -> None:
-        super().__init__(arrays)
-        self._ask = ask
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        array = super().__getitem__(name)
-        self._ask(name)
-        return array
-
-    def __iter__(self) -> Iterator[str]:  # otherwise dict(arrays) would not call __getitem__
-        return super().__iter__()
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self else default  # noqa: SIM401 - that is this method
-
-    def values(self) -> Any:
-        return dict(self).values()
-
-    def items(self) -> Any:
-        return dict(self).items()
-
-    def copy(self) -> Any:
-        return dict(self)
-
-    def __or__(self, other: Any) -> Any:
-        return dict(self) | other
-
-
 def flow_of(
     does: Callable[[Arrays], Results],
     arrays: Mapping[str, Array],
@@ -172,9 +141,9 @@ def flow_of(
 ) -> Flow:
     """Return the arrays that a piece of code uses and overwrites. It is run on copies.
 
-    This takes two runs, and one more with each of `fills` for each array that the code reads or
-    overwrites. An array is also used if the code fails when it is filled with `OTHER`. A failure
-    with another fill is ignored, because it may only be a check of the values.
+    This takes two runs, and one more with each of `fills` for each array. An array is also used if
+    the code fails when it is filled with `OTHER`. A failure with another fill is ignored, because
+    it may only be a check of the values.
 
     Parameters
     ----------
@@ -194,8 +163,7 @@ def flow_of(
     RunFailed
         If the code is not a function of the arrays, so that two runs give different results.
     """
-    read: set[str] = set()
-    truth = _run(does, WatchedArrays(copies("arrays", arrays), read.add))
+    truth = _run(does, copies("arrays", arrays))
     if results is None:
         results = _run(does, copies("arrays", arrays))
     if odd := _different(truth, results):
@@ -205,7 +173,7 @@ def flow_of(
         )
     out = {name for name in arrays if name in truth and not equal(truth[name], arrays[name])}
     used, carried = set(), set()
-    for name in sorted((read | out).intersection(arrays if names is None else names)):
+    for name in sorted(arrays.keys() if names is None else arrays.keys() & set(names)):
         for fill in fills:
             trial = copies("arrays", arrays)
             poison(trial[name], fill)
@@ -321,7 +289,7 @@ def observe(make: Callable[[], ArrayModel], /, steps: int = 3) -> Variables:
     """Return the arrays that the first steps of a model use, overwrite, and read from tapes.
 
     Each of these steps is run once forward and backward on a new model, and some times more on
-    copies for every array that it reads. It is observed with its tape, from x_0 on, with J
+    copies for every array. It is observed with its tape, from x_0 on, with J
     evaluated right after it.
 
     A model that computes arrays again after loads (`recompute`) is observed as if it did not.

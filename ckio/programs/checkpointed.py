@@ -50,9 +50,8 @@ from ckio.planners.unknown import Online
 from ckio.platform import Affine, Level, Platform, platform_of
 from ckio.platform.chain import Chain
 from ckio.platform.readable import path_of
-from ckio.programs.heap import flatten, rebuild
+from ckio.programs.heap import leaves
 from ckio.programs.interface import (
-    Digests,
     Program,
     Stats,
     begin,
@@ -63,7 +62,6 @@ from ckio.programs.interface import (
 )
 from ckio.programs.model import ProgramModel, rate
 from ckio.runner.failover import (
-    Forward,
     Stored,
     Watcher,
     failover,
@@ -72,7 +70,7 @@ from ckio.runner.failover import (
 from ckio.runner.reproducible import ReplayCheck, checked
 from ckio.runner.unknown import Rule
 from ckio.schedule import Schedule
-from ckio.schedule.timeline import Event, TimelineRecorder
+from ckio.schedule.timeline import Event
 
 S = TypeVar("S")
 
@@ -81,7 +79,7 @@ log = logging.getLogger("ckio")
 MANIFEST: Final = "program.json"
 CHECKPOINTS: Final = "checkpoints"
 
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _ADJOINTS: Final = 2
 """Number of adjoints stored at a time. The next is complete before the older is discarded."""
 
@@ -193,17 +191,17 @@ class Options:
         if self.platform is not None and self.backends is not None:
             return platform_of(self.platform), self.backends
         slots = self.slots if self.schedule == "bisection" else self.slots or _SLOTS
-        return Platform(levels=(level("memory", slots),)), [Ram()]
+        return level("memory", slots), [Ram()]
 
 
 def _from_one(value: object) -> bool:
     return is_whole(value) and value >= 1
 
 
-def level(name: str, slots: int | None, /) -> Level:
-    """Return a level for a number of checkpoints of any size, or without a limit if it is None."""
+def level(name: str, slots: int | None, /) -> Platform:
+    """Return one level for a number of checkpoints of any size; without a limit if it is None."""
     ratio = 1.0 if slots is None else _ONE_EACH
-    return Level(name=name, capacity=slots, ratio=ratio, write=_SPEED, read=_SPEED)
+    return Platform((Level(name=name, capacity=slots, ratio=ratio, write=_SPEED, read=_SPEED),))
 
 
 @dataclass(frozen=True)
@@ -283,27 +281,9 @@ def reverse(
     Returns the model that has the gradient, and the most states that were stored at a time.
     """
     model, options = task.model(), task.options
-    chain, steps = task.chain(model, None), None if run is None else run.steps
-    states = 0 if run is None else len(run.states())
-    if steps is None:
-        stored = () if run is None else (run.states(),)
-        rules = lambda rest, _: options.rule(chain, rest)  # noqa: E731
-        done = run_forward(
-            rules, platform, model, backends, say=log.warning, stored=stored, watch=watch
-        )
-        model.rewind()
-        if run is not None:
-            run.end(done.steps)
-    else:
-        done = Forward(steps, TimelineRecorder().timeline(Actions.of(())), platform, [], ())
-    steps = done.steps
-    chain = chain.with_steps(steps)
-    if run is not None:
-        done = done._replace(
-            platform=run.levels(options.slots),
-            backends=list(backends),
-            stored=tuple(frozenset(level.keys()) for level in backends),
-        )
+    chain, forward = task.chain(model, None), Actions.of(())
+    stored: Stored = () if run is None else (run.states(),)
+    states = sum(map(len, stored))
 
     def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
         if run is not None:
@@ -311,21 +291,35 @@ def reverse(
                 return recover(chain, rest, stored, level=0, every=float(options.every))
         return recover(chain, rest, stored, level=None, every=inf)
 
-    if run is not None:
-        schedule = replan(chain, done.platform, done.stored)
+    steps = None if run is None else run.steps
+    if steps is None:
+        rules = lambda rest, _: options.rule(chain, rest)  # noqa: E731
+        done = run_forward(
+            rules, platform, model, backends, warn=log.warning, stored=stored, watch=watch
+        )
+        model.rewind()
+        steps, forward, stored = done.steps, done.timeline.actions, done.stored
+        if run is None:
+            platform, backends = done.platform, done.backends
+        else:
+            run.end(steps)
+    chain = chain.with_steps(steps)
+    if run is None:
+        schedule = options.rule(chain, platform).finish(steps, stored)
     else:
-        schedule = options.rule(chain, done.platform).finish(steps, done.stored)
+        platform = run.level(options.slots)
+        schedule = replan(chain, platform, tuple(frozenset(level.keys()) for level in backends))
     timeline, model = failover(
         schedule,
-        done.platform,
+        platform,
         model,
-        done.backends,
+        backends,
         fresh=task.model,
         replan=replan,
-        say=log.warning,
+        warn=log.warning,
         watch=watch,
     )
-    return model, states + _most_stored(done.timeline.actions + timeline.actions)
+    return model, states + _most_stored(forward + timeline.actions)
 
 
 def _most_stored(actions: Actions) -> int:
@@ -426,41 +420,30 @@ class StoredRun:
 
     def __init__(self, place: Path, task: Task[Any], backend: Backend) -> None:
         self._path, self._backend = place / MANIFEST, backend
-        self._about: dict[str, Any] = {
+        ybar = leaves(task.ybar, "y")
+        now: dict[str, Any] = {
             "format": _FORMAT,
             "program": task.program.fingerprint,
-            "x": _digests(task.x),
-            "ybar": _digests(task.ybar),
+            "x": digests(task.program.pack(begin(task.program, task.x))),
+            "ybar": digests(({name: np.asarray(bar) for name, bar in ybar.items()}, {})),
             "base": task.base,
             "steps": None,
         }
         with _usable(place):
             text = self._path.read_text(encoding="utf-8") if self._path.exists() else None
-        if text is not None:
-            self._take(text)
+        begun = now if text is None else _parsed(text, self._path)
+        changed = [name for name in _CHANGED if begun.get(name) != now[name]]
+        # No state depends on ybar.
+        if changed and (changed != ["ybar"] or set(backend.keys()) != self.states()):
+            raise BadInput(
+                f"{place} contains a run that cannot be resumed: {_CHANGED[changed[0]]} changed"
+                " since it was begun; undo that, or give another directory, or remove this one"
+            )
+        self._about = now | {"base": begun["base"], "steps": begun["steps"]}
         with _usable(place):
             self._store()
         self.base: int = self._about["base"]
         self.steps: int | None = self._about["steps"]
-
-    def _take(self, text: str) -> None:
-        """Take the ticks and steps from the file of an earlier process."""
-        try:
-            stored = json.loads(text)
-            changed = [name for name in _CHANGED if stored[name] != self._about[name]]
-            found = {"base": stored["base"], "steps": stored["steps"]}
-        except (ValueError, TypeError, LookupError) as error:
-            raise BadInput(
-                f"{self._path} does not describe a run: {error}; give another directory"
-            ) from error
-        # No state depends on ybar.
-        if changed and (changed != ["ybar"] or set(self._backend.keys()) != self.states()):
-            raise BadInput(
-                f"{self._path.parent} contains a run that cannot be resumed:"
-                f" {_CHANGED[changed[0]]} changed since it was begun; undo that, or give another"
-                " directory, or remove this one"
-            )
-        self._about |= found
 
     def _store(self) -> None:
         write_whole(self._path, json.dumps(self._about, indent=1) + "\n")
@@ -470,11 +453,11 @@ class StoredRun:
         keys = self._backend.keys()
         return frozenset(key for key in keys if key.kind is Kind.RESTART)
 
-    def levels(self, slots: int | None) -> Platform:
+    def level(self, slots: int | None) -> Platform:
         """Return the level for the reverse run, which also stores adjoints."""
         assert self.steps is not None
         states = max(slots or (self.steps - 1).bit_length() + 1, len(self.states()))
-        return Platform(levels=(level(CHECKPOINTS, states + _ADJOINTS),))
+        return level(CHECKPOINTS, states + _ADJOINTS)
 
     def end(self, steps: int) -> None:
         """Store the number of steps."""
@@ -483,6 +466,15 @@ class StoredRun:
             self._store()
         except OSError as error:  # only time is lost: a resumed run would repeat the forward run
             log.warning("%s: the number of steps cannot be stored: %s", self._path, error)
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    """Return the description of a run by an earlier process."""
+    try:
+        return dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        refusal = f"{path} does not describe a run: {error}; give another directory"
+        raise BadInput(refusal) from error
 
 
 _CHANGED: Final = {
@@ -507,8 +499,7 @@ def _reverse_in(place: Path, task: Task[S], watch: Watcher | None) -> tuple[Prog
         for damage in verified(backend)[1]:
             log.warning("%s", damage)
         task = replace(task, base=run.base)
-        platform = Platform(levels=(level(CHECKPOINTS, None),))
-        found = reverse(task, platform, [backend], watch, run)
+        found = reverse(task, level(CHECKPOINTS, None), [backend], watch, run)
         backend.remove()
         (place / MANIFEST).unlink()
     with suppress(OSError):
@@ -524,15 +515,3 @@ def _usable(place: Path) -> Iterator[None]:
         raise BadInput(
             f"the directory {str(place)!r} cannot be used: {error}; give another directory"
         ) from error
-
-
-def _digests(tree: Any) -> Digests:
-    """Return hashes of all bits of the values."""
-    heap = flatten({"x": rebuild(tree, "x", _plain)})
-    return digests((heap.memories, heap.structure))
-
-
-def _plain(_: str, leaf: Any) -> Any:
-    """Return an array of another library as a numpy array."""
-    ours = isinstance(leaf, np.ndarray | np.generic) or not hasattr(leaf, "__array__")
-    return leaf if ours else np.asarray(leaf)

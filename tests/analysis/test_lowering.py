@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, pairwise, product
+from itertools import combinations, product
 from random import Random
 
 import pytest
 from oracles.arrays import Array, seconds_of
 
-from ckio.actions import Advance, Discard, Key, Kind, Read, Record, Reverse, Write
+from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.lowering import ByVariable, lower, reduced
 from ckio.analysis.placing import WriteSite, in_slots
@@ -18,7 +18,6 @@ from ckio.planners.dp import hrevolve, mixed
 from ckio.planners.literature import multistage
 from ckio.planners.recovery import recover
 from ckio.planners.trivial import store_all
-from ckio.planners.unknown import online
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts, makespan
@@ -306,50 +305,6 @@ def test_a_lowered_schedule_that_does_not_fit_is_refused() -> None:
     platform = Platform((Level(name="ram", capacity=3),), 1)
     with pytest.raises(IllegalAction, match="needs 2 bytes, but"):
         lower(hrevolve(chain, platform), Variables({"a": 2}, step), platform=platform)
-
-
-def test_single_variables_of_a_checkpoint_that_is_moved_fit_where_the_whole_fits() -> None:
-    def moves(chain: Chain, _: Platform) -> Schedule:
-        """x_0 is moved from level 0 to level 1, and x_1 takes its place."""
-        first, second = (Key(Kind.RESTART, step) for step in (0, 1))
-        move = Read(first, 0), Write(first, 1), Discard(first, 0)
-        park, fetch = Write(second, 1), (Read(second, 1), Discard(second, 1), Write(second, 0))
-        actions = [Write(first, 0), Advance(0, 1), park, *move, *fetch, Advance(1, 2)]
-        actions += [Record(2, 3), Reverse(2, 3), Read(second, 0), Discard(second, 0)]
-        actions += [Record(1, 2), Reverse(1, 2), Read(first, 1), Discard(first, 1)]
-        return Schedule(chain, [*actions, Record(0, 1), Reverse(0, 1)])
-
-    chain, far = chain_of(3, 8), Level(name="far", capacity=16)
-    platform = Platform((Level(name="near", capacity=8), far))
-    assert validate(moves(chain, platform), platform).adjoint == 0
-    planner = ByVariable(moves, Variables({"a": 8}, Step(Flow({"a"}, {"a"}, {"a"}))))
-    assert validate(planner(chain, platform), platform).adjoint == 0
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("trials", [10, 40])
-def test_what_online_plans_on_whole_states_fits_when_it_is_lowered(trials: int) -> None:
-    """Online moves checkpoints between levels: it reads them only in order to write them."""
-    random, moved = Random(3), 0
-    for _ in range(trials):
-        steps = in_place(random_steps(random, random.randint(3, 9), in_part=False))
-        variables = random_variables(
-            random, steps, subset(random, NAMES, 0.5), tape=frozenset(NAMES)
-        )
-        size = sum(variables.nbytes[name] for name in variables.stored) or 1
-        price = Affine(random.choice((0.1, 2.0)))
-        near = Level(name="near", capacity=size * random.randint(1, 2), write=price)
-        far = Level(name="far", capacity=random.choice((None, size)), write=Affine(1))
-        platform = Platform((near, far), working_memory=size)
-        schedule = online(chain_of(len(steps), size), platform)
-        lowered = lower(schedule, variables, platform=platform)
-        assert validate(lowered, platform).adjoint == 0
-        assert not perform(lowered, steps, variables.seed, taped=variables.taped)
-        moved += any(
-            isinstance(read, Read) and isinstance(write, Write) and read.key == write.key
-            for read, write in pairwise(schedule.actions)
-        )
-    assert moved > trials / 8
 
 
 def test_versions_that_no_checkpoint_needs_take_no_room() -> None:

@@ -290,7 +290,7 @@ import ckio.analysis.partitioned as room
 assert not any(name.split(".")[0] in ("jax", "jaxlib") for name in sys.modules)
 sys.modules["jax"] = None  # as where it is not installed
 from ckio.errors import BadInput
-for ask in (room.trace, room.traced_flow, room.partition):
+for ask in (room.trace, room.partition):
     try:
         ask(lambda state: state, {"u": np.ones(3)})
     except BadInput as error:

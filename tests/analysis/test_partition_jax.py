@@ -13,7 +13,6 @@ from ckio.analysis.partitioned import (
     StraightLine,
     partition,
     trace,
-    traced_flow,
 )
 from ckio.errors import BadInput
 from ckio.platform import Affine, Level
@@ -211,19 +210,6 @@ def test_single_precision_stays_so() -> None:
     assert halves.tape == 20 == sum(array.nbytes for array in tape.values())
     found = halves.backward(tape, {"u": np.ones(5)}, {})
     np.testing.assert_allclose(found["u"], np.cos(state["u"]), rtol=1e-6)
-
-
-def test_what_a_step_uses_and_overwrites_is_seen() -> None:
-    def step(state: State) -> State:
-        x = state["x"] * state["k"] + state["q"]
-        return {"x": x, "old": state["x"], "mean": jnp.mean(x), "k": state["k"]}
-
-    state = {name: jnp.ones(3) for name in ("x", "old", "k", "q")} | {"mean": jnp.ones(())}
-    flow = traced_flow(step, state)
-    assert flow.forward.use == {"x", "k", "q"}
-    assert flow.forward.out == flow.forward.kill == {"x", "old", "mean"}
-    assert flow.record.use == {"x", "k"}  # q is only added
-    assert (flow.reverse.use, flow.restored) == (frozenset(), frozenset())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from ckio.actions.variables import Flow, Step, Variables
 from ckio.analysis.recorded import (
     FILLS,
     NAN,
-    WatchedArrays,
     contradictions,
     equal,
     flow_of,
@@ -80,28 +79,6 @@ def test_doing_it_again_says_exactly_what_depends_on_what():
     flow = flow_of(lambda state: adams_bashforth(state, 1), arrays)
     assert flow.use == {"u", "F_1", "F_2", "c", "seldom"}
     assert flow.out == out | {"rare"}
-
-
-def test_reading_and_sweeping_is_seen_however_it_is_written():
-    def took(step) -> set[str]:
-        asked: set[str] = set()
-        step(WatchedArrays({"u": np.ones(2), "v": np.ones(2)}, asked.add))
-        return asked
-
-    assert took(lambda state: state["u"]) == {"u"}
-    assert took(lambda state: state.get("v")) == {"v"}
-    assert took(lambda state: state.get("w", 0)) == set()
-    assert took(list) == took(lambda state: state.keys()) == set()
-    sweeps = (
-        lambda state: sum(x.sum() for x in state.values()),
-        lambda state: list(state.items()),
-        dict,
-        lambda state: {**state},
-        lambda state: state | {},
-        lambda state: state.copy(),
-    )
-    for sweep in sweeps:
-        assert took(sweep) == {"u", "v"}
 
 
 def test_what_writes_the_same_again_overwrites_nevertheless():

@@ -57,7 +57,7 @@ def test_every_way_gives_what_vjp_gives() -> None:
 
 
 def test_on_levels_of_all_kinds(tmp_path: Any) -> None:
-    platform = Platform(levels=(level("memory", 2), level("files", 9)))
+    platform = Platform(level("memory", 2).levels + level("files", 9).levels)
     for schedule in ("bisection", "revolve"):
         backends = [Ram(), Directory(tmp_path / "files")]
         found = checkpoint_vjp(
@@ -78,7 +78,7 @@ def test_checkpoints_that_are_damaged_on_the_way_back_are_computed_again(tmp_pat
                 raise CorruptCheckpoint(f"{key}: the disk is worn")
             return super().read(key, into)
 
-    platform = Platform(levels=(level("memory", 3), level("files", 9)))
+    platform = Platform(level("memory", 3).levels + level("files", 9).levels)
     for schedule in ("revolve", "bisection"):
         backends = [Ram(), Failing(tmp_path / schedule)]
         options = Options(base=10, schedule=schedule, platform=platform, backends=backends)

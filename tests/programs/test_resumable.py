@@ -188,8 +188,8 @@ def test_the_reverse_run_has_the_slots_of_bisection(tmp_path: Path) -> None:
     with closing(Directory(tmp_path / CHECKPOINTS)) as backend:
         run = StoredRun(tmp_path, task_of(Logistic(), X, BAR, Options(base=10)), backend)
         run.end(8)
-        assert run.levels(None).levels[0].capacity == 4 + 2
-        assert run.levels(9).levels[0].capacity == 9 + 2
+        assert run.level(None).levels[0].capacity == 4 + 2
+        assert run.level(9).levels[0].capacity == 9 + 2
 
 
 def test_what_watches_may_stop_it(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from ckio.analysis.dag import Cost, Name, StoredValues, ValueGraph, cost_on, solve
-from ckio.analysis.partitioned.jaxprs import Function, trace, traced_flow
+from ckio.analysis.partitioned.jaxprs import Function, trace
 from ckio.analysis.partitioned.program import (
     Assignment,
     Backward,
@@ -68,7 +68,6 @@ __all__ = [
     "cost_of_tape",
     "partition",
     "trace",
-    "traced_flow",
     "weigh",
 ]
 

@@ -19,7 +19,6 @@ from functools import cache
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from ckio.actions.variables import Flow, Step
 from ckio.analysis.partitioned.program import (
     Assignment,
     Compute,
@@ -82,7 +81,7 @@ class Equations:
     assignments : list of Assignment
         The assignments, in order.
     constants : dict of str to array
-        The arrays in the closure of the step, each once, and the values computed from them alone.
+        The arrays in the closure of the step, each once.
     """
 
     fresh: Callable[[str], str]
@@ -123,14 +122,6 @@ class Equations:
             self.constants[name] = array
         return name
 
-    def _is_constant(self, assignment: Assignment) -> bool:
-        """Return whether it can be computed once for all steps, without becoming larger."""
-        names = assignment.arguments
-        if not names or not self.constants.keys() >= set(names):
-            return False
-        before = sum(int(self.constants[name].nbytes) for name in names)
-        return sum(assignment.nbytes or ()) <= before
-
     def _one(
         self, jaxpr: Any, equation: Any, known: Mapping[Any, Operand], given: Sequence[Operand]
     ) -> list[Operand]:
@@ -138,12 +129,7 @@ class Equations:
         if key is not None and key in self._computed:
             return self._computed[key]
         names = [self.fresh(equation.primitive.name) for _ in equation.outvars]
-        assignment = _assignment(jaxpr, equation, known, names)
-        if self._is_constant(assignment):
-            arrays = assignment(self.constants[name] for name in assignment.arguments)
-            self.constants.update(zip(names, arrays, strict=True))
-        else:
-            self.assignments.append(assignment)
+        self.assignments.append(_assignment(jaxpr, equation, known, names))
         if key is not None:
             self._computed[key] = list(names)
         return list(names)
@@ -267,24 +253,6 @@ def trace(step: Function, state: Values, /) -> StraightLine:
         raise BadInput(f"trace: JAX has no adjoint of this step: {sentence}") from error
     check_pure("trace: the step has", closed.jaxpr)
     return _program(closed, tuple(before), tuple(smooth))
-
-
-def traced_flow(step: Function, state: Values, /) -> Step:
-    """Return the arrays that a chain of such steps uses and overwrites, without a declaration.
-
-    The forward flow uses the arrays from which the new values are computed. The recording flow uses
-    the arrays on the tape, and the adjoint step reads nothing else. Parameters and errors are those
-    of `trace`.
-    """
-    program = trace(step, state)
-    out = program.overwritten
-
-    def start(values: Iterable[str]) -> set[str]:
-        """Return the arrays of the state from which these values are computed."""
-        return leading_to(values, program.assignments)[1].difference(program.constants)
-
-    use = start(program.outputs[name] for name in out)
-    return Step(Flow(use, out, out), Flow(start(program.required), out, out))
 
 
 def _checked(state: object) -> dict[str, Any]:

@@ -167,7 +167,7 @@ class _Draft:
         test, body = open_jaxpr(params["cond_jaxpr"]), open_jaxpr(params["body_jaxpr"])
         first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
         carry = [self.fresh(aval) for aval in avals]
-        loop, onwards, after = _Label(), _Label(), _Label()
+        onwards, after = _Label(), _Label()
         lanes = test[0].outvars[0].aval
         going = [self.fresh(lanes)] if lanes.shape else []
 
@@ -194,17 +194,10 @@ class _Draft:
                 self.move(results, carry)
 
         self.move(given[second:], carry)
-        asks_once = any(map(has_loop, test[0].eqns))  # a condition with a loop is written only once
-        if asks_once:
-            self.close(loop)
-            self.begin(loop)
         self.close(after, onwards, choice=ask())
         self.begin(onwards)
         turn()
-        if asks_once:
-            self.close(loop)
-        else:
-            self.close(after, onwards, choice=ask())
+        self.close(after, onwards, choice=ask())
         self.begin(after)
         return list(carry)
 
