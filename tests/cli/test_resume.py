@@ -148,6 +148,18 @@ def test_a_kill_before_a_level_has_a_file_does_not_cost_the_level(
     assert ended["levels"][1]["written"] > 0
 
 
+def test_what_remains_of_a_run_that_has_ended_is_removed(
+    half: Path, tmp_path: Path, digest: str
+) -> None:
+    shutil.copytree(half / "ck", tmp_path / "remains")
+    ckio(*RESUME, at=half)
+    assert left(half) == []
+    shutil.copytree(tmp_path / "remains", half / "ck", dirs_exist_ok=True)
+    assert left(half)
+    assert answer(*RESUME, at=half)["gradient_digest"] == digest
+    assert left(half) == []
+
+
 def test_relative_levels_are_found_from_another_directory(
     half: Path, tmp_path: Path, digest: str
 ) -> None:
