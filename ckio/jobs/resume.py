@@ -153,8 +153,7 @@ def ended(
             f"{directory.path}: the run has ended without --check-gradient; to check the gradient,"
             " begin a new run in another directory"
         )
-    if not (request.keep or manifest.request.keep):
-        _remove_left(manifest, with_paths(platform, directory.path, manifest), ranks)
+    _remove_left(manifest, with_paths(platform, directory.path, manifest), ranks)
     return result
 
 
@@ -264,7 +263,7 @@ def _remove_left(manifest: Manifest, platform: Platform, ranks: RankGroup, /) ->
     if not any(ranks.gather(any(where and may_exist(where) for where in places))):
         return
     try:
-        with opened(levels, run, keep="nothing", ranks=ranks, identity=manifest.identity):
+        with opened(levels, run, temporary=True, ranks=ranks, identity=manifest.identity):
             pass
     except (StorageError, BadInput) as error:
         log.warning("%s", error)

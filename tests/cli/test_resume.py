@@ -198,16 +198,6 @@ def test_of_a_run_that_has_ended_the_result_is_printed_and_what_was_left_is_remo
     assert "has ended without --check-gradient" in line
 
 
-def test_a_run_that_is_to_keep_its_checkpoints_keeps_them_when_it_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at = place(tmp_path / "at")
-    killed(monkeypatch, at, "adjoint:17", *words("--keep"))
-    for _ in range(2):
-        answer(*RESUME, at=at)
-        assert left(at)
-
-
 def test_a_level_that_cannot_be_removed_after_the_end_is_a_warning(
     tmp_path: Path, digest: str
 ) -> None:
