@@ -10,17 +10,13 @@ ValueGraph, solve   find the cheapest set of values to store
 partition           divide a step into its tape and the values that are computed again
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ckio.analysis.dag import ValueGraph, solve
-    from ckio.analysis.guarded import Guarded
-    from ckio.analysis.lowering import ByVariable, lower
-    from ckio.analysis.model_arrays import analyze
-    from ckio.analysis.partitioned import partition
-    from ckio.analysis.recorded import observe
-    from ckio.analysis.snapshots import compare_snapshots
+from ckio.analysis.dag import ValueGraph, solve
+from ckio.analysis.guarded import Guarded
+from ckio.analysis.lowering import ByVariable, lower
+from ckio.analysis.model_arrays import analyze
+from ckio.analysis.partitioned import partition
+from ckio.analysis.recorded import observe
+from ckio.analysis.snapshots import compare_snapshots
 
 __all__ = [
     "ByVariable",
@@ -33,22 +29,3 @@ __all__ = [
     "partition",
     "solve",
 ]
-
-_MODULES = {
-    "ByVariable": "lowering",
-    "Guarded": "guarded",
-    "ValueGraph": "dag",
-    "analyze": "model_arrays",
-    "compare_snapshots": "snapshots",
-    "lower": "lowering",
-    "observe": "recorded",
-    "partition": "partitioned",
-    "solve": "dag",
-}
-"""The module of each name. It is imported at the first use, because some need more than numpy."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'ckio.analysis' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"ckio.analysis.{_MODULES[name]}"), name)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from math import inf
+from math import ceil, inf
 from typing import Final
 
 import numpy as np
@@ -330,8 +330,10 @@ def cost_of_a_kill(
     if mtbf is not None:
         seconds = seconds_text(expected_makespan(schedule, platform, kept, mtbf))
         expected = f"; with a kill in {seconds_text(mtbf)} on average, expect {seconds}"
+    steps = ceil(kept.every * schedule.chain.length / (predicted(schedule, platform) or inf))
+    often = f"every {seconds_text(kept.every)} of work, about {steps} steps"
     return (
-        f"an adjoint checkpoint on {kept.level} every {seconds_text(kept.every)} of work; a kill"
+        f"an adjoint checkpoint on {kept.level} {often if steps > 1 else 'after each step'}; a kill"
         f" costs about {seconds_text(costs)} of work{expected}"
     )
 

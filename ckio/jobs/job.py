@@ -341,6 +341,8 @@ class Job:
             )
         name = request.model or ""
         _check_auto_overlap(request)
+        if request.planner is not None:
+            planner_call(request.planner)  # reports a wrong name or option before the calibration
         # The model is measured without the checks of `wrapping`, whose time is not the model's.
         plain = maker(self._make, request.settings, ranks)
         replay = ReplayCheck(allow_rounding=request.allow_rounding)

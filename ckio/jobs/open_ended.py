@@ -148,7 +148,7 @@ def _forward(
             platform,
             live,
             backends,
-            say=attempt.display.warn,
+            warn=attempt.display.warn,
             clock=None if ranks.is_alone else ranks.clock,
             stored=stored,
             watch=watch,

@@ -204,7 +204,9 @@ def planner_call(text: str, /) -> Planner:
         if not equals or option not in known or option in options:
             has = f"its options are {', '.join(known)}, each once" if known else "it has no options"
             raise BadInput(f"planner {text!r}: {word!r} is no OPTION=VALUE of {name}; {has}")
-        options[option] = typed(value)
+        options[option] = number = typed(value)
+        if type(number) is int and number < 1:
+            raise BadInput(f"planner {text!r}: {option} must be at least 1")
     return functools.partial(planner, **options)
 
 

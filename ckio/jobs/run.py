@@ -616,7 +616,7 @@ def _perform_schedule(
             levels,
             fresh=fresh,
             replan=replan,
-            say=attempt.display.warn,
+            warn=attempt.display.warn,
             overlap=attempt.overlap,
             watch=watch,
             stop=attempt.stopper,

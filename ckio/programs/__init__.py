@@ -10,16 +10,12 @@
 `stop_gradient` removes a derivative, in plain Python.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from ckio.programs.checkpointed import Options, checkpoint_vjp
-    from ckio.programs.compiled import CompiledProgram, NotResumable, program
-    from ckio.programs.interface import Program, checkpoint, primops, resume, vjp
-    from ckio.programs.jaxed import JaxProgram, jax_program
-    from ckio.programs.model import ProgramModel, as_chain
-    from ckio.programs.tape import primitive, stop_gradient
+from ckio.programs.checkpointed import Options, checkpoint_vjp
+from ckio.programs.compiled import CompiledProgram, NotResumable, program
+from ckio.programs.interface import Program, checkpoint, primops, resume, vjp
+from ckio.programs.jaxed import JaxProgram, jax_program
+from ckio.programs.model import ProgramModel, as_chain
+from ckio.programs.tape import primitive, stop_gradient
 
 __all__ = [
     "CompiledProgram",
@@ -39,29 +35,3 @@ __all__ = [
     "stop_gradient",
     "vjp",
 ]
-
-_MODULES = {
-    "CompiledProgram": "compiled",
-    "JaxProgram": "jaxed",
-    "NotResumable": "compiled",
-    "Options": "checkpointed",
-    "Program": "interface",
-    "ProgramModel": "model",
-    "as_chain": "model",
-    "checkpoint": "interface",
-    "checkpoint_vjp": "checkpointed",
-    "jax_program": "jaxed",
-    "primitive": "tape",
-    "primops": "interface",
-    "program": "compiled",
-    "resume": "interface",
-    "stop_gradient": "tape",
-    "vjp": "interface",
-}
-"""The module of each name. It is imported when the name is first used."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'ckio.programs' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"ckio.programs.{_MODULES[name]}"), name)

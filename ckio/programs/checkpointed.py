@@ -62,7 +62,6 @@ from ckio.programs.interface import (
 )
 from ckio.programs.model import ProgramModel, rate
 from ckio.runner.failover import (
-    Forward,
     Stored,
     Watcher,
     failover,
@@ -71,7 +70,7 @@ from ckio.runner.failover import (
 from ckio.runner.reproducible import ReplayCheck, checked
 from ckio.runner.unknown import Rule
 from ckio.schedule import Schedule
-from ckio.schedule.timeline import Event, TimelineRecorder
+from ckio.schedule.timeline import Event
 
 S = TypeVar("S")
 
@@ -282,27 +281,9 @@ def reverse(
     Returns the model that has the gradient, and the most states that were stored at a time.
     """
     model, options = task.model(), task.options
-    chain, steps = task.chain(model, None), None if run is None else run.steps
-    states = 0 if run is None else len(run.states())
-    if steps is None:
-        stored = () if run is None else (run.states(),)
-        rules = lambda rest, _: options.rule(chain, rest)  # noqa: E731
-        done = run_forward(
-            rules, platform, model, backends, say=log.warning, stored=stored, watch=watch
-        )
-        model.rewind()
-        if run is not None:
-            run.end(done.steps)
-    else:
-        done = Forward(steps, TimelineRecorder().timeline(Actions.of(())), platform, [], ())
-    steps = done.steps
-    chain = chain.with_steps(steps)
-    if run is not None:
-        done = done._replace(
-            platform=run.level(options.slots),
-            backends=list(backends),
-            stored=tuple(frozenset(level.keys()) for level in backends),
-        )
+    chain, forward = task.chain(model, None), Actions.of(())
+    stored: Stored = () if run is None else (run.states(),)
+    states = sum(map(len, stored))
 
     def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
         if run is not None:
@@ -310,21 +291,35 @@ def reverse(
                 return recover(chain, rest, stored, level=0, every=float(options.every))
         return recover(chain, rest, stored, level=None, every=inf)
 
-    if run is not None:
-        schedule = replan(chain, done.platform, done.stored)
+    steps = None if run is None else run.steps
+    if steps is None:
+        rules = lambda rest, _: options.rule(chain, rest)  # noqa: E731
+        done = run_forward(
+            rules, platform, model, backends, warn=log.warning, stored=stored, watch=watch
+        )
+        model.rewind()
+        steps, forward, stored = done.steps, done.timeline.actions, done.stored
+        if run is None:
+            platform, backends = done.platform, done.backends
+        else:
+            run.end(steps)
+    chain = chain.with_steps(steps)
+    if run is None:
+        schedule = options.rule(chain, platform).finish(steps, stored)
     else:
-        schedule = options.rule(chain, done.platform).finish(steps, done.stored)
+        platform = run.level(options.slots)
+        schedule = replan(chain, platform, tuple(frozenset(level.keys()) for level in backends))
     timeline, model = failover(
         schedule,
-        done.platform,
+        platform,
         model,
-        done.backends,
+        backends,
         fresh=task.model,
         replan=replan,
-        say=log.warning,
+        warn=log.warning,
         watch=watch,
     )
-    return model, states + _most_stored(done.timeline.actions + timeline.actions)
+    return model, states + _most_stored(forward + timeline.actions)
 
 
 def _most_stored(actions: Actions) -> int:

@@ -189,7 +189,7 @@ def test_einsum():
 
 
 def test_einsum_of_one():
-    check(lambda x: (np.einsum("ii->i", x), np.einsum("ii", x), np.einsum("ij->j", x)), real(3, 3))
+    check(lambda x: np.einsum("ij->j", x), real(3, 3))
     check(lambda x: np.einsum("aij,aj->ai", x, x[:, 0]), real(2, 3, 3))
     check(lambda x: np.einsum("ij,ij,j->i", x, x, x[0]), cplx(3, 3))
 
@@ -363,6 +363,8 @@ AROUND = {
                     lambda u, v: np.gradient(u[:, None] * v, 0.1, axis=1)),
     "np.linalg.slogdet": (lambda u, v: np.linalg.slogdet(u[:, None] * v + np.eye(3))[1],
                           lambda u, v: np.log(np.abs(np.linalg.det(u[:, None] * v + np.eye(3))))),
+    "einsum of ii": (lambda u, v: np.einsum("ii", np.outer(u, v)),
+                     lambda u, v: np.einsum("i->", np.diagonal(np.outer(u, v)))),
     "einsum of ...": (lambda u, v: np.einsum("...i,i->...", u[None], v),
                       lambda u, v: np.einsum("ai,i->a", u[None], v)),
     "np.logaddexp2": (lambda u, v: np.logaddexp2(u, v), lambda u, v: np.log2(2.0**u + 2.0**v)),

@@ -81,7 +81,7 @@ class Equations:
     assignments : list of Assignment
         The assignments, in order.
     constants : dict of str to array
-        The arrays in the closure of the step, each once, and the values computed from them alone.
+        The arrays in the closure of the step, each once.
     """
 
     fresh: Callable[[str], str]
@@ -122,14 +122,6 @@ class Equations:
             self.constants[name] = array
         return name
 
-    def _is_constant(self, assignment: Assignment) -> bool:
-        """Return whether it can be computed once for all steps, without becoming larger."""
-        names = assignment.arguments
-        if not names or not self.constants.keys() >= set(names):
-            return False
-        before = sum(int(self.constants[name].nbytes) for name in names)
-        return sum(assignment.nbytes or ()) <= before
-
     def _one(
         self, jaxpr: Any, equation: Any, known: Mapping[Any, Operand], given: Sequence[Operand]
     ) -> list[Operand]:
@@ -137,12 +129,7 @@ class Equations:
         if key is not None and key in self._computed:
             return self._computed[key]
         names = [self.fresh(equation.primitive.name) for _ in equation.outvars]
-        assignment = _assignment(jaxpr, equation, known, names)
-        if self._is_constant(assignment):
-            arrays = assignment(self.constants[name] for name in assignment.arguments)
-            self.constants.update(zip(names, arrays, strict=True))
-        else:
-            self.assignments.append(assignment)
+        self.assignments.append(_assignment(jaxpr, equation, known, names))
         if key is not None:
             self._computed[key] = list(names)
         return list(names)

@@ -5,8 +5,7 @@ order in which Python evaluates them:
 
     a[i] * f(x) + g(h(y))      becomes      @1 = a[i]; call f; @3 = @1 * @2; call h; call g; @3 + @5
 
-A value that Python evaluates before a call, and that the call could change, is stored in a new
-variable.
+The values of the parts of such an expression are stored in new variables.
 """
 
 import ast
@@ -177,13 +176,9 @@ class _Translation:
                 return [test], ast.Subscript(load(row_name), load(place), ast.Load())
 
     def _assign(self, statement: ast.Assign) -> None:
-        match statement.targets:
-            case [ast.Name(id=name)] if self.take_call(statement.value, name):
-                pass
-            case _:
-                new = copy.copy(statement)
-                new.value = self.hoist(statement.value)
-                self._do(new)
+        new = copy.copy(statement)
+        new.value = self.hoist(statement.value)
+        self._do(new)
 
     def _change(self, statement: ast.AugAssign) -> None:
         """Write `a[i] += value`. A call of a program keeps the order a, i, a[i], value."""
@@ -222,20 +217,11 @@ class _Translation:
             case ast.IfExp():
                 return self._choice(node)
             case ast.Call() if self.scope.is_program(node):
-                result = self.name()
-                self.take_call(node, result)
+                call, result, after = self._hoist_parts(node), self.name(), self.writing.new()
+                self.writing.end(after, node=call, result=result, begin=after)
                 return load(result, node)
             case _:
                 return self._hoist_parts(node)
-
-    def take_call(self, node: ast.expr, result: str) -> bool:
-        """If an expression is a call of a program, write it. Return whether it is one."""
-        if not (isinstance(node, ast.Call) and self.scope.is_program(node)):
-            return False
-        call = self._hoist_parts(node)
-        after = self.writing.new()
-        self.writing.end(after, node=call, result=result, begin=after)
-        return True
 
     def name(self) -> str:
         """Return the name of a new variable."""
@@ -264,24 +250,14 @@ class _Translation:
         return load(name, node)
 
     def _hoist_parts(self, node: Expression) -> Expression:
-        """Write the calls in the parts of an operation, and return the operation on the rest.
+        """Write the parts of an operation in their order, and return the operation on them."""
 
-        Of the parts before the last with a call, the values are kept.
-        """
-        calling = sum(map(self.calls, ast.iter_child_nodes(node)))  # parts not yet written
-
-        def rest(part: ast.expr) -> ast.expr:
-            nonlocal calling
-            if not calling:
-                return part
-            calling -= self.calls(part)
+        def value(part: ast.expr) -> ast.expr:
             hoisted = self.hoist(part)
-            if not calling:
-                return hoisted
             called = isinstance(node, ast.Call) and part is node.func
             return self._keep_callee(hoisted) if called else self.keep(hoisted)
 
-        return _with_parts(node, rest)
+        return _with_parts(node, value)
 
     def _keep_callee(self, node: ast.expr) -> ast.expr:
         """Evaluate a function before its arguments. A method is looked up only at the call."""
@@ -309,9 +285,8 @@ class _Translation:
         return load(result, node)
 
     def _into(self, result: str, value: ast.expr) -> None:
-        if not self.take_call(value, result):
-            rest = self.hoist(value)  # before _do, because it may begin another block
-            self._do(_assignment(result, rest))
+        rest = self.hoist(value)  # before _do, because it may begin another block
+        self._do(_assignment(result, rest))
 
 
 def _assignment(name: str, value: ast.expr, /) -> ast.stmt:

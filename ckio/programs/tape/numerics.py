@@ -237,14 +237,16 @@ def _einsum(call: NumpyCall) -> Pulled:
     if "..." in call.args[0]:
         raise refusal("np.einsum with '...'", "write a letter for each axis")
     inputs, arrow, output = call.args[0].replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    if any(len(set(term)) < len(term) for term in terms):
+        raise refusal("np.einsum with a letter twice in one operand", "give it np.diagonal(u)")
     if not arrow:
         output = "".join(sorted(c for c in set(inputs) - {","} if inputs.count(c) == 1))
     operands = [np.asarray(it) for it in call.args[1:]]
     wanted = [int(path[0]) - 1 for path in call.paths]
     needed = [len(wanted) > 1 or number not in wanted for number in range(len(operands))]
     kept = [it if keep else None for it, keep in zip(operands, needed, strict=True)]
-    shapes = [it.shape for it in operands]
-    return _einsum_pull, ((inputs.split(","), output, shapes, wanted), kept)
+    return _einsum_pull, ((terms, output, [it.shape for it in operands], wanted), kept)
 
 
 def _einsum_pull(g: Any, about: Any, kept: Any) -> Any:
@@ -255,23 +257,15 @@ def _einsum_pull(g: Any, about: Any, kept: Any) -> Any:
             sizes[letter] = max(sizes.get(letter, 1), length) if length != 0 else 0
     bars = []
     for number in wanted:
-        own = "".join(dict.fromkeys(terms[number]))
+        own = terms[number]
         others = [(t, k) for i, (t, k) in enumerate(zip(terms, kept, strict=True)) if i != number]
         known = set(output).union(*(t for t, _ in others))
         missing = [c for c in own if c not in known]
         subscripts = ",".join([output, *(t for t, _ in others), *missing])
         ones = [np.ones(sizes[c]) for c in missing]
-        part = np.einsum(f"{subscripts}->{own}", g, *(k for _, k in others), *ones, optimize=True)
-        if own != terms[number]:
-            part = _on_diagonal(part, terms[number], own, shapes[number])
-        bars.append(part)
+        operands = g, *(k for _, k in others), *ones
+        bars.append(np.einsum(f"{subscripts}->{own}", *operands, optimize=True))
     return tuple(bars)
-
-
-def _on_diagonal(part: Array, term: str, own: str, shape: tuple[int, ...]) -> Array:
-    full = np.zeros(shape, part.dtype)
-    np.einsum(f"{term}->{own}", full)[...] = part
-    return full
 
 
 def _solve(result: Any, a: Any, b: Any) -> Parts:
