@@ -366,16 +366,15 @@ def cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
     except (Halted, ResultNotWritten):
         raise
     except BaseException as error:
-        every = [left_by(error)]
-        with suppress(RankFailed):  # of a rank that has ended
-            every = ranks.comm.gather(left_by(error))
-        if not any(every):
-            directory.clear()
-        elif every[ranks.rank]:
+        if mine := left_by(error):
             error.add_note(f"the plan is in {directory.path}")
-        else:
-            rank = next(rank for rank, texts in enumerate(every) if texts)
-            error.add_note(f"{'; '.join(every[rank])} (rank {rank})")
+        with suppress(RankFailed):  # a rank has ended, and its checkpoints may remain
+            every = ranks.comm.gather(mine)
+            if not any(every):
+                directory.clear()
+            elif not mine:
+                rank = next(rank for rank, texts in enumerate(every) if texts)
+                error.add_note(f"{'; '.join(every[rank])} (rank {rank})")
         raise
 
 
