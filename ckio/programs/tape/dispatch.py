@@ -244,13 +244,9 @@ def _at_entries(function: np.ufunc, x: Any, index: Any, value: Any = None) -> No
 
 
 def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
-    target, tape = target_of(dst), dst.tape
-    if where is not True:
-        src = np.where(plain(where), single(src), target)
-    place = _place_of(src)
-    tape.own(target.cell)
-    np.copyto(target.value, plain(src), casting=casting)
-    _written(target, place)
+    """Perform np.copyto. numpy has checked the casting in the run without a tape."""
+    value = single(src)
+    target_of(dst)[...] = value if where is True else np.where(plain(where), value, dst)
 
 
 def _place_of(value: Any) -> Any:
