@@ -60,7 +60,7 @@ def test_a_level_is_tried_only_with_what_it_can_hold() -> None:
         progress=lambda what, total: tried.append(f"{what} of {total}"),
     )
     assert tried == ["ram, 100 bytes of 1"]
-    with pytest.raises(BadInput, match="level 'ram': its capacity of 50 bytes holds none"):
+    with pytest.raises(BadInput, match="level 'ram': its capacity of 50 B is less than the"):
         calibrate({"ram": Ram()}, [100, 1000], repeats=1, capacities={"ram": 50})
 
 

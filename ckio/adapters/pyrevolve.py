@@ -36,8 +36,6 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
     most : int
         Largest number of slots. A level without a limit has this number, for example the number of
         steps.
-    profiler : Profiler, optional
-        A revolver sets its own, and thereby begins with an empty storage.
 
     Attributes
     ----------
@@ -45,9 +43,7 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
         Number of writes and reads of checkpoints.
     """
 
-    def __init__(
-        self, scratch: Scratch, level: int, nbytes: int, most: int, /, *, profiler: Any = None
-    ) -> None:
+    def __init__(self, scratch: Scratch, level: int, nbytes: int, most: int, /) -> None:
         place = scratch.platform.levels[level]
         self.saves = self.loads = 0
         self._scratch, self._level = scratch, level
@@ -57,7 +53,7 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
             nbytes,
             place.slots(nbytes, most),
             np.uint8,
-            profiler,
+            None,
             wd=place.write(nbytes),
             rd=place.read(nbytes),
             name=place.name,
@@ -65,7 +61,7 @@ class CkioStorage(Storage):  # type: ignore[misc]  # which ships no types
 
     @property
     def profiler(self) -> Any:
-        """The profiler of the revolver that uses this storage."""
+        """The profiler of the revolver that uses this storage, which is empty at first."""
         return self._profiler
 
     @profiler.setter

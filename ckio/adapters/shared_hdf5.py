@@ -11,7 +11,6 @@ An error on one rank is raised on all ranks at the next collective call.
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -61,8 +60,6 @@ class SharedHdf5(Backend):
         Whether payload is verified with xxh3_128 when it is read. A checksum is always written.
     run
         The run that uses the archive. An archive of another run is refused.
-    now
-        `now()` returns the time stamp of a checkpoint, in seconds since 1970.
 
     Raises
     ------
@@ -89,7 +86,6 @@ class SharedHdf5(Backend):
         durability: str = "process",
         checksum: bool = True,
         run: RunId = NOBODY,
-        now: Callable[[], float] = time.time,
     ) -> None:
         self.path = path_of(path).absolute()
         self._ranks, self._checksum = ranks, checksum
@@ -99,7 +95,7 @@ class SharedHdf5(Backend):
         self._archive: Hdf5 | None = None
 
         def taken() -> tuple[int, list[_Shared], list[str]]:
-            archive = Hdf5(self.path, durability=durability, run=run, now=now)
+            archive = Hdf5(self.path, durability=durability, run=run)
             self._archive = archive
             stored = [
                 _shared(item) for item in Hdf5.contents(self.path) if isinstance(item, Stored)

@@ -4,8 +4,9 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -15,8 +16,8 @@ from ckio.backends.base import Backend
 from ckio.backends.encoded import Share, decode, encode, is_marked, mark, most_bytes, unmark
 from ckio.backends.forms import form_of
 from ckio.backends.wrapper import Wrapper
-from ckio.compression.base import Checked, Codec
-from ckio.errors import BadInput, LevelFull, StorageError
+from ckio.compression import Codec
+from ckio.errors import BadInput, CkioError, LevelFull, StorageError
 
 
 class Workers:
@@ -73,12 +74,6 @@ class Workers:
         return self._pool
 
 
-def alone(work: Callable[[int], None], count: int, /) -> None:
-    """Call `work(0)` to `work(count - 1)` in this order, in the calling thread."""
-    for number in range(count):
-        work(number)
-
-
 def _finish(futures: list[Future[None]], todo: deque[int]) -> None:
     """Wait until no thread works any more; an interrupt during the wait is raised only then."""
     try:
@@ -101,6 +96,9 @@ def _drain(todo: deque[int], work: Callable[[int], None]) -> None:
             todo.clear()
             raise
 
+
+_ALONE: Final = Workers(1)
+"""The calling thread alone."""
 
 _LARGE: Final = 1 << 19
 """Checkpoints of at least this many bytes are shared among threads: the work then takes about ten
@@ -140,7 +138,7 @@ class Compressed(Wrapper):
         if not (math.isfinite(ratio) and ratio > 0):
             raise BadInput(f"compressed level: ratio = {ratio}; it must be finite and > 0")
         super().__init__(backend)
-        self._codec, self._ratio = Checked(codec), ratio
+        self._codec, self._ratio = codec, ratio
         self.lossless = self._codec.lossless and backend.lossless
         self.keeps = False
         self._workers = Workers(threads)
@@ -184,12 +182,9 @@ class Compressed(Wrapper):
     def _encoded(self, key: Key, layout: Layout, data: Buffers) -> tuple[Layout, Buffers]:
         """Return the layout and bytes to store: encoded in scratch memory, or unchanged."""
         nbytes = form_of(layout).nbytes
-        try:
+        with self._explained(f"{key} cannot be encoded"):
             scratch = self._memory(most_bytes(layout, self._codec))
             count = encode(layout, self._codec, data, scratch, self._share(nbytes))
-        except StorageError as error:
-            error.args = (f"{key} cannot be encoded: {error}",)
-            raise
         # A layout that looks encoded is always encoded again: otherwise `read` would decode a
         # checkpoint that this level did not encode.
         if count >= nbytes and not is_marked(layout):
@@ -218,12 +213,21 @@ class Compressed(Wrapper):
         with self._turn:
             data = self._memory(nbytes)[:nbytes]
             count = self.backend.read(key, [data])
-            try:
+            with self._explained(f"{key} cannot be decoded"):
                 decode(encoding.layout, self._codec, data, into, self._share(form.nbytes))
-            except StorageError as error:
-                error.args = (f"{key} cannot be decoded: {error}",)
-                raise
             return count
+
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Put `what` before the message of an error; one that is not of ckio is of the codec."""
+        try:
+            yield
+        except CkioError as error:
+            error.args = (f"{what}: {error}",)
+            raise
+        except Exception as error:
+            codec = f"codec {self._codec.name} failed: {type(error).__name__}"
+            raise StorageError(f"{what}: {codec}: {error}") from error
 
     def close(self) -> None:
         self._workers.close()
@@ -238,7 +242,7 @@ class Compressed(Wrapper):
         return min(nbytes, math.ceil(nbytes * self._ratio))
 
     def _share(self, nbytes: int) -> Share:
-        return self._workers.each if nbytes >= _LARGE else alone
+        return (self._workers if nbytes >= _LARGE else _ALONE).each
 
     def _memory(self, nbytes: int) -> memoryview:
         """Return scratch memory of at least `nbytes`; allocate it only if the last is too small."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+from operator import index
 from typing import Any, Final
 
 import numpy as np
@@ -35,7 +36,7 @@ SIZE: Final = np.dtype("<u4")
 """The dtype of an entry of the table of sizes."""
 
 Share = Callable[[Callable[[int], None], int], None]
-"""A function that calls `work(0)` to `work(count - 1)`: `alone`, or `Workers.each`."""
+"""A function that calls `work(0)` to `work(count - 1)`: `Workers.each`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,12 @@ def encode(layout: Layout, codec: Codec, data: Buffers, into: memoryview, share:
 
     def one(number: int) -> None:
         place = into[places[number] : places[number + 1]]
-        sizes[number] = codec.encode(blocks[number].of(data), place)
+        size = index(codec.encode(blocks[number].of(data), place))
+        if not 0 < size <= len(place):
+            raise StorageError(
+                f"codec {codec.name} gave {size} bytes for a block; its bound is {len(place)}"
+            )
+        sizes[number] = size
 
     share(one, len(blocks))
     end = places[0]

@@ -38,6 +38,7 @@ from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock, WallClock
 from ckio.platform.memory import available
 from ckio.platform.profile import Profile
+from ckio.platform.readable import bytes_text
 
 __all__ = ["MARGIN", "SIZES", "Sample", "calibrate", "fit", "measure_model"]
 
@@ -169,13 +170,14 @@ def _copies(backends: Mapping[str, Backend], samples: Sequence[Sample]) -> tuple
     return write, read
 
 
-def _fitting(level: str, capacity: int | None, own_workloads: Sequence[Workload]) -> list[Workload]:
+def _fitting(level: str, capacity: int | None, workloads: Sequence[Workload]) -> list[Workload]:
     """Return the checkpoints that fit a level; raises BadInput if none fits."""
-    fitting = [each for each in own_workloads if each.fits(capacity)]
+    fitting = [each for each in workloads if each.fits(capacity)]
     if not fitting:
+        least = bytes_text(min(each.nbytes for each in workloads))
         raise BadInput(
-            f"level {level!r}: its capacity of {capacity} bytes holds none of the sizes to try;"
-            " give a larger capacity or smaller sizes"
+            f"level {level!r}: its capacity of {bytes_text(capacity or 0)} is less than the"
+            f" smallest checkpoint to measure, of {least}; give a larger capacity"
         )
     return fitting
 

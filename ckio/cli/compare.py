@@ -10,10 +10,7 @@ from ckio.cli import console
 from ckio.cli.files import FILE, out, print_written, write_file
 from ckio.cli.options import json_option, with_example
 from ckio.errors import BadInput
-from ckio.jobs.comparing import report_of, sides_of
 from ckio.report import HEADER, Report, ReportRow, behind, table, verdict
-from ckio.report.two_runs import comparison_figures, comparison_page, run_table
-from ckio.report.two_runs import verdict as between_runs
 
 
 @with_example("ckio compare ckio-run")
@@ -30,6 +27,8 @@ def command(*, first: Path, second: Path | None, html: Path | None, as_json: boo
     One directory is compared by class of action and in total. This shows which class (record,
     reverse, reads and writes of each level) took longer than predicted.
     """
+    from ckio.jobs.comparing import report_of  # `ckio run` needs only `show`
+
     if second is not None:
         _compare_runs(first, second, html, as_json=as_json)
         return
@@ -46,6 +45,10 @@ def command(*, first: Path, second: Path | None, html: Path | None, as_json: boo
 
 def _compare_runs(first: Path, second: Path, html: Path | None, *, as_json: bool) -> None:
     """Lay two runs next to each other."""
+    from ckio.jobs.comparing import sides_of
+    from ckio.report.two_runs import comparison_figures, comparison_page, run_table
+    from ckio.report.two_runs import verdict as between_runs
+
     one, two = sides_of(first, second)
     if html is not None:
         write_file(html, comparison_page(one, two, origin=console.origin()))

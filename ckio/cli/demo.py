@@ -16,7 +16,7 @@ from ckio.errors import BadInput, RunFailed
 from ckio.jobs.directory import NewDirectory
 from ckio.jobs.gradients import digest
 from ckio.jobs.job import Job
-from ckio.jobs.models import identity, maker, measured, watched
+from ckio.jobs.models import identity, maker, measured, with_ticker
 from ckio.jobs.planning import plan_of
 from ckio.jobs.result import Result, facts, verdict
 from ckio.jobs.sweeping import sweep
@@ -83,7 +83,7 @@ def command(*, steps: int, grid: int, into: Path | None, as_json: bool) -> None:
         directory.clear()
         raise
     with display.progress("computing the reference gradient", 2 * steps) as tick:
-        reference = store_all_gradient(watched(fresh, tick), steps)
+        reference = store_all_gradient(with_ticker(fresh, tick), steps)
     same = digest(reference) == outcome.figures["gradient_digest"]
     plan = plan_of(
         platform=directory.path / "platform.toml", model=MODEL, settings=settings, steps=steps

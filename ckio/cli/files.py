@@ -12,8 +12,7 @@ import click
 from ckio.backends.files import write_whole
 from ckio.cli import console
 from ckio.errors import BadInput
-from ckio.jobs.directory import SCHEDULE
-from ckio.jobs.leftovers import is_run_directory
+from ckio.jobs.directory import SCHEDULE, is_run_directory
 from ckio.platform import Platform
 from ckio.platform.readable import path_of, read_text
 from ckio.schedule.text import Document, load

@@ -13,12 +13,12 @@ from ckio.cli import console
 from ckio.cli.files import FILE
 from ckio.cli.options import json_option, with_example
 from ckio.errors import BadInput, RunFailed
+from ckio.jobs.directory import is_run_directory
 from ckio.jobs.leftovers import (
     Checkpoint,
     Found,
     expected,
     find,
-    is_run_directory,
     removable,
     remove_all,
 )

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import click
@@ -24,7 +23,6 @@ from ckio.errors import BadInput
 from ckio.jobs.adjoints import cost_of_a_kill, expected_makespan, first_plan
 from ckio.jobs.planning import Planning, overlap_figures, plan_of, policy
 from ckio.jobs.sweeping import Row, Sweep, sweep
-from ckio.planners.compiled import seconds_of_loading
 from ckio.planners.table import PLANNERS
 from ckio.platform import Platform, size
 from ckio.platform.chain import Chain
@@ -116,10 +114,7 @@ def command(
         return
     display = console.display(quiet=as_json)
     plan = plan_of(**options, overlap=overlap, display=display)
-    plan.load(display)
-    start, loading = perf_counter(), seconds_of_loading()
     schedule, machine = plan.planned(display), plan.platform
-    seconds = perf_counter() - start - (seconds_of_loading() - loading)
     overlap = policy(overlap, schedule.overlap, "of the plan", display)
     figures = describe(plan.planner, schedule, machine)
     if plan.decides or overlap:
@@ -127,7 +122,6 @@ def command(
             seconds_with = simulate(schedule, machine, overlap=overlap).makespan
             schedule = replace(schedule, overlap=overlap, makespan=seconds_with)
         figures |= {"makespan": schedule.makespan, **overlap_figures(schedule)}
-    figures["plan_seconds"] = seconds
     figures["lossy"] = lossy(machine)
     if output is not None:
         write_file(output, dumps(schedule, machine, overlap=overlap))
@@ -246,7 +240,7 @@ def show(figures: dict[str, Any], /) -> None:
     click.echo(
         f"{figures['planner']}, {steps} steps: makespan {figures['makespan']:.6g} s"
         f"{_how(figures)}, {forward} forward steps ({forward / steps:.2f} per step),"
-        f" {figures['actions']} actions, planned in {seconds_text(figures['plan_seconds'])}\n"
+        f" {figures['actions']} actions\n"
     )
     if figures["note"]:
         click.echo(f"{figures['note']}\n")
@@ -266,6 +260,5 @@ def _how(figures: dict[str, Any]) -> str:
     """Return " with POLICY" or " without overlap", or "" if overlap was not considered."""
     if "overlap" not in figures:
         return ""
-    return (
-        f" with {figures['overlap']}" if Overlap.parse(figures["overlap"]) else " without overlap"
-    )
+    overlap = Overlap.parse(figures["overlap"])
+    return f" with {overlap.text()}" if overlap else " without overlap"

@@ -24,7 +24,7 @@ from ckio.errors import RunFailed
 from ckio.jobs.directory import all_ranks, check_alike
 from ckio.jobs.job import Job
 from ckio.jobs.models import Settings
-from ckio.jobs.result import Result, facts, refuse_unverified, verdict
+from ckio.jobs.result import Result, refuse_unverified, verdict
 from ckio.jobs.resume import resume_line
 from ckio.jobs.stopping import STOPPED, Halted, Stopper
 from ckio.parallel.group import RankGroup
@@ -182,10 +182,7 @@ def show(result: Result, /) -> None:
         )
     elif result.report is not None:
         comparison.show(result.report)
-    rows = facts(result)
-    width = max(len(name) for name, _ in rows)
-    for name, text in rows:
-        click.echo(f"{name:<{width}}  {text}")
+    click.echo(str(result))
 
 
 def _show_halted(halted: Halted, job: Job, /, *, as_json: bool, rank: int, ranks: int) -> int:

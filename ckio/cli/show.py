@@ -18,7 +18,7 @@ from ckio.cli.files import (
 )
 from ckio.cli.options import with_example
 from ckio.jobs.directory import MEASURED
-from ckio.jobs.planning import blamed_on
+from ckio.jobs.planning import naming_file
 from ckio.jobs.result import verdict_in
 from ckio.platform import Platform
 from ckio.report import compare
@@ -69,7 +69,7 @@ def command(
     machine = platform_for(found, file, platform)
     from ckio.sim.engine import simulate
 
-    with blamed_on(file):
+    with naming_file(file):
         predicted = simulate(found.schedule, machine)
     chain, how = found.schedule.chain, ""
     timeline = found.timeline or predicted

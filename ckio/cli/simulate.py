@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +21,8 @@ from ckio.cli.files import (
 )
 from ckio.cli.options import json_option, overlap_option, read_by, with_example
 from ckio.errors import BadInput
-from ckio.jobs.history import EarlierRuns, earlier
-from ckio.jobs.planning import blamed_on, policy
+from ckio.jobs.history import earlier
+from ckio.jobs.planning import naming_file, policy
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.profile import parse_spread
@@ -126,7 +126,7 @@ def command(
     machine, planned = platform_for(document, file, platform), document.schedule
     used = policy(overlap, planned.overlap, f"of {file}", display)
     schedule = replace(planned, overlap=used)
-    with blamed_on(file):
+    with naming_file(file):
         if ranks is not None:
             show_ranks(schedule, machine, replace(ranks, shared=shared), as_json=as_json)
             return
@@ -137,8 +137,8 @@ def command(
         "busy": busy_seconds(timeline, machine),
     }
     past = earlier(_model_of(schedule.chain, machine), overlap=bool(used))
-    if past is not None:
-        figures["earlier"] = asdict(past)
+    if past:
+        figures["earlier"] = past
     if used:
         figures |= {"overlap": str(used), **overlap_savings(schedule, machine, timeline)}
     else:
@@ -161,13 +161,13 @@ def _model_of(chain: Chain, platform: Platform) -> str:
     return next((name for name, it in models if it == replace(chain, steps=it.steps)), "")
 
 
-def _print(schedule: Schedule, figures: dict[str, Any], past: EarlierRuns | None) -> None:
+def _print(schedule: Schedule, figures: dict[str, Any], past: str) -> None:
     """Print the makespan of a timeline, and how long each resource is busy."""
     makespan = figures["makespan"]
     steps, actions = schedule.chain.length, len(schedule)
     click.echo(f"{steps} steps, {actions} actions: makespan {makespan:.6g} s")
-    if past is not None:
-        click.echo(past.text())
+    if past:
+        click.echo(past)
     click.echo()
     share = [
         [name, f"{seconds:.6g}", f"{seconds / makespan:.1%}" if makespan else ""]

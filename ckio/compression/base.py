@@ -1,13 +1,12 @@
-"""The interface of codecs, functions for several codecs, and `Checked`, which enforces it."""
+"""The interface of codecs, and functions for several codecs."""
 
 import importlib
-from operator import index
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.errors import BadInput, CkioError, StorageError
+from ckio.errors import BadInput
 
 Block: TypeAlias = NDArray[Any]
 """Neighbouring elements of one field in C order, with their dtype and shape; at least one."""
@@ -98,52 +97,3 @@ def unshuffle(data: NDArray[np.uint8], into: Block, /) -> None:
     # times as long.
     for place, plane in enumerate(planes):
         elements[:, place] = plane
-
-
-class Checked:
-    """A codec with checks: every invalid result and every foreign error becomes a StorageError.
-
-    Codecs may come from plugins, and wrong sizes would damage memory. Raises BadInput if the codec
-    has no name or no `lossless`.
-    """
-
-    def __init__(self, codec: Codec, /) -> None:
-        name, lossless = getattr(codec, "name", None), getattr(codec, "lossless", None)
-        if not (isinstance(name, str) and name and isinstance(lossless, bool)):
-            raise BadInput(
-                f"codec {type(codec).__name__}: name = {name!r}, lossless = {lossless!r};"
-                " they must be a text, and True or False"
-            )
-        self.name, self.lossless, self._codec = name, lossless, codec
-
-    def bound(self, nbytes: int, /) -> int:
-        try:
-            bound = index(self._codec.bound(nbytes))
-        except Exception as error:
-            raise self._failed(error) from error
-        if bound < 1:
-            raise StorageError(f"codec {self.name} needs {bound} bytes for a block of {nbytes}")
-        return bound
-
-    def encode(self, block: Block, into: memoryview, /) -> int:
-        try:
-            size = index(self._codec.encode(block, into))
-        except Exception as error:
-            raise self._failed(error) from error
-        if not 0 < size <= into.nbytes:
-            raise StorageError(
-                f"codec {self.name} gave {size} bytes for a block; its bound is {into.nbytes}"
-            )
-        return size
-
-    def decode(self, data: memoryview, into: Block, /) -> None:
-        try:
-            self._codec.decode(data, into)
-        except Exception as error:
-            raise self._failed(error) from error
-
-    def _failed(self, error: Exception) -> Any:
-        """Return the error if it is one of ckio's; otherwise a StorageError that describes it."""
-        if isinstance(error, CkioError):
-            return error
-        return StorageError(f"codec {self.name} failed: {type(error).__name__}: {error}")

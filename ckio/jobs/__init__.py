@@ -1,12 +1,13 @@
 """Runs that survive their process. A run is begun, stopped and resumed; its result is the gradient.
 
 job         `Job`, the object for a Python caller
-request     `Request`, the options of a run, and the manifest, the part that is stored
-begin       begins a run (`unknown`: one whose model decides when it is finished)
-resume      resumes a run from the checkpoints that an earlier process stored
-process     performs a schedule and computes the result
-stopping    stops a run before the walltime ends, and stores its state
+request     `Request`, the options of a run, and `Manifest`, the part that is stored
 directory   the files of a run
+run         one process of a run: it plans, performs its plan, and writes the result
+open_ended  a run whose model decides when it is finished
+resume      whether a request is for the run in a directory; the process that resumes it
+stopping    stops a run before the walltime ends, and stores its state
+result      the result of a run
 """
 
 from ckio.jobs.display import Display

@@ -5,12 +5,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from math import inf
+from math import ceil, inf
 from typing import Final
 
 import numpy as np
 
-from ckio.actions import Advance, Key, Kind, Record, Reverse
+from ckio.actions import Advance, Key, Kind
 from ckio.actions.columns import DISCARD, KIND_CODE, REVERSE
 from ckio.actions.variables import Variables
 from ckio.adapters.registry import backend_of
@@ -56,11 +56,6 @@ class AdjointPolicy:
     every: float
 
 
-def is_durable(level: Level, /) -> bool:
-    """Return whether checkpoints remain after the process, as far as known for a closed level."""
-    return bool(level.backend) and backend_of(level).durable
-
-
 def first_plan(
     chain: Chain,
     platform: Platform,
@@ -104,10 +99,8 @@ def first_plan(
 
         return _by_variable(first, chain, platform, ())
     able = _able(chain, platform, model)
-    choices = {
-        number: policy_on(chain, platform, number, every=every, mtbf=mtbf) for number in able
-    }
-    nearest = next(iter(choices.values()), AdjointPolicy(None, every or inf))
+    choices = [policy_on(chain, platform, number, every=every, mtbf=mtbf) for number in able]
+    nearest = choices[0] if choices else AdjointPolicy(None, every or inf)
     if not choices and every is not None:
         raise BadInput(
             f"--every: no durable level keeps two adjoint checkpoints of this model,"
@@ -119,12 +112,11 @@ def first_plan(
         plain = planned(chain, platform)
         if not choices or makespan(plain, platform) <= nearest.every:
             return plain, nearest
-    for number, kept in choices.items():
-        try:
+    for number, kept in zip(able, choices, strict=True):
+        with suppress(NoSchedule):  # in the smaller space; a slower level may have more
             schedule = planned(chain, aside(platform, chain, number))
-        except NoSchedule:  # in the smaller space; a slower level may have more
-            continue
-        return _with_checkpoints(schedule, platform, kept), kept
+            schedule = with_adjoint_checkpoints(schedule, platform, kept.every, level=number)
+            return _last_one_stays(schedule), kept
     if every is not None:
         raise NoSchedule(
             "--every: no level has space for this plan in addition to two adjoint checkpoints;"
@@ -148,20 +140,9 @@ def without_end(
     that has it.
     """
     for number in _able(chain, platform, model):
-        return policy_on(chain, platform, number, every=every, mtbf=mtbf), aside(
-            platform, chain, number
-        )
+        kept = policy_on(chain, platform, number, every=every, mtbf=mtbf)
+        return kept, aside(platform, chain, number)
     return AdjointPolicy(None, every or inf), platform
-
-
-def aside_for(kept: AdjointPolicy, chain: Chain, platform: Platform, /) -> Platform:
-    """Return the platform without the space for these adjoint checkpoints, if it has this space."""
-    if kept.level is None:
-        return platform
-    try:
-        return aside(platform, chain, platform.number(kept.level))
-    except NoSchedule:
-        return platform
 
 
 def next_plan(
@@ -204,13 +185,12 @@ def next_plan(
     able = [platform.levels[number].name for number in _able(chain, platform, model)]
     for name in sorted(able if kept.level else [], key=lambda name: name != kept.level):
         number = platform.number(name)
-        try:
+        with suppress(NoSchedule):
             schedule = rest(level=number, every=kept.every)
-        except NoSchedule:
-            continue
-        return _last_one_stays(schedule), replace(kept, level=name)
-    without = partial(resume, chain, platform, survivors, tapes=tapes)
-    return _with_no_more(chain, platform, survivors, rest, without), replace(kept, level=None)
+            return _last_one_stays(schedule), replace(kept, level=name)
+    with suppress(NoSchedule):
+        return _last_one_stays(rest(level=None, every=inf)), replace(kept, level=None)
+    return resume(chain, platform, survivors, tapes=tapes), replace(kept, level=None)
 
 
 def _by_variable(
@@ -317,35 +297,6 @@ def _whole(
         yield from given
 
 
-def _with_no_more(
-    chain: Chain,
-    platform: Platform,
-    survivors: Sequence[Iterable[Key]],
-    rest: Callable[..., Schedule],
-    without: Callable[[], Schedule],
-    /,
-) -> Schedule:
-    """Return the schedule of the rest without new adjoint checkpoints.
-
-    The last adjoint checkpoint is kept to the end. It is not kept if the loss of its space costs
-    more seconds than the work that it saves after a kill; then the schedule is that of `without`.
-    """
-    try:
-        staying = rest(level=None, every=inf)
-    except NoSchedule:
-        return without()
-    end = chain.length
-    steps = [key.step for keys in survivors for key in keys if key.kind is Kind.ADJOINT]
-    came = min(steps, default=end)
-    if came < end:
-        worth = chain.seconds(Record(came, end)) + chain.seconds(Reverse(came, end))
-        with suppress(BadInput):
-            plan = without()
-            if makespan(staying, platform) > makespan(plan, platform) + worth:
-                return plan
-    return _last_one_stays(staying)
-
-
 def expected_makespan(
     schedule: Schedule, platform: Platform, kept: AdjointPolicy, mtbf: float, /
 ) -> float:
@@ -379,8 +330,10 @@ def cost_of_a_kill(
     if mtbf is not None:
         seconds = seconds_text(expected_makespan(schedule, platform, kept, mtbf))
         expected = f"; with a kill in {seconds_text(mtbf)} on average, expect {seconds}"
+    steps = ceil(kept.every * schedule.chain.length / (predicted(schedule, platform) or inf))
+    often = f"every {seconds_text(kept.every)} of work, about {steps} steps"
     return (
-        f"an adjoint checkpoint on {kept.level} every {seconds_text(kept.every)} of work; a kill"
+        f"an adjoint checkpoint on {kept.level} {often if steps > 1 else 'after each step'}; a kill"
         f" costs about {seconds_text(costs)} of work{expected}"
     )
 
@@ -410,7 +363,8 @@ def _able(chain: Chain, platform: Platform, model: Model | None) -> list[int]:
     return [
         number
         for number, level in enumerate(platform.levels)
-        if level.slots(chain.largest("adjoint"), 2) == 2 and is_durable(level)
+        if level.slots(chain.largest("adjoint"), 2) == 2
+        and (level.backend and backend_of(level).durable)
     ]
 
 
@@ -426,11 +380,6 @@ def policy_on(
     """Return adjoint checkpoints on this level, at the interval `every` or Daly's."""
     daly = max(_LEAST, daly_interval(adjoint_seconds(chain, platform, number), mtbf))
     return AdjointPolicy(platform.levels[number].name, every or daly)
-
-
-def _with_checkpoints(schedule: Schedule, platform: Platform, kept: AdjointPolicy) -> Schedule:
-    number = platform.number(kept.level or "")
-    return _last_one_stays(with_adjoint_checkpoints(schedule, platform, kept.every, level=number))
 
 
 def _last_one_stays(schedule: Schedule) -> Schedule:

@@ -4,8 +4,14 @@ from pathlib import Path
 
 from ckio.adapters.registry import lossy
 from ckio.errors import BadInput
-from ckio.jobs.directory import MEASURED, PREDICTED, RESULT, manifest_in, read_sealed
-from ckio.jobs.leftovers import is_run_directory
+from ckio.jobs.directory import (
+    MEASURED,
+    PREDICTED,
+    RESULT,
+    is_run_directory,
+    manifest_in,
+    read_sealed,
+)
 from ckio.jobs.result import VERDICTS, figures_in
 from ckio.platform import Platform
 from ckio.platform.chain import Chain

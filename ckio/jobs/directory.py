@@ -22,7 +22,6 @@ entry, and otherwise a comment on a separate line.
 """
 
 import fcntl
-import json
 import os
 import re
 import secrets
@@ -46,7 +45,7 @@ from ckio.backends.files import (
     write_whole,
 )
 from ckio.errors import BadInput, CkioError, LevelInUse
-from ckio.jobs.request import FORMAT, Manifest
+from ckio.jobs.request import Manifest
 from ckio.model.comm import Comm, launched
 from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform import Platform
@@ -298,14 +297,15 @@ def _locked(path: Path) -> int:
     return fd
 
 
+def is_run_directory(path: Path, /) -> bool:
+    """Return whether a path is the directory of a run, made by `ckio run --into`."""
+    return (path / MANIFEST).is_file()
+
+
 def manifest_in(path: Path, /) -> Manifest:
     """Read the manifest in the directory of a run; raises BadInput if it is damaged."""
     file = path / MANIFEST
-    text = read_text(file)
-    with suppress(ValueError):
-        if (entries := json.loads(text)) and entries.get("format") not in (None, FORMAT):
-            return Manifest.loads(text, source=f"{file}")  # raises BadInput for another format
-    return Manifest.loads(unsealed(text, file), source=f"{file}")
+    return Manifest.loads(read_sealed(file), source=f"{file}")
 
 
 def platform_in(schedule: Path, /) -> Platform:

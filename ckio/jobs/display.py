@@ -2,12 +2,16 @@
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Protocol
+
+AFTER: Final = 2.0
+"""Seconds before a progress bar appears, because a bar for short work only flickers."""
 
 _EVERY: Final = 0.1
 """Seconds between two updates of a progress bar."""
@@ -68,7 +72,7 @@ class Display:
         unit: str = "steps",
         left: Callable[[], float] | None = None,
     ) -> Iterator[Ticker]:
-        """Show a bar with rate and remaining time while the block runs, if bars are shown.
+        """Show a bar with rate and remaining time if the block takes long, if bars are shown.
 
         Parameters
         ----------
@@ -131,8 +135,15 @@ class Display:
             if total is not None:
                 bar.update(task, total=total)
 
-        with bar:
+        late = threading.Timer(AFTER, bar.start)
+        late.daemon = True
+        late.start()
+        try:
             yield tick
+        finally:
+            late.cancel()
+            late.join()
+            bar.stop()
 
 
 QUIET: Final = Display(bars=False)

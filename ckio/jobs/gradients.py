@@ -233,22 +233,21 @@ def read_gradient(path: Path, checksum: str, /, ranks: RankGroup = ALONE) -> tup
 
 def _of_rank(group: str, arrays: Arrays, ranks: RankGroup) -> dict[str, Array]:
     """Return the arrays of a group: the part of this rank if the file has parts, or the whole."""
-    part = f"parts/{ranks.rank}/"
-    return {
-        name.removeprefix(group): array if ranks.is_alone else arrays.get(f"{part}{name}", array)
-        for name, array in arrays.items()
-        if name.startswith(group)
-    }
+
+    def under(path: str) -> dict[str, Array]:
+        return {at.removeprefix(path): arrays[at] for at in arrays if at.startswith(path)}
+
+    return under(group) | ({} if ranks.is_alone else under(f"parts/{ranks.rank}/{group}"))
 
 
-def read_control(path: Path, ranks: RankGroup = ALONE, /) -> Arrays:
-    """Read controls from an npz file or an HDF5 file; raises BadInput.
+def read_control(path: Path, ranks: RankGroup = ALONE, /, *, checksum: str | None = None) -> Arrays:
+    """Read controls from an npz file or an HDF5 file; raises BadInput, or for another checksum.
 
     In HDF5 they are the datasets of the group `control`, as in the file of a gradient. Without this
     group they are the datasets of the root. With many ranks, each rank gets its part if the file
     has parts, and otherwise the whole.
     """
-    data = _bytes_of(path)
+    data = _bytes_of(path, checksum)
     if data.startswith(b"PK\x03\x04"):
         try:
             return dict(np.load(io.BytesIO(data), allow_pickle=False))
@@ -266,26 +265,14 @@ def given_control(given: Arrays | Path, ranks: RankGroup, /) -> Arrays:
 
 
 def packed_control(control: Arrays, ranks: RankGroup = ALONE, /) -> bytes:
-    """Return the bytes of a file with the controls of each rank, which `control_in` reads."""
+    """Return the bytes of a file with the controls of each rank, which `read_control` reads."""
+    every = enumerate(ranks.gather(dict(control)))
     arrays = {
-        f"parts/{rank}/control/{name}": np.asarray(array)
-        for rank, mine in enumerate(ranks.gather(dict(control)))
+        f"{'' if ranks.is_alone else f'parts/{rank}/'}control/{name}": np.asarray(array)
+        for rank, mine in every
         for name, array in mine.items()
     }
     return _packed(arrays, {}, {"format": FORMAT})
-
-
-def control_in(path: Path, checksum: str, /) -> dict[int, dict[str, Array]]:
-    """Return the controls that were given to each rank of a run.
-
-    Raises BadInput if the file has another checksum.
-    """
-    arrays = _arrays_in(_bytes_of(path, checksum), path)
-    controls: dict[int, dict[str, Array]] = {}
-    for path_in_file, array in arrays.items():
-        _, rank, _, name = path_in_file.split("/", 3)
-        controls.setdefault(int(rank), {})[name] = array
-    return controls
 
 
 def set_control(model: Differentiable, control: Arrays, /) -> None:

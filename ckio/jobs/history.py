@@ -11,6 +11,7 @@ import json
 import os
 import platform as host
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,32 +41,21 @@ class PastRun:
     when: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierRuns:
-    """The least and the largest of measured over predicted makespan, in some earlier runs."""
-
-    low: float
-    high: float
-    runs: int
-
-    def text(self) -> str:
-        """Return these as a sentence.
-
-        >>> EarlierRuns(0.93, 1.11, 12).text()
-        'the last 12 runs of this kind took between 0.93 and 1.11 of the prediction'
-        """
-        between = f"between {self.low:.2f} and {self.high:.2f} of the prediction"
-        return f"the last {self.runs} runs of this kind took {between}"
-
-
-def earlier(model: str, /, *, overlap: bool) -> EarlierRuns | None:
-    """Return the last runs of this model on this host; None if they are too few."""
+def earlier(model: str, /, *, overlap: bool) -> str:
+    """Return a sentence on the last runs of this model on this host; "" if they are too few."""
     kind = (_plain(model), host.node(), overlap)
     past = [run for run in read() if (run.model, run.host, run.overlap) == kind][-RECENT:]
-    if len(past) < _FEW:
-        return None
-    ratios = [run.measured / run.predicted for run in past]
-    return EarlierRuns(min(ratios), max(ratios), len(past))
+    return "" if len(past) < _FEW else text([run.measured / run.predicted for run in past])
+
+
+def text(ratios: Sequence[float], /) -> str:
+    """Return the sentence for the measured over the predicted makespans of some runs.
+
+    >>> text([1.0, 0.93, 1.11])
+    'the last 3 runs of this kind took between 0.93 and 1.11 of the prediction'
+    """
+    between = f"between {min(ratios):.2f} and {max(ratios):.2f} of the prediction"
+    return f"the last {len(ratios)} runs of this kind took {between}"
 
 
 def add(model: str, /, *, overlap: bool, predicted: float, measured: float) -> None:

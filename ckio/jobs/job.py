@@ -9,15 +9,16 @@ from typing import Any, Final, TextIO
 from ckio.errors import BadInput
 from ckio.jobs import open_ended, run
 from ckio.jobs.directory import (
-    MANIFEST,
     PLATFORM,
     RESULT,
     SCHEDULE,
     RunDirectory,
     all_ranks,
     check_alike,
+    is_run_directory,
     manifest_in,
     platform_in,
+    with_paths,
 )
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import check_names, controls_of, given_control, with_control
@@ -166,9 +167,7 @@ class Job:
                 "ram, disk and archive cannot be given with a platform, which has levels of its"
                 " own; leave them out"
             )
-        # Lists, because the jobs that `again` returns share them: what one job has measured or
-        # planned, the others use.
-        self._measured = list[Platform]()
+        # A list, because the jobs that `again` returns share it: they use what one has planned.
         self._plans = list[tuple[Planning, Plan]]()
         self.request = Request(
             model=None if model is None else name_of(model),
@@ -270,8 +269,11 @@ class Job:
         job = copy(self)
         job.directory = path_of(directory)
         job._control = control  # noqa: SLF001  (its own)
-        platform = self._measured[0] if self._measured else self._platform()
-        job.request = replace(self.request, platform=platform or self.request.platform)
+        if is_run_directory(self.directory):
+            manifest = manifest_in(self.directory)
+            platform = platform_in(self.directory / SCHEDULE)
+            platform = with_paths(platform, self.directory, manifest)
+            job.request = replace(self.request, platform=platform)
         return job
 
     def result(self) -> Result:
@@ -287,13 +289,6 @@ class Job:
                 return read_back(directory, directory.platform(), ranks)
             finally:
                 directory.release()
-
-    def _platform(self) -> Platform | None:
-        """Return the platform of the run in this directory, if one was begun."""
-        if not (self.directory / MANIFEST).is_file():
-            return None
-        manifest_in(self.directory)  # raises BadInput if the manifest is damaged
-        return platform_in(self.directory / SCHEDULE)
 
     def _work(
         self, request: Request, stopper: Stopper | None, ranks: RankGroup, /, *, resume: bool
@@ -350,6 +345,8 @@ class Job:
             )
         name = request.model or ""
         _check_auto_overlap(request)
+        if request.planner is not None:
+            planner_call(request.planner)  # reports a wrong name or option before the calibration
         # The model is measured without the checks of `wrapping`, whose time is not the model's.
         plain = maker(self._make, request.settings, ranks)
         replay = ReplayCheck(allow_rounding=request.allow_rounding)
@@ -369,7 +366,6 @@ class Job:
         chain = costs(name, request.settings, platform, make=plain, **options)
         models = {**platform.models, identity(name, request.settings, ranks=ranks.size): chain}
         platform = replace(with_working_memory(platform, chain), models=models)
-        self._measured[:] = [platform]
         if request.platform is None:
             directory.write(PLATFORM, platform.dumps())
             self._display.tell(f"calibrated; the platform is stored in {directory.path / PLATFORM}")
@@ -408,27 +404,21 @@ def _seconds(value: Seconds | None) -> float | None:
 
 def _check_alone(request: Request, ranks: RankGroup, /) -> None:
     """Raise BadInput for options that need a job of one rank."""
-    asked = {"--by-variable": request.by_variable, "--guarded": request.guarded}
-    if not ranks.is_alone and any(asked.values()):
-        option = next(option for option, is_asked in asked.items() if is_asked)
+    if not ranks.is_alone and (request.by_variable or request.guarded):
+        option = "--by-variable" if request.by_variable else "--guarded"
         raise BadInput(
             f"{option} needs a job of one rank, and this job has {ranks.size}; leave it out"
         )
 
 
-def _against_auto_overlap(request: Request) -> dict[str, bool]:
-    """Return the reasons why the plan cannot decide the overlap, and whether each applies."""
-    return {
-        "with --by-variable, because it plans with whole checkpoints": request.by_variable,
-        "without --steps, because the plan decides the overlap": request.steps is None,
-    }
-
-
 def _check_auto_overlap(request: Request) -> None:
     """Raise BadInput if the plan is asked to decide the overlap, and cannot."""
-    for why, is_so in _against_auto_overlap(request).items():
-        if is_so and request.overlap == AUTO:
-            raise BadInput(f"--overlap auto is not possible {why}; give --overlap POLICY or none")
+    if request.overlap == AUTO and (request.by_variable or request.steps is None):
+        why = "with --by-variable" if request.by_variable else "without --steps"
+        raise BadInput(
+            f"--overlap auto is not possible {why}, because it compares plans of whole checkpoints"
+            " for a known number of steps; give --overlap POLICY or none"
+        )
 
 
 def _chosen(
@@ -440,7 +430,8 @@ def _chosen(
     steps. Otherwise only transfers overlap that the request names.
     """
     overlap = request.overlap
-    if overlap is None and (not ranks.is_alone or any(_against_auto_overlap(request).values())):
+    plan_decides = ranks.is_alone and not request.by_variable and request.steps is not None
+    if overlap is None and not plan_decides:
         overlap = SYNCHRONOUS
     planner = request.planner or (None if request.steps else open_ended.PLANNER)
     return chosen(planner, overlap, platform)

@@ -31,7 +31,7 @@ from ckio.backends.encoded import unmark
 from ckio.backends.files import is_locked
 from ckio.backends.runid import RunId, of_rank, rank_of, run_name
 from ckio.errors import BadInput, CorruptCheckpoint, LevelInUse, StorageError
-from ckio.jobs.directory import MANIFEST, SCHEDULE, manifest_in, platform_in, with_paths
+from ckio.jobs.directory import SCHEDULE, is_run_directory, manifest_in, platform_in, with_paths
 from ckio.platform import Level, Platform
 from ckio.platform.readable import path_of
 
@@ -206,11 +206,6 @@ def _damage(stored: Stored, what: str) -> Damaged:
 
 
 # Finding
-
-
-def is_run_directory(path: Path, /) -> bool:
-    """Return whether a path is the directory of a run, made by `ckio run --into`."""
-    return (path / MANIFEST).is_file()
 
 
 def find(path: str | Path, /, *, verify: bool = False) -> list[Found]:

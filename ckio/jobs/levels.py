@@ -134,7 +134,7 @@ def _close(backend: Backend, /, *, remove: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Reopened:
+class LevelsFound:
     """The levels of a run, as the process that resumes it opens them.
 
     Attributes
@@ -165,7 +165,7 @@ def reopened(
     ranks: RankGroup,
     identity: str,
     display: Display,
-) -> Iterator[Reopened]:
+) -> Iterator[LevelsFound]:
     """Open the levels of a run again, with the checkpoints that are intact; close like `opened`.
 
     A checkpoint that is corrupt, or that is missing on some rank, is discarded. A level that cannot
@@ -200,7 +200,7 @@ def reopened(
                 continue
             backends[number], survivors[number] = backend, sound
             lost.extend(f"level {level.name}: {what}" for what in corrupt)
-        yield Reopened(replace(platform, levels=tuple(levels)), backends, survivors, lost)
+        yield LevelsFound(replace(platform, levels=tuple(levels)), backends, survivors, lost)
 
 
 def may_exist(path: Path, /) -> bool:

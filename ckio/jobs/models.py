@@ -221,7 +221,9 @@ def costs(
         return measure_model(make or maker(model, settings, ranks), clock=clock)
 
 
-def watched(fresh: Callable[[], Differentiable], tick: Ticker, /) -> Callable[[], Differentiable]:
+def with_ticker(
+    fresh: Callable[[], Differentiable], tick: Ticker, /
+) -> Callable[[], Differentiable]:
     """Return a function that makes the same models, whose `on_step` advances a progress bar."""
 
     def made() -> Differentiable:
@@ -349,19 +351,17 @@ def measured(
             raise BadInput(
                 "measuring takes more memory than is available; give smaller sizes"
             ) from None
-    levels = tuple(
+    levels = (
         replace(
-            level,
-            write=cost.write,
-            read=cost.read,
-            read_cold=cost.read_cold,
-            discard=cost.discard,
-            ratio=cost.ratio,
-            profile=cost.profile,
+            cost,
+            backend=level.backend,
+            options=level.options,
+            channel=level.channel,
+            note=level.note,
         )
         for (level, _), cost in zip(chosen, platform.levels, strict=True)
     )
-    return replace(platform, levels=levels)
+    return replace(platform, levels=tuple(levels))
 
 
 def _without_auto(level: Level, models: Collection[str]) -> Level:

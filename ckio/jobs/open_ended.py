@@ -6,16 +6,16 @@ checkpoints for a fresh model, as in a resumed run.
 """
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 
 from ckio.actions import Key, Kind
 from ckio.backends.base import Backend
-from ckio.errors import BadInput
+from ckio.errors import BadInput, NoSchedule
 from ckio.jobs import adjoints
 from ckio.jobs.adjoints import AdjointPolicy
-from ckio.jobs.models import watched
+from ckio.jobs.models import with_ticker
 from ckio.jobs.request import DAY, Manifest
 from ckio.jobs.result import Result
 from ckio.jobs.run import (
@@ -32,6 +32,7 @@ from ckio.jobs.run import (
 from ckio.jobs.states import first_states
 from ckio.model import Differentiable
 from ckio.model.arraymodel import ArrayModel
+from ckio.planners.recovery import aside
 from ckio.planners.unknown import Online
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -112,7 +113,10 @@ def _rule(wished: AdjointPolicy, chain: Chain, platform: Platform, stored: Store
     sweep, or if a level has less space than planned. Then their bytes are the capacity, so that the
     rule stores nothing more on this level, and does not find it too full.
     """
-    smaller = adjoints.aside_for(wished, chain, platform)
+    smaller = platform
+    if wished.level is not None:
+        with suppress(NoSchedule):  # on a level that has failed, no adjoint is stored
+            smaller = aside(platform, chain, platform.number(wished.level))
     levels = []
     for level, keys in zip(smaller.levels, stored, strict=True):
         used = sum(level.stored(chain.nbytes(key)) for key in keys)
@@ -134,7 +138,7 @@ def _forward(
     chain, ranks = attempt.chain, attempt.ranks
     with ExitStack() as stack:
         tick = stack.enter_context(attempt.display.progress("running forward"))
-        live = watched(lambda: model, tick)()
+        live = with_ticker(lambda: model, tick)()
         journal = attempt.journal()
         watch = None if journal is None else stack.enter_context(journal)
         begun = Schedule(chain.with_steps(1), (), stored)
@@ -144,7 +148,7 @@ def _forward(
             platform,
             live,
             backends,
-            say=attempt.display.warn,
+            warn=attempt.display.warn,
             clock=None if ranks.is_alone else ranks.clock,
             stored=stored,
             watch=watch,

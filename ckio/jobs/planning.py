@@ -101,14 +101,13 @@ class Planning:
         too_large = BadInput(f"{what} takes more memory than there is; plan fewer steps")
         if self.chain.length > MOST_STEPS:
             raise too_large
-        searches = self.decides and self.call is auto
         self.load(display)
         with display.progress(what, unit="%") as tick:
             try:
                 return plan(
                     self.chain,
                     self.platform,
-                    planner=auto if searches else self._made,
+                    planner=auto if self.call is auto else self._made,
                     overlap=AUTO if self.decides else self.overlap,
                     tapes=self.tapes,
                     watch=share(tick),
@@ -125,10 +124,7 @@ class Planning:
 
         Only schedules of planners from other packages are validated.
         """
-        plain = self.call is not auto
-        schedule: object = (
-            self.call(chain, platform) if plain else auto(chain, platform, tapes=self.tapes)
-        )
+        schedule: object = self.call(chain, platform)
         if not isinstance(schedule, Schedule):
             raise RunFailed(
                 f"planning {chain.length} steps with {self.planner}: it returned a"
@@ -208,7 +204,9 @@ def planner_call(text: str, /) -> Planner:
         if not equals or option not in known or option in options:
             has = f"its options are {', '.join(known)}, each once" if known else "it has no options"
             raise BadInput(f"planner {text!r}: {word!r} is no OPTION=VALUE of {name}; {has}")
-        options[option] = typed(value)
+        options[option] = number = typed(value)
+        if type(number) is int and number < 1:
+            raise BadInput(f"planner {text!r}: {option} must be at least 1")
     return functools.partial(planner, **options)
 
 
@@ -229,7 +227,7 @@ def with_working_memory(platform: Platform, chain: Chain, /) -> Platform:
 
 
 @contextmanager
-def blamed_on(path: Path | None, /) -> Iterator[None]:
+def naming_file(path: Path | None, /) -> Iterator[None]:
     """Turn IllegalAction into BadInput that names the file of the schedule, if it has one."""
     try:
         yield

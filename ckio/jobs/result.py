@@ -25,7 +25,6 @@ from ckio.jobs.directory import (
     read_sealed,
 )
 from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
-from ckio.jobs.history import EarlierRuns
 from ckio.model import Differentiable, functional_of
 from ckio.model.gradient import GradientCheck
 from ckio.parallel.group import ALONE, RankGroup
@@ -189,7 +188,7 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
     else:
         logging.getLogger("ckio").warning("the gradient of the run is not at %s any more", path)
         gradient, control = {}, {}
-    functional = figures["functional"]
+    functional = figures["functional"]  # null in JSON stands for NaN
     return Result(
         functional=math.nan if functional is None else functional,
         gradient=gradient,
@@ -202,13 +201,8 @@ def read_back(directory: RunDirectory, platform: Platform, ranks: RankGroup = AL
         report=None if lost else _report(predicted.timeline, measured.timeline, platform),
         check=None,
         figures=figures,
-        source=f"{directory.path}, computed at {_when(figures)}",
+        source=f"{directory.path}, computed at {figures['origin']['when']}",
     )
-
-
-def _when(figures: Mapping[str, Any]) -> str:
-    origin = figures.get("origin")
-    return str(origin.get("when")) if isinstance(origin, Mapping) else "an unknown time"
 
 
 def figures_in(path: Path, /) -> dict[str, Any]:
@@ -283,7 +277,7 @@ def verdict(result: Result, /) -> str:
         result.platform,
         gradient=VERDICTS[result.figures["verified"]],
         predicted=predicted,
-        earlier=_earlier(result.figures),
+        earlier=result.figures.get("earlier", ""),
     )
 
 
@@ -297,19 +291,14 @@ def verdict_in(
     if not (path / RESULT).is_file():
         return ""
     figures = figures_in(path)
-    gradient, earlier = VERDICTS[figures["verified"]], _earlier(figures)
     return headline(
-        measured, chain, platform, gradient=gradient, predicted=predicted, earlier=earlier
+        measured,
+        chain,
+        platform,
+        gradient=VERDICTS[figures["verified"]],
+        predicted=predicted,
+        earlier=figures.get("earlier", ""),
     )
-
-
-def _earlier(figures: Mapping[str, Any]) -> str:
-    """Return how far earlier runs were from their predictions, if that was known."""
-    match figures.get("earlier"):
-        case {"low": float() as low, "high": float() as high, "runs": int() as runs}:
-            return EarlierRuns(low, high, runs).text()
-        case _:
-            return ""
 
 
 def facts(result: Result, /) -> list[tuple[str, str]]:
@@ -321,7 +310,7 @@ def facts(result: Result, /) -> list[tuple[str, str]]:
         ("planner", str(figures["planner"])),
         ("forward steps", f"{figures['forward_steps']}"),
     ]
-    if figures.get("overlap"):  # missing in a result of an earlier version
+    if figures["overlap"]:
         rows.append(("overlap", figures["overlap"]))
     rows += [
         (
@@ -338,5 +327,5 @@ def facts(result: Result, /) -> list[tuple[str, str]]:
     if result.check is not None:
         rows.append(("gradient check", result.check.summary()))
     elif figures["verified"] is not None:
-        rows.append(("gradient check", "verified" if figures["verified"] else "NOT verified"))
+        rows.append(("gradient check", VERDICTS[figures["verified"]]))
     return rows

@@ -12,13 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ckio.actions.variables import Variables
 from ckio.adapters import registry
 from ckio.errors import BadInput, StorageError
 from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory, with_paths
 from ckio.jobs.display import Display
-from ckio.jobs.gradients import control_in, given_control, with_control
-from ckio.jobs.leftovers import locations, remove
+from ckio.jobs.gradients import given_control, read_control, with_control
 from ckio.jobs.levels import called, may_exist, opened
 from ckio.jobs.models import maker, variables_of
 from ckio.jobs.planning import Planning, planner_call, policy, with_working_memory
@@ -63,30 +61,29 @@ def attempt_of(
     fresh = _maker_of_same(request, make, directory, manifest, ranks=ranks, replay=replay)
     replay.note = None if ranks.rank else adding_to(directory)
     planner = begun.planner or ""
-    planning = Planning(planner, manifest.chain, platform, planner_call(planner))
     assert isinstance(begun.overlap, Overlap)
-    overlap = policy(request.overlap, begun.overlap, "that the run was begun with", display)
     attempt = Attempt(
         request=whole,
         directory=directory,
         fresh=fresh,
-        planning=planning,
-        overlap=overlap,
+        planning=Planning(planner, manifest.chain, platform, planner_call(planner)),
+        overlap=policy(request.overlap, begun.overlap, "that the run was begun with", display),
         stopper=stopper,
         display=display,
         ranks=ranks,
         replay=replay,
     )
     model = attempt.model()
-    planning = replace(planning, tapes=has_tapes(manifest.chain, lambda: model))
-    attempt = replace(attempt, planning=planning)
+    tapes, variables = has_tapes(manifest.chain, lambda: model), None
     if begun.by_variable:
-        attempt = replace(attempt, variables=_variables(directory, manifest, model))
-    if manifest.variables is not None:
-        known = variables_of(attempt.name, model).cut(manifest.chain.length)
-        if declared(known) != manifest.variables:
+        variables = variables_of(attempt.name, model).cut(manifest.chain.length)
+        if declared(variables) != manifest.variables:
             raise _another_run(directory, ["the model declares different variables"])
-    return attempt, model
+        # The stored checkpoints have the names in the last plan, which may combine variables.
+        last = loads(directory.read(SCHEDULE)).schedule.chain.variables
+        variables = variables if last is None else last
+    planning = replace(attempt.planning, tapes=tapes)
+    return replace(attempt, planning=planning, variables=variables), model
 
 
 def _maker_of_same(
@@ -110,8 +107,7 @@ def _maker_of_same(
     if request.control is not None:
         control = given_control(request.control, ranks)
     elif (given := manifest.given) is not None:
-        parts = ranks.once(lambda: control_in(directory.path / CONTROL, given))
-        control = parts.get(ranks.rank, {})
+        control = read_control(directory.path / CONTROL, ranks, checksum=given)
     if control is not None:
         fresh = with_control(fresh, control)
     model = fresh()
@@ -158,7 +154,7 @@ def ended(
             " begin a new run in another directory"
         )
     if not (request.keep or manifest.request.keep):
-        _remove_left(directory, with_paths(platform, directory.path, manifest), ranks)
+        _remove_left(manifest, with_paths(platform, directory.path, manifest), ranks)
     return result
 
 
@@ -232,12 +228,6 @@ def _check_named(
         )
 
 
-def _variables(directory: RunDirectory, manifest: Manifest, model: Differentiable) -> Variables:
-    """Return the variables of the last plan, whose names the stored checkpoints have."""
-    last = loads(directory.read(SCHEDULE)).schedule.chain.variables
-    return variables_of(manifest.request.model or "", model) if last is None else last
-
-
 def _other_parts(given: Platform, own: Platform) -> Iterator[str]:
     """Yield a text for each difference between a given platform and that of the run."""
     if given.working_memory != own.working_memory:
@@ -266,22 +256,16 @@ def resume_line(into: Path, ranks: int, model: str | None = None, /) -> str:
     return f"{job}ckio run {words}--resume --into {shlex.quote(str(into))}"
 
 
-def _remove_left(directory: RunDirectory, platform: Platform, ranks: RankGroup, /) -> None:
+def _remove_left(manifest: Manifest, platform: Platform, ranks: RankGroup, /) -> None:
     """Remove the checkpoints of a process that was killed after it had written its result."""
-    if not ranks.is_alone:
-        _remove_parts(directory.id, platform, ranks)
-        return
-    for level in locations(directory.path):
-        try:
-            remove(level)
-        except StorageError as error:
-            log.warning("%s", error)
-
-
-def _remove_parts(run: str, platform: Platform, ranks: RankGroup) -> None:
-    """Remove the checkpoints of each rank, if any rank has a level of this run."""
-    own = called(run, ranks)
+    own = called(manifest.run, ranks)
     places = [registry.place(level, own) for level in platform.levels]
-    if any(ranks.gather(any(where is not None and may_exist(where) for where in places))):
-        with opened(platform.levels, run, keep="nothing", ranks=ranks):
+    if not any(ranks.gather(any(where is not None and may_exist(where) for where in places))):
+        return
+    try:
+        with opened(
+            platform.levels, manifest.run, keep="nothing", ranks=ranks, identity=manifest.identity
+        ):
             pass
+    except (StorageError, BadInput) as error:
+        log.warning("%s", error)

@@ -12,7 +12,7 @@ or that are requested now. A plan may have to use others, for example because th
 import platform as host
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from types import MappingProxyType
@@ -49,8 +49,8 @@ from ckio.jobs.gradients import (
     write_gradient,
 )
 from ckio.jobs.journal import Journal
-from ckio.jobs.levels import Keep, Reopened, left_by, opened, reopened
-from ckio.jobs.models import RESULTS, check_has, guarded, naming, variables_of, watched
+from ckio.jobs.levels import Keep, LevelsFound, left_by, opened, reopened
+from ckio.jobs.models import RESULTS, check_has, guarded, naming, variables_of, with_ticker
 from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
 from ckio.jobs.remaining import by_the_wall
 from ckio.jobs.request import DAY, Manifest, Request
@@ -438,7 +438,7 @@ def plan_rest(
     return plan
 
 
-def levels_left(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManager[Reopened]:
+def levels_left(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManager[LevelsFound]:
     """Open the levels of a run again, with the checkpoints that are intact on them."""
     return reopened(
         with_paths(attempt.platform, attempt.directory.path, manifest),
@@ -519,15 +519,30 @@ def perform(
         measured, model = _perform_schedule(attempt, model, plan, backends, tick=tick, watch=watch)
     done = replace(schedule, actions=measured.actions)
     with _stored_if_not_written(attempt, model, replace(plan, schedule=done), backends):
-        times = {"predicted": plan.predicted, "measured": measured, "before": before}
-        ended, shared = _collect(attempt, model, done, **times)
-        file = _write_gradient(attempt, model, ended, shared)
+        control = _controls(attempt, model)
+        shared = shared_controls(model, control, attempt.ranks)
+        ended = result_of(
+            attempt.planning.planner,
+            model,
+            done,
+            attempt.platform,
+            gradient=_sum_over_ranks(attempt, model, control, shared),
+            control=control,
+            shared=shared,
+            predicted=plan.predicted,
+            measured=measured,
+            overlap=attempt.overlap,
+            before=before,
+            ranks=attempt.ranks,
+        )
+        checksum = _write_gradient(attempt, model, ended, shared)
         if attempt.request.check:
             # A model that decides its end may take another number of steps for other controls.
             ended = _verify(attempt, model, ended, None if len(before) else schedule.chain.length)
-        entries = {**figures, **ended.figures, "verified": ended.verified, **file, **_origin()}
-        if earlier is not None:
-            entries["earlier"] = asdict(earlier)
+        entries = {**figures, **ended.figures, "verified": ended.verified, "origin": _origin()}
+        entries["gradient_checksum"] = checksum
+        if earlier:
+            entries["earlier"] = earlier
         try:  # the file of the result marks the run as ended
             attempt.directory.write(RESULT, json_line(entries))
         except BadInput as error:
@@ -590,11 +605,11 @@ def _perform_schedule(
     schedule, platform = plan.schedule, plan.platform
     backends = levels_for(model, backends)
     levels = in_the_background(backends, platform, model) if attempt.overlap else backends
-    live = watched(lambda: model, tick)()
+    live = with_ticker(lambda: model, tick)()
 
     def fresh() -> Differentiable:
         nonlocal live
-        live = watched(attempt.fresh, tick)()
+        live = with_ticker(attempt.fresh, tick)()
         return live
 
     def replan(chain: Chain, rest: Platform, stored: Stored) -> Schedule:
@@ -608,7 +623,7 @@ def _perform_schedule(
             levels,
             fresh=fresh,
             replan=replan,
-            say=attempt.display.warn,
+            warn=attempt.display.warn,
             overlap=attempt.overlap,
             watch=watch,
             stop=attempt.stopper,
@@ -693,35 +708,6 @@ def _stored_if_not_written(
 # The result
 
 
-def _collect(
-    attempt: Attempt,
-    model: Differentiable,
-    schedule: Schedule,
-    *,
-    predicted: Timeline,
-    measured: Timeline,
-    before: Timeline,
-) -> tuple[Result, frozenset[str]]:
-    """Return the result, not checked yet, and the names of the controls that all ranks share."""
-    control = _controls(attempt, model)
-    shared = shared_controls(model, control, attempt.ranks)
-    ended = result_of(
-        attempt.planning.planner,
-        model,
-        schedule,
-        attempt.platform,
-        gradient=_sum_over_ranks(attempt, model, control, shared),
-        control=control,
-        shared=shared,
-        predicted=predicted,
-        measured=measured,
-        overlap=attempt.overlap,
-        before=before,
-        ranks=attempt.ranks,
-    )
-    return ended, shared
-
-
 def _controls(attempt: Attempt, model: Differentiable) -> dict[str, Array]:
     """Return a copy of the controls at which the run was begun.
 
@@ -763,12 +749,12 @@ def _sum_over_ranks(
 
 def _write_gradient(
     attempt: Attempt, model: Differentiable, ended: Result, shared: Collection[str]
-) -> dict[str, Any]:
+) -> str:
     """Write the gradient; return the checksum of its file."""
     directory, steps = attempt.directory, ended.schedule.chain.length
     about = {"run": directory.id, "model": attempt.name, "steps": steps}
     try:
-        checksum = write_gradient(
+        return write_gradient(
             directory.path / GRADIENT,
             model,
             ended.functional,
@@ -780,7 +766,6 @@ def _write_gradient(
         )
     except StorageError as error:
         raise ResultNotWritten(f"the run ended without an error, but {error}") from None
-    return {"gradient_checksum": checksum}
 
 
 def _verify(attempt: Attempt, model: Differentiable, ended: Result, steps: int | None) -> Result:
@@ -791,7 +776,7 @@ def _verify(attempt: Attempt, model: Differentiable, ended: Result, steps: int |
     total = None if steps is None else (2 * _HALVINGS + 3) * steps
     with naming(f"model {attempt.name!r}, while its gradient is checked"):
         with attempt.display.progress("checking the gradient", total) as tick:
-            make: Callable[[], Differentiable] = watched(attempt.fresh, tick)
+            make: Callable[[], Differentiable] = with_ticker(attempt.fresh, tick)
             ranks = attempt.ranks.comm.duplicate()
             check = check_gradient(make, steps, model.gradient, halvings=_HALVINGS, comm=ranks)
         own, off = check.functional, abs(ended.functional - check.functional)
@@ -805,16 +790,15 @@ def _verify(attempt: Attempt, model: Differentiable, ended: Result, steps: int |
     return replace(ended, check=check, verified=check.verified)
 
 
-def _origin() -> dict[str, Any]:
+def _origin() -> dict[str, str]:
     """Return the entry of a result on this host, the time, and versions."""
-    origin = {
+    return {
         "host": host.node(),
         "when": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "ckio": version("ckio"),
         "python": host.python_version(),
         "numpy": version("numpy"),
     }
-    return {"origin": origin}
 
 
 def _write_measured(attempt: Attempt, done: Schedule, measured: Timeline) -> None:

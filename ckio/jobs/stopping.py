@@ -421,7 +421,7 @@ class _Storing:
         every = self.ranks.gather(mine)
         nbytes = {key: max(there[key] for there in every) for key in mine}
         space = nbytes, level.capacity
-        gone = displaced(self.made(held), parts, *space, reversing=self.adjoint, loss=loss)
+        gone = keys_to_discard(self.made(held), parts, *space, reversing=self.adjoint, loss=loss)
         if gone is None:
             raise LevelFull(
                 f"level {level.name} has no space for {parts[0]}; increase its capacity"
@@ -430,7 +430,7 @@ class _Storing:
             backend.discard(key)
 
 
-def displaced(
+def keys_to_discard(
     made: Mapping[Key, Collection[Key]],
     parts: Collection[Key],
     nbytes: Mapping[Key, int],

@@ -6,7 +6,7 @@ print(swept.text())         for example: Twice the memory would save 11%; half w
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ckio.actions.columns import WRITE
 from ckio.errors import BadInput
@@ -18,10 +18,12 @@ from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.report.headline import tape_bytes
-from ckio.report.pictures import MemoryCurve
 from ckio.schedule import bytes_moved, counts
 from ckio.schedule import makespan as seconds_alone
 from ckio.sim.engine import makespan
+
+if TYPE_CHECKING:
+    from ckio.report.pictures import MemoryCurve
 
 _MOST_DOUBLINGS: Final = 10
 """Plans are made for capacities from 1/1024 of the present one to 1024 times the present one."""
@@ -92,8 +94,10 @@ class Sweep:
         """Capacities above 0, and the makespans of their plans."""
         return [(row.capacity, row.makespan) for row in self.planned if row.capacity]
 
-    def curve(self) -> MemoryCurve:
+    def curve(self) -> "MemoryCurve":
         """Return the curve for drawing; raises BadInput if no capacity above 0 has a plan."""
+        from ckio.report.pictures import MemoryCurve
+
         if not (points := self._points):
             raise BadInput(f"there is nothing to draw: {self.text()}")
         what = "memory" if self.is_first else f"capacity of {self.level}"

@@ -128,10 +128,6 @@ class ArrayModel(ABC):
     recompute : iterable of str
         State arrays, from the keys of `derived`, that are computed again by `derive` and are left
         out of checkpoints and tapes.
-    on_step : callable, optional
-        Called after each step of either sweep. Its argument is i, when the forward has reached x_i
-        or the adjoint has reached dJ/dx_i. It serves for progress, signals and hooks, and may be
-        set as an attribute at any time.
 
     Raises
     ------
@@ -146,6 +142,10 @@ class ArrayModel(ABC):
     derived: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """For each state array that `derive` can compute: the state arrays that it is computed from."""
 
+    on_step: Callable[[int], None] | None = None
+    """Called after each step of either sweep, with i, when the forward has reached x_i or the
+    adjoint has reached dJ/dx_i. Set it on a model at any time, for progress or signals."""
+
     def __init__(
         self,
         state: Mapping[str, ArrayLike],
@@ -156,12 +156,10 @@ class ArrayModel(ABC):
         flow: Step | Sequence[Step] | None = None,
         seed: Iterable[str] | None = None,
         recompute: Iterable[str] = (),
-        on_step: Callable[[int], None] | None = None,
     ) -> None:
         for what, names in {"tape": tape, "seed": seed, "recompute": recompute}.items():
             if isinstance(names, str):
                 raise BadInput(f"ArrayModel: {what} = {names!r} is text; give a list: [{names!r}]")
-        self.on_step = on_step
         self._control = copies("ArrayModel: controls", control)
         self._state = copies("ArrayModel: state arrays", state)
         self._taped = tuple(self._state if tape is None else dict.fromkeys(tape))

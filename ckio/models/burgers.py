@@ -17,7 +17,6 @@ stages u + dt/3 F(u), u + dt/2 F(.), u + dt F(.) of Wicker and Skamarock (2002).
 """
 
 import math
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -75,8 +74,6 @@ class Burgers(ArrayModel):
         C, above 0 and at most 1, the limit of stability.
     seed : int
         The seed of the random flows.
-    on_step : callable, optional
-        Called after each step, as in ArrayModel.
 
     Raises
     ------
@@ -97,7 +94,6 @@ class Burgers(ArrayModel):
         speed: float = 0.5,
         courant: float = 0.5,
         seed: int = 0,
-        on_step: Callable[[int], None] | None = None,
     ) -> None:
         check_whole("burgers", grid=grid, least=4)
         check_whole("burgers", seed=seed, least=0)
@@ -123,7 +119,6 @@ class Burgers(ArrayModel):
             units=UNITS,
             flow=FLOW,
             seed=("u", "J"),
-            on_step=on_step,
         )
 
     def start(self, state: Arrays, /) -> None:

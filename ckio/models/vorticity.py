@@ -9,7 +9,6 @@ walls. Each part of a step is followed by its transpose, which consists of the t
 """
 
 import math
-from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -186,8 +185,6 @@ class Vorticity(ArrayModel):
     recompute : str
         Names, separated by commas, of the arrays that checkpoints leave out: "psi", for which a
         Poisson problem is solved after each read, or nothing.
-    on_step : callable, optional
-        Called after each step, as in ArrayModel.
 
     Raises
     ------
@@ -213,7 +210,6 @@ class Vorticity(ArrayModel):
         speed: float = 0.3,
         seed: int = 0,
         recompute: str = "",
-        on_step: Callable[[int], None] | None = None,
     ) -> None:
         check_whole("vorticity", grid=grid, least=4)
         check_whole("vorticity", seed=seed, least=0)
@@ -247,7 +243,6 @@ class Vorticity(ArrayModel):
             flow=FLOW,
             seed=("zeta", "psi", "J"),
             recompute=_names(recompute),
-            on_step=on_step,
         )
 
     @property

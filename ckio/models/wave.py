@@ -26,7 +26,7 @@ computed by the same sums in the same order for any number of ranks.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -346,8 +346,6 @@ class Wave(ArrayModel):
         Points at each side that damp waves; by default 20, or a quarter of the grid if less.
     comm : Comm
         The ranks of the job, in a separate communicator for the model, made by `Comm.duplicate`.
-    on_step : callable, optional
-        Called after each step, as in ArrayModel.
 
     Raises
     ------
@@ -371,7 +369,6 @@ class Wave(ArrayModel):
         anomaly: float = -0.1,
         border: int | None = None,
         comm: Comm = SOLO,
-        on_step: Callable[[int], None] | None = None,
     ) -> None:
         check_whole("wave", grid=grid, least=8)
         check_whole("wave", layers=layers, least=1)
@@ -399,7 +396,6 @@ class Wave(ArrayModel):
             units=UNITS,
             flow=FLOW,
             seed=("J",),
-            on_step=on_step,
         )
 
     @property

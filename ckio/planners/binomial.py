@@ -52,27 +52,19 @@ def revolve(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Sc
     >>> makespan(schedule, platform)
     12.0
     """
-    return on_one_level(chain, platform, most=chain.length - 1, planner="revolve", on=on)
-
-
-def on_one_level(
-    chain: Chain, platform: Platform, /, *, most: int, planner: str, on: str | None
-) -> Schedule:
-    """Return Revolve in at most `most` slots of the nearest level, or of the level called `on`."""
-    alike(chain, planner=planner)
+    alike(chain, planner="revolve")
     held_steps(chain, platform)
-    levels = candidates(platform, on)
-    draft = Draft()
+    levels, draft = candidates(platform, on), Draft()
     if chain.length == 1:
         draft.step_back(0)
     else:
         level = nearest(
             levels,
             lambda level: level.slots(chain.restart, 1) == 1,
-            planner=planner,
+            planner="revolve",
             needs=space_for_one(chain),
         )
-        slots = level.slots(chain.restart, most)
+        slots = level.slots(chain.restart, chain.length - 1)
         _sweep(draft, chain.length, slots=slots, level=platform.number(level.name))
     return draft.schedule(chain)
 
@@ -110,7 +102,7 @@ def _sweep(draft: Draft, steps: int, *, slots: int, level: int) -> None:
         while length > 1:
             if not stored:
                 draft.write(at, level=level)
-            while _beta(s, r - 1) >= length:
+            while beta(s, r - 1) >= length:
                 r -= 1
             middle = _split(length, s, r)
             draft.advance(at, at + middle)
@@ -128,17 +120,22 @@ def _split(steps: int, s: int, r: int) -> int:
     beta(s - 1, r - 1) <= steps - split <= beta(s - 1, r). Within these bounds the number of writes
     depends on the split. This function returns the split with the fewest writes.
     """
-    fewest_writes = steps - _beta(s - 1, r - 1) - _beta(s - 2, r - 1)
-    return min(max(fewest_writes, _beta(s, r - 2), 1), _beta(s, r - 1))
+    fewest_writes = steps - beta(s - 1, r - 1) - beta(s - 2, r - 1)
+    return min(max(fewest_writes, beta(s, r - 2), 1), beta(s, r - 1))
 
 
 def _repetitions(steps: int, s: int) -> int:
     """Return the smallest r with beta(s, r) >= steps."""
     r = 0
-    while _beta(s, r) < steps:
+    while beta(s, r) < steps:
         r += 1
     return r
 
 
-def _beta(s: int, r: int) -> int:
+def beta(s: int, r: int, /) -> int:
+    """Return the longest chain for s slots, if no step is advanced over more than r times.
+
+    >>> beta(2, 2)
+    6
+    """
     return comb(s + r, s) if s >= 0 and r >= 0 else 0

@@ -73,3 +73,13 @@ def note_useless(chain: Chain, platform: Platform, /) -> None:
         for level in platform.levels:
             if not level.slots(smallest, 1):
                 note_ignored(level, "auto")
+
+
+def less_than(seconds: float, others: float, /) -> str:
+    """Return how much less a time is than another, which is not less, as text.
+
+    >>> less_than(9.0, 10.0), less_than(9.9999, 10.0)
+    ('10.0% less than', 'within 0.1% of')
+    """
+    share = 1 - seconds / others if others else 0.0
+    return f"{share:.1%} less than" if round(share, 3) else "within 0.1% of"

@@ -10,7 +10,6 @@ from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from time import perf_counter
 from typing import Any, TypeVar, cast
 
 from ckio.planners.base import log
@@ -20,16 +19,16 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _WITH_KERNELS = ("ckio.planners.dp.recurrence",)
 """The modules with kernels that most planners need; `warm_up()` calls each kernel once."""
 
-_taken: dict[tuple[str, ...], float] = {}
+_taken: set[tuple[str, ...]] = set()
 """Seconds that `prepare` took in this process, by the names of the modules."""
 
 
 def prepare(*modules: str) -> None:
     """Compile the kernels of `modules`, or load them from the disk, before the next plan.
 
-    The time of the next plan then does not include this, and the log says once in a process that
-    compiled code is used. Each module has a function `warm_up()`. If no module is named, the
-    kernels that most planners need are prepared. A second call does nothing.
+    The log says once in a process that compiled code is used. Each module has a function
+    `warm_up()`. If no module is named, the kernels that most planners need are prepared. A second
+    call does nothing.
     """
     modules = modules or _WITH_KERNELS
     if modules in _taken:
@@ -42,15 +41,9 @@ def prepare(*modules: str) -> None:
             " which takes up to a minute",
             numba.__version__,
         )
-    start = perf_counter()
     for module in modules:
         import_module(module).warm_up()
-    _taken[modules] = perf_counter() - start
-
-
-def seconds_of_loading() -> float:
-    """Return the seconds that `prepare` took in this process; 0 if it was never called."""
-    return sum(_taken.values())
+    _taken.add(modules)
 
 
 def kernel(function: _Function, /) -> _Function:

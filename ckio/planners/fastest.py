@@ -9,7 +9,7 @@ from functools import partial
 
 from ckio.errors import NoSchedule
 from ckio.planners.base import Planner, log
-from ckio.planners.compared import Plan, note_useless, run_planners
+from ckio.planners.compared import Plan, less_than, note_useless, run_planners
 from ckio.planners.table import compared
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform.chain import Chain
@@ -67,7 +67,7 @@ def _reason(best: str, seconds: Mapping[str, float]) -> str:
     among = f"of the {len(seconds)} planners that apply"
     if more == least:
         return f"{best}: {least:.6g} s, and none {among} is faster; {name} is as fast"
-    return f"{best}: {least:.6g} s, {1 - least / more:.1%} less than {name}, the next {among}"
+    return f"{best}: {least:.6g} s, {less_than(least, more)} {name}, the next {among}"
 
 
 def plan(

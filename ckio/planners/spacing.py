@@ -39,22 +39,15 @@ u_f > 0.
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
-from math import comb, inf
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.planners.binomial import beta
+
 _Ints = NDArray[np.int64]
 _Seconds = NDArray[np.float64]
-
-
-def beta(c: int, t: int, /) -> int:
-    """Return the longest chain for c slots, if no step is advanced over more than t times.
-
-    >>> beta(2, 2)
-    6
-    """
-    return comb(c + t, c) if t >= 0 else 0
 
 
 def reread(lengths: _Ints, slots: int, /, *, advance: float, read: float) -> tuple[_Seconds, _Ints]:
@@ -77,13 +70,18 @@ def read_once(lengths: _Ints, slots: int, /) -> _Ints:
     return next(_advances(lengths, slots))
 
 
+def longest_chains(slots: int, steps: int, /) -> list[int]:
+    """Return beta(c, t) for t = 0, 1, .. until it is at least `steps`."""
+    found = [1]
+    while found[-1] < steps:
+        found.append(beta(slots, len(found)))
+    return found
+
+
 def _advances(lengths: _Ints, slots: int) -> Iterator[_Ints]:
     """Yield A_0, A_1 and so on, for each of these lengths."""
     longest = int(lengths.max())
-    known = [1]
-    while known[-1] < longest:
-        known.append(beta(slots, len(known)))
-    segment = np.array(known)  # beta(c, T)
+    segment = np.array(longest_chains(slots, longest))  # beta(c, T)
     spared = np.cumsum(segment)  # beta(c + 1, T)
     reach = segment.copy()  # B_q(T)
     saved = np.concatenate(([0], spared[:-1]))  # the sum in A_q

@@ -295,7 +295,7 @@ def reverse(
     if steps is None:
         rules = lambda rest, _: options.rule(chain, rest)  # noqa: E731
         done = run_forward(
-            rules, platform, model, backends, say=log.warning, stored=stored, watch=watch
+            rules, platform, model, backends, warn=log.warning, stored=stored, watch=watch
         )
         model.rewind()
         steps, forward, stored = done.steps, done.timeline.actions, done.stored
@@ -316,7 +316,7 @@ def reverse(
         backends,
         fresh=task.model,
         replan=replan,
-        say=log.warning,
+        warn=log.warning,
         watch=watch,
     )
     return model, states + _most_stored(forward + timeline.actions)

@@ -53,7 +53,7 @@ M = TypeVar("M", bound=Model)
 Stored: TypeAlias = tuple[frozenset[Key], ...]
 """The keys on each level."""
 
-Say: TypeAlias = Callable[[str], None]
+Warn: TypeAlias = Callable[[str], None]
 Watcher: TypeAlias = Callable[[Event], None]
 
 Replan: TypeAlias = Callable[[Chain, Platform, Stored], Schedule]
@@ -75,7 +75,7 @@ def failover(
     *,
     fresh: Callable[[], M],
     replan: Replan,
-    say: Say,
+    warn: Warn,
     overlap: Overlap | None = None,
     clock: Clock | None = None,
     watch: Watcher | None = None,
@@ -106,7 +106,7 @@ def failover(
         If `replan` finds no schedule it raises BadInput. Then it is called again with fewer keys:
         first with the adjoints on the levels and all keys of the carried memory, then with only the
         adjoints, finally with no keys.
-    say
+    warn
         Function that is called with a message after each failure, when the next part is planned.
     watch
         Function that is called with each event. If it raises an error, the run ends with it.
@@ -155,7 +155,7 @@ def failover(
             begun = replace(schedule, actions=schedule.actions[: parts.done])
             action = None if error.action is None else schedule.actions[error.action]
             machine = validate(begun, levels)
-            with left.noted(error, action, machine, say):
+            with left.noted(error, action, machine, warn):
                 left.facts += carried.carry(live, machine)
                 stored = *left.stored(machine), carried.keys
                 levels = replace(left.platform, levels=(*left.platform.levels, carried.level))
@@ -210,7 +210,7 @@ def run_forward(
     backends: Sequence[Backend],
     /,
     *,
-    say: Say,
+    warn: Warn,
     stored: Sequence[Collection[Key]] = (),
     clock: Clock | None = None,
     watch: Watcher | None = None,
@@ -233,7 +233,7 @@ def run_forward(
         stored checkpoints.
     platform, model, backends, clock, watch
         As in `run_to_end`, except that checkpoints may be stored already.
-    say
+    warn
         Function that is called with a message after each failure, when the run can continue.
     stored
         The keys on each level, for a run that is resumed. The restart data of the latest step is
@@ -267,7 +267,7 @@ def run_forward(
             keys = tuple(map(frozenset, run.machine.stored))
             return Forward(run.end, parts.timeline(), left.platform, left.for_others(), keys)
         action, machine = (None, run.machine) if error.action is None else run.failed()
-        with left.noted(error, action, machine, say):
+        with left.noted(error, action, machine, warn):
             stored = left.stored(machine)
             rule = rules(left.platform, stored)
             _ = rule.levels  # raises BadInput if no level can be used
@@ -356,7 +356,6 @@ class LevelsLeft:
         self._full = set[int]()
         self._doubted: dict[int, frozenset[Key]] = {}
         self._first: StorageError | None = None
-        self._told = 0
 
     @property
     def platform(self) -> Platform:
@@ -381,7 +380,7 @@ class LevelsLeft:
 
     @contextmanager
     def noted(
-        self, error: StorageError, action: Action | None, machine: Machine, say: Say, /
+        self, error: StorageError, action: Action | None, machine: Machine, warn: Warn, /
     ) -> Iterator[None]:
         """Reduce the level that failed, for a block that plans the rest; then report the failure.
 
@@ -390,7 +389,7 @@ class LevelsLeft:
         be stored. Raises StorageError if the block raises BadInput.
         """
         _let_go(error)
-        self._first = self._first or error
+        self._first, begin = self._first or error, len(self.facts)
         number = error.level
         assert number is not None
         match error, action:
@@ -404,7 +403,8 @@ class LevelsLeft:
             yield
         except BadInput as none:
             raise self._hopeless(none, error) from self._first
-        self.tell(say)
+        for fact in self.facts[begin:]:
+            warn(f"{fact}; the rest of the run is planned anew")
 
     def stored(self, machine: Machine, /) -> Stored:
         """Return, for each level, the keys that are stored and should be; discard all others.
@@ -418,12 +418,6 @@ class LevelsLeft:
                 with suppress(StorageError):  # sorted, for the same order on all ranks
                     self._backends[number].discard(key)
         return tuple(listed[number].intersection(machine.stored[number]) for number in levels)
-
-    def tell(self, say: Say, /) -> None:
-        """Report the messages that were not reported yet."""
-        for fact in self.facts[self._told :]:
-            say(f"{fact}; the rest of the run is planned anew")
-        self._told = len(self.facts)
 
     def _hopeless(self, reason: BadInput, failure: StorageError) -> StorageError:
         """Return the error that ends the run if no plan is possible."""

@@ -264,8 +264,7 @@ def _arrived(method: str, value: object, begin: int, end: int) -> int:
     if step == end:
         return 0
     raise RunFailed(
-        f"the model finished at step {step}, before step {end}; plan for {step} steps, and begin a"
-        " new run"
+        f"the model finished at step {step}; plan for {step} steps, and begin a new run"
     )
 
 

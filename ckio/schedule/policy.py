@@ -48,8 +48,19 @@ class Overlap:
         return self.write_behind != 0 or self.read_ahead != 0
 
     def __str__(self) -> str:
-        counts = (f"{name}={_word(getattr(self, name))}" for name in _COUNTS)
-        return ",".join([*counts, *([] if self.horizon == inf else [f"horizon={self.horizon!r}"])])
+        return self._with(f"horizon={self.horizon!r}")
+
+    def text(self) -> str:
+        """Return the policy for people: the horizon has four digits.
+
+        >>> Overlap(1, None, horizon=1 / 3).text()
+        'write_behind=1,read_ahead=all,horizon=0.3333'
+        """
+        return self._with(f"horizon={self.horizon:.4g}")
+
+    def _with(self, horizon: str) -> str:
+        counts = [f"{name}={_word(getattr(self, name))}" for name in _COUNTS]
+        return ",".join([*counts, *([] if self.horizon == inf else [horizon])])
 
     @staticmethod
     def parse(text: str, /) -> "Overlap":

@@ -5,7 +5,6 @@ and the adjoint of a step reads two; but a checkpoint of it holds all seven, and
 Which could be left out, nothing here says: that is for others to find.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,11 @@ class Ocean(ArrayModel):
 
     Parameters
     ----------
-    on_step : callable, optional
-        As in ArrayModel.
     **options
         As in Vorticity, whose errors are raised here, too; but there is nothing to recompute.
     """
 
-    def __init__(self, *, on_step: Callable[[int], None] | None = None, **options: Any) -> None:
+    def __init__(self, **options: Any) -> None:
         if recompute := options.get("recompute"):
             raise BadInput(f"ocean: recompute = {recompute!r}; here everything is stored")
         self._vorticity = model = Vorticity(**options)
@@ -43,7 +40,6 @@ class Ocean(ArrayModel):
             {**dict.fromkeys(FIELDS, rest), **model.control, "J": 0.0},
             control=model.control,
             units={**UNITS, "zeta_prev": UNITS["zeta"], "F_0": UNITS["F_1"]},
-            on_step=on_step,
         )
 
     @property

@@ -16,7 +16,6 @@ operator L is the L' for which <c, L a> = <L' c, a>.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -94,8 +93,6 @@ class Permafrost(ArrayModel):
         Temperature above the ground, in degC.
     seed : int
         Which random ground.
-    on_step : callable, optional
-        As in ArrayModel.
 
     Raises
     ------
@@ -121,7 +118,6 @@ class Permafrost(ArrayModel):
         variation: float = 2.0,
         surface: float = 10.0,
         seed: int = 0,
-        on_step: Callable[[int], None] | None = None,
     ) -> None:
         check_whole("permafrost", grid=grid, least=3)
         check_whole("permafrost", steps=steps, least=1)
@@ -155,7 +151,6 @@ class Permafrost(ArrayModel):
             units=UNITS,
             flow=[THAW if i in self._thaw else CONDUCT for i in range(steps)],
             seed=("T", "J"),
-            on_step=on_step,
         )
 
     @property

@@ -24,7 +24,7 @@ reaches no further than the cells. With <a, b> = Σ a b it is the L' for which <
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -111,8 +111,6 @@ class ShallowWater(ArrayModel):
         Root mean square of elevation and flow in x_0, in m and m s-1.
     seed : int
         Which random waves.
-    on_step : callable, optional
-        As in ArrayModel.
 
     Raises
     ------
@@ -136,7 +134,6 @@ class ShallowWater(ArrayModel):
         surface: float = 0.5,
         speed: float = 0.1,
         seed: int = 0,
-        on_step: Callable[[int], None] | None = None,
     ) -> None:
         check_whole("shallow_water", grid=grid, least=3)
         check_whole("shallow_water", seed=seed, least=0)
@@ -171,7 +168,6 @@ class ShallowWater(ArrayModel):
             units=UNITS,
             flow=FLOW,
             seed=("h", "J"),
-            on_step=on_step,
         )
 
     @property

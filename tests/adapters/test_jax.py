@@ -22,7 +22,7 @@ from ckio import Level, Platform  # noqa: E402
 from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write  # noqa: E402
 from ckio.adapters.jax import checkpointed_scan  # noqa: E402
 from ckio.adapters.jax import store as stores  # noqa: E402
-from ckio.adapters.jax.blocks import blocks_of  # noqa: E402
+from ckio.adapters.jax.blocks import Back, Given, blocks_of, compile_blocks  # noqa: E402
 from ckio.adapters.jax.scan import _loop  # noqa: E402
 from ckio.adapters.jax.store import STORE, SweepRow, plan  # noqa: E402
 from ckio.errors import BadInput, LevelFull, NoSchedule  # noqa: E402
@@ -84,7 +84,9 @@ def levels(place: Path) -> dict[str, Platform]:
     disk = Level(name="disk", backend="directory", options={"path": str(place / "disk")})
     codec = {"codec": "zstd", "path": str(place / "small")}
     archive = Level(name="archive", backend="hdf5", options={"path": str(place / "a.h5")})
-    priced = Level(name="slow", write=Affine(0.1, 0.0), read=Affine(0.1, 0.0), capacity=700)
+    priced = Level(
+        name="slow", backend="ram", write=Affine(0.1, 0.0), read=Affine(0.1, 0.0), capacity=700
+    )
     return {
         "memory": Platform((memory,)),
         "disk": Platform((memory, disk)),
@@ -286,12 +288,12 @@ def test_gradients_in_several_threads_at_once(tmp_path: Path) -> None:
 
 
 def test_only_so_many_wait_for_their_way_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "WAITING", 2)
+    monkeypatch.setattr(stores, "WAITING", 4)
     u, *rest = arguments()
     pull = jax.jit(lambda u: jax.vjp(lambda u: by_ckio(u, *rest, segment=7), u)[1])
-    backs = [pull(u) for _ in range(4)]
+    backs = [pull(u) for _ in range(6)]
     jax.block_until_ready(backs)
-    assert len(STORE) == 2
+    assert len(STORE) == 4
     assert all(close(back(1.0)[0], by_scan_alone()[1][0]) for back in backs)
 
 
@@ -563,6 +565,18 @@ def test_within_a_block_states_and_costly_results_are_stored() -> None:
     assert blocks_of(product, u, None, None, n=997, segment="auto").size == 16
     solver = lambda u, p, i: u**2 + solve(u)  # noqa: E731
     assert blocks_of(solver, u, None, None, n=997, segment="auto").size == 16
+
+
+def test_steps_of_a_short_block_are_not_fused_on_a_cpu() -> None:
+    def stencil(u: Any, p: Any, i: Any) -> Any:
+        near = sum(jnp.roll(u, by, axis) for by in (1, -1) for axis in (0, 1))
+        return u + 0.1 * (near - 4 * u) + 0.01 * (u - u**3)
+
+    u = jnp.ones((64, 64))
+    blocks = blocks_of(stencil, u, None, None, n=8, segment=4)
+    given, back = Given([], [], blocks.step.consts), Back([u], [], [])
+    program = compile_blocks(blocks).reverse.lower(4, [u], given, 1, back).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 15 * u.nbytes  # 30 if they are fused
 
 
 def test_a_step_may_call_python_and_is_not_computed_once_more_for_it() -> None:

@@ -363,12 +363,6 @@ def test_what_a_codec_says_that_it_gave_is_not_believed(threads: int) -> None:
         level.close()
 
 
-def test_a_reservation_needs_a_bound_that_makes_sense() -> None:
-    for bound in (0, -10, 1.5, "all"):
-        with pytest.raises(StorageError, match="codec wrong"):
-            Compressed(Ram(), Wrong(bound=bound)).reserve({1000: 1})
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_what_a_codec_raises_in_its_own_words_is_an_error_of_the_level(threads: int) -> None:
     data, codec = buffers(wide()), Wrong()

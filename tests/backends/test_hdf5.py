@@ -320,6 +320,39 @@ def test_a_place_that_cannot_hold_a_file_is_bad_input(tmp_path: Path) -> None:
 # Commits
 
 
+class Forgetful(Files):
+    """Says that it has freed a row, and has not, as a machine that fails before a sync."""
+
+    forgets = False
+
+    def pwritev(self, fd: int, data: Buffers, offset: int, /) -> int:
+        if self.forgets and bytes(data[0]) == FREE:
+            return len(FREE)
+        return super().pwritev(fd, data, offset)
+
+
+def test_of_two_rows_with_the_same_key_the_younger_is_stored_and_the_older_freed(
+    path: Path,
+) -> None:
+    files = Forgetful()
+    archive = Hdf5(path, files=files)
+    archive.prepare(x(0), OCEAN, 2)
+    for step in range(2):
+        put(archive, x(step), OCEAN, seed=step)
+    files.forgets = True
+    archive.discard(x(0))
+    files.forgets = False
+    archive.discard(x(1))
+    young = put(archive, x(0), OCEAN, seed=2)  # in the slot of x_1
+    archive.close()
+    archive = Hdf5(path)
+    assert held(archive) == {x(0): young}
+    archive.discard(x(0))
+    archive.close()
+    with closing(Hdf5(path)) as archive:
+        assert archive.keys() == []
+
+
 class Noted(Files):
     """Notes where something is written, how much, and when there is a sync."""
 

@@ -274,7 +274,7 @@ def test_levels_that_cannot_be_get_one_line(tmp_path: Path) -> None:
         (["a=rum"], "did you mean ram"),
         (["a=directory"], "needs the option 'path'"),
         (["a=ram,capacity=-1"], "'-1' is not a size"),
-        (["a=ram,capacity=10"], "holds none of the sizes"),
+        (["a=ram,capacity=10"], "is less than the smallest checkpoint"),
         (["a b=ram"], "a name is letters"),
         (["a"], "is not NAME=BACKEND"),
     ):

@@ -214,7 +214,9 @@ def test_a_directory_of_other_things_has_nothing(tmp_path: Path) -> None:
 def test_a_place_that_is_none_is_bad_input(tmp_path: Path) -> None:
     assert "there is no nothing.h5" in complaint("inspect", "nothing.h5", at=tmp_path)
     (tmp_path / "a.h5").write_text("no archive")
-    assert "a.h5 is not an HDF5 file" in complaint("inspect", "a.h5", at=tmp_path)
+    assert "a.h5 is not an HDF5 file; give another file" in complaint(
+        "inspect", "a.h5", at=tmp_path
+    )
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / rundir.MANIFEST).write_text(
         rundir.sealed(MANIFEST.dumps()).replace("deadcafe", "deadbeef")

@@ -1,5 +1,6 @@
 """What `ckio plan` takes beside steps and costs, and what it says beside figures."""
 
+import math
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -85,7 +86,12 @@ def test_with_failures_the_interval_is_dalys_and_the_expected_time_follows(tmp_p
     assert "failures" not in plain
     text = ckio(*words, "--mtbf", "1h", at=tmp_path).stdout.splitlines()[-1]
     assert text == often["text"]
-    assert text.startswith("an adjoint checkpoint on nvme every ")
+    step = plain["makespan"] / 200
+    steps = math.ceil(often["every"] / step)
+    interval = f"every {seconds_text(often['every'])} of work, about {steps} steps; "
+    assert text.startswith(f"an adjoint checkpoint on nvme {interval}")
     assert text.endswith(
         f"with a kill in 3600 s on average, expect {seconds_text(often['expected'])}"
     )
+    text = answer(*words, "--mtbf", "10s", at=tmp_path)["failures"]["text"]
+    assert text.startswith("an adjoint checkpoint on nvme after each step; ")

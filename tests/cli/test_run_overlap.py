@@ -125,8 +125,7 @@ def test_a_plan_for_overlap_says_what_it_is_worth(tmp_path: Path) -> None:
     assert f"<dd>{found['overlap']}</dd>" in (at / "plan.html").read_text()
     for same in (("--overlap", "auto"), ("--planner", "auto", "--overlap"), PLANNED):
         figures = answer("plan", *MODEL, *same, at=at)
-        assert figures.pop("plan_seconds") > 0
-        assert figures | {"planner": "auto", "plan_seconds": found["plan_seconds"]} == found
+        assert figures | {"planner": "auto"} == found
 
 
 @pytest.mark.slow

@@ -22,8 +22,8 @@ from ckio.jobs.stopping import (
     WALLTIME,
     Halted,
     StopPoint,
-    displaced,
     halted,
+    keys_to_discard,
     seconds_to_stop,
     store_stop_point,
 )
@@ -183,7 +183,7 @@ def gone(
     new = Key(Kind.TAPE, 99)
     made = {key: (key,) for key in held} if made is None else made
     space = {**held, new: lacking}, sum(held.values())
-    return displaced(made, [new, *parts], *space, reversing=reversing, loss=loss)
+    return keys_to_discard(made, [new, *parts], *space, reversing=reversing, loss=loss)
 
 
 def test_what_is_cheapest_goes_and_only_if_it_is_worth_less() -> None:

@@ -14,7 +14,7 @@ from ckio import ArrayModel, Chain, Job, Level, Platform, sizes_of
 from ckio.errors import BadInput, RunFailed
 from ckio.jobs import directory as directories
 from ckio.jobs.directory import checksum_of
-from ckio.jobs.gradients import control_in, packed_control, read_control
+from ckio.jobs.gradients import packed_control, read_control
 from ckio.jobs.models import name_of
 from ckio.jobs.result import _summary
 from ckio.platform import Affine
@@ -88,7 +88,7 @@ def test_controls_have_the_order_of_the_model_everywhere(tmp_path: Path) -> None
         assert list(file["gradient"]) == list(file["control"]) == ["x", "rate", "b", "a"]
     assert list(read_control(tmp_path / "run" / "gradient.h5")) == order
     (tmp_path / "control.h5").write_bytes(data := packed_control(fresh.control))
-    assert list(control_in(tmp_path / "control.h5", checksum_of(data))[0]) == order
+    assert list(read_control(tmp_path / "control.h5", checksum=checksum_of(data))) == order
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from cli.commands import answer
 import ckio
 from ckio import Chain, Level, Platform
 from ckio.jobs import history
-from ckio.jobs.history import EarlierRuns, PastRun
+from ckio.jobs.history import PastRun
 from ckio.jobs.result import verdict
 from ckio.planners import hrevolve
 from ckio.schedule.text import dumps
@@ -37,19 +37,17 @@ def test_the_last_runs_of_the_kind_are_told_and_no_others(file):
         elsewhere = PastRun("m", "elsewhere", overlap=False, predicted=1.0, measured=9.0)
         with file.open("a") as stream:
             stream.write(json.dumps(asdict(elsewhere)) + "\n")
-    found = history.earlier("m grid=8", overlap=False)
-    assert found == EarlierRuns(1.0, 1.11, 12)
-    assert found.text() == (
+    assert history.earlier("m grid=8", overlap=False) == (
         "the last 12 runs of this kind took between 1.00 and 1.11 of the prediction"
     )
 
 
 def test_of_fewer_than_three_runs_nothing_is_said(file):
-    assert history.earlier("m", overlap=False) is None
+    assert history.earlier("m", overlap=False) == ""
     for count in (1, 2, 3):
         add(1.25)
         found = history.earlier("m", overlap=False)
-        assert found == (EarlierRuns(1.25, 1.25, 3) if count == 3 else None)
+        assert found == (history.text([1.25] * 3) if count == 3 else "")
 
 
 def test_a_line_that_was_cut_off_or_is_no_record_is_skipped(file):
@@ -100,7 +98,7 @@ def test_a_run_adds_itself_and_the_next_one_knows_it(file, tmp_path):
     assert {run.model for run in runs} == {"vorticity"}
     assert [run.measured for run in runs][-1] == pytest.approx(result.report.measured)
     ratios = [run.measured / run.predicted for run in runs[:3]]
-    assert result.figures["earlier"] == {"low": min(ratios), "high": max(ratios), "runs": 3}
+    assert result.figures["earlier"] == history.text(ratios)
     assert "the last 3 runs of this kind took between" in verdict(result)
 
 
@@ -115,4 +113,4 @@ def test_simulate_tells_the_earlier_runs_of_the_model_with_these_costs(file, tmp
         add(ratio)
         add(9.0, model="other")
     found = answer("simulate", "plan.txt", at=tmp_path)
-    assert found["earlier"] == {"low": 1.0, "high": 1.5, "runs": 3}
+    assert found["earlier"] == history.text([1.0, 1.5, 1.25])

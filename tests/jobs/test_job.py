@@ -466,3 +466,13 @@ def test_another_job_reuses_calibration_and_plan(
     second = first.again("second", control).run()
     assert second.schedule.actions == result.schedule.actions
     assert second.functional != result.functional
+
+
+def test_a_wrong_planner_is_refused_before_the_calibration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["ckio.calibrate"], "calibrate", None)
+    for planner, message in (("periodic:period=0", "period must be"), ("hrevolv", "did you mean")):
+        job = Job(tmp_path / "run", model="vorticity", steps=5, planner=planner, ram="1MiB")
+        with pytest.raises(BadInput, match=message):
+            job.run()

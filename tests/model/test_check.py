@@ -312,7 +312,7 @@ def test_half_precision_is_no_fault():
 
     check = check_model(make)
     assert not check.faults
-    assert any("differences are accurate to" in it for it in check.untested)
+    assert any("differences cannot resolve" in it for it in check.untested)
 
 
 @pytest.mark.parametrize("wrong", [False, True])
@@ -334,7 +334,7 @@ def test_a_kink_of_a_right_model_is_no_fault(wrong):
 
     check = check_model(make)
     assert bool(check.faults) == wrong
-    assert wrong or any("has no derivative there" in it for it in check.untested)
+    assert wrong or any("has a kink" in it for it in check.untested)
 
 
 def test_a_program_is_refused_because_its_checkpoints_differ_in_size():

@@ -218,7 +218,9 @@ def test_each_model_runs_to_its_own_end_where_the_steps_are_not_given():
     def make():
         number = len(reached)
         reached.append(0)
-        return Burgers(**options, on_step=lambda step: reached.__setitem__(number, step))
+        model = Burgers(**options)
+        model.on_step = lambda step: reached.__setitem__(number, step)
+        return model
 
     times = [0.0]
     model = Burgers(grid=50)

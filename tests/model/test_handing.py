@@ -382,7 +382,7 @@ def test_a_level_that_fails_is_left_with_what_was_handed_over(tmp_path) -> None:
     schedule = store_all(chain, platform, on="far")
     facts: list[str] = []
     _, model = failover(
-        schedule, platform, Growth(), levels, fresh=Growth, replan=resume, say=facts.append
+        schedule, platform, Growth(), levels, fresh=Growth, replan=resume, warn=facts.append
     )
     assert facts
     assert results(model) == alone(steps)

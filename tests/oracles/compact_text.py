@@ -1,4 +1,4 @@
-"""Read compact schedules of Herrmann & Pallez (2020), as `ckio.planners.compact` writes them.
+"""Read compact schedules of Herrmann & Pallez (2020), as `oracles.compact` writes them.
 
 A compact form means a schedule on the levels that the planners choose: `expand` returns it.
 """
@@ -10,12 +10,13 @@ from functools import cache, partial
 from itertools import accumulate, pairwise
 from typing import Final, Literal
 
+from oracles.compact import OUTER, Call, Operation
+
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import LevelSlots, alike, level_slots, without_notes
 from ckio.planners.blocks import Periods, period, revolved
-from ckio.planners.compact import OUTER, Call, Operation
 from ckio.planners.draft import Draft
 from ckio.planners.spacing import cut_1d
 from ckio.platform import Platform

@@ -4,16 +4,16 @@ import logging
 
 import pytest
 from hypothesis import given, settings
+from oracles import compact
 from oracles import compact_text as text_form
 from oracles import notation as oracle
+from oracles.compact import Call
 from oracles.compact_text import Compact
 
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners import compact
 from ckio.planners.base import Planner
 from ckio.planners.binomial import revolve
 from ckio.planners.blocks import Periods
-from ckio.planners.compact import Call
 from ckio.planners.dp import hrevolve
 from ckio.planners.literature import (
     disk_revolve,

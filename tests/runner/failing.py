@@ -97,7 +97,7 @@ _resumed = cache(resume)
 
 @dataclass
 class Told:
-    """What a run said and made; `fresh`, `replan` and `say` are given to it."""
+    """What a run said and made; `fresh`, `replan` and `warn` are given to it."""
 
     fresh: Callable[[], Logistic] = Logistic
     said: list[str] = field(default_factory=list)
@@ -126,7 +126,7 @@ class Told:
             backends,
             fresh=self.fresh,
             replan=self.replan,
-            say=self.said.append,
+            warn=self.said.append,
             overlap=overlap,
             watch=watch,
         )
@@ -228,7 +228,7 @@ class Unknown:
         model = Ending(self.size, self.steps)
         return run_forward(
             self.rule, self.platform, model, self.backends,
-            say=self.said.append, stored=stored, watch=self.told, stop=self.stop,
+            warn=self.said.append, stored=stored, watch=self.told, stop=self.stop,
         )  # fmt: skip
 
     def back(self, done: Forward) -> Result:
@@ -237,6 +237,6 @@ class Unknown:
         plan = finished(self.chain, done.platform, done.stored)
         _, model = failover(
             plan, done.platform, Logistic(self.size), done.backends,
-            fresh=lambda: Logistic(self.size), replan=finished, say=self.said.append,
+            fresh=lambda: Logistic(self.size), replan=finished, warn=self.said.append,
         )  # fmt: skip
         return result(model)

@@ -158,7 +158,7 @@ def test_any_call_may_fail_once_or_from_then_on(overlap: Overlap, thorough: bool
                 *(PLAN, PLATFORM, Seasons(), [Ram(), *levels[1:]] if overlap else levels),
                 fresh=Seasons,
                 replan=replan,
-                say=said.append,
+                warn=said.append,
                 overlap=overlap,
             )
             assert bits(model) == TRUTH, (number, error, ever)
@@ -175,7 +175,7 @@ def test_where_the_model_stands_is_carried_variable_by_variable() -> None:
         *(PLAN, PLATFORM, Seasons(), memory(faults, PLATFORM)),
         fresh=Seasons,
         replan=replan,
-        say=lambda _: None,
+        warn=lambda _: None,
     )
     assert bits(model) == TRUTH
     assert faults.raised

@@ -89,7 +89,7 @@ def test_a_run_in_which_nothing_fails_is_as_always() -> None:
         *(PLAN, PLATFORM, made, throttled(second)),
         fresh=pytest.fail,
         replan=lambda *_: pytest.fail("nothing failed"),
-        say=pytest.fail,
+        warn=pytest.fail,
         clock=second,
         watch=seen.append,
     )
@@ -480,7 +480,7 @@ def test_the_parts_have_one_timeline_and_planning_takes_its_time() -> None:
             *(PLAN, PLATFORM, CountingModel(CHAIN, clock), levels),
             fresh=lambda clock=clock: CountingModel(CHAIN, clock),  # type: ignore[misc]
             replan=replan,
-            say=lambda _, seen=seen, failed=failed: failed.append(len(seen)),  # type: ignore[misc]
+            warn=lambda _, seen=seen, failed=failed: failed.append(len(seen)),  # type: ignore[misc]
             clock=clock,
             watch=seen.append,
         )
@@ -509,7 +509,7 @@ def test_a_stop_waits_until_the_adjoint_is_the_model_s_again(number: int) -> Non
             *(PLAN, PLATFORM, fresh(), memory(Faults({number: StorageError}), PLATFORM)),
             fresh=fresh,
             replan=told.replan,
-            say=told.said.append,
+            warn=told.said.append,
             stop=lambda: len(made) > 1,
         )
     stored = frozenset[Key]().union(*told.plans[0].stored)
@@ -592,7 +592,7 @@ def end_well_or_say_why(case: tuple[Schedule, Platform], random: Random, *, ever
             *(plan, platform, CountingModel(chain), memory(faults, platform)),
             fresh=partial(CountingModel, chain),
             replan=told.replan,
-            say=told.said.append,
+            warn=told.said.append,
         )
         assert model.adjoint == 0
     except StorageError as error:

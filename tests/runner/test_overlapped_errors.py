@@ -564,7 +564,7 @@ Performs = Callable[..., object]
 
 
 def _failover(*given: object, **named: object) -> None:
-    failover(*given, fresh=Moves, replan=_none, say=print, **named)  # type: ignore[arg-type]
+    failover(*given, fresh=Moves, replan=_none, warn=print, **named)  # type: ignore[arg-type]
 
 
 def _none(*_: object) -> Schedule:

@@ -500,7 +500,9 @@ def test_a_model_that_finishes_early_within_pieces_is_reported() -> None:
             return 1 if begin == 1 else super().advance(begin, end)
 
     schedule = Schedule(CHAIN, [Advance(0, 9)])
-    with pytest.raises(RunFailed, match=r"^#0 Advance\[0, 9\): .* finished at step 1"):
+    with pytest.raises(
+        RunFailed, match=r"^#0 Advance\[0, 9\): .* finished at step 1; plan for 1 steps"
+    ):
         performed(Finishing(CHAIN), schedule=schedule, stop=After(float("inf")))
 
 

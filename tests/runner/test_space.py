@@ -128,7 +128,7 @@ def test_a_run_whose_level_fails_carries_its_state_in_that_memory() -> None:
     broken = [*levels()[:2], Broken()]
     told: list[str] = []
     _, last = failover(
-        *(PLAN, PLATFORM, fresh(), broken), fresh=fresh, replan=finished, say=told.append
+        *(PLAN, PLATFORM, fresh(), broken), fresh=fresh, replan=finished, warn=told.append
     )
     assert told
     assert isinstance(last, Boxed)

@@ -253,7 +253,7 @@ def test_what_a_model_raises_is_no_level_s_failure() -> None:
 
     run = Unknown(PLATFORM, memory(Faults({}), PLATFORM))
     with pytest.raises(StorageError, match="the wind is not there"):
-        run_forward(run.rule, PLATFORM, Broken(), run.backends, say=pytest.fail)
+        run_forward(run.rule, PLATFORM, Broken(), run.backends, warn=pytest.fail)
 
 
 # --- at the turn

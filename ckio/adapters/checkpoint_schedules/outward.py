@@ -2,11 +2,10 @@
 
 In checkpoint_schedules a checkpoint is stored by the Forward that begins at its step, and can be
 used for the steps of this Forward. For example, a checkpoint of step 3 that Forward(3, 7) stored
-can be loaded only if the adjoint is at step 7 or before. Whether a Read is a Copy or a Move, and to
-where, depends on the actions after it:
+can be loaded only if the adjoint is at step 7 or before:
 
     Write x_3 in RAM, Advance(3, 5), Advance(5, 7)      Forward(3, 7, True, False, RAM)
-    Read x_3 in RAM, Write x_3 on DISK, Read x_7        Copy(3, RAM, DISK)
+    Read x_3 in RAM, Write x_3 on DISK, Advance(3, 5)   Copy(3, RAM, WORK), Forward(3, 5, ..., DISK)
     Read x_3 in RAM, Discard x_3 in RAM, Record(3, 4)   Move(3, RAM, WORK), Forward(3, 4, ..., WORK)
 """
 
@@ -69,7 +68,7 @@ class CkioSchedule(CheckpointSchedule):  # type: ignore[misc]  # which ships no 
             match action:
                 case Forward(n1=end):
                     self._n = end
-                case Copy(to_storage=StorageType.WORK) | Move(to_storage=StorageType.WORK):
+                case Copy() | Move():
                     is_tape = isinstance(following, Back)
                     self._n = following.n1 if is_tape else action.n
                 case Back(n0=begin):
@@ -107,9 +106,8 @@ def as_checkpoint_schedule(
     The schedule must have a known number of steps, and store whole states and tapes only. Forward
     steps, reads and writes are the same, with these exceptions. A checkpoint that is never read is
     not written, and a checkpoint is deleted after its last read. A checkpoint on two levels of one
-    storage is stored once. A state that is stored only while others are copied between levels is
-    not stored. A checkpoint that is written between its read and its record is copied, which takes
-    one more read. A step that is recorded, but neither reversed nor stored, is a plain Forward.
+    storage is stored once. A step that is recorded, but neither reversed nor stored, is a plain
+    Forward.
 
     Parameters
     ----------
@@ -164,17 +162,6 @@ def _storage(
 
 
 @dataclass(slots=True)
-class _PendingRead:
-    """A Read that is not translated yet, and the storage to which its checkpoint is copied."""
-
-    number: int
-    key: Key
-    place: int
-    into: int | None = None
-    is_last: bool = False
-
-
-@dataclass(slots=True)
 class _Translation:
     """The actions so far, and what is in the storages and in the working memory after them."""
 
@@ -186,64 +173,39 @@ class _Translation:
     state: int | None = 0
     tape: range = range(0)
     has_ended: bool = False
-    read: _PendingRead | None = None
     write: tuple[int, int] | None = None
     """The number of the Write of the present state, and its storage, until the next Forward."""
 
     def __post_init__(self) -> None:
         self.adjoint = self.schedule.chain.length
 
-    def follow(self, number: int, action: Action) -> None:
+    def follow(self, number: int, action: Action, following: Action | None) -> None:
+        """Translate an action; the one that follows it says whether a Read is the last."""
         match action:
             case Advance(begin, end):
                 self.advance(number, begin, end)
             case Record(begin, end):
-                self.check_written()
-                self.load()
+                self.check_written(" without a tape")
                 self.forward(number, begin, end, tape=True)
             case Reverse(begin, end):
                 self.reverse(number, begin, end)
             case Write(key, place):
                 self.store(number, key, place)
             case Read(key, place):
-                self.load(is_used=False)
-                # A state may be stored only because copies between levels use its register.
-                is_state = key.kind is Kind.RESTART and key.step == self.state
-                is_stored = is_state and self.write is not None
-                self.read = None if is_stored else _PendingRead(number, key, place)
-            case Discard() if self.read:
-                self.read.is_last = True
+                self.load(number, key, place, is_last=following == Discard(key, place))
             case Discard():
-                self.write = None
+                pass  # the Read before it is a Move
 
     def advance(self, number: int, begin: int, end: int) -> None:
-        if (index := self.open_forward()) is not None and end <= self.adjoint:
-            last = self.actions[index]
-            self.actions[index] = Forward(last.n0, end, last.write_ics, False, last.storage)
-            for (place, step), until in self.stored.items() if last.write_ics else ():
-                if (step, until) == (last.n0, last.n1):
-                    self.stored[place, step] = end
-            self.state = end
-            return
-        into = self.write[1] if self.write else None
-        if self.read:
-            self.check_written()
-            into, self.read.into = self.read.into, None
-            self.load()
-        self.write = None
-        self.forward(number, begin, end, into=into)
-
-    def open_forward(self) -> int | None:
-        """Return the index of a Forward that the next Advance continues."""
-        for index in reversed(range(0 if self.read or self.write else len(self.actions))):
-            match self.actions[index]:
-                case Forward(write_adj_deps=False):
-                    return index
-                case Copy(to_storage=target) | Move(to_storage=target) if target in STORED:
-                    pass  # it does not change the state
-                case _:
-                    return None
-        return None
+        match self.actions[-1:]:
+            case [Forward(write_adj_deps=False) as last] if not self.write and end <= self.adjoint:
+                self.actions[-1] = Forward(last.n0, end, last.write_ics, False, last.storage)
+                if last.write_ics:
+                    self.stored[STORED.index(last.storage), last.n0] = end
+                self.state = end
+            case _:
+                into, self.write = self.write[1] if self.write else None, None
+                self.forward(number, begin, end, into=into)
 
     def forward(
         self, number: int, begin: int, end: int, *, into: int | None = None, tape: bool = False
@@ -257,64 +219,46 @@ class _Translation:
             self.put(number, into, begin, end)
 
     def reverse(self, number: int, begin: int, end: int) -> None:
-        if self.read and self.read.key.kind is Kind.TAPE:
-            self.load()
         if not self.tape.start <= begin < end <= self.tape.stop:
             self.refuse(number, "this tape is not in working memory any more")
         self.adjoint, self.tape = begin, range(self.tape.start, begin)
         self.add(Back(end, begin, not self.tape))
 
     def store(self, number: int, key: Key, place: int) -> None:
-        if self.read and self.read.key == key and self.read.into is None:
-            self.read.into = place
-        elif key.kind is Kind.RESTART and not (self.read or self.write):
+        if key.kind is Kind.RESTART and not self.write:
             self.write = number, place
-        elif key.kind is Kind.TAPE and not self.read and self.tape == range(key.step, key.step + 1):
+        elif key.kind is Kind.TAPE and self.tape == range(key.step, key.step + 1):
             self.put(number, place, key.step, key.step + 1)
             self.tape = range(0)
             self.actions[-1] = Forward(key.step, key.step + 1, False, True, STORED[place])
         else:
             self.refuse(number, "a state is stored by one Forward, and a tape when it is recorded")
 
-    def load(self, *, is_used: bool = True) -> None:
-        """Copy the checkpoint that was read to another storage, and to memory if it is used."""
-        if (read := self.read) is None:
-            return
-        self.read, step, is_tape = None, read.key.step, read.key.kind is Kind.TAPE
-        until = self.stored[read.place, step]
+    def load(self, number: int, key: Key, place: int, *, is_last: bool) -> None:
+        self.check_written()
+        step, is_tape, until = key.step, key.kind is Kind.TAPE, self.stored[place, key.step]
         if self.tape:
-            self.refuse(
-                read.number, "no checkpoint can be loaded while a tape is in working memory"
-            )
+            self.refuse(number, "no checkpoint can be loaded while a tape is in working memory")
         if step >= self.adjoint:
-            self.refuse(read.number, "the step is already reversed")
-        if is_used and until < self.adjoint and not is_tape:
+            self.refuse(number, "the step is already reversed")
+        if until < self.adjoint and not is_tape:
             self.refuse(
-                read.number,
+                number,
                 f"its checkpoint can be used only up to step {until}, but the adjoint is at step"
                 f" {self.adjoint}",
             )
-        source = STORED[read.place]
-        if read.into == read.place:  # it stays there
-            read.is_last = False
-        elif read.into is not None:
-            self.put(read.number, read.into, step, until)
-            kind = Copy if is_used or not read.is_last else Move
-            self.add(kind(step, source, STORED[read.into]))
-        if is_used:
-            self.add((Move if read.is_last else Copy)(step, source, StorageType.WORK))
-            self.state, self.tape = (None, range(step, step + 1)) if is_tape else (step, range(0))
-        if read.is_last:
-            del self.stored[read.place, step]
+        self.add((Move if is_last else Copy)(step, STORED[place], StorageType.WORK))
+        self.state, self.tape = (None, range(step, step + 1)) if is_tape else (step, range(0))
+        if is_last:
+            del self.stored[place, step]
 
     def put(self, number: int, place: int, step: int, until: int) -> None:
         if (place, step) in self.stored:
             self.refuse(number, f"{STORED[place].name} would have two checkpoints of step {step}")
         self.stored[place, step] = until
 
-    def check_written(self) -> None:
+    def check_written(self, which: str = "") -> None:
         if self.write:
-            which = "" if self.read else " without a tape"
             why = f"only a Forward{which} can store the state, and none begins at this step"
             self.refuse(self.write[0], why)
 
@@ -335,8 +279,10 @@ def _translate(schedule: Schedule, places: Mapping[int, StorageType]) -> tuple[A
     """Return all CheckpointActions; raises BadInput for an action without a counterpart."""
     translation = _Translation(schedule)
     levels = {level: STORED.index(place) for level, place in places.items()}
-    for number, action in simplify(schedule, levels):
-        translation.follow(number, action)
+    actions = simplify(schedule, levels)
+    following = *(action for _, action in actions[1:]), None
+    for (number, action), after in zip(actions, following, strict=True):
+        translation.follow(number, action, after)
     translation.check_written()
     translation.add(EndReverse())
     return tuple(translation.actions)

@@ -65,8 +65,10 @@ than to store them. Solvers by iteration are often loops, or functions with a de
 own."""
 
 STRAIGHT: Final = 4
-"""Up to this many steps, a block is compiled without a loop. A loop would copy the states, and what
-the reverse needs, to arrays with one row for each step."""
+"""Up to this many steps, a block is compiled without a loop on a device. A loop would copy the
+states, and what the reverse needs, to arrays with one row for each step. On a CPU this is only done
+for a single step: XLA fuses steps that are not in a loop, and computes a value of the first one
+again for each value of the last one that depends on it."""
 
 MAX_STEPS: Final = 2**31 - 1
 """The largest number of steps, because they are counted in 32 bits."""
@@ -286,9 +288,34 @@ class LoopBlocks:
         return jax.tree.leaves(self.step(consts, x, params, i, row))
 
 
+class CompiledBlocks(NamedTuple):
+    """The functions of `LoopBlocks`, each of which is compiled when it is first called.
+
+    The reverse is compiled for each length of a block, because one program for two lengths takes
+    the memory of both. `reverse_over` overwrites the cotangents that it receives.
+    """
+
+    advance: Callable[..., Any]
+    advance_one: Callable[..., Any]
+    reverse: Callable[..., Any]
+    reverse_over: Callable[..., Any]
+
+
+@lru_cache(maxsize=64)
+def compile_blocks(blocks: LoopBlocks, /) -> CompiledBlocks:
+    """Compile the functions of a loop, once for all equal ones."""
+    one, back = blocks.advance_one, blocks.reverse_of
+    return CompiledBlocks(
+        jax.jit(blocks.advance),
+        jax.jit(one, static_argnums=0),
+        jax.jit(back, static_argnums=0),
+        jax.jit(back, static_argnums=0, donate_argnums=4),
+    )
+
+
 def _is_straight(length: int) -> bool:
     """Return whether a block of so many steps is compiled without a loop."""
-    return length <= STRAIGHT
+    return length == 1 or (length <= STRAIGHT and jax.default_backend() != "cpu")
 
 
 def _is_stored(operation: Any, *inputs: Any, **options: Any) -> bool:

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +20,13 @@ from ckio.adapters.jax.blocks import (
     Back,
     Given,
     Leaves,
-    LoopBlocks,
     TracedFunction,
     array_of,
     arrays,
     bits_of,
     blocks_of,
     check_steps,
+    compile_blocks,
     is_smooth,
     merge,
     plain,
@@ -289,7 +289,7 @@ class JaxModel(_LoopModel):
             raise BadInput("JaxModel: n = 0; it must be a number of iterations >= 1")
         self._blocks = blocks_of(step, x, params, xs, n=int(n), segment=segment)
         self.steps = self._blocks.count
-        self._compiled = _compile(self._blocks)
+        self._compiled = compile_blocks(self._blocks)
         self._first = [jax.tree.leaves(tree) for tree in (x, params, xs)]
         state, *more = (
             dict(zip(_names(what, tree), jax.tree.leaves(tree), strict=True))
@@ -406,21 +406,6 @@ class JaxModel(_LoopModel):
             self._farthest = (end, state)
         for i in range(begin, end):
             self._report(i + 1)
-
-
-class _Compiled(NamedTuple):
-    """Compiled functions: the advance over blocks, that over one block, and its reverse."""
-
-    advance: Callable[..., Any]
-    advance_one: Callable[..., Any]
-    reverse: Callable[..., Any]
-
-
-@lru_cache(maxsize=8)
-def _compile(blocks: LoopBlocks) -> _Compiled:
-    """Compile the functions of a model, each when it is first called."""
-    one = jax.jit(blocks.advance_one, static_argnums=0)
-    return _Compiled(jax.jit(blocks.advance), one, jax.jit(blocks.reverse_of, static_argnums=0))
 
 
 def _names(what: str, tree: Any) -> list[str]:

@@ -6,7 +6,6 @@ while JAX computes the next block, and read while JAX reverses the previous bloc
 a loop of XLA performs the rows, and calls Python only to store and fetch states.
 """
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from ckio.adapters.jax.blocks import (
     bits_of,
     blocks_of,
     check_steps,
+    compile_blocks,
     is_key,
     is_smooth,
     like,
@@ -154,7 +154,7 @@ def _loop(
         token, *arrays = residuals
         if not _is_traced(arrays, x_bar):
             return sweeps.backward(_OutsideXla(blocks, allow_rounding), residuals, x_bar)
-        number = jnp.int32(GONE) if isinstance(token, _Waiting) else token
+        number = jnp.int32(GONE) if isinstance(token, StoredStates) else token
         return backward((number, *arrays), x_bar)  # type: ignore[no-any-return]
 
     loop.defvjp(forth, back)
@@ -215,7 +215,7 @@ class Sweeps:
         """Return x_n, and the residuals that the reverse sweep needs."""
         token, last = self._to_last(way, x, given)
         count = self.blocks.count
-        return way.advance(last, given, count - 1, count), (way.waiting(token), last, x, given)
+        return way.advance(last, given, count - 1, count), (token, last, x, given)
 
     def backward(self, way: "_Way", residuals: Any, x_bar: Leaves, /) -> tuple[Leaves, Given]:
         """Return the cotangents of x_0, and of the parameters and rows."""
@@ -292,17 +292,14 @@ class _InsideXla:
     def begin(self, plan: SweepPlan, /) -> Any:
         return io_callback(partial(STORE.begin, plan), _NUMBER)
 
-    def waiting(self, number: Any, /) -> Any:
-        return number
-
     def taken(self, number: Any, last: Leaves, again: Callable[[], Any], /) -> tuple[Any, Leaves]:
         """Begin the reverse sweep. If the stored states are gone, run the forward sweep again."""
 
         def anew(_: Any) -> tuple[Any, Leaves]:
             number, last = again()
-            return io_callback(STORE.take, _NUMBER, number), last
+            return io_callback(STORE.take_number, _NUMBER, number), last
 
-        number = io_callback(STORE.take, _NUMBER, number)
+        number = io_callback(STORE.take_number, _NUMBER, number)
         return when(number == GONE, anew, (number, last))  # type: ignore[no-any-return]
 
     def owned(self, back: Back, /) -> Back:
@@ -323,7 +320,7 @@ class _OutsideXla:
     """Sweeps in Python: compiled blocks, and levels that are used while JAX computes."""
 
     def __init__(self, blocks: LoopBlocks, allow_rounding: bool, /) -> None:
-        self._advance, self._reverse = _compile(blocks)
+        self._compiled = compile_blocks(blocks)
         self._length, self._size, self._names = blocks.length, blocks.size, blocks.names
         self._replay = ReplayCheck(allow_rounding=allow_rounding)
         self._late: list[Callable[[], None]] = []  # a write that waits until JAX computes again
@@ -346,11 +343,11 @@ class _OutsideXla:
         states.replay = self._replay
         return states
 
-    def waiting(self, states: Any, /) -> "_Waiting":
-        return _Waiting(states)
-
     def taken(self, token: Any, last: Leaves, again: Callable[[], Any], /) -> tuple[Any, Leaves]:
-        states = token.take() if isinstance(token, _Waiting) else STORE.claim(token)
+        if isinstance(token, StoredStates):
+            states = token if token.take() else None
+        else:
+            states = STORE.take(token)
         if states is None:
             return again()  # type: ignore[no-any-return]
         self._replay = states.replay or self._replay
@@ -367,7 +364,7 @@ class _OutsideXla:
             to = end if known is None else known // size
             if known is None and end - begin > 1 and replay.may((end - 1) * size):
                 to = end - 1  # a later sweep ends there
-            x = self._advance(x, given, begin, to)
+            x = self._compiled.advance(x, given, begin, to)
             self._write()
             if to < end or (to * size in replay.marks and replay.may(to * size)):
                 _wait(x)
@@ -387,7 +384,7 @@ class _OutsideXla:
     def reverse(self, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
         _wait(back)  # otherwise all states would be read before they are needed
         self._replay.passed(number * self._size)
-        return self._reverse(self._length(number), x, given, number, back)
+        return self._compiled.reverse_over(self._length(number), x, given, number, back)  # type: ignore[no-any-return]
 
     def put(self, states: StoredStates, access: int, x: Leaves, /) -> StoredStates:
         self._write()
@@ -407,57 +404,17 @@ class _OutsideXla:
 _Way = _InsideXla | _OutsideXla
 
 
-class _Waiting:
-    """A gradient that waits for its reverse sweep, as long as JAX can still request it.
-
-    JAX keeps this object in the structure of the residuals, because it contains no arrays.
-    """
-
-    def __init__(self, states: Any, /) -> None:
-        self._states = [states]
-
-    def take(self) -> Any:
-        """Return the stored states, or None if an earlier call has taken them."""
-        try:
-            return self._states.pop()
-        except IndexError:
-            return None
-
-
-jax.tree_util.register_pytree_node(_Waiting, lambda it: ((), it), lambda it, _: it)
-
-
-@lru_cache(maxsize=64)
-def _compile(blocks: LoopBlocks) -> tuple[Callable[..., Leaves], Callable[..., Back]]:
-    """Compile the advance over blocks and the reverse of one block.
-
-    The reverse overwrites the cotangents that it receives. It is compiled for each length of a
-    block, because one program for two lengths takes the memory of both.
-    """
-    back = jax.jit(blocks.reverse_of, static_argnums=0, donate_argnums=4)
-    return jax.jit(blocks.advance), back
-
-
 def _measure(blocks: LoopBlocks) -> float:
-    """Return the seconds of a block forward, the least of three runs with zeros.
-
-    They are measured in a separate thread, because JAX may be tracing in this one.
-    """
+    """Return the seconds of a block forward, the least of three runs with zeros."""
     check_measures(jax.process_count() > 1, "give levels without costs")
     seconds: list[float] = []
-
-    def measure() -> None:
-        advance, _ = _compile(blocks)
+    with jax.ensure_compile_time_eval():  # also if JAX is tracing
         x, params, rows = (list(map(_zero, it)) for it in (blocks.x, blocks.params, blocks.rows))
         given = Given(params, rows, blocks.step.consts)
         for _ in range(3):  # the first run compiles the function
             start = time.perf_counter()
-            _wait(advance(x, given, 0, 1))
+            _wait(compile_blocks(blocks).advance(x, given, 0, 1))
             seconds.append(time.perf_counter() - start)
-
-    thread = threading.Thread(target=measure)
-    thread.start()
-    thread.join()
     return min(seconds)
 
 

@@ -9,8 +9,10 @@ the function may need a thread that waits for the callback.
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -193,24 +195,24 @@ class StoredStates:
     """The open levels of one gradient, and the states that its plan stores on them.
 
     The levels are closed and their files removed after the last access, if an access fails, and
-    when this object is deleted.
+    when this object is deleted. JAX keeps it in the structure of the residuals, because it contains
+    no arrays.
     """
 
-    def __init__(self, plan: SweepPlan, /) -> None:
-        self._plan, self._scratch = plan, Scratch(plan.platform)
+    def __init__(self, plan: SweepPlan, /, end: Callable[[], object] = lambda: None) -> None:
+        self._plan, self._scratch, self._end = plan, Scratch(plan.platform), end
         self._keys: dict[Slot, Key] = {}
-        self._accesses, self.is_reversing = 0, False
+        self._accesses, self._taken = 0, threading.Lock()
         self.replay: Any = None  # the states that the forward sweep has hashed, outside of XLA
 
     @property
     def waits(self) -> bool:
         """Whether the forward sweep is done and the reverse sweep has not begun."""
-        return self._accesses == self._plan.accesses_forward and not self.is_reversing
+        return self._accesses == self._plan.accesses_forward and not self._taken.locked()
 
-    @property
-    def is_done(self) -> bool:
-        """Whether the last access is done."""
-        return self._accesses == len(self._plan.slots)
+    def take(self) -> bool:
+        """Begin the reverse sweep; return False if it has begun before."""
+        return self._taken.acquire(blocking=False)
 
     def put(self, access: int, leaves: list[Any], /) -> None:
         """Perform a write; raises StorageError."""
@@ -227,6 +229,7 @@ class StoredStates:
         return list(read.values())
 
     def close(self) -> None:
+        self._end()
         self._scratch.close()
 
     def _access(self, access: int, do: Callable[[Slot], Any]) -> Any:
@@ -238,9 +241,12 @@ class StoredStates:
             self.close()
             raise
         self._accesses = access + 1
-        if self.is_done:
+        if self._accesses == len(self._plan.slots):
             self.close()
         return result
+
+
+jax.tree_util.register_pytree_node(StoredStates, lambda it: ((), it), lambda it, _: it)
 
 
 class GradientStore:
@@ -256,54 +262,33 @@ class GradientStore:
 
     def begin(self, plan: SweepPlan, /) -> Any:
         """Open the levels of a new gradient, and return its number."""
-        states = StoredStates(plan)
         with self._lock:
-            self._last = self._last % (2**31 - 1) + 1
-            number = self._last
-            self._gradients[number] = states
-            waiting = [number for number, it in self._gradients.items() if it.waits]
-            old = [self._gradients.pop(each) for each in waiting[: len(waiting) - WAITING + 1]]
-        for each in old:
-            each.close()
+            self._last = number = self._last % (2**31 - 1) + 1
+        waiting = [it for it in list(self._gradients.values()) if it.waits]
+        for old in waiting[: max(0, len(waiting) - WAITING + 1)]:
+            if old.take():  # unless another thread has begun its reverse sweep meanwhile
+                old.close()
+        self._gradients[number] = StoredStates(plan, partial(self._gradients.pop, number, None))
         return np.int32(number)
 
-    def take(self, number: Any, /) -> Any:
+    def take(self, number: Any, /) -> StoredStates | None:
+        """Begin the reverse sweep of a gradient; return None if its states are gone."""
+        states = self._gradients.get(int(number))
+        return states if states is not None and states.take() else None
+
+    def take_number(self, number: Any, /) -> Any:
         """Begin the reverse sweep of a gradient, and return its number or GONE."""
-        with self._lock:
-            states = self._gradients.get(int(number))
-            if states is None or not states.waits:
-                return GONE
-            states.is_reversing = True
-        return np.int32(number)
-
-    def claim(self, number: Any, /) -> StoredStates | None:
-        """Remove and return a gradient that waits for its reverse sweep, or return None."""
-        with self._lock:
-            states = self._gradients.get(int(number))
-            return self._gradients.pop(int(number)) if states is not None and states.waits else None
+        return GONE if self.take(number) is None else np.int32(number)
 
     def put(self, number: Any, access: Any, leaves: list[Any], /) -> Any:
         """Perform a write, and return the number."""
-        self._access(number, lambda states: states.put(int(access), leaves))
+        self._gradients[int(number)].put(int(access), leaves)
         return np.int32(number)
 
     def get(self, like: list[Any], number: Any, access: Any, /) -> tuple[Any, list[Any]]:
         """Perform a read, and return the number and leaves of the dtypes of `like`."""
-        bits = self._access(number, lambda states: states.get(int(access)))
+        bits = self._gradients[int(number)].get(int(access))
         return np.int32(number), [x.view(it.dtype) for x, it in zip(bits, like, strict=True)]
-
-    def _access(self, number: Any, do: Callable[[StoredStates], Any]) -> Any:
-        """Perform an access. The gradient ends with its last access, or if an access fails."""
-        states = self._gradients[int(number)]
-        is_over = True
-        try:
-            result = do(states)
-            is_over = states.is_done
-        finally:
-            if is_over:
-                with self._lock:
-                    self._gradients.pop(int(number), None)
-        return result
 
 
 STORE: Final = GradientStore()

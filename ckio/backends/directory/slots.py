@@ -100,9 +100,9 @@ def _make(path: Path, files: Files, *, sync: bool) -> list[Path]:
             if sync:
                 files.sync_directory(directory.parent)
     except OSError as error:
-        raise BadInput(f"directory {path} cannot be made: {error.strerror}") from None
+        raise BadInput(f"{path} cannot be made: {error.strerror}") from None
     except ValueError as error:  # for example a zero byte in the name
-        raise BadInput(f"directory {str(path)!r} cannot be made: {error}") from None
+        raise BadInput(f"{str(path)!r} cannot be made: {error}") from None
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         raise BadInput(f"directory {path} is not writable; choose another or change its mode")
     return missing

@@ -410,8 +410,9 @@ class Hdf5(Backend):
             self._commit = row.commit
         self._ledger.damaged += [damaged.what for damaged in found.damaged]
         self._names = found.names
-        for slot, row in found.outdated:  # a write over it could not be withdrawn
-            self.give_up(row.key, slot)
+        self._stuck = found.outdated
+        with suppress(OSError):
+            self._withdraw()
 
     def _grow(self, kind: Kind, form: Form, slots: int) -> Group:
         group = self._growth.add(kind, form, slots, self._names, str(self.path))

@@ -330,10 +330,8 @@ def run_in(block: bytes, name: str, /) -> RunId:
             " finish its run with that version, or read it by h5py, and name another file"
         )
     if block.startswith(_SIGNATURE):
-        raise BadInput(
-            f"{name} is an HDF5 file of another program; name another file for the archive"
-        )
-    raise BadInput(f"{name} is not an HDF5 file; name another file for the archive")
+        raise BadInput(f"{name} is an HDF5 file of another program; give another file")
+    raise BadInput(f"{name} is not an HDF5 file; give another file")
 
 
 def is_ours(fd: int) -> bool:
@@ -440,9 +438,9 @@ class Survey:
         The names of all groups, also of damaged ones.
     stored : list of (Slot, Row)
         The checkpoints, the oldest first; their keys differ.
-    outdated : list of (Slot, Row)
-        Rows with the same key as a newer row. Their slots should have been freed, but a write
-        failed.
+    outdated : list of Slot
+        Slots whose rows have the same key as a newer row: they should have been freed, but a write
+        failed or did not reach the disk.
     free : dict
         The free slots of each undamaged group.
     damaged : list of Damaged
@@ -451,7 +449,7 @@ class Survey:
 
     names: list[str] = field(default_factory=list)
     stored: list[tuple[Slot, Row]] = field(default_factory=list)
-    outdated: list[tuple[Slot, Row]] = field(default_factory=list)
+    outdated: list[Slot] = field(default_factory=list)
     free: dict[Group, list[int]] = field(default_factory=dict)
     damaged: list[Damaged] = field(default_factory=list)
 
@@ -500,7 +498,10 @@ def survey(
     rows.sort(key=lambda it: it[1].commit)
     youngest = {row.key: slot for slot, row in rows}
     for slot, row in rows:
-        (found.stored if youngest[row.key] is slot else found.outdated).append((slot, row))
+        if youngest[row.key] is slot:
+            found.stored.append((slot, row))
+        else:
+            found.outdated.append(slot)
     return found
 
 

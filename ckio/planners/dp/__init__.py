@@ -61,7 +61,7 @@ decisions into actions. Tables on all levels together are in `joint`.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby, islice
+from itertools import islice
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Final
 
@@ -308,10 +308,8 @@ class _Problem:
         A long chain is planned from tables of its segments. If these do not prove the optimum, it
         is planned from tables of the whole chain.
         """
-        found = None
-        if self.chain.length - 1 > SHORT and all(space.to_the_last for space in order):
-            one_size = all(space.slots for space in order)
-            found = (self._in_segments if one_size else self._in_a_sweep)(order, costs)
+        is_long = self.chain.length - 1 > SHORT and all(space.to_the_last for space in order)
+        found = self._in_segments(order, costs) if is_long else None
         return found or self._of_whole_chain(order, costs)
 
     def _of_whole_chain(self, order: Sequence[Space], costs: IntegerCosts) -> Solution:
@@ -335,32 +333,24 @@ class _Problem:
         return in_order(order, steps, move=move, held=self.held)
 
     def _in_segments(self, order: Sequence[Space], costs: IntegerCosts) -> Solution | None:
-        """Return the solution by segments, if short tables prove it."""
-        tables = partial(self._tables, move=costs.move)
-        plan = segments.plan(order, self.chain.length, tables, move=costs.move, held=self.held)
-        if plan is None:
-            return None
-        return Solution(plan.stages, costs.seconds(plan.cost), "", complete=True, first=plan.first)
+        """Return the solution from tables of the segments of a first sweep.
 
-    def _in_a_sweep(self, order: Sequence[Space], costs: IntegerCosts) -> Solution | None:
-        """Return the solution with the best first sweep of segments, for two different sizes.
-
-        Return None if it is not proved and tables of the whole chain are quick, or if those of the
-        segments are too large.
+        If states and tapes have two different sizes, its cost may be above a lower bound. Return
+        None if short tables give no solution, or not the optimum, and those of the whole chain are
+        quick.
         """
-        from ckio.planners.dp.sweep import sweep_of_segments
+        steps, tables = self.chain.length, partial(self._tables, move=costs.move)
+        one_size = all(space.slots for space in order)
+        if one_size:
+            plan = segments.plan(order, steps, tables, move=costs.move, held=self.held)
+        else:
+            from ckio.planners.dp.sweep import sweep_of_segments
 
-        steps, tables = self.chain.length, partial(self._tables, order, move=costs.move)
-        found = sweep_of_segments(order, steps, tables, held=self.held)
-        if found is None:
-            return None
-        sweep, stages = found
+            plan = sweep_of_segments(order, steps, tables, held=self.held)
         numbers = steps * sum(space.empty + 1 for space in order)
-        if sweep.seconds > sweep.bound and numbers <= _MOST_NUMBERS:
+        if plan is None or (plan.cost > plan.bound and numbers <= _MOST_NUMBERS):
             return None
-        alike = groupby(sweep.segments)
-        first = tuple(segment._replace(copies=len(list(group))) for segment, group in alike)
-        gap = max(0.0, sweep.seconds / sweep.bound - 1) if sweep.bound > 0 else 0.0
+        gap = max(0.0, plan.cost / plan.bound - 1) if plan.bound > 0 else 0.0
         note = f"hierarchical, in segments: at most {gap:.2%} above the best such schedule"
-        seconds = costs.seconds(round(sweep.seconds))
-        return Solution(stages, seconds, note, complete=False, first=first)
+        note, seconds = "" if one_size else note, costs.seconds(round(plan.cost))
+        return Solution(plan.stages, seconds, note, complete=one_size, first=plan.first)

@@ -36,7 +36,7 @@ _SHORTEST: Final = 256
 """Length of the first tables, which take a few milliseconds. It influences how soon a plan is
 found, and which of several plans of equal cost, but never the cost."""
 
-_MOST_CELLS: Final = 1 << 25
+MOST_CELLS: Final = 1 << 25
 """The most numbers in all tables together: a quarter of a gigabyte."""
 
 Solved = tuple["Table", ...]
@@ -48,21 +48,23 @@ Solve = Callable[[Sequence[Space], int], Solved]
 
 @dataclass(frozen=True)
 class LongPlan:
-    """An optimal hierarchical plan of a long chain.
+    """A hierarchical plan of a long chain.
 
     Attributes
     ----------
     first : tuple of Segment
         The segments of the first sweep. Those of the last level come first; of each level, those
         with more free slots come first, and with equal slots the longest.
-    cost : int
-        In units, without recording and reversing each step once.
+    cost, bound : float
+        Its cost, and a lower bound of all such plans, in units, without recording and reversing
+        each step once.
     stages : tuple of Table
         The solution that reverses each segment.
     """
 
     first: tuple[Segment, ...]
-    cost: int
+    cost: float
+    bound: float
     stages: Solved
 
 
@@ -115,14 +117,14 @@ def plan(
 def extend(
     stages: Solved, counts: Sequence[int], steps: int, move: int, /
 ) -> LongPlan | int | None:
-    """Return a plan for a chain that is longer than the tables.
+    """Return an optimal plan for a chain that is longer than the tables.
 
     The segments have `steps` steps in total; `counts` are the slots of each level. Return instead
     the length of longer tables if these may give a plan, and None if they would not.
     """
     costs, left_over = _costs(stages, move)
     kinds = list(_kinds(stages, counts))
-    if len(kinds) * costs.shape[1] > _MOST_CELLS:
+    if len(kinds) * costs.shape[1] > MOST_CELLS:
         return None
     known = SlotKinds([kind.copies for kind in kinds], costs)
     each = multiplier(known, steps)
@@ -136,7 +138,8 @@ def extend(
     if taken is None:
         return None
     first = _first(stages, kinds, known, taken, move)
-    return LongPlan(tuple(first), known.cost(taken), stages)
+    cost = known.cost(taken)
+    return LongPlan(tuple(first), cost, cost, stages)
 
 
 def _kinds(stages: Solved, counts: Sequence[int]) -> Iterator[_SlotKind]:

@@ -10,7 +10,7 @@ plan needs more than the level has.
 For example, on a level of 7 bytes, restart checkpoints of 3 bytes and tapes of 2 have the sums 0,
 2, 3, 4, 5, 6 and 7. With 7 bytes free, number 6, a restart checkpoint leaves 4 bytes, number 3:
 
-    >>> sums(3, 2, 7).tolist()
+    >>> sums(3, 2, 7, most=9).tolist()
     [0, 2, 3, 4, 5, 6, 7]
 """
 
@@ -237,10 +237,8 @@ def _space(chain: Chain, platform: Platform, number: int, most: int) -> Space:
         after = [np.array([0 if it else -1], np.intp) for it in fits]
     elif slots:
         after = [np.arange(-1, slots) if it else np.full(slots + 1, -1) for it in fits]
-    elif few_sums(*sizes, capacity, most):
-        after = _after(*sizes, capacity)
     else:
-        after, exact = _after(*in_units(*sizes, capacity, most // 4)), False
+        after, exact = _after(*sizes, capacity, most)
     write, read = access_seconds(chain, platform, number, Kind.RESTART, chain.restart)
     return Space(
         name=level.name,
@@ -269,37 +267,32 @@ def _slots(restart: int, tape: int, capacity: int | None, most: int) -> int:
     return counts[0] if counts[0] == counts[1] else 0
 
 
-def _after(restart: int, tape: int, capacity: int) -> list[Numbers]:
-    """Return for each sum the number after a restart checkpoint, and after a tape."""
-    found = sums(restart, tape, capacity)
-    return [np.searchsorted(found, found - size, side="right") - 1 for size in (restart, tape)]
+def _after(restart: int, tape: int, capacity: int, most: int) -> tuple[list[Numbers], bool]:
+    """Return for each sum the number after a restart checkpoint, and after a tape.
+
+    Also return whether at most `most` sums are counted in bytes, and not in units.
+    """
+    found = sums(restart, tape, capacity, most=most)
+    if found is None:
+        restart, tape, capacity = in_units(restart, tape, capacity, most // 4)
+        return _after(restart, tape, capacity, capacity + 1)[0], False
+    sizes = restart, tape
+    return [np.searchsorted(found, found - size, side="right") - 1 for size in sizes], True
 
 
-def sums(restart: int, tape: int, capacity: int, /) -> Numbers:
-    """Return all sums of restart checkpoints and tapes within a capacity, in ascending order."""
+def sums(restart: int, tape: int, capacity: int, /, *, most: int) -> Numbers | None:
+    """Return all sums of restart checkpoints and tapes within a capacity, in ascending order.
+
+    Return None if they are more than `most`.
+    """
+    # With i < b / gcd(a, b), adding tapes to the sums i a gives each sum once.
+    end = tape // gcd(restart, tape) * restart if tape else capacity + 1
+    firsts = range(0, min(end, capacity + 1), restart) if restart else range(1)
     each = tape or capacity + 1
-    firsts = _restarts(restart, tape, capacity)
+    if len(firsts) > most or sum((capacity - it) // each + 1 for it in firsts) > most:
+        return None
     found = [first + each * np.arange((capacity - first) // each + 1) for first in firsts]
     return np.sort(np.concatenate(found))
-
-
-def few_sums(restart: int, tape: int, capacity: int, most: int) -> bool:
-    """Return whether no more than `most` sums are within the capacity."""
-    firsts, each = _restarts(restart, tape, capacity), tape or capacity + 1
-    if len(firsts) > most:
-        return False
-    return sum((capacity - first) // each + 1 for first in firsts) <= most
-
-
-def _restarts(restart: int, tape: int, capacity: int) -> range:
-    """Return the sums i a that fit, with i < b / gcd(a, b).
-
-    With this limit, adding tapes to them gives each sum once.
-    """
-    if restart == 0:
-        return range(1)
-    end = tape // gcd(restart, tape) * restart if tape else capacity + 1
-    return range(0, min(end, capacity + 1), restart)
 
 
 def in_units(restart: int, tape: int, capacity: int, most: int) -> tuple[int, int, int]:

@@ -25,10 +25,11 @@ sweeps of 3, 4, 5 and 6 steps, the last step without a checkpoint, cost 2, 4, 6 
 sweep can cost less.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush
+from itertools import groupby
 from math import inf
 from typing import Final, NamedTuple
 
@@ -40,6 +41,7 @@ from ckio.planners.compiled import kernel
 from ckio.planners.dp.costs import INFEASIBLE
 from ckio.planners.dp.hulls import Ints
 from ckio.planners.dp.recurrence import Table
+from ckio.planners.dp.segments import MOST_CELLS, LongPlan, Solve
 from ckio.planners.dp.spaces import Numbers, Space
 from ckio.planners.dp.unroll import Segment
 
@@ -52,9 +54,6 @@ _ROUNDS: Final = 80
 
 _SHORTEST: Final = 512
 """The longest segment, in steps, of the first tables."""
-
-_MOST_CELLS: Final = 1 << 25
-"""The most numbers in all tables together: a quarter of a gigabyte."""
 
 _STOP: Final = -1
 """The choice of no segment; 0 is the tape of one step, and d > 0 a segment of d steps."""
@@ -140,9 +139,9 @@ def _stored(stage: Table, unit: float) -> Seconds:
 
 
 def sweep_of_segments(
-    order: Sequence[Space], steps: int, solve: Callable[[int], tuple[Table, ...]], /, *, held: int
-) -> tuple[Sweep, tuple[Table, ...]] | None:
-    """Return the best first sweep, and the stages that reverse its segments.
+    order: Sequence[Space], steps: int, solve: Solve, /, *, held: int
+) -> LongPlan | None:
+    """Return the plan with the best first sweep.
 
     Access costs the same in the first sweep and later. `solve` computes the tables of segments up
     to a length, in the unit of the costs. The length is doubled until it is at least twice that of
@@ -150,7 +149,7 @@ def sweep_of_segments(
     """
     longest = _SHORTEST
     while True:
-        stages = solve(min(longest, steps))
+        stages = solve(order, min(longest, steps))
         tables = SegmentTables(stages, held, unit=1.0)
         costs = SweepCosts(
             restart=np.array([float(space.write + space.read) for space in order]),
@@ -161,8 +160,10 @@ def sweep_of_segments(
         sweep = first_sweep(tables, costs, steps)
         longest *= 2
         if sweep is not None and 2 * max(it.steps for it in sweep.segments) <= tables.longest:
-            return sweep, stages
-        if longest > steps or sum(len(it.rows) for it in stages) * longest > _MOST_CELLS:
+            alike = groupby(sweep.segments)
+            first = tuple(segment._replace(copies=len(list(group))) for segment, group in alike)
+            return LongPlan(first, sweep.seconds, sweep.bound, stages)
+        if longest > steps or sum(len(it.rows) for it in stages) * longest > MOST_CELLS:
             return None
 
 

@@ -139,8 +139,7 @@ class Unrolling:
         self._after_restart = [[a.tolist() for a in stage.after_restart] for stage in stages]
         self._after_tape = [[a.tolist() for a in stage.after_tape] for stage in stages]
         self._numbers = [[space.number for space in stage.spaces] for stage in stages]
-        self._tiles: dict[_StepsLeft, Actions] = {}
-        self._of_segment: dict[Segment, Actions] = {}
+        self._tiles: dict[_StepsLeft | _Spend, Actions] = {}
         self._tiled = self._depth = 0
         self._todo: list[_StepsLeft | _Spend] = []
         self._draft = Draft()
@@ -168,13 +167,12 @@ class Unrolling:
 
     def back(self, segment: Segment) -> Actions:
         """Return the actions that reverse one of these segments, at step 0."""
-        one = segment._replace(copies=1)
-        if one not in self._of_segment:
-            part: _StepsLeft | _Spend = _StepsLeft(0, one.steps, one.stage, one.free, 0)
-            if one.kind is Kind.TAPE:
-                part = _Spend(0, self.level(one))
-            self._of_segment[one] = self._make(part)
-        return self._of_segment[one]
+        part: _StepsLeft | _Spend = _StepsLeft(0, segment.steps, segment.stage, segment.free, 0)
+        if segment.kind is Kind.TAPE:
+            part = _Spend(0, self.level(segment))
+        if part not in self._tiles:
+            self._tiles[part] = self._make(part)
+        return self._tiles[part]
 
     def level(self, segment: Segment) -> int:
         """Return the number of a segment's level in the platform."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 from ckio.errors import NoSchedule
 from ckio.planners import compiled
 from ckio.planners.base import log
-from ckio.planners.compared import Plan, note_useless, run_planners
+from ckio.planners.compared import Plan, less_than, note_useless, run_planners
 from ckio.planners.overlap import engine
 from ckio.planners.overlap.race import Candidate, Race, policies
 from ckio.planners.table import compared
@@ -190,18 +190,13 @@ def _least(chain: Chain, platform: Platform, *, tapes: bool) -> float:
 
 def _note(made: Plan, race: Race, best: Candidate) -> str:
     """Return two sentences: the choice and its gain, and the gap to the bound."""
-    policy = f"with {made.overlap}" if made.overlap else "without overlap"
+    policy = f"with {made.overlap.text()}" if made.overlap else "without overlap"
     note = f"{best.how}, {policy}: {best.seconds:.6g} s"
     others = {name: seconds for name, seconds in race.seconds_by_name.items() if name != best.how}
     if others:
         name = min(others, key=others.__getitem__)
-        note += f", {_less(best.seconds, others[name])} less than {name}, the next best"
+        note += f", {less_than(best.seconds, others[name])} {name}, the next best"
     if made.overlap:
-        less = _less(best.seconds, made.synchronous)
-        note += f", and {less} less than the best without overlap"
+        note += f", and {less_than(best.seconds, made.synchronous)} the best without overlap"
     gap = f"The gap to the estimated lower bound of {made.bound:.6g} s is {made.gap or 0.0:.1%}"
     return f"{note}. {gap}"
-
-
-def _less(seconds: float, others: float) -> str:
-    return f"{1 - seconds / others if others else 0.0:.1%}"

@@ -67,9 +67,6 @@ _SHORTEST: Final = 512
 _LARGEST: Final = 1 << 21
 """The most numbers in all tables of one plan: 16 MB."""
 
-_KEPT: Final = 4
-"""The number of SegmentTables that are cached for plans with the same costs of phase b."""
-
 _MOST_PLANS: Final = 12
 """The most cuts, so that the dual computes as many plans."""
 
@@ -172,7 +169,6 @@ class Problem:
         self.costs = _accesses(self)
         self._longest = min(chain.length, _SHORTEST)
         self._spaces = cache(self._with_reserve)
-        self._tables: dict[tuple[object, ...], tuple[SegmentTables, Unrolling]] = {}
 
     @cached_property
     def per_byte(self) -> Seconds:
@@ -193,18 +189,20 @@ class Problem:
         """
         multipliers = multipliers / multipliers.sum(axis=1, keepdims=True)
         order = self._order(multipliers, reserve)
+        swept = self._swept(multipliers, order)
         while True:
-            tables, unrolling = self._solved(order, reserve)
-            swept = self._swept(multipliers, order)
+            tables = self._solved(order)
             sweep = first_sweep(tables, swept, self.chain.length)
-            longest = self.chain.length
-            if sweep is not None:
-                longest = max((it.steps for it in sweep.segments), default=0)
-            enough = 2 * longest <= tables.longest or tables.longest >= self.chain.length
-            if enough or reserve or not self._lengthen(tables):
+            longer = min(self.chain.length, 2 * self._longest)
+            numbers = sum(len(stage.rows) for stage in tables.stages) * longer
+            used = longer if sweep is None else max((it.steps for it in sweep.segments), default=0)
+            enough = 2 * used <= self._longest or self._longest == self.chain.length
+            if enough or reserve or numbers > _LARGEST:
                 break
+            self._longest = longer
         if sweep is None:
             return None
+        unrolling = Unrolling(tables.stages, held=self.held)
         schedule = self.schedule(unrolling, sweep.segments)
         near = Level(name="none") if self.near is None else self.platform.levels[self.near]
         sizes = [near.stored(self.chain.restart), near.stored(self.chain.tape)]
@@ -266,15 +264,6 @@ class Problem:
         tapes = np.array(tape) if self.tapes else np.full(len(tape), inf)
         return SweepCosts(np.array(restart), tapes, ratio * self.chain.advance, again)
 
-    def _lengthen(self, tables: SegmentTables) -> bool:
-        """Double the length of the tables if they stay small enough; return whether."""
-        longest = min(self.chain.length, 2 * self._longest)
-        if sum(len(stage.rows) for stage in tables.stages) * longest > _LARGEST:
-            return False
-        self._longest = longest
-        self._tables.clear()
-        return True
-
     def _order(self, multipliers: Seconds, reserve: int) -> tuple[Space, ...]:
         """Return the levels with their costs in phase b, the cheapest first."""
         back = _weighted(self.costs, self.of_level, multipliers[1])
@@ -289,20 +278,13 @@ class Problem:
         ]
         return next(orders(weighted))
 
-    def _solved(self, order: Sequence[Space], reserve: int) -> tuple[SegmentTables, Unrolling]:
-        """Return the tables of an order and their actions, from a cache if possible."""
-        key = (reserve, *((it.number, it.costs) for it in order))
-        if key not in self._tables:
-            while len(self._tables) >= _KEPT:
-                del self._tables[next(iter(self._tables))]
-            costs = [cost for it in order for cost in it.costs]
-            rounded = _rounded_down(self.chain.advance, costs, self.chain.length)
-            stages = recurrence.in_order(
-                with_units(order, rounded), self._longest, move=rounded.move, held=self.held
-            )
-            unrolling = Unrolling(stages, held=self.held)
-            self._tables[key] = SegmentTables(stages, self.held, float(rounded.unit)), unrolling
-        return self._tables[key]
+    def _solved(self, order: Sequence[Space]) -> SegmentTables:
+        """Return the tables of an order of the levels."""
+        costs = [cost for it in order for cost in it.costs]
+        rounded = _rounded_down(self.chain.advance, costs, self.chain.length)
+        given = with_units(order, rounded)
+        stages = recurrence.in_order(given, self._longest, move=rounded.move, held=self.held)
+        return SegmentTables(stages, self.held, float(rounded.unit))
 
     def _with_reserve(self, reserve: int) -> list[Space]:
         near, *far = self.platform.levels

@@ -63,7 +63,7 @@ from math import comb, sqrt
 import numpy as np
 
 from ckio.planners.base import LevelSlots, cheapest_first, held_steps, level_slots
-from ckio.planners.spacing import period_read_once, read_once
+from ckio.planners.spacing import longest_chains, period_read_once, read_once
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 
@@ -121,18 +121,12 @@ class Comb:
 
     def _advances(self, slots: int, steps: int) -> int:
         """Return A of a gap in steps, if Revolve advances one block at a time."""
-        reach = _reach(slots, 1 << (steps // self.unit).bit_length())
-        r = bisect_left(reach, -(-steps // self.unit))
+        longest = _longest_chains(slots, 1 << (steps // self.unit).bit_length())
+        r = bisect_left(longest, -(-steps // self.unit))
         return r * steps - self.unit * comb(slots + r, slots + 1)
 
 
-@cache
-def _reach(slots: int, blocks: int) -> list[int]:
-    """Return beta(c, r) for r = 0, 1, .. until it reaches `blocks`."""
-    reach = [1]
-    while reach[-1] < blocks:
-        reach.append(comb(slots + len(reach), slots))
-    return reach
+_longest_chains = cache(longest_chains)
 
 
 def unit(level: LevelSlots, advance: float, /) -> int:

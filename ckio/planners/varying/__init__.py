@@ -31,7 +31,7 @@ from ckio.planners.binomial import revolve
 from ckio.planners.recording import quickest, recorded
 from ckio.planners.trivial import recompute_all, store_all
 from ckio.planners.varying.intervals import FreeSpace, IntervalCosts, Scale, in_units, short
-from ckio.planners.varying.unfold import Unfolding, sweep
+from ckio.planners.varying.unfold import Unfolding
 from ckio.platform import Affine, Level, Platform, copies
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
@@ -129,16 +129,14 @@ def _plan(
     order = sorted(levels, key=lambda level: _round_trip(level, chain))
     counted = _counted(chain, order, bounded, tapes)
     scale = Scale.finest(_costs(chain, platform, order, counted.units, tapes), counted.space)
-    first = None
     if chain.length > _POINTS:
-        first = sweep(scale)
         while len(scale.at) > 2 * _RATIO * _POINTS:
             scale = scale.coarser(len(scale.at) // _RATIO)
         scale = scale.coarser(_POINTS)
-    unfolding = Unfolding(scale, [platform.number(level.name) for level in order], first)
+    unfolding = Unfolding(scale, [platform.number(level.name) for level in order])
     if not np.isfinite(unfolding.seconds):
         return None
-    return _Plan(unfolding.draft.actions(), counted.exact and first is None)
+    return _Plan(unfolding.draft.actions(), counted.exact and scale.finer is None)
 
 
 class _Counted(NamedTuple):

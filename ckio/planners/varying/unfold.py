@@ -37,28 +37,12 @@ class Leg(NamedTuple):
     value: int
 
 
-@dataclass(frozen=True)
-class FirstSweep:
-    """The best first sweep.
+def sweep(finest: Scale, /) -> tuple[float, list[Leg]]:
+    """Return R(0) in seconds, infinite if there is no sweep, and the legs of this sweep in order.
 
-    Attributes
-    ----------
-    scale : Scale
-        The finest scale, whose points the legs refer to.
-    seconds : float
-        R(0); infinite if there is no sweep.
-    legs : tuple of Leg
-        The legs in order, from x_0. After the last leg x is not stored, and the rest is reversed
-        first.
+    `finest` is the finest scale of the chain. After the last leg x is not stored, and the rest of
+    the chain is reversed first.
     """
-
-    scale: Scale
-    seconds: float
-    legs: tuple[Leg, ...]
-
-
-def sweep(finest: Scale, /) -> FirstSweep:
-    """Return the sweep of R(0) for the chain that has this finest scale."""
     costs, before = finest.costs, finest.costs.before
     homes, steps = _homes(costs, finest.space), len(before) - 1
     rest, legs = np.append(np.full(steps, np.inf), 0.0), [Leg(0, steps, 0, 0)] * steps
@@ -75,7 +59,11 @@ def sweep(finest: Scale, /) -> FirstSweep:
             whole = seconds[best] + costs.write[finest.space.level[way, value], begin]
             if whole < rest[begin]:
                 rest[begin], legs[begin] = whole, Leg(begin, begin + 1 + best, way, value)
-    return FirstSweep(finest, float(rest[0]), _follow(legs))
+    found, begin = list[Leg](), 0
+    while legs[begin].end < steps:
+        found.append(legs[begin])
+        begin = legs[begin].end
+    return float(rest[0]), found
 
 
 def _homes(costs: IntervalCosts, space: FreeSpace) -> list[tuple[int, int]]:
@@ -87,15 +75,6 @@ def _homes(costs: IntervalCosts, space: FreeSpace) -> list[tuple[int, int]]:
         for level in np.unique(levels).tolist()
         if never[level]
     ]
-
-
-def _follow(legs: list[Leg]) -> tuple[Leg, ...]:
-    """Return the legs that follow one another from x_0."""
-    found, begin = [], 0
-    while legs[begin].end < len(legs):
-        found.append(legs[begin])
-        begin = legs[begin].end
-    return tuple(found)
 
 
 _FRESH = -1
@@ -152,15 +131,15 @@ class Unfolding:
         The schedule.
     """
 
-    def __init__(self, scale: Scale, numbers: list[int], first: FirstSweep | None = None) -> None:
+    def __init__(self, scale: Scale, numbers: list[int]) -> None:
         self.top, self.whole = scale, scale.whole()
         self.costs, self.space, self.numbers = scale.costs, scale.space, numbers
         last, everything = len(scale.at) - 1, self.space.count - 1
         self.seconds = float(self.whole.fresh[last, last, everything])
         self.draft = Draft()
         self.todo: list[_Range | _Kept] = [_Range(scale, 0, last, everything)]  # a stack
-        if first is not None and first.seconds < self.seconds:
-            self._sweep(first)
+        if scale.finer is not None:
+            self._sweep(scale.finer)
         while self.todo and np.isfinite(self.seconds):
             self._next()
 
@@ -177,16 +156,20 @@ class Unfolding:
             case _Kept(begin, end, level):
                 self._spend(begin, end, level)
 
-    def _sweep(self, first: FirstSweep) -> None:
-        """Write the checkpoints of the sweep; the last range is the next to be reversed."""
-        self.seconds, self.todo, begin = first.seconds, [], 0
-        for leg in first.legs:
+    def _sweep(self, finest: Scale) -> None:
+        """Write the checkpoints of a first sweep if it is better; the last range comes next."""
+        while finest.finer is not None:
+            finest = finest.finer
+        seconds, legs = sweep(finest)
+        if seconds >= self.seconds:
+            return
+        self.seconds, self.todo, begin = seconds, [], 0
+        for leg in legs:
             self.draft.write(leg.begin, level=self.numbers[self.space.level[leg.way, leg.value]])
             self.draft.advance(leg.begin, leg.end)
-            self.todo.append(_Range(first.scale, leg.begin, leg.end, leg.value, leg.way))
+            self.todo.append(_Range(finest, leg.begin, leg.end, leg.value, leg.way))
             begin = leg.end
-        end, everything = len(first.scale.at) - 1, self.space.count - 1
-        self.todo.append(_Range(first.scale, begin, end, everything))
+        self.todo.append(_Range(finest, begin, len(finest.at) - 1, self.space.count - 1))
 
     def _fresh(self, left: _Range) -> None:
         at, end = left.steps

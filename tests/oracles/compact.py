@@ -4,7 +4,7 @@
     2   [WD_0, F_0->15, ..., Revolve(9, 2), RD_0, 1D-Revolve(15, 2)]    one call for each period
     3   (16, 16, 11; 10)                                         only the periods, and the turn
 
-WD_i, RD_i and F_i->j mean the same as in `papertext`. Revolve(l, c) reverses the l + 1 steps that
+WD_i, RD_i and F_i->j mean the same as in `notation`. Revolve(l, c) reverses the l + 1 steps that
 start at the current state, in c near slots. 1D-Revolve(l, c) reverses the period whose far
 checkpoint was just read. The number of further reads of that checkpoint follows from u_f and the
 seconds of a read, which the chain and the platform define. The text has no discards: each far
