@@ -92,6 +92,9 @@ if TYPE_CHECKING:
 _MOST_ORDERS: Final = 24
 """The most orders of the levels that are tried; four levels have 24."""
 
+_MOST_SOLVED: Final = 2e8
+"""No further order is tried after tables of this total length: about ten seconds."""
+
 _PER_NUMBER: Final = 5e-7
 """Seconds of planning for each number in a table of a long chain. It is not measured where a plan
 is made, because the plan must not depend on the machine that makes it."""
@@ -300,7 +303,13 @@ class _Problem:
             raise self._too_large()
         priced, costs = counts
         every = orders(priced)
-        solutions = [self._in_order(order, costs) for order in islice(every, _MOST_ORDERS)]
+        solutions, solved = list[Solution](), 0
+        for order in islice(every, _MOST_ORDERS):
+            solutions.append(self._in_order(order, costs))
+            if not solutions[-1].first:
+                solved += sum(stage.last for stage in solutions[-1].stages)
+            if solved * self.chain.length > _MOST_SOLVED:
+                break
         best = min(solutions, key=lambda solution: solution.seconds)
         names = ", ".join(stage.spaces[0].name for stage in best.stages)
         log.info("%s: levels in the order %s, of %d tried", self.planner, names, len(solutions))
