@@ -16,7 +16,7 @@ from ckio.cli.options import (
 from ckio.errors import RunFailed
 from ckio.jobs.analyzing import model_figures
 from ckio.jobs.models import Settings
-from ckio.model.gradient import UNCHANGED
+from ckio.model.check import UNCHANGED
 from ckio.platform.readable import bytes_text
 
 _STORED: Final = {

@@ -90,10 +90,6 @@ from ckio.platform import Platform
     "--allow-rounding", is_flag=True, hidden=True,
     help="Continue if states differ by rounding when they are computed again.",
 )  # fmt: skip
-@click.option(
-    "--keep", is_flag=True, hidden=True,
-    help="Do not remove the checkpoints that are stored at the end.",
-)  # fmt: skip
 @out(
     "--log", metavar="FILE", hidden=True,
     help="Append one line of JSON for each action to this file; - is stdout.",

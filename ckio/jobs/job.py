@@ -98,8 +98,6 @@ class Job:
     mtbf : float or str, optional
         The mean time between failures of the machine, in seconds or as "12h", from which that
         interval is computed. By default one day.
-    keep : bool
-        Whether checkpoints remain on the levels after the run has ended.
     by_variable : bool
         Whether each variable of the state is stored separately, and only if it is needed.
     guarded : bool
@@ -143,7 +141,6 @@ class Job:
         control: Mapping[str, Array] | str | os.PathLike[str] | None = None,
         every: Seconds | None = None,
         mtbf: Seconds | None = None,
-        keep: bool = False,
         by_variable: bool = False,
         guarded: bool = False,
         check: bool = False,
@@ -178,7 +175,6 @@ class Job:
             overlap=overlap,  # type: ignore[arg-type]
             every=_seconds(every),
             mtbf=_seconds(mtbf),
-            keep=keep,
             allow_nan=allow_nan,
             allow_rounding=allow_rounding,
             platform=platform,
@@ -394,7 +390,7 @@ class Job:
         return measured(levels, models={name: make}, display=self._display, ranks=ranks)
 
 
-_ALIKE: Final = ("model", "steps", "planner", "overlap", "every", "mtbf", "keep", "check")
+_ALIKE: Final = ("model", "steps", "planner", "overlap", "every", "mtbf", "check")
 """The options that must be the same on all ranks."""
 
 

@@ -1,6 +1,6 @@
 """The levels of a run: opening them, opening them again after a kill, and closing them.
 
-`opened` removes at the end the checkpoints that are not to be kept. `reopened` determines which
+`opened` removes the checkpoints of a run that has succeeded. `reopened` determines which
 checkpoints of an earlier process are intact. It discards corrupt checkpoints, and does not use
 levels that cannot be opened.
 """
@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from ckio.actions import Key
 from ckio.adapters.registry import backend_of, is_shared, open_level, place
@@ -27,9 +27,6 @@ from ckio.platform import Level, Platform
 
 log = logging.getLogger("ckio")
 
-Keep = Literal["nothing", "after errors", "everything"]
-"""The checkpoints that remain on the levels at the end: none, those of a failed run, or all."""
-
 _LEFT: Final = "ckio_left"
 """The attribute of an error with the texts about checkpoints that it leaves on levels."""
 
@@ -43,15 +40,15 @@ def opened(
     run: str,
     /,
     *,
-    keep: Keep,
+    temporary: bool = False,
     ranks: RankGroup = ALONE,
     identity: str = "",
 ) -> Iterator[list[Backend]]:
     """Open levels for a run, and close them at the end.
 
-    At the end, checkpoints that are not to be kept are removed. If an error leaves checkpoints on a
-    level, it gets a note with their location. If the work has succeeded, a level that cannot be
-    closed or removed causes only a warning, because the result does not need it any more.
+    If the work has succeeded, its checkpoints are removed. A level that cannot be closed or removed
+    then causes only a warning, because the result does not need it any more. After an error, the
+    checkpoints remain, and the error gets a note with their location.
 
     Parameters
     ----------
@@ -59,8 +56,8 @@ def opened(
         The levels. Each rank has its own part of a level, or all ranks share it.
     run : str
         The name of the run on the levels.
-    keep : Keep
-        The checkpoints that remain at the end.
+    temporary : bool
+        Whether the checkpoints are removed after an error, too.
     ranks : RankGroup
         The ranks of the job.
     identity : str
@@ -71,7 +68,7 @@ def opened(
         backends: list[Backend] = []
         for level in levels:
             stack.callback(_remove_empty_folders, level, called(run, ranks))
-            backends.append(stack.enter_context(_opened(level, run, keep, ranks, identity)))
+            backends.append(stack.enter_context(_opened(level, run, temporary, ranks, identity)))
         yield backends
 
 
@@ -87,7 +84,7 @@ def called(run: str, ranks: RankGroup, /) -> str:
 
 @contextmanager
 def _opened(
-    level: Level, run: str, keep: Keep, ranks: RankGroup, identity: str
+    level: Level, run: str, temporary: bool, ranks: RankGroup, identity: str
 ) -> Iterator[Backend]:
     own = called(run, ranks)
     open_ours = partial(open_level, level, run=own, ranks=ranks, identity=identity)
@@ -95,7 +92,7 @@ def _opened(
     try:
         yield backend if ranks.is_alone or is_shared(level) else AgreedLevel(backend, ranks)
     except BaseException as error:
-        left = len(list(backend.keys())) if backend.durable and keep != "nothing" else 0
+        left = len(list(backend.keys())) if backend.durable and not temporary else 0
         with suppress(StorageError):  # the error that is being raised is more important
             _close(backend, remove=not left)
         if left:
@@ -106,7 +103,7 @@ def _opened(
         raise
     else:
         try:
-            _close(backend, remove=keep != "everything")
+            _close(backend, remove=True)
         except (StorageError, OSError) as error:
             where = place(level, own) or level.name
             log.warning("the files of level %s remain (%s): %s", level.name, where, error)
@@ -161,7 +158,6 @@ def reopened(
     run: str,
     /,
     *,
-    keep: Keep,
     ranks: RankGroup,
     identity: str,
     display: Display,
@@ -186,7 +182,7 @@ def reopened(
                 for path in _of_all(ranks, missing):
                     lost.append(f"level {level.name}: {path} and its checkpoints are missing")
                 (backend,) = stack.enter_context(
-                    opened([level], run, keep=keep, ranks=ranks, identity=identity)
+                    opened([level], run, ranks=ranks, identity=identity)
                 )
                 sound, corrupt = set[Key](), list[str]()
                 if backend.durable:

@@ -328,7 +328,7 @@ def measured(
     bar = display.progress("calibrating", unit="probes")
     name = secrets.token_hex(4)
     run = f"calibrate-{name}" if ranks.is_alone else ranks.once(lambda: name)
-    opening = opened(bare, run, keep="nothing", ranks=ranks)
+    opening = opened(bare, run, temporary=True, ranks=ranks)
     with opening as open_levels, bar as tick, naming("measuring failed"):
         backends = [it if ranks.is_alone else LargestWrites(it, ranks) for it in open_levels]
         try:

@@ -35,7 +35,7 @@ _SAME: Final = ("model", "settings", "steps", "planner", "by_variable")
 _REPLACED: Final = ("overlap", "every", "mtbf")
 """The options that replace those of the run, if they are given."""
 
-_EITHER: Final = ("keep", "allow_nan", "allow_rounding")
+_EITHER: Final = ("allow_nan", "allow_rounding")
 """The options that apply if the run or the process that resumes it asks for them."""
 
 SURVIVING: Final = (*_SAME, *_REPLACED, *_EITHER)
@@ -73,7 +73,6 @@ class Request:
     overlap: Policy | None = None
     every: float | None = None
     mtbf: float | None = None
-    keep: bool = False
     allow_nan: bool = False
     allow_rounding: bool = False
 

@@ -153,8 +153,7 @@ def ended(
             f"{directory.path}: the run has ended without --check-gradient; to check the gradient,"
             " begin a new run in another directory"
         )
-    if not (request.keep or manifest.request.keep):
-        _remove_left(manifest, with_paths(platform, directory.path, manifest), ranks)
+    _remove_left(manifest, with_paths(platform, directory.path, manifest), ranks)
     return result
 
 
@@ -258,14 +257,13 @@ def resume_line(into: Path, ranks: int, model: str | None = None, /) -> str:
 
 def _remove_left(manifest: Manifest, platform: Platform, ranks: RankGroup, /) -> None:
     """Remove the checkpoints of a process that was killed after it had written its result."""
-    own = called(manifest.run, ranks)
-    places = [registry.place(level, own) for level in platform.levels]
-    if not any(ranks.gather(any(where is not None and may_exist(where) for where in places))):
+    own, run = called(manifest.run, ranks), manifest.run
+    levels = [level for level in platform.levels if registry.place(level, own) is not None]
+    places = [registry.place(level, own) for level in levels]
+    if not any(ranks.gather(any(where and may_exist(where) for where in places))):
         return
     try:
-        with opened(
-            platform.levels, manifest.run, keep="nothing", ranks=ranks, identity=manifest.identity
-        ):
+        with opened(levels, run, temporary=True, ranks=ranks, identity=manifest.identity):
             pass
     except (StorageError, BadInput) as error:
         log.warning("%s", error)

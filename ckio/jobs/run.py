@@ -49,7 +49,7 @@ from ckio.jobs.gradients import (
     write_gradient,
 )
 from ckio.jobs.journal import Journal
-from ckio.jobs.levels import Keep, LevelsFound, left_by, opened, reopened
+from ckio.jobs.levels import LevelsFound, left_by, opened, reopened
 from ckio.jobs.models import RESULTS, check_has, guarded, naming, variables_of, with_ticker
 from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
 from ckio.jobs.remaining import by_the_wall
@@ -144,11 +144,6 @@ class Attempt:
     @property
     def platform(self) -> Platform:
         return self.planning.platform
-
-    @property
-    def keeps(self) -> Keep:
-        """Return which checkpoints remain on the levels when this process ends."""
-        return "everything" if self.request.keep else "after errors"
 
     def model(self) -> Differentiable:
         """Return a fresh model; raises BadInput if it lacks an attribute that the run needs."""
@@ -351,7 +346,6 @@ def new_levels(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManage
     return opened(
         attempt.platform.levels,
         manifest.run,
-        keep=attempt.keeps,
         ranks=attempt.ranks,
         identity=manifest.identity,
     )
@@ -372,16 +366,15 @@ def cleared_if_nothing_is_left(directory: RunDirectory) -> Iterator[None]:
     except (Halted, ResultNotWritten):
         raise
     except BaseException as error:
-        every = [left_by(error)]
-        with suppress(RankFailed):  # of a rank that has ended
-            every = ranks.comm.gather(left_by(error))
-        if not any(every):
-            directory.clear()
-        elif every[ranks.rank]:
+        if mine := left_by(error):
             error.add_note(f"the plan is in {directory.path}")
-        else:
-            rank = next(rank for rank, texts in enumerate(every) if texts)
-            error.add_note(f"{'; '.join(every[rank])} (rank {rank})")
+        with suppress(RankFailed):  # a rank has ended, and its checkpoints may remain
+            every = ranks.comm.gather(mine)
+            if not any(every):
+                directory.clear()
+            elif not mine:
+                rank = next(rank for rank, texts in enumerate(every) if texts)
+                error.add_note(f"{'; '.join(every[rank])} (rank {rank})")
         raise
 
 
@@ -443,7 +436,6 @@ def levels_left(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManag
     return reopened(
         with_paths(attempt.platform, attempt.directory.path, manifest),
         manifest.run,
-        keep=attempt.keeps,
         ranks=attempt.ranks,
         identity=manifest.identity,
         display=attempt.display,

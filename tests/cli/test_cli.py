@@ -1,6 +1,5 @@
 """The commands as a person meets them: answers, one line for an error, and exit statuses."""
 
-import json
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -269,12 +268,6 @@ def test_a_run_leaves_its_timelines_and_no_checkpoints(machine: Path) -> None:
     found = answer("compare", "tidy", at=machine)
     assert {"predicted", "measured", "error", "culprit", "rows"} <= set(found)
     assert "total" in ckio("compare", "tidy", at=machine).stdout
-
-
-def test_kept_checkpoints_stay(machine: Path) -> None:
-    ckio(*run_options("hrevolve", "kept"), "--keep", at=machine)
-    run_id = json.loads((machine / "kept" / "manifest.json").read_text())["run"]
-    assert list((machine / "ck").rglob(f"*{run_id}*"))
 
 
 def test_bad_models_and_options_of_run_get_one_line(machine: Path) -> None:

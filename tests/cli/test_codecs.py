@@ -13,6 +13,9 @@ from cli.commands import answer, ckio, complaint
 from cli.resumable import MODEL
 
 from ckio.actions.columns import WRITE
+from ckio.backends.directory import Directory
+from ckio.backends.runid import RunId, computing
+from ckio.jobs.directory import manifest_in
 from ckio.schedule.text import loads
 
 FRONTS = '''
@@ -276,6 +279,10 @@ def test_a_run_is_inspected_also_where_it_never_wrote_to_a_level(place: Path) ->
     near = NODE.replace('"nvme"', '"near"') + 'options = {path = "near"}\n'
     far = '[[level]]\nname = "far"\nbackend = "directory"\n'
     (place / "two.toml").write_text(f'{near}{far}options = {{path = "far", codec = "zstd"}}')
-    run(place, "on-far", "--planner", "revolve:on=far", "--keep", platform="two")
+    run(place, "on-far", "--planner", "revolve:on=far", platform="two")
+    manifest = manifest_in(place / "on-far")
+    for name in ("near", "far"):  # as before the first write of a run
+        own = RunId(computing(manifest.run, manifest.identity))
+        Directory(place / name / manifest.run, run=own).close()
     assert answer("inspect", "on-far", "--verify", at=place)["damaged"] == []
     ckio("inspect", "on-far", "--remove", "--yes", at=place)

@@ -170,7 +170,7 @@ def test_codecs_and_what_is_lossy_are_told(tmp_path: Path) -> None:
 def test_a_run_is_found_by_its_directory_its_places_and_its_files(tmp_path: Path) -> None:
     (tmp_path / "node.toml").write_text(NODE)
     words = ("run", "vorticity", "--set", "grid=8", "--steps", 9, "--planner", "hrevolve")
-    ckio(*words, "--platform", "node.toml", "--into", "run", "--keep", at=tmp_path)
+    ckio(*words, "--platform", "node.toml", "--into", "run", at=tmp_path)
     manifest = rundir.manifest_in(tmp_path / "run")
     run, own = manifest.run, RunId(computing(manifest.run, manifest.identity))
     for backend, path in ((Directory, f"ck/{run}"), (Hdf5, f"deep/a-{run}.h5")):

@@ -8,7 +8,7 @@ from ckio.actions import Field, Key, Kind
 from ckio.backends.directory import Directory
 from ckio.cli.calibrate import parse_level
 from ckio.errors import BadInput
-from ckio.jobs.levels import Keep, opened
+from ckio.jobs.levels import opened
 from ckio.testing import put
 
 X7 = Key(Kind.RESTART, 7)
@@ -38,24 +38,24 @@ def test_other_words_are_refused(text: str) -> None:
 
 
 def work(
-    place: Path, *, keep: Keep, write: bool = True, error: BaseException | None = None
+    place: Path, *, write: bool = True, error: BaseException | None = None, temporary: bool = False
 ) -> None:
     """Store something on one of two levels, and perhaps fail."""
     levels = [
         parse_level("b=hdf5:deep/b.h5", here=place),
         parse_level("a=directory:deep/a", here=place),
     ]
-    with opened(levels, "cafe", keep=keep) as backends:
+    with opened(levels, "cafe", temporary=temporary) as backends:
         if write:
             put(backends[1], X7, LAYOUT)
         if error is not None:
             raise error
 
 
-def failing_work(place: Path, *, keep: Keep, write: bool = True) -> list[str]:
+def failing_work(place: Path, *, write: bool = True, temporary: bool = False) -> list[str]:
     """Fail as when somebody presses Ctrl-C; returns what the error says is left."""
     with pytest.raises(KeyboardInterrupt) as caught:
-        work(place, keep=keep, write=write, error=KeyboardInterrupt())
+        work(place, write=write, error=KeyboardInterrupt(), temporary=temporary)
     return list(getattr(caught.value, "__notes__", []))
 
 
@@ -65,25 +65,19 @@ def in_folders_of_levels(place: Path) -> list[Path]:
 
 
 def test_nothing_is_kept_not_even_after_an_error(tmp_path: Path) -> None:
-    work(tmp_path, keep="nothing")
-    assert failing_work(tmp_path, keep="nothing") == []
+    work(tmp_path, temporary=True)
+    assert failing_work(tmp_path, temporary=True) == []
     assert in_folders_of_levels(tmp_path) == []
 
 
 def test_after_errors_what_holds_checkpoints_is_kept_and_named(tmp_path: Path) -> None:
-    work(tmp_path, keep="after errors")
-    assert failing_work(tmp_path, keep="after errors", write=False) == []
+    work(tmp_path)
+    assert failing_work(tmp_path, write=False) == []
     assert in_folders_of_levels(tmp_path) == []
-    (note,) = failing_work(tmp_path, keep="after errors")
+    (note,) = failing_work(tmp_path)
     assert note == f"1 checkpoint is left in {tmp_path}/deep/a/cafe"
     assert Directory(tmp_path / "deep" / "a" / "cafe").keys() == [X7]
     assert not list(tmp_path.rglob("*.h5"))
-
-
-def test_everything_may_be_kept(tmp_path: Path) -> None:
-    work(tmp_path, keep="everything")
-    assert Directory(tmp_path / "deep" / "a" / "cafe").keys() == [X7]
-    assert (tmp_path / "deep" / "b-cafe.h5").exists()
 
 
 def test_a_level_that_does_not_open_leaves_the_others_closed_and_gone(tmp_path: Path) -> None:
@@ -91,6 +85,6 @@ def test_a_level_that_does_not_open_leaves_the_others_closed_and_gone(tmp_path: 
         parse_level("a=directory:deep/a", here=tmp_path),
         parse_level("b=directory:/proc/b", here=tmp_path),
     ]
-    with pytest.raises(BadInput, match="/proc/b"), opened(levels, "cafe", keep="after errors"):
+    with pytest.raises(BadInput, match="/proc/b"), opened(levels, "cafe"):
         pass
     assert in_folders_of_levels(tmp_path) == []

@@ -148,6 +148,18 @@ def test_a_kill_before_a_level_has_a_file_does_not_cost_the_level(
     assert ended["levels"][1]["written"] > 0
 
 
+def test_what_remains_of_a_run_that_has_ended_is_removed(
+    half: Path, tmp_path: Path, digest: str
+) -> None:
+    shutil.copytree(half / "ck", tmp_path / "remains")
+    ckio(*RESUME, at=half)
+    assert left(half) == []
+    shutil.copytree(tmp_path / "remains", half / "ck", dirs_exist_ok=True)
+    assert left(half)
+    assert answer(*RESUME, at=half)["gradient_digest"] == digest
+    assert left(half) == []
+
+
 def test_relative_levels_are_found_from_another_directory(
     half: Path, tmp_path: Path, digest: str
 ) -> None:
@@ -184,16 +196,6 @@ def test_of_a_run_that_has_ended_the_result_is_printed_and_what_was_left_is_remo
     assert "predicted and measured" in text
     line = complaint(*RESUME, "--check-gradient", at=half)
     assert "has ended without --check-gradient" in line
-
-
-def test_a_run_that_is_to_keep_its_checkpoints_keeps_them_when_it_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at = place(tmp_path / "at")
-    killed(monkeypatch, at, "adjoint:17", *words("--keep"))
-    for _ in range(2):
-        answer(*RESUME, at=at)
-        assert left(at)
 
 
 def test_a_level_that_cannot_be_removed_after_the_end_is_a_warning(

@@ -45,7 +45,7 @@ def test_a_shell_script_calibrates_runs_is_killed_and_says_the_same_line_again(
 ) -> None:
     at, line = place(tmp_path), " ".join(map(str, (CKIO, *IMPLICIT)))
     whole = line.replace("--into run", "--into whole")
-    script = f"{whole} --keep && (KILL=adjoint:25:run/manifest.json {line}; true) && {line}\n"
+    script = f"{whole} && (KILL=adjoint:25:run/manifest.json {line}; true) && {line}\n"
     (at / "job.sh").write_text(script)
     done = subprocess.run(["sh", "job.sh"], cwd=at, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -251,7 +251,7 @@ def test_home_is_the_directory_of_the_user_in_every_path(
     (home / "node.toml").write_text(text)
     np.savez(home / "c.npz", x=np.zeros(64), source=np.ones(64))
     options: dict[str, Any] = {"steps": 9, "platform": "~/node.toml", "control": "~/c.npz"}
-    job = Job("~/run", model=heat, journal="~/log", keep=True, **options)
+    job = Job("~/run", model=heat, journal="~/log", **options)
     result = job.run()
     again = job.again("~/again", "~/run/gradient.h5").run()
     assert again.functional == result.functional
@@ -262,11 +262,10 @@ def test_home_is_the_directory_of_the_user_in_every_path(
         return calibrate(levels, (512,), **how | {"repeats": 1, "clock": WallClock()})
 
     monkeypatch.setattr(sys.modules["ckio.calibrate"], "calibrate", briefly)
-    Job("~/levels", model=heat, steps=9, disk="~/disk", archive="~/a.h5", keep=True).run()
+    Job("~/levels", model=heat, steps=9, disk="~/disk", archive="~/a.h5").run()
     Directory("~/own").close()
     Hdf5("~/own.h5").close()
-    names = {"again", "c.npz", "ck", "cli", "disk", "levels", "log", "node.toml"}
-    names |= {"own", "own.h5", "run"}
+    names = {"again", "c.npz", "cli", "levels", "log", "node.toml", "own", "own.h5", "run"}
     assert {path.name for path in home.iterdir()} >= names
     assert not Path("~").exists()
 
