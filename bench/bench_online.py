@@ -34,7 +34,7 @@ Comparison = Callable[[int, int], tuple[Sequence[int], int]]
 
 def example(steps: int, platform: str) -> tuple[Chain, Platform]:
     chain = Chain(steps=steps, advance=1, record=1, reverse=0, restart=1, tape=1, adjoint=1)
-    return chain, Platform.from_hrevolve(platform)
+    return chain, Platform.loads(platform)
 
 
 @cache

@@ -73,7 +73,7 @@ PEERS: Mapping[str, tuple[str, str, str]] = {
 def example(length: int, platform: str, *, record: float = 0) -> tuple[Chain, Platform]:
     """Paper 004's chain of size l, on a machine in its notation."""
     costs = {"advance": 1, "record": record, "reverse": 0, "restart": 1, "tape": 1, "adjoint": 1}
-    return Chain(steps=length + 1, **costs), Platform.from_hrevolve(platform)
+    return Chain(steps=length + 1, **costs), Platform.loads(platform)
 
 
 def took(action: Callable[[], object], repeats: int) -> float:

@@ -30,7 +30,7 @@ Stored = list[set[Key]]
 
 def example(steps: int, platform: str, seed: int = 0) -> tuple[Chain, Platform, Stored]:
     """Up to 20 keys at random, as many as there is room for, and x_0."""
-    random, machine = Random(seed), Platform.from_hrevolve(PLATFORMS[platform])
+    random, machine = Random(seed), Platform.loads(PLATFORMS[platform])
     chain = Chain(steps=steps, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
     capacity = machine.levels[-1].capacity
     count = KEYS if capacity is None else min(KEYS, capacity)

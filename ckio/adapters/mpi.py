@@ -40,10 +40,10 @@ T = TypeVar("T")
 GRACE: Final = 20.0
 """Seconds that a failed rank waits for the others before it ends the job."""
 
-_LOOK: Final = 0.5
+_CHECK_EVERY: Final = 0.5
 """Seconds between two checks whether the other ranks are still running."""
 
-_LONG: Final = 4.0
+_NOTIFY_AFTER: Final = 4.0
 """Seconds after which a rank that waits in a collective call notifies the others."""
 
 _TEXT: Final = 4096
@@ -92,7 +92,7 @@ def of(communicator: Any, /, *, grace: float = GRACE) -> "Mpi":
     This is a collective call. `grace` is the same as for `world`.
     """
     alarm = _RankAlarm(communicator.Dup(), grace)
-    return Mpi(alarm.made(communicator.Dup()), alarm)
+    return Mpi(alarm.track(communicator.Dup()), alarm)
 
 
 class Mpi:
@@ -107,13 +107,13 @@ class Mpi:
         call of `mpi` itself, it is not notified when another rank has failed.
     """
 
-    def __init__(self, mpi: Any, alarm: "_RankAlarm", *, heeds: bool = False) -> None:
+    def __init__(self, mpi: Any, alarm: "_RankAlarm", *, is_separate: bool = False) -> None:
         from mpi4py import MPI
 
         self.mpi, self._status, self._largest = mpi, MPI.Status, MPI.MAX
         self.rank: int = mpi.Get_rank()
         self.size: int = mpi.Get_size()
-        self._alarm, self._heeds = alarm, heeds
+        self._alarm, self._is_separate = alarm, is_separate
         self._others = [rank for rank in range(self.size) if rank != self.rank]
 
     def exchange(
@@ -179,7 +179,7 @@ class Mpi:
         return [MPI.pickle.loads(part.tobytes()) for part in parts]
 
     def duplicate(self) -> "Mpi":
-        return Mpi(self._alarm.made(self.mpi.Dup()), self._alarm, heeds=True)
+        return Mpi(self._alarm.track(self.mpi.Dup()), self._alarm, is_separate=True)
 
     def free(self) -> None:
         """Give back what MPI has for this communicator and those that `duplicate` made of it.
@@ -189,15 +189,15 @@ class Mpi:
         self._alarm.free()
 
     def call_off(self, why: str, /) -> None:
-        self._alarm.ring(why)
+        self._alarm.notify_failure(why)
 
     def _wait(self, *requests: tuple[Any, Collection[int], Any]) -> None:
         """Wait for requests, each with the ranks that it depends on and its state, or None.
 
         Raises RankFailed if a rank has failed, so that a request can never complete.
         """
-        if not self._heeds:
-            self._alarm.met += 1
+        if not self._is_separate:
+            self._alarm.begun_calls += 1
         try:
             for request, ranks, state in requests:
                 self._wait_for(request, ranks, state)
@@ -206,18 +206,20 @@ class Mpi:
             raise
 
     def _wait_for(self, request: Any, ranks: Collection[int], state: Any) -> None:
-        alarm, begun, looked = self._alarm, time.monotonic(), 0
+        alarm, begun, checks = self._alarm, time.monotonic(), 0
         while not _is_done(request, state):
-            if self._heeds:
+            if self._is_separate:
                 alarm.check()
             waited = time.monotonic() - begun
-            if waited > (looked + 1) * _LOOK:
-                looked += 1
-                alarm.look()
-                if self._heeds and looked > 1:  # messages that were sent before have arrived by now
+            if waited > (checks + 1) * _CHECK_EVERY:
+                checks += 1
+                alarm.check_processes()
+                if (
+                    self._is_separate and checks > 1
+                ):  # messages that were sent before have arrived by now
                     alarm.check_left(ranks)
-                elif not self._heeds and waited > _LONG:
-                    alarm.tell_waiting()
+                elif not self._is_separate and waited > _NOTIFY_AFTER:
+                    alarm.notify_waiting()
             os.sched_yield()  # another rank may be waiting for this processor
 
 
@@ -250,7 +252,7 @@ class _RankAlarm:
 
     Attributes
     ----------
-    met : int
+    begun_calls : int
         Number of collective calls and exchanges that this rank has begun on communicators that do
         not check for failures, because `duplicate` did not make them.
     unfinished : list
@@ -262,12 +264,12 @@ class _RankAlarm:
         self._local = _local_processes(mpi)
         self._sent: list[Any] = []
         self._why, self._since = "", 0.0
-        self._heard: tuple[int, str] | None = None
+        self._received: tuple[int, str] | None = None
         self._announced, self._at = 0, dict[int, int]()
-        self.met, self.unfinished = 0, list[Any]()
+        self.begun_calls, self.unfinished = 0, list[Any]()
         self._all = [mpi]
 
-    def made(self, mpi: Any) -> Any:
+    def track(self, mpi: Any) -> Any:
         """Return a communicator that `free` gives back."""
         self._all.append(mpi)
         return mpi
@@ -276,7 +278,7 @@ class _RankAlarm:
         while self._all:
             self._all.pop().Free()
 
-    def ring(self, why: str) -> None:
+    def notify_failure(self, why: str) -> None:
         """Send the reason why this rank has failed to all others. Only the first reason is sent."""
         if self._since:
             return
@@ -284,15 +286,15 @@ class _RankAlarm:
         word = np.zeros(_TEXT, np.uint8)
         text = why.encode(errors="replace")[:_TEXT]
         word[: len(text)] = np.frombuffer(text, np.uint8)
-        self._tell(word, _FAILED)
+        self._notify(word, _FAILED)
 
-    def tell_waiting(self) -> None:
+    def notify_waiting(self) -> None:
         """Send the number of the call in which this rank waits to all others, once a call."""
-        if self._announced < self.met:
-            self._announced = self.met
-            self._tell(np.array([self.met], np.int64), _WAITING)
+        if self._announced < self.begun_calls:
+            self._announced = self.begun_calls
+            self._notify(np.array([self.begun_calls], np.int64), _WAITING)
 
-    def _tell(self, word: NDArray[Any], tag: int) -> None:
+    def _notify(self, word: NDArray[Any], tag: int) -> None:
         me = self._mpi.Get_rank()
         others = [rank for rank in range(self._mpi.Get_size()) if rank != me]
         self._sent += [self._mpi.Isend(word, dest=rank, tag=tag) for rank in others]
@@ -301,13 +303,13 @@ class _RankAlarm:
         """Raise RankFailed if another rank has sent a notice of its failure."""
         from mpi4py import MPI
 
-        if self._heard is None and self._mpi.Iprobe(source=MPI.ANY_SOURCE, tag=_FAILED):
+        if self._received is None and self._mpi.Iprobe(source=MPI.ANY_SOURCE, tag=_FAILED):
             status, word = MPI.Status(), np.empty(_TEXT, np.uint8)
             self._mpi.Recv(word, source=MPI.ANY_SOURCE, tag=_FAILED, status=status)
             text = word.tobytes().rstrip(b"\0").decode(errors="replace")
-            self._heard = status.Get_source(), text
-        if self._heard is not None:
-            rank, why = self._heard
+            self._received = status.Get_source(), text
+        if self._received is not None:
+            rank, why = self._received
             raise RankFailed(f"rank {rank}: {why}", rank=rank)
 
     def check_left(self, ranks: Collection[int]) -> None:
@@ -322,21 +324,21 @@ class _RankAlarm:
             self._mpi.Recv(number, source=MPI.ANY_SOURCE, tag=_WAITING, status=status)
             self._at[status.Get_source()] = int(number[0])
         for rank in ranks:
-            if self._at.get(rank, 0) > self.met:
+            if self._at.get(rank, 0) > self.begun_calls:
                 raise RunFailed(
                     f"rank {self._mpi.Get_rank()} waits for a message of rank {rank}, which has"
                     " finished its action: the steps of both ranks must make the same exchanges,"
                     " and end at the same step; correct the step"
                 )
 
-    def look(self) -> None:
+    def check_processes(self) -> None:
         """Raise RankFailed if a process of a rank on this host has ended.
 
         If this rank has failed, and the others do not stop within the grace period, end the job.
         """
         for rank, process in self._local.items():
-            if not _runs(process):
-                atexit.register(_abandon, self._mpi)
+            if not _is_running(process):
+                atexit.register(_abort, self._mpi)
                 raise RankFailed(f"rank {rank}: its process ({process}) has ended", rank=rank)
         if self._since and time.monotonic() > self._since + self._grace:
             rank = self._mpi.Get_rank()
@@ -344,7 +346,7 @@ class _RankAlarm:
                 f"ckio: rank {rank}: {self._why}; the other ranks wait for it in calls that ckio"
                 f" cannot interrupt, so the job is ended after {self._grace:g} s\n"
             )
-            _abandon(self._mpi)
+            _abort(self._mpi)
 
 
 def _local_processes(mpi: Any) -> dict[int, int]:
@@ -355,7 +357,7 @@ def _local_processes(mpi: Any) -> dict[int, int]:
         rank: process
         for rank, (host, process) in enumerate(every)
         # Containers on one host may have process numbers of their own, which are not visible here.
-        if host == here and rank != me and _runs(process)
+        if host == here and rank != me and _is_running(process)
     }
 
 
@@ -367,7 +369,7 @@ def _boot() -> str:
         return ""
 
 
-def _runs(process: int) -> bool:
+def _is_running(process: int) -> bool:
     """Return whether a process is running, and is not a zombie."""
     try:
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -376,7 +378,7 @@ def _runs(process: int) -> bool:
     return state[0] not in "ZX"
 
 
-def _abandon(mpi: Any) -> NoReturn:
+def _abort(mpi: Any) -> NoReturn:
     """End the job, because MPI would wait forever for the other ranks."""
     sys.stdout.flush()
     sys.stderr.flush()

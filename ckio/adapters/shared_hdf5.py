@@ -33,7 +33,7 @@ from ckio.parallel.group import ALONE, RankGroup
 from ckio.platform.readable import path_of
 
 T = TypeVar("T")
-Spans = list[tuple[int, int]]
+Spans = Sequence[tuple[int, int]]
 """The offset and the bytes of each part."""
 
 _DIGEST: Final = 16
@@ -94,13 +94,10 @@ class SharedHdf5(Backend):
         self._sync = ranks.each(lambda: takes_sync(durability))
         self._archive: Hdf5 | None = None
 
-        def taken() -> tuple[int, list[_Shared], list[str]]:
-            archive = Hdf5(self.path, durability=durability, run=run)
-            self._archive = archive
-            stored = [
-                _shared(item) for item in Hdf5.contents(self.path) if isinstance(item, Stored)
-            ]
-            for size in {len(item.layouts) for item in stored} - {ranks.size}:
+        def taken() -> tuple[int, list[list[Stored]], list[str]]:
+            archive = self._archive = Hdf5(self.path, durability=durability, run=run)
+            stored = [_parts(item) for item in Hdf5.contents(self.path) if isinstance(item, Stored)]
+            for size in {len(parts) for parts in stored} - {ranks.size}:
                 raise BadInput(
                     f"{self.path} belongs to a job of {size} ranks, but this job has {ranks.size};"
                     " give this job another file"
@@ -113,10 +110,8 @@ class SharedHdf5(Backend):
         except BaseException:
             self.close()
             raise
-        for item in stored:
-            form = form_of(item.layouts[ranks.rank])
-            spans = item.spans[ranks.rank]
-            self._ledger.enter(item.key, Entry(form, spans, item.digests[ranks.rank]))
+        for own in (parts[ranks.rank] for parts in stored):
+            self._ledger.enter(own.key, Entry(form_of(own.layout), own.spans, own.digest))
         self._ledger.damaged += damaged
 
     for_run = staticmethod(Hdf5.for_run)
@@ -131,16 +126,7 @@ class SharedHdf5(Backend):
         """
         listed: list[Stored | Damaged] = []
         for item in Hdf5.contents(path):
-            if isinstance(item, Damaged):
-                listed.append(item)
-                continue
-            shared = _shared(item)
-            listed += [
-                replace(item, layout=layout, spans=tuple(spans[:-1]), digest=digest)
-                for layout, spans, digest in zip(
-                    shared.layouts, shared.spans, shared.digests, strict=True
-                )
-            ]
+            listed += _parts(item) if isinstance(item, Stored) else [item]
         return listed
 
     def reserve(self, sizes: Mapping[int, int], /) -> None:
@@ -352,27 +338,18 @@ def _whole(name: str, parts: Sequence[Field]) -> Field:
     return Field(name, parts[0].dtype, shape, parts[0].unit)
 
 
-class _Shared(NamedTuple):
-    """A stored checkpoint: for each rank its layout, the places of its parts, and its digest."""
-
-    key: Key
-    layouts: tuple[Layout, ...]
-    spans: list[Spans]
-    digests: list[bytes]
-
-
-def _shared(stored: Stored) -> _Shared:
-    """Return the parts of a stored checkpoint; raises BadInput if it has no parts of ranks."""
+def _parts(stored: Stored) -> list[Stored]:
+    """Return each rank's part of a checkpoint; raises BadInput if it has no parts of ranks."""
     unit = stored.layout[-1].unit if stored.layout else ""
     if not unit.startswith(_MARK):
         raise BadInput(f"{stored.path} is no shared archive, but one of hdf5; give another path")
     texts = json.loads(unit.removeprefix(_MARK))
     layouts = tuple(form_from(text.encode()).layout for text in texts)
     whole, offsets = joined(layouts), [at for at, _ in stored.spans]
-    begin = offsets[-1]
+    parts = []
     with stored.path.open("rb") as file:
-        digests = [
-            os.pread(file.fileno(), _DIGEST, begin + rank * _DIGEST) for rank in range(len(layouts))
-        ]
-    spans = [whole.spans(rank, offsets) for rank in range(len(layouts))]
-    return _Shared(stored.key, layouts, spans, digests)
+        for rank, layout in enumerate(layouts):
+            *spans, (at, nbytes) = whole.spans(rank, offsets)
+            own = os.pread(file.fileno(), nbytes, at)
+            parts.append(replace(stored, layout=layout, spans=tuple(spans), digest=own))
+    return parts

@@ -1,7 +1,6 @@
 """The command `ckio analyze`: find the arrays that the checkpoints of a model must contain."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from textwrap import fill
 from typing import Any, Final
 
@@ -11,15 +10,14 @@ from ckio.analysis.model_arrays import WHY
 from ckio.cli import console
 from ckio.cli.options import (
     json_option,
-    planner_options,
     settings_option,
     with_example,
 )
 from ckio.errors import RunFailed
 from ckio.jobs.analyzing import model_figures
 from ckio.jobs.models import Settings
-from ckio.model.gradient import UNCHANGED
-from ckio.platform.readable import bytes_text, seconds_text
+from ckio.model.check import UNCHANGED
+from ckio.platform.readable import bytes_text
 
 _STORED: Final = {
     "always": "always",
@@ -31,28 +29,17 @@ _STORED: Final = {
 }
 """When an array is stored, by the reason for it."""
 
-_PLANS: Final = {
-    "whole": "whole states",
-    "needed": "only needed arrays",
-    "by array": "array by array",
-}
-
 _MOST_SPANS, _WIDTH = 2, 80
 
 
-@with_example("ckio analyze burgers --steps 200 --platform platform.toml")
+@with_example("ckio analyze burgers")
 @click.argument("model", help="Model to analyze.")
 @settings_option
-@planner_options
+@click.option(
+    "--steps", type=int, metavar="N", help="Number of time steps, if fewer than are declared."
+)
 @json_option
-def command(
-    *,
-    model: str,
-    settings: Settings,
-    platform: Path | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def command(*, model: str, settings: Settings, steps: int | None, as_json: bool) -> None:
     """Find out which arrays the checkpoints of MODEL must contain, and which need not be stored.
 
     Use it to make checkpoints smaller, and to test what a model declares. MODEL is
@@ -62,16 +49,15 @@ def command(
     they really do. If they use or overwrite more than is declared, gradients are wrong, and the
     exit status is 1.
 
-    With --platform and --steps, three plans are compared: with whole states, with only the needed
-    arrays, and with each array stored separately.
+    `ckio plan --model MODEL` plans with only the needed arrays of a declaration, and --by-variable
+    with each array stored separately.
     """
     display = console.display(quiet=as_json)
-    figures = model_figures(model, settings=settings, platform=platform, display=display, **options)
+    figures = model_figures(model, settings=settings, steps=steps, display=display)
     if as_json:
         console.print_json(figures)
     else:
         _show(figures)
-        console.print_lossy(figures["lossy"])
     if wrong := figures["contradictions"]:
         raise RunFailed(
             f"model {model!r} declares less than its steps do: {wrong[0]}"
@@ -94,8 +80,6 @@ def _show(figures: dict[str, Any], /) -> None:
             else "To declare this, so that only the needed arrays are stored"
         )
         _say_declaration(figures["declaration"], aim)
-    if figures["plan"] is not None:
-        _show_plan(figures["plan"], declared=figures["source"] == "declared")
 
 
 def _say_source(figures: dict[str, Any]) -> None:
@@ -229,32 +213,6 @@ def _say_declaration(text: str, aim: str) -> None:
     click.echo(f"{aim}, give this to ArrayModel:\n")
     click.echo("    from ckio import Flow, Step\n")
     click.echo("".join(f"    {line}\n" for line in text.splitlines()))
-
-
-def _show_plan(plan: dict[str, Any], *, declared: bool) -> None:
-    """Print the makespan of each way of storing."""
-    header = [
-        f"{plan['planner']}, {plan['steps']} steps", "checkpoint", "tape", "written",
-        "forward steps", "makespan",
-    ]  # fmt: skip
-    console.print_table("", header, [_plan_row(row) for row in plan["rows"]])
-    for row in plan["rows"]:
-        if row["refused"] is not None:
-            _say(f"{_PLANS[row['what']]}: no schedule: {row['refused']}\n")
-    needs = "" if declared else ", if the model declares them"
-    click.echo(
-        f"`ckio run` stores only the needed arrays{needs}; with --by-variable, each one separately."
-    )
-
-
-def _plan_row(row: dict[str, Any]) -> list[str]:
-    sizes = ["-" if row[kind] is None else bytes_text(row[kind]) for kind in ("restart", "tape")]
-    if row["refused"] is not None:
-        return [_PLANS[row["what"]], *sizes, "-", "-", "-"]
-    written, steps, makespan = row["written"], row["forward_steps"], row["makespan"]
-    return [
-        _PLANS[row["what"]], *sizes, bytes_text(written), str(steps), seconds_text(makespan)
-    ]  # fmt: skip
 
 
 def _and(names: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """The command `ckio compare`: compare two runs, or a prediction with its run."""
 
-from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from ckio.cli import console
 from ckio.cli.files import FILE, out, print_written, write_file
 from ckio.cli.options import json_option, with_example
 from ckio.errors import BadInput
-from ckio.report import HEADER, Report, ReportRow, behind, table, verdict
+from ckio.report import HEADER, Report, behind, table, verdict
 
 
 @with_example("ckio compare ckio-run")
@@ -65,29 +65,12 @@ def _compare_runs(first: Path, second: Path, html: Path | None, *, as_json: bool
 def figures(report: Report, /) -> dict[str, Any]:
     """Return the figures of a comparison for `--json`."""
     return {
-        "predicted": report.predicted,
-        "measured": report.measured,
+        **asdict(report),
         "error": report.error,
         "culprit": report.culprit.name,
         "culprit_share": report.share,
-        "lossy": dict(report.lossy),
-        "rows": _rows(report.rows),
         "waiting": dict(zip(("predicted", "measured"), report.waiting, strict=True)),
-        "transfers": _rows(report.transfers),
     }
-
-
-def _rows(rows: Sequence[ReportRow]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": row.name,
-            "actions": row.actions,
-            "predicted": row.predicted,
-            "measured": row.measured,
-            "nbytes": row.nbytes,
-        }
-        for row in rows
-    ]
 
 
 def show(report: Report, /) -> None:

@@ -124,12 +124,12 @@ def read_platform(path: Path, /) -> Platform:
     return Platform.loads(read_text(path), source=str(path))
 
 
-def platform_for(document: Document, path: Path, other: Path | None, /) -> Platform:
+def platform_for(document: Document, path: Path, other: Path | None = None, /) -> Platform:
     """Return the platform in `other`, or else the platform of the schedule in `path`."""
     if other is not None:
         return read_platform(other)
     if document.platform is None:
-        raise BadInput(f"{path}: it does not contain its platform; give --platform")
+        raise BadInput(f"{path}: it does not contain its platform; give `ckio simulate --platform`")
     return document.platform
 
 

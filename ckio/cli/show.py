@@ -29,12 +29,6 @@ from ckio.schedule.timeline import Timeline
 
 @with_example("ckio show plan.txt --svg plan.svg")
 @click.argument("file", help="Schedule of `ckio plan -o`, or a timeline; - is stdin.", type=INPUT)
-@click.option(
-    "--platform",
-    type=INPUT,
-    metavar="FILE",
-    help="Platform file, if FILE does not contain its platform.",
-)
 @out("--svg", metavar="OUT", help="Write the pictures to this SVG file; - is stdout.")
 @out("--html", metavar="OUT", help="Write an HTML page with the pictures.")
 @out(
@@ -45,7 +39,6 @@ from ckio.schedule.timeline import Timeline
 def command(
     *,
     file: Path,
-    platform: Path | None,
     svg: Path | None,
     html: Path | None,
     perfetto: Path | None,
@@ -66,7 +59,7 @@ def command(
         click.echo(render(found.timeline or found.schedule, width=max(40, columns)))
         console.print_lossy(lossy(found.platform or Platform(())))
         return
-    machine = platform_for(found, file, platform)
+    machine = platform_for(found, file)
     from ckio.sim.engine import simulate
 
     with naming_file(file):

@@ -29,7 +29,7 @@ from ckio.platform.profile import parse_spread
 from ckio.schedule import Schedule
 from ckio.schedule import makespan as sum_of_costs
 from ckio.schedule.occupancy import busy_seconds, overlap_savings
-from ckio.schedule.policy import Policy
+from ckio.schedule.policy import Overlap, Policy
 from ckio.schedule.text import dumps
 from ckio.sim.engine import makespan, simulate
 from ckio.sim.ranks import Barrier, Ranks, parse_shared
@@ -175,7 +175,7 @@ def _print(schedule: Schedule, figures: dict[str, Any], past: str) -> None:
     ]
     console.print_table("", ["resource", "busy s", "of the makespan"], share)
     if schedule.overlap:
-        click.echo(_overlap_lines(figures))
+        click.echo(_overlap_lines(schedule.overlap, figures))
     elif makespan != figures["sum_of_costs"]:
         click.echo(_waits_line(figures))
 
@@ -189,14 +189,14 @@ def _waits_line(figures: dict[str, Any]) -> str:
     )
 
 
-def _overlap_lines(figures: dict[str, Any]) -> str:
+def _overlap_lines(policy: Overlap, figures: dict[str, Any]) -> str:
     """Return the effect of overlap as text."""
     saved = figures["synchronous"] - figures["makespan"]
     last = f"; transfers end {figures['after']:.6g} s after its last action"
     ends = last if figures["after"] else ""
     hidden = f"{figures['hidden']:.1%}" if saved >= 0 else "nothing"
     return (
-        f"With {figures['overlap']}: {abs(saved):.6g} s {'less' if saved >= 0 else 'more'} than the"
+        f"With {policy.text()}: {abs(saved):.6g} s {'less' if saved >= 0 else 'more'} than the"
         f" {figures['synchronous']:.6g} s without overlap; {hidden} of the transfer time"
         " of far levels is hidden.\n"
         f"The model waits {figures['waiting']:.6g} s for copies and transfers{ends}.\n"
@@ -246,7 +246,7 @@ def show_ranks(schedule: Schedule, platform: Platform, ranks: Ranks, /, *, as_js
     click.echo(
         f"{ranks.count} ranks, {schedule.chain.length} steps, {len(schedule)} actions:"
         f" makespan {outcome.makespan:.6g} s, {alone:.6g} s for one rank alone"
-        + (f"; with {overlap}\n" if overlap else "\n")
+        + (f"; with {overlap.text()}\n" if overlap else "\n")
     )
     seconds = {"finish": finish, "waited for others": waited}
     seconds |= {f"slowed on {name}": use["slowed"] for name, use in channels.items()}

@@ -17,7 +17,6 @@ from ckio.planners.trivial import recompute_all, store_all
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
-from ckio.report.headline import tape_bytes
 from ckio.schedule import bytes_moved, counts
 from ckio.schedule import makespan as seconds_alone
 from ckio.sim.engine import makespan
@@ -196,7 +195,7 @@ def _around(level: Level, chain: Chain) -> list[int]:
 def _everything(chain: Chain) -> tuple[int, float]:
     """Return the bytes of all tapes, and the makespan if they are stored in memory."""
     endless = Platform((), working_memory=None)
-    return tape_bytes(chain), seconds_alone(store_all(chain, endless), endless)
+    return chain.tape_bytes(0, chain.length), seconds_alone(store_all(chain, endless), endless)
 
 
 def _row(plan: Planning, number: int, capacity: int) -> Row:

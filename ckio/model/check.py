@@ -30,7 +30,7 @@ from ckio.errors import BadInput, CkioError, RunFailed, UnsupportedKind
 from ckio.model import as_bytes, functional_of, layout_of, optional, reached
 from ckio.model.arrays import is_differentiable
 from ckio.model.directional import fit, real_product
-from ckio.model.gradient import UNCHANGED, no_factory
+from ckio.model.gradient import no_factory
 from ckio.platform.readable import sheet_text
 
 Array = NDArray[Any]
@@ -38,6 +38,11 @@ Arrays = dict[str, Array]
 
 _ROWS: Final = 12
 """The most derivatives that are printed."""
+
+UNCHANGED: Final = (
+    "no step changes an array of the state: `step` has to write into its arrays, as in"
+    " x[...] = 2 * x; the statement x = 2 * x makes a new array, which is lost"
+)
 
 _CONTROL: Final = "control "
 """Prefix of the names of controls, because an array of the state may have the same name."""
@@ -275,9 +280,10 @@ class _Check:
         self.states.append(_save(model, Key(Kind.RESTART, 0)))
         if (complete := optional(model).complete) is not None:
             self.complete = complete
-            moved = {n: a + _random(n, a).astype(a.dtype) for n, a in self.states[0].items()}
-            full = self._completed(moved)
-            self.free = {name: array == moved[name] for name, array in full.items()}
+            numbers = {n: a for n, a in self.states[0].items() if is_differentiable(a)}
+            moved = {n: a + _random(n, a).astype(a.dtype) for n, a in numbers.items()}
+            full = self._completed(self.states[0] | moved)
+            self.free = {name: full[name] == moved[name] for name in moved}
         controls = [_controls(model)]
         for i in range(self.n):
             self.at = ("steps", i)

@@ -57,11 +57,6 @@ APART = 8
 FAR: Final = 0.5
 """The largest h: the elements of a control change by up to 3/4 of its size."""
 
-UNCHANGED: Final = (
-    "no step changes an array of the state: `step` has to write into its arrays, as in"
-    " x[...] = 2 * x; the statement x = 2 * x makes a new array, which is lost"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class GradientCheck:

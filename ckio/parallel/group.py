@@ -59,7 +59,7 @@ class RankGroup:
     def __init__(self, comm: Comm = SOLO, /, *, wish: Callable[[], bool] | None = None) -> None:
         self.comm = comm
         self.rank, self.size = comm.rank, comm.size
-        self._apart = comm.duplicate()
+        self._separate = comm.duplicate()
         self.wish = wish
         self.wished = False
         self.clock = AgreedClock()
@@ -76,7 +76,7 @@ class RankGroup:
 
         Raises RankFailed if a rank fails before it makes this call.
         """
-        return self._apart.gather(value)
+        return self._separate.gather(value)
 
     def agree(
         self, error: BaseException | None = None, /, *, number: int = 0, named: bool = True
@@ -134,7 +134,7 @@ class RankGroup:
             if _is_shared(error):
                 raise
             if calls_off:
-                self.comm.call_off(_told(error))
+                self.comm.call_off(_text_of(error))
             self.agree(error)
             raise  # not reached, because agree raises on a rank that has failed
         try:
@@ -176,7 +176,7 @@ class RankGroup:
             yield
         except BaseException as error:
             if not _is_shared(error):
-                self.comm.call_off(_told(error))
+                self.comm.call_off(_text_of(error))
                 self.agree(error)
             raise
         self.agree()
@@ -244,10 +244,10 @@ def _note(error: BaseException | None) -> _ErrorNote:
         case RankFailed():
             return _ErrorNote(_ECHO, "", str(error))
         case _:
-            return _ErrorNote(_FAILED, type(error).__name__, _told(error))
+            return _ErrorNote(_FAILED, type(error).__name__, _text_of(error))
 
 
-def _told(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     """Return the text of an error, preceded by its class unless it is an error of ckio."""
     if isinstance(error, CkioError):
         return "; ".join([str(error), *getattr(error, "__notes__", ())])

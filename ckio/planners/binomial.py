@@ -18,7 +18,6 @@ Source: Griewank and Walther (2000), "Algorithm 799: Revolve", ACM TOMS.
 
 from math import comb
 
-from ckio.errors import BadInput
 from ckio.planners.base import alike, candidates, held_steps, nearest, space_for_one
 from ckio.planners.draft import Draft
 from ckio.platform import Platform
@@ -67,28 +66,6 @@ def revolve(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Sc
         slots = level.slots(chain.restart, chain.length - 1)
         _sweep(draft, chain.length, slots=slots, level=platform.number(level.name))
     return draft.schedule(chain)
-
-
-def revolve_forward_steps(steps: int, slots: int, /) -> int:
-    """Return the least number of forward steps, advanced or recorded, with this many slots.
-
-    All slots are on one level. Raises BadInput for less than one step, and for no slot if there is
-    more than one step.
-
-    For example, 1000 steps with 20 slots need r = 3 repetitions at most, because beta(20, 2) = 231
-    and beta(20, 3) = 1771. Therefore 3 * 1000 - C(23, 21) = 2747 advances are needed, and 1000
-    recordings:
-
-    >>> revolve_forward_steps(1000, 20)
-    3747
-    """
-    if steps < 1 or slots < 1 < steps:
-        raise BadInput(f"{steps} steps with {slots} slots: both must be at least 1")
-    if steps == 1:
-        return 1
-    slots = min(slots, steps - 1)
-    r = _repetitions(steps, slots)
-    return steps + r * steps - comb(slots + r, slots + 1)
 
 
 def _sweep(draft: Draft, steps: int, *, slots: int, level: int) -> None:

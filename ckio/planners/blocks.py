@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ckio.actions.columns import DISCARD, WRITE, Actions
-from ckio.errors import BadInput, NoSchedule
+from ckio.errors import NoSchedule
 from ckio.planners.base import LevelSlots, alike, held_steps, level_slots
 from ckio.planners.binomial import revolve
 from ckio.planners.draft import Draft
@@ -33,28 +33,10 @@ from ckio.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """The lengths of all periods, and the number of steps of the turn: together the whole chain.
-
-    As text: `(16, 16, 11; 10)`.
-    """
+    """The lengths of all periods, and the number of steps of the turn: together the whole chain."""
 
     lengths: tuple[int, ...]
     turn: int
-
-    def __post_init__(self) -> None:
-        if min((self.turn, *self.lengths)) < 1:
-            raise BadInput(
-                f"Periods: {self} has a period without a step; give each period and the turn at"
-                " least one step"
-            )
-
-    def __str__(self) -> str:
-        return f"({', '.join(map(str, self.lengths))}; {self.turn})"
-
-    @property
-    def steps(self) -> int:
-        """The length of the chain."""
-        return sum(self.lengths) + self.turn
 
 
 Plan = Callable[[int, LevelSlots], tuple[Periods, str]]

@@ -18,7 +18,7 @@ which take no time here. Multistage ignores all costs and uses all slots:
 
     >>> from ckio.schedule import makespan
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
-    >>> machine = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> machine = Platform.loads("2\n 2 0 0\n 12 2 2")
     >>> planners = disk_revolve, per_rev_revolve, two_level, multistage
     >>> [makespan(planner(chain, machine), machine) for planner in planners]
     [26.0, 26.0, 26.0, 47.0]
@@ -75,7 +75,7 @@ def multistage(chain: Chain, platform: Platform, /) -> Schedule:
 
     >>> from ckio.schedule import makespan
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
-    >>> platform = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> platform = Platform.loads("2\n 2 0 0\n 12 2 2")
     >>> makespan(multistage(chain, platform), platform)
     47.0
     """
@@ -140,7 +140,7 @@ def disk_revolve(chain: Chain, platform: Platform, /) -> Schedule:
 
     >>> from ckio.schedule import makespan
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
-    >>> platform = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> platform = Platform.loads("2\n 2 0 0\n 12 2 2")
     >>> makespan(disk_revolve(chain, platform), platform)
     26.0
     """
@@ -166,7 +166,7 @@ def revolve_1d(chain: Chain, platform: Platform, /) -> Schedule:
 
     >>> from ckio.schedule import makespan
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
-    >>> platform = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> platform = Platform.loads("2\n 2 0 0\n 12 2 2")
     >>> makespan(revolve_1d(chain, platform), platform)
     26.0
     """
@@ -197,7 +197,7 @@ def periodic_disk_revolve(
 
     >>> from ckio.schedule import makespan
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
-    >>> platform = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> platform = Platform.loads("2\n 2 0 0\n 12 2 2")
     >>> schedule = periodic_disk_revolve(chain, platform)
     >>> makespan(schedule, platform), schedule.note
     (26.0, 'a far checkpoint every 6 steps: the best in the long run, in closed form')
@@ -221,7 +221,7 @@ def per_rev_revolve(chain: Chain, platform: Platform, /, *, period: int | None =
 
     >>> from ckio.schedule import makespan
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
-    >>> platform = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> platform = Platform.loads("2\n 2 0 0\n 12 2 2")
     >>> best, other = per_rev_revolve(chain, platform), per_rev_revolve(chain, platform, period=4)
     >>> makespan(best, platform), makespan(other, platform)
     (26.0, 28.0)
@@ -330,7 +330,7 @@ def two_level(chain: Chain, platform: Platform, /, *, period: int | None = None)
 
     >>> from ckio.schedule import makespan
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
-    >>> platform = Platform.from_hrevolve("2\n 2 0 0\n 12 2 2")
+    >>> platform = Platform.loads("2\n 2 0 0\n 12 2 2")
     >>> makespan(two_level(chain, platform), platform)
     26.0
     """

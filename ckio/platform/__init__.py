@@ -310,31 +310,22 @@ class Platform:
 
     @staticmethod
     def loads(text: str, /, *, source: str = "platform") -> "Platform":
-        """Return the platform described by a text.
+        r"""Return the platform described by a text.
 
-        The text is TOML, or in H-Revolve's form if its first data line is a bare integer. `source`
-        is named in errors; usually it is the file name. Raises BadInput.
-        """
-        from ckio.platform import toml
+        The text is TOML, or in H-Revolve's text form (Herrmann & Pallez, 2020) if its first data
+        line is a bare integer: the number of levels K, then K lines `slots write read`. A
+        checkpoint has one byte in this form, so that a capacity of s slots is s bytes; the working
+        memory holds the tape of one step. `source` is named in errors; usually it is the file name.
+        Raises BadInput.
 
-        read = toml.loads_paper if is_paper_text(text) else toml.loads
-        return read(text, source=source)
-
-    @staticmethod
-    def from_hrevolve(text: str, /) -> "Platform":
-        r"""Return the platform described in H-Revolve's text form (Herrmann & Pallez, 2020).
-
-        The text has the number of levels K, then K lines `slots write read`. A checkpoint has one
-        byte in this form, so that a capacity of s slots is s bytes; the working memory holds the
-        tape of one step. Raises BadInput.
-
-        >>> platform = Platform.from_hrevolve("2\n20 1 1\n500 5.5 5")
+        >>> platform = Platform.loads("2\n20 1 1\n500 5.5 5")
         >>> platform.levels[1].capacity, platform.levels[1].write(1)
         (500, 5.5)
         """
         from ckio.platform import toml
 
-        return toml.loads_paper(text, source="platform")
+        read = toml.loads_paper if is_paper_text(text) else toml.loads
+        return read(text, source=source)
 
 
 def _cost_text(cost: Affine) -> str:

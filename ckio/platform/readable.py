@@ -138,7 +138,7 @@ def _finite(value: Any) -> Any:
             return value if math.isfinite(value) else None
         case Mapping():
             return {name: _finite(entry) for name, entry in value.items()}
-        case list():
+        case list() | tuple():
             return [_finite(entry) for entry in value]
         case _:
             return value

@@ -30,9 +30,6 @@ _FORMER: Final = ("drift", "spread", "advance_spread", "record_spread", "reverse
 FORMAT: Final = 1
 """The version of the TOML form; a file with another version is refused."""
 
-MOST_TEXT: Final = 1 << 20
-"""Maximum characters of a file, a mebibyte: a level with all measurements takes about 3,000."""
-
 _HEADER: Final = """\
 # The storage of one machine, as ckio uses it. You can edit this file; ckio stores nothing else.
 # Seconds of one access = latency + per_byte * bytes of the checkpoint.
@@ -106,19 +103,11 @@ def _profile(profile: Profile) -> dict[str, Any]:
 
 def loads(text: str, /, *, source: str) -> Platform:
     """Return the platform in a TOML text; raises BadInput with the source, level and entry."""
-    _check_length(text, source)
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of 5000 digits raises ValueError
         raise BadInput(f"{source}: not TOML: {str(error).partition(';')[0]}") from None
     return _PlatformReader(source).platform(data)
-
-
-def _check_length(text: str, source: str) -> None:
-    if len(text) > MOST_TEXT:
-        raise BadInput(
-            f"{source}: {len(text)} characters; the text of a platform has {MOST_TEXT} at most"
-        )
 
 
 class _PlatformReader:
@@ -247,7 +236,6 @@ def loads_paper(text: str, /, *, source: str) -> Platform:
     A checkpoint has one byte in this form, so that s slots are s bytes; the working memory holds
     the tape of one step. Raises BadInput with the source and the line.
     """
-    _check_length(text, source)
     lines = [
         (number, line)
         for number, raw in enumerate(text.splitlines(), 1)

@@ -1,8 +1,6 @@
-"""The accesses to each level: their number, bytes, bandwidth, and times per access."""
+"""The table of the accesses to each level: their number, bytes, bandwidth, and times per access."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,53 +11,6 @@ from ckio.platform.readable import bytes_text, seconds_text
 from ckio.report.pictures.timelines import slow_discards
 from ckio.schedule.occupancy import Occupancy, accesses
 from ckio.schedule.timeline import Timeline
-
-_GIGABYTE: Final = 1e9
-
-
-@dataclass(frozen=True, slots=True)
-class AccessFigures:
-    """The accesses of one kind to one level. There is at least one access.
-
-    Attributes
-    ----------
-    kind : str
-        "write", "read" or "discard".
-    count, nbytes : int
-        The number of accesses, and the sum of their bytes.
-    busy : float
-        The sum of their seconds.
-    median, late : float
-        The seconds that 50 %, and 90 %, of the accesses do not exceed.
-    """
-
-    kind: str
-    count: int
-    nbytes: int
-    busy: float
-    median: float
-    late: float
-
-    @property
-    def gigabytes_per_second(self) -> float:
-        """10^9 bytes per second of busy time; 0 without bytes or without time."""
-        return self.nbytes / self.busy / _GIGABYTE if self.busy else 0.0
-
-
-def access_figures(timeline: Timeline, platform: Platform, level: int, /) -> list[AccessFigures]:
-    """Return the figures of a level, one for each kind of access that occurs."""
-    events = accesses(timeline, platform, level)
-    figures = []
-    for op in (WRITE, READ, DISCARD):
-        chosen = events.actions.op == op
-        seconds = (events.stop - events.start)[chosen]
-        if not len(seconds):
-            continue
-        median, late = np.quantile(seconds, (0.5, 0.9)).tolist()
-        nbytes = int(events.nbytes[chosen].sum())
-        busy = float(seconds.sum())
-        figures.append(AccessFigures(VERBS[op], len(seconds), nbytes, busy, median, late))
-    return figures
 
 
 def level_table(
@@ -75,38 +26,36 @@ def level_table(
     rows = [heading.split(", ")]
     slow = slow_discards([timeline], platform)
     for place, occupancy in enumerate(levels):
-        level = platform.levels[place]
-        first = [
+        level, events = platform.levels[place], accesses(timeline, platform, place)
+        head = [
             level.name,
             f"{occupancy.peak_checkpoints:,}",
             bytes_text(occupancy.peak_bytes),
             "never fills" if level.capacity is None else bytes_text(level.capacity),
         ]
-        shown = [
-            figures
-            for figures in access_figures(timeline, platform, place)
-            if figures.kind != VERBS[DISCARD] or place in slow
-        ]
-        cells = list(map(_cells, shown)) or [["not used", *[""] * 6]]
-        rows += [[*head, *rest] for head, rest in zip(_heads(first), cells, strict=False)]
+        ops = (WRITE, READ, DISCARD) if place in slow else (WRITE, READ)
+        cells = [access_cells(events, op) for op in ops if (events.actions.op == op).any()]
+        for cell in cells or [["not used", *[""] * 6]]:
+            rows.append([*head, *cell])
+            head = [""] * len(head)
     return rows
 
 
-def _heads(first: list[str]) -> Iterator[list[str]]:
-    """Yield the cells of a level for its first row, and empty cells for further rows."""
-    yield first
-    while True:
-        yield [""] * len(first)
+def access_cells(events: Timeline, op: int, /) -> list[str]:
+    """Return the kind, number and bytes of accesses, their seconds, and times of single ones.
 
-
-def _cells(figures: AccessFigures) -> list[str]:
-    speed = figures.gigabytes_per_second
+    The bandwidth is in 10^9 bytes per second of busy time. The last cells are the seconds that 50 %
+    and 90 % of the accesses do not exceed. There is at least one access.
+    """
+    chosen = events.actions.op == op
+    seconds, nbytes = (events.stop - events.start)[chosen], int(events.nbytes[chosen].sum())
+    busy = float(seconds.sum())
+    speed = 1e-9 * nbytes / busy if busy else 0.0
     return [
-        figures.kind,
-        f"{figures.count:,}",
-        bytes_text(figures.nbytes) if figures.nbytes else "",
-        seconds_text(figures.busy),
+        VERBS[op],
+        f"{len(seconds):,}",
+        bytes_text(nbytes) if nbytes else "",
+        seconds_text(busy),
         f"{speed:.3g}" if speed else "",
-        seconds_text(figures.median),
-        seconds_text(figures.late),
+        *map(seconds_text, np.quantile(seconds, (0.5, 0.9)).tolist()),
     ]

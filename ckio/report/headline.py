@@ -6,7 +6,7 @@ import numpy as np
 
 from ckio.actions.columns import ADVANCE, RECORD, REVERSE, WRITE
 from ckio.platform import Platform
-from ckio.platform.chain import Chain, PerStep
+from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text, seconds_text
 from ckio.schedule.occupancy import Occupancy, accesses, occupancies
 from ckio.schedule.timeline import Timeline
@@ -50,16 +50,6 @@ def headline(
     return ". ".join(sentences) + "."
 
 
-def tape_bytes(chain: Chain, /) -> int:
-    """Return the bytes of the tapes of all steps, without any checkpointing."""
-    tape = chain.tape
-    match tape:
-        case PerStep():
-            return int(tape.values.sum())
-        case _:
-            return chain.length * chain.largest("tape")
-
-
 def peak_bytes(timeline: Timeline, chain: Chain, platform: Platform, /) -> int:
     """Return the largest number of bytes stored on all levels together at one time."""
     levels = occupancies(timeline, chain, platform)
@@ -86,7 +76,7 @@ def memory_sentence(levels: Sequence[Occupancy], chain: Chain, platform: Platfor
 
 def _memory(timeline: Timeline, chain: Chain, platform: Platform) -> str:
     stored = f"At most {bytes_text(peak_bytes(timeline, chain, platform))} of checkpoints"
-    tapes = tape_bytes(chain)
+    tapes = chain.tape_bytes(0, chain.length)
     return f"{stored} instead of {bytes_text(tapes)} of tapes" if tapes else stored
 
 

@@ -22,7 +22,7 @@ from ckio import Level, Platform  # noqa: E402
 from ckio.actions import Advance, Key, Kind, Read, Record, Reverse, Write  # noqa: E402
 from ckio.adapters.jax import checkpointed_scan  # noqa: E402
 from ckio.adapters.jax import store as stores  # noqa: E402
-from ckio.adapters.jax.blocks import Back, Given, blocks_of, compile_blocks  # noqa: E402
+from ckio.adapters.jax.blocks import Cotangents, Given, blocks_of, compile_blocks  # noqa: E402
 from ckio.adapters.jax.scan import _loop  # noqa: E402
 from ckio.adapters.jax.store import STORE, SweepRow, plan  # noqa: E402
 from ckio.errors import BadInput, LevelFull, NoSchedule  # noqa: E402
@@ -574,7 +574,7 @@ def test_steps_of_a_short_block_are_not_fused_on_a_cpu() -> None:
 
     u = jnp.ones((64, 64))
     blocks = blocks_of(stencil, u, None, None, n=8, segment=4)
-    given, back = Given([], [], blocks.step.consts), Back([u], [], [])
+    given, back = Given([], [], blocks.step.consts), Cotangents([u], [], [])
     program = compile_blocks(blocks).reverse.lower(4, [u], given, 1, back).compile()
     assert program.memory_analysis().temp_size_in_bytes < 15 * u.nbytes  # 30 if they are fused
 

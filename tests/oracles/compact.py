@@ -84,8 +84,13 @@ def dumps(schedule: Schedule, platform: Platform, /, *, planner: str, concat: in
     periods = _periods(operations, steps)
     if concat == 3:
         once = "Options: --one_read_disk\n" * (planner in _READ_ONCE and bool(periods.lengths))
-        return f"Sequence: {periods}\n{once}"
+        return f"Sequence: {periods_text(periods)}\n{once}"
     return _text(operations if concat == 1 else [*_by_period(operations, periods, slots)])
+
+
+def periods_text(periods: Periods) -> str:
+    """Return the periods as the paper writes them: `(16, 16, 11; 10)`."""
+    return f"({', '.join(map(str, periods.lengths))}; {periods.turn})"
 
 
 def _operations(actions: Actions, far: int | None, slots: int) -> Iterator[Operation]:

@@ -10,7 +10,7 @@ from functools import cache, partial
 from itertools import accumulate, pairwise
 from typing import Final, Literal
 
-from oracles.compact import OUTER, Call, Operation
+from oracles.compact import OUTER, Call, Operation, periods_text
 
 from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.actions.columns import Actions
@@ -67,9 +67,12 @@ def parse(text: str, /, *, source: str = "schedule") -> Compact:
     if found := _PERIODS.search(text):
         try:
             lengths = tuple(map(_steps, re.findall(r"\d+", found[1])))
-            return Compact(Periods(lengths, _steps(found[2])), once=once)
+            periods = Periods(lengths, _steps(found[2]))
         except BadInput as error:
             raise BadInput(f"{source}: {error}") from None
+        if min((periods.turn, *lengths)) < 1:
+            raise BadInput(f"{source}: {periods_text(periods)} has a period without a step")
+        return Compact(periods, once=once)
     if not (found := _LIST.search(text)):
         raise BadInput(
             f"{source}: no compact schedule is in the text: write one as `Sequence: [WD_0, ...,"
@@ -136,7 +139,7 @@ def expand(compact: Compact, chain: Chain, platform: Platform, /) -> Schedule:
     """
     form = compact.form
     if isinstance(form, Periods):
-        steps, writes = form.steps, len(form.lengths)
+        steps, writes = sum(form.lengths) + form.turn, len(form.lengths)
     elif not any(isinstance(operation, Call) for operation in form):
         raise BadInput(
             "the compact schedule reverses no step, because it has no Revolve: add"

@@ -20,6 +20,20 @@ def beta(x: int, y: int) -> int:
     return comb(x + y, x) if x >= 0 and y >= 0 else 0
 
 
+def revolve_forward_steps(steps: int, slots: int) -> int:
+    """Revolve's steps, advanced or recorded: Griewank and Walther, Algorithm 799, 2000.
+
+    For example, 1000 steps with 20 slots need r = 3, because beta(20, 2) = 231 and beta(20, 3) =
+    1771: 3 * 1000 - C(23, 21) = 2747 are advanced, and 1000 recorded.
+    """
+    if steps == 1:
+        return 1
+    slots, r = min(slots, steps - 1), 0
+    while beta(slots, r) < steps:
+        r += 1
+    return steps + r * steps - comb(slots + r, slots + 1)
+
+
 def revolve(longest: int, slots: int, *, u_f: float = 1) -> Row:
     """Time-Revolve, HP's Definition 3: one level, free to reach."""
     row = alone = [length * (length + 1) / 2 * u_f for length in range(longest + 1)]

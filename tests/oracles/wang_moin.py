@@ -51,7 +51,7 @@ def wang_moin(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
 
     >>> from ckio.schedule import counts
     >>> chain = Chain(steps=12, advance=1, record=0, reverse=0, restart=1, tape=1, adjoint=1)
-    >>> platform = Platform.from_hrevolve("1\n 2 0 0")
+    >>> platform = Platform.loads("1\n 2 0 0")
     >>> counts(wang_moin(chain, platform)).advanced
     36
     """

@@ -29,7 +29,7 @@ from .cases import RESTART, chain, chains, platform, platforms
 
 def test_tapes_beside_restart_data_are_found() -> None:
     """RAM 20 and NVMe 200 of Maddison's setting: a third less than restart data alone."""
-    machine = Platform.from_hrevolve("2\n 20 0 0\n 200 1 1")
+    machine = Platform.loads("2\n 20 0 0\n 200 1 1")
     costs = Chain(steps=1001, advance=1, record=1, reverse=0, restart=1, tape=1, adjoint=1)
     schedule = auto(costs, machine)
     assert makespan(schedule, machine) == 2070

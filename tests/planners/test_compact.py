@@ -163,8 +163,8 @@ def test_what_stands_around_the_list_is_passed_over() -> None:
 
 def test_values_are_written_as_the_paper_writes_them() -> None:
     assert str(Call("1D-Revolve", 15, 2)) == "1D-Revolve(15, 2)"
-    assert str(Periods((16, 11), 10)) == "(16, 11; 10)"
-    assert str(Periods((), 10)) == "(; 10)"
+    assert compact.periods_text(Periods((16, 11), 10)) == "(16, 11; 10)"
+    assert compact.periods_text(Periods((), 10)) == "(; 10)"
 
 
 def test_a_list_of_single_operations_is_not_compact() -> None:

@@ -300,7 +300,7 @@ ARCHIVE = "3\n 50 .05 .05\n 1000 1 1\n 10000 5 5"
 @pytest.mark.parametrize(
     ("machine", "seconds"),
     [
-        (Platform.from_hrevolve(ARCHIVE), 221151.4),
+        (Platform.loads(ARCHIVE), 221151.4),
         (Platform((RAM, level("nvme", None, 1)), working_memory=1), 209497),
     ],
 )

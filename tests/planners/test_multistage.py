@@ -4,9 +4,10 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.recurrences import revolve_forward_steps
 
 from ckio.actions import Discard, Read, Write
-from ckio.planners.binomial import revolve, revolve_forward_steps
+from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve
 from ckio.planners.literature import multistage
 from ckio.schedule import Schedule, counts, makespan

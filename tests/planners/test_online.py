@@ -7,12 +7,12 @@ from random import Random
 from statistics import mean
 
 import pytest
+from oracles.recurrences import revolve_forward_steps
 from oracles.wang_moin import wang_moin
 
 from ckio.actions import Action, Advance, Discard, Key, Read, Write
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import Planner
-from ckio.planners.binomial import revolve_forward_steps
 from ckio.planners.dp import hrevolve
 from ckio.planners.unknown import Online, online
 from ckio.planners.unknown.levels import levels

@@ -4,8 +4,9 @@ from itertools import count, islice, pairwise
 from math import comb
 from random import Random
 
+from oracles.recurrences import revolve_forward_steps
+
 from ckio.planners.base import LevelSlots
-from ckio.planners.binomial import revolve_forward_steps
 from ckio.planners.unknown.levels import ENDLESS, Comb, unit
 
 

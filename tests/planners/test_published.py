@@ -17,10 +17,9 @@ from itertools import product
 
 import pytest
 from oracles import recurrences
-from oracles.recurrences import Slots, beta
+from oracles.recurrences import Slots, beta, revolve_forward_steps
 
 from ckio.adapters.registry import find
-from ckio.planners.binomial import revolve_forward_steps
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, counts

@@ -6,9 +6,8 @@ from random import Random
 
 import numpy as np
 from oracles.periods import searched_period
-from oracles.recurrences import revolve_1d
+from oracles.recurrences import revolve_1d, revolve_forward_steps
 
-from ckio.planners.binomial import revolve_forward_steps
 from ckio.planners.spacing import (
     period_read_once,
     period_reread,

@@ -3,10 +3,11 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.recurrences import revolve_forward_steps
 
 from ckio.actions import Write
 from ckio.errors import BadInput, NoSchedule
-from ckio.planners.binomial import revolve, revolve_forward_steps
+from ckio.planners.binomial import revolve
 from ckio.planners.dp import hrevolve
 from ckio.planners.literature import two_level
 from ckio.platform import Platform

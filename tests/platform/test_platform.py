@@ -400,7 +400,6 @@ MALFORMED = [
     (ALL_COSTS.replace("advance = 1", "advance = nan"), r"models\.m: advance = nan"),
     (ALL_COSTS.replace("record = 1", "record = inf"), r"models\.m: record = inf"),
     (ALL_COSTS.replace("tape = 1", "tape = -1"), r"models\.m: tape = -1"),
-    ("#" * (1 << 20) + "#", "1048577 characters; the text of a platform has 1048576 at most"),
 ]
 
 

@@ -16,13 +16,13 @@ from drawing import Case, legal_schedules
 from hypothesis import given, settings
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
-from ckio.actions.columns import READ, REVERSE, Actions
+from ckio.actions.columns import READ, REVERSE, WRITE, Actions
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.readable import bytes_text
 from ckio.report import compare, table
-from ckio.report.accesses import access_figures
+from ckio.report.accesses import access_cells
 from ckio.report.page import largest_difference, page
 from ckio.report.pictures import (
     MemoryCurve,
@@ -167,11 +167,9 @@ def test_percentiles_are_of_single_accesses() -> None:
     actions = Actions.of([Write(key, 0) for key in keys])
     start = np.arange(10.0) * 10
     timeline = Timeline(actions, start, start + np.arange(1.0, 11.0), np.full(10, 10**9))
-    (writes,) = access_figures(timeline, PLATFORM, 0)
-    assert (writes.kind, writes.count, writes.busy) == ("write", 10, 55.0)
-    assert writes.gigabytes_per_second == pytest.approx(10 / 55)
-    assert (writes.median, writes.late) == pytest.approx((5.5, 9.1))
-    assert access_figures(timeline, PLATFORM, 1) == []
+    assert access_cells(timeline, WRITE) == [
+        *("write", "10", "9.31 GiB", "55 s", f"{10 / 55:.3g}", "5.5 s", "9.1 s")
+    ]
 
 
 def test_discards_have_a_track_only_where_they_take_a_notable_time() -> None:

@@ -9,7 +9,7 @@ from checkpoint_schedules import Reverse as Back
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.adapters.checkpoint_schedules.outward import STORED, CkioSchedule
-from ckio.adapters.checkpoint_schedules.simplify import discard_after, simplify
+from ckio.adapters.checkpoint_schedules.simplify import simplify
 from ckio.errors import BadInput, IllegalAction
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
@@ -29,7 +29,7 @@ def from_checkpoint_schedule(
 
     It is converted up to its first EndReverse. A write is left out if the checkpoint is stored
     already, or is never read. A checkpoint is discarded after its last read, even if the original
-    schedule discards it later or never. The note of the schedule counts these changes.
+    schedule discards it later or never. The note of the schedule counts the writes left out.
 
     Parameters
     ----------
@@ -181,22 +181,12 @@ def _on_levels(
                 f" its level: levels={{StorageType.{STORED[place].name}: ...}}"
             )
     actions = simplify(original, {place: levels[STORED[place]] for place in used})
-    left: dict[tuple[Key, int], int] = {}  # the last Reads of checkpoints that are not discarded
-    for index, (_, action) in enumerate(actions):
-        match action:
-            case Read(key, level):
-                left[key, level] = index
-            case Discard(key, level):
-                del left[key, level]
-            case _:
-                pass
     writes = _writes(original.actions) - _writes(action for _, action in actions)
     note = (
         f"{reading.name} of checkpoint_schedules; left out {writes} writes of checkpoints that were"
-        f" stored already or are never read, discarded {len(left)} checkpoints that it leaves"
+        " stored already or are never read; each checkpoint is discarded after its last read"
     )
-    complete = discard_after(actions, set(left.values()))
-    return Schedule(original.chain, [action for _, action in complete], note=note)
+    return Schedule(original.chain, [action for _, action in actions], note=note)
 
 
 def _writes(actions: Iterable[Action]) -> int:

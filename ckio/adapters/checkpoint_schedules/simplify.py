@@ -13,9 +13,8 @@ def simplify(schedule: Schedule, levels: Mapping[int, int], /) -> Numbered:
     """Return the actions of a legal schedule that are needed, on other levels.
 
     Reads and writes are left out if no step is computed or reversed from the checkpoint. A
-    checkpoint on two levels that become one is written once. It is discarded after its last read,
-    unless the schedule never discards it. A Record is an Advance if its tape is neither reversed
-    nor stored.
+    checkpoint on two levels that become one is written once. It is discarded after its last read. A
+    Record is an Advance if its tape is neither reversed nor stored.
 
     Parameters
     ----------
@@ -26,7 +25,7 @@ def simplify(schedule: Schedule, levels: Mapping[int, int], /) -> Numbered:
     needed = _needed(schedule)
     actions: Numbered = []
     ends: set[int] = set()  # indices in `actions` of the last Reads of discarded checkpoints
-    reads: dict[tuple[Key, int], int] = {}  # the index of the last Read of each checkpoint
+    reads: dict[tuple[Key, int], int] = {}  # the index of the last Read of each stored checkpoint
     stored: dict[tuple[Key, int], set[int]] = {}  # the original levels of each checkpoint
     for number, action in enumerate(schedule.actions):
         match action:
@@ -44,20 +43,16 @@ def simplify(schedule: Schedule, levels: Mapping[int, int], /) -> Numbered:
                 stored[key, levels[level]].remove(level)
                 if not stored[key, levels[level]]:
                     del stored[key, levels[level]]
-                    ends.add(reads[key, levels[level]])
+                    ends.add(reads.pop((key, levels[level])))
             case Write() | Read() | Discard():
                 pass
             case _:
                 actions.append((number, action))
-    return discard_after(actions, ends)
-
-
-def discard_after(actions: Numbered, reads: set[int], /) -> Numbered:
-    """Return the actions with a Discard after each of these Reads, which are indices."""
+    ends.update(reads.values())
     result: Numbered = []
     for index, (number, action) in enumerate(actions):
         result.append((number, action))
-        if index in reads and isinstance(action, Read):
+        if index in ends and isinstance(action, Read):
             result.append((number, Discard(action.key, action.level)))
     return result
 

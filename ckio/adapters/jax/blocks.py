@@ -86,7 +86,7 @@ class Given(NamedTuple):
     consts: Leaves
 
 
-class Back(NamedTuple):
+class Cotangents(NamedTuple):
     """Cotangents of the state, the parameters and all rows, without leaves that have none."""
 
     x: Leaves
@@ -228,7 +228,7 @@ class LoopBlocks:
         """Return the number of steps of a block."""
         return min(self.size, self.n - number * self.size)
 
-    def reverse(self, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
+    def reverse(self, x: Leaves, given: Given, number: Any, back: Cotangents, /) -> Cotangents:
         """Reverse one block from its first state, and add its contribution to the gradient.
 
         The number of the block may be traced.
@@ -241,14 +241,16 @@ class LoopBlocks:
             back = when(fits, partial(self.reverse_of, length, x, given, number), back)
         return back
 
-    def reverse_of(self, length: int, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
+    def reverse_of(
+        self, length: int, x: Leaves, given: Given, number: Any, back: Cotangents, /
+    ) -> Cotangents:
         """Reverse one block whose number of steps is known."""
         begin = jnp.int32(number * self.size)
         rows = [lax.dynamic_slice_in_dim(a, begin, length) for a in given.rows]
         pull = self.pullback(begin, length, x, given._replace(rows=rows))
         x_bar, params_bar, rows_bar = pull(back.x)
         put = lax.dynamic_update_slice_in_dim
-        return Back(
+        return Cotangents(
             x_bar,
             [a + b for a, b in zip(back.params, params_bar, strict=True)],
             [put(a, b, begin, 0) for a, b in zip(back.rows, rows_bar, strict=True)],

@@ -17,7 +17,7 @@ import numpy as np
 from ckio.actions import Buffers, Field, Key, Kind, Layout
 from ckio.adapters.cuda import CudaSpace, DeviceView, stream_of
 from ckio.adapters.jax.blocks import (
-    Back,
+    Cotangents,
     Given,
     Leaves,
     TracedFunction,
@@ -88,16 +88,21 @@ class _LoopModel(ABC):
 
     @property
     def gradient(self) -> Mapping[str, Array]:
-        bars, _ = self._started(None)
+        bars, _ = self._start_adjoint(None)
         # ckio's convention is the direction of steepest ascent, the complex conjugate of JAX's.
         return {name: np.asarray(it).conj() for name, it in zip(self._control, bars, strict=True)}
 
     @property
     def functional(self) -> float:
-        return float(self._started(None)[1])
+        return float(self._start_adjoint(None)[1])
 
     def layout(self, key: Key, /) -> Layout:
         return self._layouts[key.kind]
+
+    def make_start(self) -> None:
+        """Make x_0 from the controls, and compile the checks, before the first step."""
+        leaves = [*self._leaves(Key(Kind.RESTART, 0)), *self._bars_like.values()]
+        _wait(list(map(_is_finite, smooth(leaves))))
 
     def dump(self, key: Key, /) -> Buffers:
         leaves = self._leaves(key)
@@ -134,7 +139,7 @@ class _LoopModel(ABC):
         """Return the arrays of a checkpoint, in the order of its layout."""
         if key.kind is not Kind.ADJOINT:
             return self._stored(key)
-        bars, j = self._started(key.step)
+        bars, j = self._start_adjoint(key.step)
         return [j, *map(jnp.conj, bars)]
 
     def _adopt(self, key: Key, filled: Sequence[Any]) -> None:
@@ -149,7 +154,7 @@ class _LoopModel(ABC):
         if self.on_step is not None:
             self.on_step(i)
 
-    def _started(self, n: int | None) -> tuple[Leaves, Any]:
+    def _start_adjoint(self, n: int | None) -> tuple[Leaves, Any]:
         """Return the adjoint and J. If it has not started, it starts at the farthest state, x_n."""
         if self._adjoint is not None:
             return self._adjoint
@@ -313,11 +318,6 @@ class JaxModel(_LoopModel):
             )
         return super().layout(key)
 
-    def make_start(self) -> None:
-        """Copy x_0, parameters and rows to JAX, and compile the checks, before the first step."""
-        leaves = [*self._now(), *self._given.params, *self._given.rows, self._bars_like["J"]]
-        _wait(list(map(_is_finite, smooth(leaves))))
-
     def advance(self, begin: int, end: int, /) -> int:
         end = min(end, self.steps)
         state = self._now()
@@ -346,11 +346,11 @@ class JaxModel(_LoopModel):
     records_late = True
 
     def reverse(self, begin: int, end: int, /) -> None:
-        bars, j = self._started(end)
+        bars, j = self._start_adjoint(end)
         for i in reversed(range(begin, end)):
             if i not in self._recorded:
                 raise RunFailed(f"step {i} is not recorded; record it before it is reversed")
-            x, back = self._recorded.pop(i), Back(*self._parts(bars))
+            x, back = self._recorded.pop(i), Cotangents(*self._parts(bars))
             back = _wait(self._compiled.reverse(self._blocks.length(i), x, self._given, i, back))
             bars = jax.tree.leaves(back)
             self._adjoint = bars, j
@@ -532,7 +532,7 @@ class PartitionedModel(_LoopModel):
         return self._forward(begin, end, keep=True)
 
     def reverse(self, begin: int, end: int, /) -> None:
-        bars, j = self._started(end)
+        bars, j = self._start_adjoint(end)
         for i in reversed(range(begin, end)):
             if i not in self._tapes:
                 raise RunFailed(f"no tape of step {i} is stored; record the step, or read the tape")

@@ -21,7 +21,7 @@ from jax import lax
 from jax.experimental import io_callback
 
 from ckio.adapters.jax.blocks import (
-    Back,
+    Cotangents,
     Given,
     Leaves,
     LoopBlocks,
@@ -142,8 +142,8 @@ def _loop(
     loop: Any = jax.custom_vjp(jax.jit(lambda x, given: blocks.advance(x, given, 0, blocks.count)))
     one_by_one: Any = jax.custom_batching.sequential_vmap
     inside = _InsideXla(blocks)
-    forward = _once(one_by_one(jax.jit(partial(sweeps.forward, inside))))
-    backward = _once(one_by_one(jax.jit(partial(sweeps.backward, inside))))
+    forward = _refuse_second(one_by_one(jax.jit(partial(sweeps.forward, inside))))
+    backward = _refuse_second(one_by_one(jax.jit(partial(sweeps.backward, inside))))
 
     def forth(x: Leaves, given: Given) -> tuple[Leaves, Any]:
         if not _is_traced(x, given):
@@ -161,18 +161,18 @@ def _loop(
     return loop  # type: ignore[no-any-return]
 
 
-def _once(sweep: Callable[..., Any]) -> Callable[..., Any]:
+def _refuse_second(sweep: Callable[..., Any]) -> Callable[..., Any]:
     """Return a sweep whose derivative is refused; JAX's own errors do not say what is missing."""
-    once: Any = jax.custom_jvp(sweep)
+    first: Any = jax.custom_jvp(sweep)
 
-    @once.defjvp  # type: ignore[untyped-decorator]  # jax is seen as Any
+    @first.defjvp  # type: ignore[untyped-decorator]  # jax is seen as Any
     def refuse(*_: object) -> None:
         raise BadInput(
             "checkpointed_scan has no second derivative: take that of a plain jax.lax.scan"
             " instead, or a difference of two gradients"
         )
 
-    return once  # type: ignore[no-any-return]
+    return first  # type: ignore[no-any-return]
 
 
 def _is_traced(*trees: Any) -> bool:
@@ -188,13 +188,13 @@ class Reversal(NamedTuple):
         The `StoredStates` of the gradient. In a compiled program it is the gradient's number.
     x : list of arrays
         The state.
-    back : Back
+    back : Cotangents
         Cotangents; the forward sweep has none.
     """
 
     token: Any
     x: Leaves
-    back: Back
+    back: Cotangents
 
 
 @dataclass(frozen=True)
@@ -221,10 +221,10 @@ class Sweeps:
         """Return the cotangents of x_0, and of the parameters and rows."""
         token, last, x, given = residuals
         if self.plan.slots:
-            token, last = way.taken(token, last, lambda: self._to_last(way, x, given))
+            token, last = way.begin_reverse(token, last, lambda: self._to_last(way, x, given))
         pairs = zip(x_bar, self.blocks.x, strict=True)
         seed = [bar for bar, leaf in pairs if is_smooth(leaf)]
-        back = way.owned(Back(seed, zeros(given.params), zeros(given.rows)))
+        back = way.to_overwrite(Cotangents(seed, zeros(given.params), zeros(given.rows)))
         back = self._sweep(way, self.plan.backward, given, Reversal(token, last, back)).back
         shapes = self.blocks.x, self.blocks.params, self.blocks.rows
         x_0, params, rows = map(_with_float0, shapes, back)
@@ -234,7 +234,7 @@ class Sweeps:
     def _to_last(self, way: "_Way", x: Leaves, given: Given) -> tuple[Any, Leaves]:
         """Advance to the first state of the last block."""
         token = way.begin(self.plan) if self.plan.slots else np.int32(0)
-        end = self._sweep(way, self.plan.forward, given, Reversal(token, x, Back([], [], [])))
+        end = self._sweep(way, self.plan.forward, given, Reversal(token, x, Cotangents([], [], [])))
         return end.token, end.x
 
     def _sweep(
@@ -292,17 +292,19 @@ class _InsideXla:
     def begin(self, plan: SweepPlan, /) -> Any:
         return io_callback(partial(STORE.begin, plan), _NUMBER)
 
-    def taken(self, number: Any, last: Leaves, again: Callable[[], Any], /) -> tuple[Any, Leaves]:
+    def begin_reverse(
+        self, number: Any, last: Leaves, repeat: Callable[[], Any], /
+    ) -> tuple[Any, Leaves]:
         """Begin the reverse sweep. If the stored states are gone, run the forward sweep again."""
 
         def anew(_: Any) -> tuple[Any, Leaves]:
-            number, last = again()
+            number, last = repeat()
             return io_callback(STORE.take_number, _NUMBER, number), last
 
         number = io_callback(STORE.take_number, _NUMBER, number)
         return when(number == GONE, anew, (number, last))  # type: ignore[no-any-return]
 
-    def owned(self, back: Back, /) -> Back:
+    def to_overwrite(self, back: Cotangents, /) -> Cotangents:
         return back
 
     def put(self, number: Any, access: Any, x: Leaves, /) -> Any:
@@ -343,17 +345,19 @@ class _OutsideXla:
         states.replay = self._replay
         return states
 
-    def taken(self, token: Any, last: Leaves, again: Callable[[], Any], /) -> tuple[Any, Leaves]:
+    def begin_reverse(
+        self, token: Any, last: Leaves, repeat: Callable[[], Any], /
+    ) -> tuple[Any, Leaves]:
         if isinstance(token, StoredStates):
             states = token if token.take() else None
         else:
             states = STORE.take(token)
         if states is None:
-            return again()  # type: ignore[no-any-return]
+            return repeat()  # type: ignore[no-any-return]
         self._replay = states.replay or self._replay
         return states, last
 
-    def owned(self, back: Back, /) -> Back:
+    def to_overwrite(self, back: Cotangents, /) -> Cotangents:
         """Return copies, because the compiled functions overwrite the cotangents."""
         return jax.tree.map(jnp.array, back)  # type: ignore[no-any-return]
 
@@ -381,7 +385,7 @@ class _OutsideXla:
             for name, array in zip(self._names, arrays, strict=True)
         ]
 
-    def reverse(self, x: Leaves, given: Given, number: Any, back: Back, /) -> Back:
+    def reverse(self, x: Leaves, given: Given, number: Any, back: Cotangents, /) -> Cotangents:
         _wait(back)  # otherwise all states would be read before they are needed
         self._replay.passed(number * self._size)
         return self._compiled.reverse_over(self._length(number), x, given, number, back)  # type: ignore[no-any-return]

@@ -252,19 +252,13 @@ def _seconds(loop: Loop, state: Tensors, platform: Platform, nbytes: int) -> flo
         owner = getattr(loop.step, "__code__", type(owner))
     known = _took.setdefault(owner, {})
     if loop.like not in known:
-        known[loop.like] = _measure(loop, owned(state))
+        first = owned(state)
+        for _ in range(2):  # the first run may be slower
+            with torch.no_grad(), loop.inside(loop.random()):
+                start = perf_counter()
+                loop.advance(first, 0)
+                known[loop.like] = perf_counter() - start
     return known[loop.like]
-
-
-def _measure(loop: Loop, state: Tensors) -> float:
-    """Return the seconds of the first step when it is run for the second time."""
-    took = 0.0
-    for _ in range(2):
-        with torch.no_grad(), loop.inside(loop.random()):
-            start = perf_counter()
-            loop.advance(state, 0)
-            took = perf_counter() - start
-    return took
 
 
 class _Looped(torch.autograd.Function):  # type: ignore[misc]  # torch is seen as Any

@@ -67,7 +67,7 @@ from ckio.backends.hdf5.file import (
 )
 from ckio.backends.hdf5.slots import FREE, STORED, ArchiveSlots, Group, Row, Slot
 from ckio.backends.ledger import Entry, Ledger
-from ckio.backends.payload import SMALL
+from ckio.backends.payload import SMALL, pieces
 from ckio.backends.runid import NOBODY, RunId
 from ckio.errors import BadInput, CorruptCheckpoint, StorageError
 from ckio.platform.readable import path_of
@@ -430,10 +430,10 @@ class Hdf5(Backend):
                     system.write(fd, (view,), at)
             return xxhash.xxh3_128_digest(b"".join(data)) if self._checksum else b""
         state = xxhash.xxh3_128()
-        for view, at in _tiles(data, offsets):
-            system.write(fd, (view,), at)
+        for tile, at in _tiles(data, offsets):
+            system.write(fd, tile, at)
             if self._checksum:  # while the tile is in the cache of the processor
-                state.update(view)
+                state.update(tile[0])
         return state.digest() if self._checksum else b""
 
     def _get_fields(self, offsets: list[int], into: Buffers, form: Form, expected: bytes) -> bool:
@@ -445,10 +445,10 @@ class Hdf5(Backend):
                     system.read(fd, (view,), at)
             return not expected or xxhash.xxh3_128_digest(b"".join(into)) == expected
         state = xxhash.xxh3_128()
-        for view, at in _tiles(into, offsets):
-            system.read(fd, (view,), at)
+        for tile, at in _tiles(into, offsets):
+            system.read(fd, tile, at)
             if expected:
-                state.update(view)
+                state.update(tile[0])
         return not expected or state.digest() == expected
 
     def _withdraw(self) -> None:
@@ -489,17 +489,7 @@ def _takes_sync(durability: str) -> bool:
     return takes_sync(durability)
 
 
-def _tiles(data: Buffers, offsets: list[int]) -> Iterator[tuple[memoryview, int]]:
-    """Cut large buffers at multiples of a tile in the file; yield the parts and their offsets.
-
-    Large pages of the page cache begin there, and a system call that begins within one is slower.
-    """
+def _tiles(data: Buffers, offsets: list[int]) -> Iterator[tuple[Buffers, int]]:
+    """Cut large buffers at multiples of a tile in the file; yield the parts and their offsets."""
     for view, offset in zip(data, offsets, strict=True):
-        if len(view) <= TILE:
-            yield view, offset
-            continue
-        begin = 0
-        while begin < len(view):
-            part = view[begin : begin + TILE - (offset + begin) % TILE]
-            yield part, offset + begin
-            begin += len(part)
+        yield from pieces((view,), offset, TILE)

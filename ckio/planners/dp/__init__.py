@@ -92,9 +92,15 @@ if TYPE_CHECKING:
 _MOST_ORDERS: Final = 24
 """The most orders of the levels that are tried; four levels have 24."""
 
-_MOST_NUMBERS: Final = 2e6
-"""Tables of a long chain with two sizes have at most so many numbers: they take a second. With more
-numbers, its first sweep is planned in segments."""
+_PER_NUMBER: Final = 5e-7
+"""Seconds of planning for each number in a table of a long chain. It is not measured where a plan
+is made, because the plan must not depend on the machine that makes it."""
+
+_ALWAYS: Final = 1.0
+"""Seconds that planning may take in any case."""
+
+_SHARE: Final = 0.02
+"""The part that planning may take of the seconds that it can still save."""
 
 _NOTICED: Final = 1e-9
 """A relative loss by rounding that is no larger than that of sums of floats is not noted."""
@@ -147,8 +153,8 @@ def mixed(chain: Chain, platform: Platform, /) -> Schedule:
     """Return the schedule of least makespan with restart checkpoints and tapes on all levels.
 
     If a plan on all levels together would take more than seconds, the schedule is the best
-    hierarchical one. If the sizes of states and tapes differ, and tables of the whole chain would
-    take more than a second, the schedule is at most a small gap above the best hierarchical one.
+    hierarchical one. If the sizes of states and tapes differ in a chain of more than 2001 steps,
+    planning stops when it would take more than 2 % of the seconds that it can still save, or 1 s.
     `Schedule.note` tells which case it is, and the gap. The schedule is never slower than that of
     `hrevolve`. Chains whose steps differ are planned by `varying`. Sources: Maddison
     (2023), equations (1) and (2); Herrmann and Pallez (2020), Theorem 2.
@@ -336,8 +342,7 @@ class _Problem:
         """Return the solution from tables of the segments of a first sweep.
 
         If states and tapes have two different sizes, its cost may be above a lower bound. Return
-        None if short tables give no solution, or not the optimum, and those of the whole chain are
-        quick.
+        None if short tables give no solution, or if those of the whole chain are worth their time.
         """
         steps, tables = self.chain.length, partial(self._tables, move=costs.move)
         one_size = all(space.slots for space in order)
@@ -347,8 +352,11 @@ class _Problem:
             from ckio.planners.dp.sweep import sweep_of_segments
 
             plan = sweep_of_segments(order, steps, tables, held=self.held)
-        numbers = steps * sum(space.empty + 1 for space in order)
-        if plan is None or (plan.cost > plan.bound and numbers <= _MOST_NUMBERS):
+        if plan is None:
+            return None
+        can_save = costs.seconds(round(max(0.0, plan.cost - plan.bound)))
+        planning = steps * sum(space.empty + 1 for space in order) * _PER_NUMBER
+        if can_save and planning <= max(_ALWAYS, _SHARE * can_save):
             return None
         gap = max(0.0, plan.cost / plan.bound - 1) if plan.bound > 0 else 0.0
         note = f"hierarchical, in segments: at most {gap:.2%} above the best such schedule"

@@ -209,8 +209,6 @@ _STATEMENTS: Final[dict[str, tuple[str, str]]] = {
     "Try": ("a try statement cannot be resumed", _ASIDE),
     "TryStar": ("a try statement cannot be resumed", _ASIDE),
     "With": ("a with statement cannot be resumed", _ASIDE),
-    "AsyncWith": ("a with statement cannot be resumed", _ASIDE),
-    "AsyncFor": ("an async loop cannot be resumed", "write a plain loop"),
     "Global": ("a global name is not part of its state", _RETURNED),
     "Nonlocal": ("a nonlocal name is not part of its state", _RETURNED),
     "FunctionDef": (
@@ -227,7 +225,6 @@ _STATEMENTS: Final[dict[str, tuple[str, str]]] = {
     "NamedExpr": ("it assigns within an expression (:=)", "assign in a separate line"),
     "Yield": ("a generator cannot be resumed", _LISTED),
     "YieldFrom": ("a generator cannot be resumed", _LISTED),
-    "Await": ("await cannot be resumed", "wait outside of the program"),
 }
 """Refused statements by the name of their class, because not every version of Python has each."""
 

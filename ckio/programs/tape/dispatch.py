@@ -13,10 +13,8 @@ import numpy as np
 
 from ckio.errors import BadInput
 from ckio.programs.tape.operations import (
-    NUMBERS,
     OPERATIONS,
     Operation,
-    as_array,
     basic,
     call,
     common_tape,
@@ -35,7 +33,7 @@ from ckio.programs.tape.operations import (
 )
 from ckio.programs.tape.rules import name_of, refusal
 from ckio.programs.tape.tape import Value
-from ckio.programs.tape.ufuncs import CONSTANT, PULLS, Pull
+from ckio.programs.tape.ufuncs import CONSTANT, PULLS
 
 _PLAIN = frozenset((
     np.shape, np.ndim, np.size, np.argmax, np.argmin, np.argsort, np.nonzero, np.flatnonzero,
@@ -98,9 +96,9 @@ def _call_into(
 ) -> Any:
     if function in CONSTANT and not traced(out) and out.dtype.kind not in "fc":
         return function(*plain(inputs), out=out, **plain(kwargs))
-    if function not in PULLS and function not in CONSTANT:
-        return call(function, function, inputs, kwargs | {"out": out})
-    return _into_array(function, function, inputs, out, kwargs)
+    new = any(map(traced, inputs))
+    result = _call_new(function, inputs, kwargs) if new else function(*inputs, **plain(kwargs))
+    return _write(target_of(out), result)
 
 
 def function(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -136,19 +134,19 @@ def _full_like(a: Any, fill_value: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def inplace(perform: Callable[..., Any], otherwise: Operation, key: np.ufunc) -> Operation:
-    """Return an operator in place. It changes an array, and returns a new number for a number."""
-    sign = 1 if key is np.add else -1 if key is np.subtract else 0
+    """Return an operator in place. It changes an array, and returns a new number for a number.
 
-    def into(*values: Any, out: Any) -> None:
-        perform(out, values[1])
+    After an addition, the derivative of the values before remains. Any other result is written.
+    """
+    sign = 1 if key is np.add else -1 if key is np.subtract else 0
 
     def operation(x: Any, y: Any) -> Any:
         cell, tape = x.cell, x.tape
         if cell is None:
             return otherwise(x, y)
         if not sign or x.place is None:
-            return _into_array(into, key, (x, y), x, {})
-        other = None  # the derivative of the values before remains
+            return _write(x, otherwise(x, y))
+        other = None
         if isinstance(y, Value):
             other = y.place
             if y.tape is not tape:
@@ -190,43 +188,15 @@ def setitem(x: Any, index: Any, value: Any) -> None:
     _written(part, place, index=safe)
 
 
-def _into_array(
-    perform: Callable[..., Any], key: np.ufunc, operands: tuple[Any, ...], out: Any,
-    kwargs: dict[str, Any],
-) -> Any:  # fmt: skip
-    """Perform a ufunc whose result is written into a traced array."""
-    target = target_of(out)
-    tape = common_tape([target, *(it for it in operands if traced(it))])
-    pull, into = _pull_of(key, operands)
-    saved: list[Any] = [None, None]
-    if pull is not None:
-        for number, it in enumerate(operands):
-            kept = traced(it) or type(it) in NUMBERS
-            saved[number] = plain(it) if kept else tape.safe(as_array(it))
-        tape.keep([it for it, name in zip(saved, "xy", strict=True) if name in pull.names])
-    tape.own(target.cell)
-    values = [it.value if traced(it) else it for it in operands]
-    perform(*values, out=target.value, **plain(kwargs))
-    if pull is not None:
-        tape.record(tape.written(target), pull.pull, pull.save(target.value, *saved), into)
-    else:
-        _written(target, None)
-    return out
-
-
-def _pull_of(key: np.ufunc, operands: tuple[Any, ...]) -> tuple[Pull | None, Any]:
-    """Return the pull to the operands that have a derivative, and the slots of their cotangents."""
-    if key in CONSTANT:
-        return None, None
-    left, right, both = PULLS[key]
-    places = [it.place if traced(it) else None for it in operands]
-    if len(places) == 1 or places[1] is None:
-        pull, into = left, places[0]
-    elif places[0] is None:
-        pull, into = right, places[1]
-    else:
-        pull, into = both, tuple(places)
-    return (None if into is None else pull), into
+def _write(x: Any, value: Any) -> Any:
+    """Write into a whole array, and return it."""
+    place = _place_of(value)
+    if place is not None:
+        common_tape((x, value))
+    x.tape.own(x.cell)
+    x.value[...] = plain(value)
+    _written(x, place)
+    return x
 
 
 def _at_entries(function: np.ufunc, x: Any, index: Any, value: Any = None) -> None:
@@ -244,13 +214,9 @@ def _at_entries(function: np.ufunc, x: Any, index: Any, value: Any = None) -> No
 
 
 def _copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
-    target, tape = target_of(dst), dst.tape
-    if where is not True:
-        src = np.where(plain(where), single(src), target)
-    place = _place_of(src)
-    tape.own(target.cell)
-    np.copyto(target.value, plain(src), casting=casting)
-    _written(target, place)
+    """Perform np.copyto. numpy has checked the casting in the run without a tape."""
+    value = single(src)
+    _write(target_of(dst), value if where is True else np.where(plain(where), value, dst))
 
 
 def _place_of(value: Any) -> Any:

@@ -145,7 +145,7 @@ def simulate_ranks(
         ranks.
 
     Raises IllegalAction if the schedule breaks a rule of `Machine`. Raises BadInput if a shared
-    channel is not on the platform, for more than 1e200 seconds, and for barriers with overlap.
+    channel is not on the platform, and for barriers with overlap.
     """
     validate(schedule, platform)
     overlap = schedule.overlap if overlap is None else overlap

@@ -26,9 +26,6 @@ Seconds = NDArray[np.float64]
 _MOST_STEPS: Final = 20_000_000
 """Maximum number of steps of all actions; each needs about 50 bytes here."""
 
-_MOST_SECONDS: Final = 1e200
-"""Maximum seconds, so that no sum is infinite with any factors and any number of ranks."""
-
 _NOTHING: Final = Profile()
 
 
@@ -115,10 +112,9 @@ class Stretches:
 def by_rows(schedule: Schedule, platform: Platform, /) -> Stretches:
     """Return the stretches with overlap: each action is a stretch; far accesses take no time here.
 
-    The times of far accesses are those of their transfers. Raises BadInput for more than 1e200
-    seconds.
+    The times of far accesses are those of their transfers.
     """
-    actions, seconds = schedule.actions, _seconds(schedule, platform)
+    actions, seconds = schedule.actions, seconds_of(schedule, platform)
     memory = memory_level(platform)
     computing = actions.op < WRITE
     far = ~computing & (actions.level != (-1 if memory is None else memory))
@@ -130,13 +126,6 @@ def by_rows(schedule: Schedule, platform: Platform, /) -> Stretches:
         steps=_steps(schedule, actions.take(computing)),
         stretch=np.repeat(rows, (actions.end - actions.begin)[computing]),
     )
-
-
-def _seconds(schedule: Schedule, platform: Platform) -> NDArray[np.float64]:
-    seconds = seconds_of(schedule, platform)
-    if seconds.max(initial=0.0) * max(1, len(seconds)) > _MOST_SECONDS:
-        raise BadInput(f"ranks: this schedule may take more than {_MOST_SECONDS:g} seconds")
-    return seconds
 
 
 def is_shared(schedule: Schedule, platform: Platform, ranks: Ranks, /) -> NDArray[np.bool_]:
@@ -162,11 +151,10 @@ def fold(
     """Return the m shared transfers of a rank, and its m + 1 stretches between and around them.
 
     This is without overlap. The work of a stretch includes the accesses to the rank's own levels,
-    discards, and the latency of the next shared transfer. Raises BadInput as `is_shared` does, and
-    for more than 1e200 seconds.
+    discards, and the latency of the next shared transfer. Raises BadInput as `is_shared` does.
     """
     shared, costs = is_shared(schedule, platform, ranks), shared_costs(platform, ranks)
-    actions, seconds = schedule.actions, _seconds(schedule, platform)
+    actions, seconds = schedule.actions, seconds_of(schedule, platform)
     computing, moved = actions.op < WRITE, moved_of(schedule, platform).data
     seconds[computing] = 0.0
     transfers = []
