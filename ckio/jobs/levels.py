@@ -165,8 +165,8 @@ def reopened(
     """Open the levels of a run again, with the checkpoints that are intact; close like `opened`.
 
     A checkpoint that is corrupt, or that is missing on some rank, is discarded. A level that cannot
-    be opened, or cannot discard a corrupt checkpoint, is not used. Raises LevelInUse if another
-    process has opened a level.
+    be opened, cannot discard a corrupt checkpoint, or is damaged without an intact checkpoint is
+    not used. Raises LevelInUse if another process has opened a level.
     """
     levels, lost = list(platform.levels), list[str]()
     backends: list[Backend] = [Ram(capacity=0) for _ in levels]
@@ -194,8 +194,12 @@ def reopened(
                 levels[number] = replace(level, capacity=0)
                 lost.append(f"level {level.name} is not used: {error}")
                 continue
-            backends[number], survivors[number] = backend, sound
             lost.extend(f"level {level.name}: {what}" for what in corrupt)
+            if damage and not sound:  # its files may not grow any more
+                levels[number] = replace(level, capacity=0)
+                lost.append(f"level {level.name} is not used: none of its checkpoints is intact")
+                continue
+            backends[number], survivors[number] = backend, sound
         yield LevelsFound(replace(platform, levels=tuple(levels)), backends, survivors, lost)
 
 
