@@ -176,13 +176,15 @@ def _print(schedule: Schedule, figures: dict[str, Any], past: str) -> None:
     console.print_table("", ["resource", "busy s", "of the makespan"], share)
     if schedule.overlap:
         click.echo(_overlap_lines(schedule.overlap, figures))
-    elif makespan != figures["sum_of_costs"]:
-        click.echo(_waits_line(figures))
+    else:
+        click.echo(_agreement(figures))
 
 
-def _waits_line(figures: dict[str, Any]) -> str:
-    """Return how long writes wait for devices, which the sum of all costs does not contain."""
+def _agreement(figures: dict[str, Any]) -> str:
+    """Return how the replayed makespan compares with the sum of the costs of all actions."""
     makespan, total = figures["makespan"], figures["sum_of_costs"]
+    if makespan == total:
+        return "The replayed makespan and the sum of the costs of all actions agree.\n"
     return (
         f"The costs of all actions are {total:.6g} s in all; the replay takes"
         f" {makespan - total:.3g} s more, in which writes wait for a device.\n"

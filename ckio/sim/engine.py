@@ -1,18 +1,19 @@
 """Simulate a schedule on a platform: the begin and end of each action, in seconds.
 
-Without overlap the program waits for each transfer, so that actions follow one another. With
-overlap, transfers are concurrent with the program: both are processes of simpy in virtual time (see
-`overlapped`).
+A schedule is replayed by a process of simpy in virtual time. Without overlap the program waits for
+each transfer, so that actions follow one another. With overlap, transfers are concurrent with the
+program (see `overlapped`).
 """
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
 import numpy as np
+import simpy
 from numpy.typing import NDArray
 
 from ckio.actions.columns import WRITE, Actions
-from ckio.overlap.costs import backlogs_of
+from ckio.overlap.costs import Backlog, backlogs_of
 from ckio.platform import Platform
 from ckio.schedule import Schedule, bytes_moved, seconds_of
 from ckio.schedule import makespan as seconds_alone
@@ -20,8 +21,12 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.replay import validate
 from ckio.schedule.timeline import Timeline
 from ckio.sim import overlapped
+from ckio.sim.overlapped import CHUNK, Process
 
 Watch: TypeAlias = Callable[[int], object]
+
+MOST_REPLAYED: Final = 1_000_000
+"""Actions; the replay of so many takes some seconds."""
 
 
 def simulate(
@@ -39,6 +44,9 @@ def simulate(
     the writes that the operating system caches (`dirty`): then a write waits if more bytes than
     this would wait for the device, which `makespan` does not take into account.
 
+    A replay takes some microseconds for each action. Therefore the times of a million actions or
+    more, of which none waits, are that sum itself.
+
     With overlap the timeline also has `transfers`, and the rules are those of `ckio.overlap`. The
     seconds of concurrent transfers are those of the level's profile; each such transfer also delays
     the computation during which it begins.
@@ -51,8 +59,8 @@ def simulate(
         How many transfers may be concurrent with the computation; by default, the policy of the
         schedule.
     watch
-        Function that is called with the number of further actions done; with overlap, every few
-        thousand actions.
+        Function that is called with the number of further actions done, every few thousand
+        actions.
 
     Raises IllegalAction if the schedule breaks a rule of `Machine`.
     """
@@ -61,27 +69,49 @@ def simulate(
     if overlap:
         return overlapped.simulate(schedule, platform, overlap, watch=watch)
     seconds, nbytes = seconds_of(schedule, platform), bytes_moved(schedule, platform)
-    _add_waits(seconds, nbytes, schedule.actions, platform)
-    with np.errstate(over="ignore"):
-        clock = np.cumsum(np.concatenate(([0.0], seconds)))
-    if watch is not None:
-        watch(len(schedule))
+    backlogs = backlogs_of(platform)
+    if len(seconds) < MOST_REPLAYED or backlogs:
+        clock = _replayed(schedule.actions, seconds, nbytes, backlogs, watch)
+    else:
+        with np.errstate(over="ignore"):
+            clock = np.cumsum(np.concatenate(([0.0], seconds)))
+        if watch is not None:
+            watch(len(schedule))
     return Timeline(schedule.actions, clock[:-1], clock[1:], nbytes)
 
 
-def _add_waits(
-    seconds: NDArray[np.float64], nbytes: NDArray[np.int64], actions: Actions, platform: Platform
-) -> None:
-    """Add to the seconds of each write the time for which it waits for the device."""
-    now, backlogs = 0.0, backlogs_of(platform)
-    writes = np.where(actions.op == WRITE, actions.level, -1).tolist() if backlogs else []
-    for row, level in enumerate(writes):
-        backlog = backlogs.get(level)
-        if backlog is not None:
-            seconds[row] += backlog.longer(now, int(nbytes[row]))
-        now += float(seconds[row])
-        if backlog is not None:
-            backlog.add(now, int(nbytes[row]))
+def _replayed(
+    actions: Actions,
+    seconds: NDArray[np.float64],
+    nbytes: NDArray[np.int64],
+    backlogs: Mapping[int, Backlog],
+    watch: Watch | None,
+) -> NDArray[np.float64]:
+    """Return the start of each action and the end of the last, if none is concurrent with another.
+
+    A write to a level with a backlog waits for the device first.
+    """
+    clock = np.zeros(len(seconds) + 1)
+    writes = np.where(actions.op == WRITE, actions.level, -1).tolist()
+    environment = simpy.Environment()
+
+    def program() -> Process:
+        for row, level in enumerate(writes):
+            cost, backlog = float(seconds[row]), backlogs.get(level)
+            if backlog is not None:
+                cost += backlog.longer(environment.now, int(nbytes[row]))
+            yield environment.timeout(cost)
+            if backlog is not None:
+                backlog.add(environment.now, int(nbytes[row]))
+            clock[row + 1] = environment.now
+            if watch is not None and (row + 1) % CHUNK == 0:
+                watch(CHUNK)
+
+    environment.process(program())
+    environment.run()
+    if watch is not None:
+        watch(len(seconds) % CHUNK)
+    return clock
 
 
 def makespan(schedule: Schedule, platform: Platform, /) -> float:
