@@ -76,9 +76,9 @@ def test_a_level_opens_keeps_and_removes(tmp_path: Path, backend: str, options: 
 
 
 def test_an_option_that_a_backend_does_not_have_is_named() -> None:
-    with pytest.raises(BadInput, match=r"level 'l': .*'colour'"):
+    with pytest.raises(BadInput, match=r"level 'l' .*'colour'"):
         open_level(Level(name="l", backend="ram", options={"colour": "red"}))
-    with pytest.raises(BadInput, match=r"level 'l': .*'path'"):
+    with pytest.raises(BadInput, match=r"level 'l' .*'path'"):
         open_level(Level(name="l", backend="directory"))
 
 

@@ -346,7 +346,7 @@ def open_level(
     files belong to another run, and BadInput for wrong options.
     """
     codec = codec_of(level)  # before the level is opened, which an error would leave open
-    what = f"level {level.name!r}: {level.backend}"
+    what = f"level {level.name!r}"
     factory = backend_of(level)
     options: dict[str, Any] = {**plain(level).options, "capacity": level.capacity}
     if shared := takes(factory, "ranks"):

@@ -19,17 +19,25 @@ from ckio.cli.files import (
     read_document,
     write_file,
 )
-from ckio.cli.options import json_option, overlap_option, read_by, with_example
+from ckio.cli.options import (
+    cost_options,
+    json_option,
+    overlap_option,
+    planner_options,
+    read_by,
+    with_example,
+)
 from ckio.errors import BadInput
+from ckio.jobs.display import Display
 from ckio.jobs.history import earlier
-from ckio.jobs.planning import naming_file, policy
+from ckio.jobs.planning import naming_file, plan_of, policy
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 from ckio.platform.profile import parse_spread
 from ckio.schedule import Schedule
 from ckio.schedule import makespan as sum_of_costs
 from ckio.schedule.occupancy import busy_seconds, overlap_savings
-from ckio.schedule.policy import Overlap, Policy
+from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
 from ckio.schedule.text import dumps
 from ckio.sim.engine import makespan, simulate
 from ckio.sim.ranks import Barrier, Ranks, parse_shared
@@ -72,11 +80,12 @@ def _shared(texts: tuple[str, ...]) -> dict[str, float]:
 
 
 @with_example("ckio simulate plan.txt --overlap all")
-@click.argument("file", help="Schedule to simulate; - is stdin.", type=INPUT)
-@click.option(
-    "--platform", type=INPUT, metavar="FILE",
-    help="Simulate on this platform instead of the one in the file of the schedule.",
+@click.argument(
+    "file", help="Schedule to simulate; - is stdin. Without it, one is planned.", type=INPUT,
+    required=False,
 )  # fmt: skip
+@planner_options
+@cost_options
 @overlap_option
 @click.option(
     "--ranks", metavar="N[,...]", callback=read_by(ranks_in),
@@ -95,19 +104,20 @@ def _shared(texts: tuple[str, ...]) -> dict[str, float]:
 @json_option
 def command(
     *,
-    file: Path,
-    platform: Path | None,
+    file: Path | None,
     overlap: Policy | None,
     ranks: Ranks | None,
     shared: dict[str, float],
     output: Path | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Predict when each action of a schedule begins and ends, and how long each level is busy.
 
     Use it after `ckio plan -o FILE`, to see whether computing or storage limits the run time, and
-    what overlap, slower storage or many ranks would change. FILE contains its platform; --platform
-    simulates the schedule on another one.
+    what overlap, slower storage or many ranks would change. Without FILE, the schedule is planned
+    with the options of `ckio plan`. FILE contains its platform; --platform simulates the schedule
+    on another one.
 
     With --overlap, checkpoints are transferred while the model computes. write_behind is the number
     of checkpoints that may wait in memory to be written, and read_ahead the number that may be read
@@ -122,9 +132,11 @@ def command(
         raise BadInput("--shared is for many ranks; give their number with --ranks")
     if ranks is not None and output is not None:
         raise BadInput("--output is for one rank; leave out --ranks")
-    document, display = read_document(file), console.display(quiet=as_json)
-    machine, planned = platform_for(document, file, platform), document.schedule
-    used = policy(overlap, planned.overlap, f"of {file}", display)
+    display = console.display(quiet=as_json)
+    if overlap is None and ranks is not None and file is None:
+        overlap = SYNCHRONOUS  # plans with overlap are compared for one rank
+    planned, machine = _schedule(file, options, overlap, display)
+    used = policy(overlap, planned.overlap, f"of {file or 'the plan'}", display)
     schedule = replace(planned, overlap=used)
     with naming_file(file):
         if ranks is not None:
@@ -153,6 +165,27 @@ def command(
     console.print_lossy(figures["lossy"])
     if output is not None:
         print_written(output)
+
+
+def _schedule(
+    file: Path | None, options: dict[str, Any], overlap: Policy | None, display: Display
+) -> tuple[Schedule, Platform]:
+    """Return the schedule in a file, or one that is planned, and its platform."""
+    if file is not None:
+        platform = options.pop("platform")
+        for name, value in options.items():
+            if value not in (None, {}):
+                option = "set" if name == "settings" else name.replace("_", "-")
+                raise BadInput(f"{file} is planned already; leave out --{option}, or {file}")
+        document = read_document(file)
+        return document.schedule, platform_for(document, file, platform)
+    if options["steps"] is None and options["costs"] is None:
+        raise BadInput(
+            "there is nothing to simulate: give FILE, which `ckio plan -o` wrote, or --steps and"
+            " the other options of `ckio plan`"
+        )
+    plan = plan_of(**options, overlap=overlap, display=display)
+    return plan.planned(display), plan.platform
 
 
 def _model_of(chain: Chain, platform: Platform) -> str:

@@ -121,6 +121,7 @@ def makespan(schedule: Schedule, platform: Platform, /) -> float:
 
     For example, four steps that are all recorded and then reversed take 4 (1 + 2) s = 12 s:
 
+    >>> from ckio import Chain
     >>> from ckio.actions import Record, Reverse
     >>> chain = Chain(steps=4, advance=1, record=1, reverse=2, restart=8, tape=8, adjoint=8)
     >>> makespan(Schedule(chain, [Record(0, 4), Reverse(0, 4)]), Platform(()))

@@ -57,7 +57,7 @@ def test_what_is_not_given_or_not_there_is_told_with_where_to_look(tmp_path: Pat
         (["plann"], "No such command 'plann'. Did you mean 'plan'?"),
         (["calibrate"], "Missing option '--level'. See ckio calibrate --help"),
         (["plan", "--stps", 5], "Did you mean one of: '--costs', '--set', '--steps'?"),
-        (["simulate"], "Missing argument 'FILE'. See ckio simulate --help"),
+        (["simulate"], "nothing to simulate: give FILE, which `ckio plan -o` wrote, or --steps"),
     ):
         assert said in complaint(*words, at=tmp_path)
     assert "  vorticity " in ckio("calibrate", "--help", at=tmp_path).stdout

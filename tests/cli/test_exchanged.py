@@ -224,7 +224,7 @@ def test_a_run_that_has_ended_leaves_what_another_put_into_its_place(
     before = files(at)
     done = ckio("run", "ocean:Ocean", "--resume", "--into", "mine", "--json", at=at)
     assert json.loads(done.stdout)["gradient_digest"] == digests["mine"]
-    assert f"not of run {_id(at, 'mine')}; move it to the location" in done.stderr
+    assert f"not of run {_id(at, 'mine')}: " in done.stderr
     assert files(at) == before
     runs["mine"].rename(runs["theirs"])
     assert digest(at, "theirs") == digests["theirs"]

@@ -324,6 +324,7 @@ def test_schedules_that_are_not_legal_are_bad_input(place: Path) -> None:
     ):
         (place / "edited.txt").write_text(new)
         assert re.search(f"edited.txt.*({said})", complaint("simulate", "edited.txt", at=place))
+    assert "--steps" in complaint("simulate", "plan.txt", "--steps", 3, at=place)
 
 
 # Signals and streams

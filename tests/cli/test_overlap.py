@@ -213,8 +213,9 @@ def test_a_policy_is_kept_whatever_the_planner(place: Path, name: str) -> None:
     assert (found["overlap"], found["synchronous"]) == (POLICY, plain["makespan"])
     assert found["levels"] == plain["levels"]
     assert loads((place / "plan.txt").read_text()).schedule.overlap == Overlap(1, 1)
-    again = answer("simulate", "plan.txt", "--overlap", POLICY, at=place)
-    assert again["makespan"] == found["makespan"] < plain["makespan"]
+    for said in (line, ("plan.txt",)):
+        again = answer("simulate", *said, "--overlap", POLICY, at=place)
+        assert again["makespan"] == found["makespan"] < plain["makespan"]
     none = answer("plan", *line, "--overlap", "none", at=place)
     assert none == plain
 
