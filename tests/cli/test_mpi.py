@@ -55,7 +55,7 @@ def test_all_numbers_of_ranks_give_one_answer(
     assert found["overlap"] == (OVERLAP[1] if more == OVERLAP else None)
     assert found["verified"] is (True if "--check-gradient" in more else None)
     assert stored(tmp_path) == []
-    assert list((tmp_path / "scratch").iterdir()) == []
+    assert not list(tmp_path.glob("scratch/*"))
 
 
 @pytest.mark.slow
@@ -236,7 +236,7 @@ def test_calibrate_finds_one_codec_for_all_ranks(tmp_path: Path) -> None:
     run = ("run", "fading:Fading", "--steps", 4, "--platform", "node.toml")
     found = answer(3, *run, "--into", "run", at=tmp_path)
     assert found["gradient"]["u"]["max"] == sum(0.25**k for k in range(4))
-    assert list((tmp_path / "scratch").iterdir()) == []
+    assert not list(tmp_path.glob("scratch/*"))
 
 
 @pytest.mark.slow
