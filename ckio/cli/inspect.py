@@ -45,8 +45,8 @@ def command(*, place: Path, verify: bool, remove: bool, yes: bool, as_json: bool
 
     With --verify, the exit status is 1 if a checkpoint or a file is damaged.
 
-    With --remove, the checkpoints are removed, except those that an active process has open. The
-    run cannot be resumed then. Its directory, with its results, remains.
+    With --remove, the checkpoints are removed, except those that an active process has open. If the
+    run is resumed later, it begins with its first step. Its directory, with its results, remains.
     """
     if remove:
         if verify:

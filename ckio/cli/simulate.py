@@ -116,8 +116,8 @@ def command(
 
     Use it after `ckio plan -o FILE`, to see whether computing or storage limits the run time, and
     what overlap, slower storage or many ranks would change. Without FILE, the schedule is planned
-    with the options of `ckio plan`. FILE contains its platform; --platform simulates the schedule
-    on another one.
+    as by `ckio plan` with these options; for many ranks without overlap, unless --overlap is given.
+    FILE contains its platform; --platform simulates the schedule on another one.
 
     With --overlap, checkpoints are transferred while the model computes. write_behind is the number
     of checkpoints that may wait in memory to be written, and read_ahead the number that may be read

@@ -330,7 +330,9 @@ def cost_of_a_kill(
     if mtbf is not None:
         seconds = seconds_text(expected_makespan(schedule, platform, kept, mtbf))
         expected = f"; with a kill in {seconds_text(mtbf)} on average, expect {seconds}"
-    steps = ceil(kept.every * schedule.chain.length / (predicted(schedule, platform) or inf))
+    rows = schedule.actions.op == REVERSE
+    to_reverse = int((schedule.actions.end - schedule.actions.begin)[rows].sum())
+    steps = ceil(kept.every * to_reverse / (predicted(schedule, platform) or inf))
     often = f"every {seconds_text(kept.every)} of work, about {steps} steps"
     return (
         f"an adjoint checkpoint on {kept.level} {often if steps > 1 else 'after each step'}; a kill"

@@ -276,6 +276,7 @@ def verdict(result: Result, /) -> str:
         result.schedule.chain,
         result.platform,
         gradient=VERDICTS[result.figures["verified"]],
+        forward=result.figures["forward_steps"],
         predicted=predicted,
         earlier=result.figures.get("earlier", ""),
     )
@@ -296,6 +297,7 @@ def verdict_in(
         chain,
         platform,
         gradient=VERDICTS[figures["verified"]],
+        forward=figures["forward_steps"],
         predicted=predicted,
         earlier=figures.get("earlier", ""),
     )

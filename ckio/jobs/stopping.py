@@ -97,7 +97,8 @@ class Stopper:
         if (left := self._deadline - time.monotonic()) <= 0:
             raise RunFailed(
                 f"--walltime is over before the first step: to stop takes {needed:.2g} s, and"
-                f" {max(0.0, left + needed):.2g} s of it were left; give a longer --walltime"
+                f" {max(0.0, left + needed):.2g} s remained after calibrating and planning; give a"
+                " longer --walltime"
             )
         self._listen(signal.SIGINT)
         if not self._ranks.is_alone:

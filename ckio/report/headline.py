@@ -21,6 +21,7 @@ def headline(
     /,
     *,
     gradient: str = "",
+    forward: int | None = None,
     predicted: float | None = None,
     earlier: str = "",
 ) -> str:
@@ -32,6 +33,8 @@ def headline(
         The measured or predicted timeline, with at least one action, its steps and its machine.
     gradient : str
         The state of the gradient, for example "verified"; empty if none was computed.
+    forward : int, optional
+        The forward steps of the run, if there were others before the timeline.
     predicted : float, optional
         The predicted makespan in seconds, if the timeline was measured.
     earlier : str
@@ -39,7 +42,7 @@ def headline(
     """
     steps = chain.length
     subject = f"Gradient of {steps:,} steps, {gradient}" if gradient else f"Plan of {steps:,} steps"
-    sentences = [subject, _memory(timeline, chain, platform), _work(timeline, steps)]
+    sentences = [subject, _memory(timeline, chain, platform), _work(timeline, steps, forward)]
     sentences.append(_limit(timeline, platform))
     seconds = seconds_text(timeline.makespan)
     if predicted is None:
@@ -80,14 +83,14 @@ def _memory(timeline: Timeline, chain: Chain, platform: Platform) -> str:
     return f"{stored} instead of {bytes_text(tapes)} of tapes" if tapes else stored
 
 
-def _work(timeline: Timeline, steps: int) -> str:
+def _work(timeline: Timeline, steps: int, forward: int | None) -> str:
     actions = timeline.actions
-    forward = (actions.op == ADVANCE) | (actions.op == RECORD)
+    rows = (actions.op == ADVANCE) | (actions.op == RECORD)
     spans = actions.end - actions.begin
-    taken, reversed_ = int(spans[forward].sum()), int(spans[actions.op == REVERSE].sum())
+    taken, reversed_ = int(spans[rows].sum()), int(spans[actions.op == REVERSE].sum())
     if reversed_ < steps:  # the last process of a run that was resumed
         return f"This process computed {taken:,} forward steps and reversed {reversed_:,}"
-    return f"Each step is computed {taken / steps:.2f} times"
+    return f"Each step is computed {(forward or taken) / steps:.2f} times"
 
 
 def _limit(timeline: Timeline, platform: Platform) -> str:

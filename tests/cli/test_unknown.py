@@ -64,6 +64,8 @@ def test_a_run_finds_its_own_end(at: Path, known: dict[str, Any]) -> None:
     assert [line["steps"] for line in lines if "ckio_journal" in line] == [None, STEPS]
     assert any(line.get("action", "").startswith("reverse") for line in lines)
     assert answer(*RESUME, at=at) == found
+    told = ckio(*RESUME, at=at).stdout
+    assert f"Each step is computed {found['forward_steps'] / STEPS:.2f} times" in told
     assert json.loads((at / "run" / "manifest.json").read_text())["chain"]["steps"] == STEPS
 
 

@@ -12,6 +12,7 @@ from oracles.costs import seconds
 
 from ckio.actions import Action, Advance, Discard, Kind, Read, Record, Reverse, Write
 from ckio.errors import BadInput, NoSchedule
+from ckio.jobs.adjoints import AdjointPolicy, cost_of_a_kill
 from ckio.planners.dp import hrevolve
 from ckio.planners.recovery import (
     adjoint_seconds,
@@ -303,3 +304,15 @@ def test_a_checkpoint_costs_its_write_and_its_discard_on_its_level() -> None:
     assert adjoint_seconds(chain, Platform((Level(name="ram"), slow)), 1) == 1 + 2 * 6 + 0.5
     with pytest.raises(BadInput, match="numbered from 0"):
         adjoint_seconds(chain, Platform((slow,)), 1)
+
+
+def test_the_interval_of_a_rest_is_in_steps_of_the_rest() -> None:
+    """Ten seconds reverse the five steps that are left of ten: four seconds are two steps."""
+    chain = Chain(steps=10, advance=1, record=1, reverse=1, restart=8, tape=8, adjoint=8)
+    rest = Schedule(
+        chain,
+        [Read(a(5), 0), Read(x(0), 0), Record(0, 5), Reverse(3, 5), Write(a(3), 0), Reverse(0, 3)],
+        stored=(frozenset({a(5), x(0)}),),
+    )
+    said = cost_of_a_kill(rest, Platform((Level(name="disk"),)), AdjointPolicy("disk", 4.0))
+    assert said.startswith("an adjoint checkpoint on disk every 4 s of work, about 2 steps; ")
