@@ -87,7 +87,7 @@ def _side(path: Path, name: str) -> RunSide:
         },
         problem={
             "model": request.model or "unknown",
-            "settings": settings,
+            "settings": settings or "none",
             "steps": f"{chain.length:,}",
         },
         predicted=predicted.makespan,

@@ -122,7 +122,8 @@ def compare(
     actions = predicted.actions
     rows = list(_rows(predicted, measured, names))
     planned, ran = (float((each.stop - each.start).sum()) for each in (predicted, measured))
-    rows.append(ReportRow(BETWEEN, 0, 0, predicted.makespan - planned, measured.makespan - ran, 0))
+    idle = (max(0.0, predicted.makespan - planned), max(0.0, measured.makespan - ran))  # no -0.0
+    rows.append(ReportRow(BETWEEN, 0, 0, *idle, 0))
     read = set(actions.level[actions.op == READ].tolist())
     rounded = {
         name: by
