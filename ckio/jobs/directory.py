@@ -184,9 +184,14 @@ class RunDirectory(NewDirectory):
                 file.write(line.encode())
 
     def begin(self, manifest: Manifest, /) -> None:
-        """Write the manifest. From now on the run can be resumed."""
-        here = self.ranks.once(lambda: os.path.relpath(Path.cwd(), self.path.resolve()))
-        self.manifest = replace(manifest, here=here)
+        """Write the manifest. From now on the run can be resumed.
+
+        The first process of a run determines from where relative paths are found.
+        """
+        if not manifest.here:
+            here = self.ranks.once(lambda: os.path.relpath(Path.cwd(), self.path.resolve()))
+            manifest = replace(manifest, here=here)
+        self.manifest = manifest
         self.write(MANIFEST, self.manifest.dumps())
 
     def reserve(self, sizes: Mapping[str, int], /) -> None:

@@ -165,4 +165,5 @@ def _back(
     attempt.display.tell(f"the model has finished after {before.steps} steps")
     model = attempt.model()
     plan = plan_rest(attempt, model, wished, before.platform, before.stored)
-    return perform(attempt, model, plan, before.backends, before=before.timeline)
+    backends, timeline = before.backends, before.timeline
+    return perform(attempt, model, plan, backends, before=timeline, resumed=True)

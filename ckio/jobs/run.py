@@ -411,7 +411,7 @@ def resume(attempt: Attempt, model: Differentiable, manifest: Manifest, /) -> Re
         stored = tuple(map(frozenset, levels.survivors))
         plan = plan_rest(attempt, model, wished, levels.platform, stored)
         attempt.display.tell(_survived(plan.schedule, attempt.platform))
-        return perform(attempt, model, plan, levels.backends)
+        return perform(attempt, model, plan, levels.backends, resumed=True)
 
 
 def plan_rest(
@@ -483,6 +483,7 @@ def perform(
     /,
     *,
     before: Timeline = EMPTY,
+    resumed: bool = False,
     figures: Mapping[str, Any] = MappingProxyType({}),
 ) -> Result:
     """Perform a plan with a fresh model, and write the result while the checkpoints still exist.
@@ -495,6 +496,8 @@ def perform(
         The open levels.
     before : Timeline
         The forward sweep that was performed before the number of steps was known; usually empty.
+    resumed : bool
+        Whether the plan is the rest of a run.
     figures : mapping
         Figures of the plan, which are added to those of the result.
 
@@ -508,7 +511,9 @@ def perform(
     overlap, schedule = bool(attempt.overlap), plan.schedule
     earlier = history.earlier(attempt.name, overlap=overlap)
     with _watching(attempt, plan) as (tick, watch):
-        measured, model = _perform_schedule(attempt, model, plan, backends, tick=tick, watch=watch)
+        measured, model = _perform_schedule(
+            attempt, model, plan, backends, tick=tick, watch=watch, resumed=resumed
+        )
     done = replace(schedule, actions=measured.actions)
     with _stored_if_not_written(attempt, model, replace(plan, schedule=done), backends):
         control = _controls(attempt, model)
@@ -588,6 +593,7 @@ def _perform_schedule(
     *,
     tick: Ticker,
     watch: Callable[[Event], None] | None,
+    resumed: bool,
 ) -> tuple[Timeline, Differentiable]:
     """Perform the schedule, with a progress bar that the model's `on_step` advances.
 
@@ -619,6 +625,7 @@ def _perform_schedule(
             overlap=attempt.overlap,
             watch=watch,
             stop=attempt.stopper,
+            resumed=resumed,
         )
 
 

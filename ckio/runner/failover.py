@@ -80,6 +80,7 @@ def failover(
     clock: Clock | None = None,
     watch: Watcher | None = None,
     stop: Stop | None = None,
+    resumed: bool = False,
 ) -> tuple[Timeline, M]:
     """Perform a schedule as `run` does, and continue if a level fails, with the same gradient.
 
@@ -112,6 +113,9 @@ def failover(
         Function that is called with each event. If it raises an error, the run ends with it.
     stop
         As in `run`; it is not called before a new model has read the carried adjoint.
+    resumed
+        Whether the schedule is the rest of a run. A level on which it does not fit has failed then,
+        and counts as full. Otherwise this is bad input.
 
     Returns
     -------
@@ -122,8 +126,8 @@ def failover(
     Raises
     ------
     BadInput, IllegalAction, RunFailed, Stopped
-        As `run`. In particular, it is BadInput if a schedule that starts from nothing does not fit
-        a level. If checkpoints are stored already, such a level has failed, and counts as full.
+        As `run`. In particular, it is BadInput if the schedule does not fit a level, unless it is
+        the rest of a run.
     StorageError
         The run cannot continue; the first failure is the `__cause__`. The checkpoints on durable
         levels are intact, and the run can be resumed from them.
@@ -135,7 +139,7 @@ def failover(
     left, carried = LevelsLeft(chain, platform, backends), CarriedMemory(chain, platform, memory)
     parts = PartsOfRun(clock, watch, carried=len(platform.levels))
     replay, live, levels = ReplayCheck(), model, platform
-    opened = left.backends if any(schedule.stored) else _at_first(backends)
+    opened = left.backends if resumed or any(schedule.stored) else _at_first(backends)
     del model
     try:
         while True:

@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,25 @@ def test_a_killed_run_goes_on_wherever_it_was(
     killed(monkeypatch, at, moment, *LINE)
     found = answer(*LINE, "--resume", at=at)
     assert found["gradient_digest"] == known["gradient_digest"]
+    assert left(at) == []
+
+
+def test_levels_stay_where_the_run_began_when_it_is_resumed_from_elsewhere(
+    at: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also if the process that was elsewhere has found out how many steps there are."""
+    killed(monkeypatch, at, "step:33", *LINE)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for source in at.glob("*.py"):
+        shutil.copy(source, elsewhere)
+    resume = ("run", "ends:ending", "--resume", "--into", at / "run")
+    killed(monkeypatch, elsewhere, "adjoint:17", *resume)
+    assert left(at)
+    assert not list(elsewhere.glob("ck*"))
+    done = ckio(*RESUME, "--json", at=at)
+    assert json.loads(done.stdout)["gradient_digest"] == known["gradient_digest"]
+    assert "missing" not in done.stderr
     assert left(at) == []
 
 
