@@ -276,6 +276,10 @@ def test_what_is_no_level_s_failure_ends_the_run_as_it_is() -> None:
         Told().run(PLAN, PLATFORM, memory(Faults({}), PLATFORM), watch=watch)
     with pytest.raises(BadInput, match="level 'level0' has no space"):
         Told().run(PLAN, PLATFORM, [Ram(capacity=1), Ram(), Ram()])
+    told = Told()  # but a rest goes on without it, also if no checkpoint has survived
+    _, model = told.run(PLAN, PLATFORM, [Ram(capacity=1), Ram(), Ram()], resumed=True)
+    assert result(model) == TRUTH
+    assert any("'level0'" in text for text in told.said)
     plan = replace(PLAN, chain=replace(CHAIN, adjoint=1))
     with pytest.raises(BadInput, match="1 bytes for an adjoint checkpoint"):
         Told().run(plan, PLATFORM, [Ram(), Ram(), Ram()])
