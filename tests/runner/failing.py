@@ -118,6 +118,7 @@ class Told:
         *,
         watch: Callable[[Event], None] | None = None,
         overlap: Overlap = SYNCHRONOUS,
+        resumed: bool = False,
     ) -> tuple[Timeline, Logistic]:
         return failover(
             schedule,
@@ -127,6 +128,7 @@ class Told:
             fresh=self.fresh,
             replan=self.replan,
             warn=self.said.append,
+            resumed=resumed,
             overlap=overlap,
             watch=watch,
         )
