@@ -14,6 +14,7 @@ from ckio import ArrayModel, Chain, Halted, Job, Level, Platform, sizes_of
 from ckio.errors import BadInput, RunFailed
 from ckio.jobs.directory import STATES
 from ckio.jobs.models import identity, name_of
+from ckio.jobs.request import Request
 
 STEPS = 40
 DATA = {"forcing": 1.0}
@@ -247,3 +248,11 @@ def test_with_check_gradient_steps_are_compared_that_no_plan_computes_twice(tmp_
     with pytest.raises(RunFailed, match=r"x_\d+ is not the same when steps? .* computed"):
         job(tmp_path / "b", model, planner="store-all", check=True).run()
     assert not (tmp_path / "b" / "run" / "result.json").exists()
+
+
+def test_a_model_in_a_file_is_the_same_whatever_the_path_to_it() -> None:
+    """From another directory its path is another one; its states tell whether it is the same."""
+    begun = Request(model="ocean.py:growth")
+    assert list(Request(model="/home/ocean.py:growth").differences(begun)) == []
+    assert list(Request(model="/home/ocean.py:other").differences(begun))
+    assert list(Request(model="/home/sea.py:growth").differences(begun))
