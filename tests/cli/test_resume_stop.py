@@ -184,7 +184,7 @@ def test_a_stopper_says_when(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setattr("ckio.jobs.stopping.began", lambda: 100.0)
     with Stopper(60.0) as stopper:
-        with pytest.raises(RunFailed, match="takes 61 s, and 60 s of it were left"):
+        with pytest.raises(RunFailed, match="takes 61 s, and 60 s remained"):
             stopper.start(61.0)
         stopper.start(10.0)
         now = 149.9
