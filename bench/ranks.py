@@ -22,12 +22,12 @@ import record
 from ckio.planners.dp import hrevolve
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.profile import parse_spread
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import Barrier, Ranks
 from ckio.sim.ranks.sharing import RanksOutcome, simulate_ranks
+from ckio.sim.ranks.spread import parse_spread
 from ckio.sim.ranks.stretches import is_shared
 
 GIB = 1 << 30

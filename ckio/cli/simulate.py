@@ -33,7 +33,6 @@ from ckio.jobs.history import earlier
 from ckio.jobs.planning import naming_file, plan_of, policy
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.profile import parse_spread
 from ckio.schedule import Schedule
 from ckio.schedule import makespan as sum_of_costs
 from ckio.schedule.occupancy import busy_seconds, overlap_savings
@@ -41,6 +40,7 @@ from ckio.schedule.policy import SYNCHRONOUS, Overlap, Policy
 from ckio.schedule.text import dumps
 from ckio.sim.engine import makespan, simulate
 from ckio.sim.ranks import Barrier, Ranks, parse_shared
+from ckio.sim.ranks.spread import parse_spread
 
 _OF_RANKS: Final[dict[str, Callable[[str], Any]]] = {
     "spread": parse_spread,

@@ -9,13 +9,13 @@ from cli.commands import answer, ckio, complaint
 from ckio.planners.dp import hrevolve
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.profile import Lognormal, Quantiles
 from ckio.schedule import makespan
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text import dumps
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import Barrier, Ranks
 from ckio.sim.ranks.sharing import simulate_ranks
+from ckio.sim.ranks.spread import Lognormal, Quantiles
 
 PLATFORM = Platform.loads("""
 format = 1

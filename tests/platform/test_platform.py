@@ -24,7 +24,7 @@ from ckio.planners.midpoint import Bisection
 from ckio.planners.unknown import Online
 from ckio.platform import Affine, Level, Platform, size
 from ckio.platform.chain import COSTS, Chain
-from ckio.platform.profile import Lognormal, Profile, Quantiles
+from ckio.platform.profile import Profile
 from ckio.platform.toml import loads_paper
 from ckio.report import compare
 from ckio.schedule import Schedule, counts
@@ -32,6 +32,7 @@ from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import Ranks
+from ckio.sim.ranks.spread import Lognormal, Quantiles
 
 MODEL = Chain(steps=None, advance=0.1, record=0.3, reverse=0.7, restart=5, tape=7, adjoint=11)
 NODE = Platform(

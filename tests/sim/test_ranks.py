@@ -17,11 +17,11 @@ from ckio.actions import Advance, Discard, Key, Kind, Read, Write
 from ckio.errors import BadInput, IllegalAction
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.profile import Lognormal, Quantiles, parse_spread
 from ckio.schedule import Schedule, makespan
 from ckio.sim.ranks import Barrier, Ranks, parse_shared
 from ckio.sim.ranks.channel import Channel
 from ckio.sim.ranks.sharing import RanksOutcome, simulate_ranks
+from ckio.sim.ranks.spread import Lognormal, Quantiles, parse_spread
 
 ROUNDING = 1e-12
 """Sums are taken stretch by stretch; this is how far they may be from those action by action."""

@@ -13,12 +13,13 @@ from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.planners.dp import hrevolve, mixed
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.profile import Lognormal, Profile, Quantiles
+from ckio.platform.profile import Profile
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import Barrier, Ranks
 from ckio.sim.ranks.sharing import simulate_ranks
+from ckio.sim.ranks.spread import Lognormal, Quantiles
 
 Given = tuple[Schedule, Platform, Overlap]
 

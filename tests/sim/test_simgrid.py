@@ -20,13 +20,13 @@ from sim.simgrid_disks import Disk, Outcome, Scenario, Word
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.platform import Affine, Level, Platform
 from ckio.platform.chain import Chain
-from ckio.platform.profile import Quantiles
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.timeline import Timeline
 from ckio.sim.engine import simulate
 from ckio.sim.ranks import Ranks
 from ckio.sim.ranks.sharing import simulate_ranks
+from ckio.sim.ranks.spread import Quantiles
 
 DRIVER = Path(__file__).with_name("simgrid_disks.py")
 

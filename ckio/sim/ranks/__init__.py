@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ckio.actions.checks import as_float, is_whole
 from ckio.errors import BadInput
 from ckio.platform import size
-from ckio.platform.profile import NEVER, Spread
+from ckio.sim.ranks.spread import NEVER, Spread
 
 _MOST_RANKS: Final = 10_000_000
 """Maximum number of ranks; each needs some bytes in a few arrays, even if all are equal."""
