@@ -214,9 +214,8 @@ class Mpi:
             if waited > (checks + 1) * _CHECK_EVERY:
                 checks += 1
                 alarm.check_processes()
-                if (
-                    self._is_separate and checks > 1
-                ):  # messages that were sent before have arrived by now
+                # After the first check, messages that were sent before have arrived.
+                if self._is_separate and checks > 1:
                     alarm.check_left(ranks)
                 elif not self._is_separate and waited > _NOTIFY_AFTER:
                     alarm.notify_waiting()

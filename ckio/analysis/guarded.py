@@ -44,8 +44,7 @@ class Guarded(ForwardingModel):
     contain are not checked.
 
     When a step is run for the first time, it is run once more, and twice for each array that it
-    should not need. `on_step` is called once. Some more states are in
-    memory.
+    should not need. `on_step` is called once. Some more states are in memory.
 
     Parameters
     ----------

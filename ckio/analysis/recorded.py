@@ -289,8 +289,8 @@ def observe(make: Callable[[], ArrayModel], /, steps: int = 3) -> Variables:
     """Return the arrays that the first steps of a model use, overwrite, and read from tapes.
 
     Each of these steps is run once forward and backward on a new model, and some times more on
-    copies for every array. It is observed with its tape, from x_0 on, with J
-    evaluated right after it.
+    copies for every array. It is observed with its tape, from x_0 on, with J evaluated right after
+    it.
 
     A model that computes arrays again after loads (`recompute`) is observed as if it did not.
 

@@ -165,5 +165,4 @@ def _back(
     attempt.display.tell(f"the model has finished after {before.steps} steps")
     model = attempt.model()
     plan = plan_rest(attempt, model, wished, before.platform, before.stored)
-    backends, timeline = before.backends, before.timeline
-    return perform(attempt, model, plan, backends, before=timeline, resumed=True)
+    return perform(attempt, model, plan, before.backends, before=before.timeline)

@@ -205,7 +205,8 @@ def planner_call(text: str, /) -> Planner:
             has = f"its options are {', '.join(known)}, each once" if known else "it has no options"
             raise BadInput(f"planner {text!r}: {word!r} is no OPTION=VALUE of {name}; {has}")
         options[option] = number = typed(value)
-        if type(number) is int and number < 1:
+        # Those of other packages may have options of any value.
+        if type(number) is int and number < 1 and is_ours("planners", name):
             raise BadInput(f"planner {text!r}: {option} must be at least 1")
     return functools.partial(planner, **options)
 

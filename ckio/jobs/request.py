@@ -115,7 +115,7 @@ class Request:
 
     def differences(self, begun: "Request", /) -> Iterator[str]:
         """Yield a text for each option of this request that differs from that of the begun run."""
-        if self.model is not None and _in_its_folder(self.model) != _in_its_folder(begun.model):
+        if self.model is not None and _without_folder(self.model) != _without_folder(begun.model):
             yield f"the model is {self.model}, that of the run {begun.model}"
         for name, value in self.settings.items():
             own = begun.settings.get(name)
@@ -137,7 +137,7 @@ class Request:
         return options
 
 
-def _in_its_folder(model: str | None) -> str:
+def _without_folder(model: str | None) -> str:
     """Return the name of a model without the path to its file, which depends on the directory.
 
     Whether it computes the same is told by its states.

@@ -238,12 +238,15 @@ class RunPlan:
         The level and interval of adjoint checkpoints.
     predicted : Timeline
         The simulated timeline of the schedule.
+    is_rest : bool
+        Whether the schedule is the rest of a run.
     """
 
     schedule: Schedule
     platform: Platform
     adjoints: AdjointPolicy
     predicted: Timeline
+    is_rest: bool = False
 
 
 # The beginning
@@ -411,7 +414,7 @@ def resume(attempt: Attempt, model: Differentiable, manifest: Manifest, /) -> Re
         stored = tuple(map(frozenset, levels.survivors))
         plan = plan_rest(attempt, model, wished, levels.platform, stored)
         attempt.display.tell(_survived(plan.schedule, attempt.platform))
-        return perform(attempt, model, plan, levels.backends, resumed=True)
+        return perform(attempt, model, plan, levels.backends)
 
 
 def plan_rest(
@@ -428,7 +431,7 @@ def plan_rest(
         schedule, own = attempt.rest(attempt.chain, platform, stored, model, wished)
     plan = write_plan(attempt, schedule, platform, own)
     display.tell(adjoints.cost_of_a_kill(schedule, platform, own))
-    return plan
+    return replace(plan, is_rest=True)
 
 
 def levels_left(attempt: Attempt, manifest: Manifest, /) -> AbstractContextManager[LevelsFound]:
@@ -483,7 +486,6 @@ def perform(
     /,
     *,
     before: Timeline = EMPTY,
-    resumed: bool = False,
     figures: Mapping[str, Any] = MappingProxyType({}),
 ) -> Result:
     """Perform a plan with a fresh model, and write the result while the checkpoints still exist.
@@ -496,8 +498,6 @@ def perform(
         The open levels.
     before : Timeline
         The forward sweep that was performed before the number of steps was known; usually empty.
-    resumed : bool
-        Whether the plan is the rest of a run.
     figures : mapping
         Figures of the plan, which are added to those of the result.
 
@@ -511,9 +511,7 @@ def perform(
     overlap, schedule = bool(attempt.overlap), plan.schedule
     earlier = history.earlier(attempt.name, overlap=overlap)
     with _watching(attempt, plan) as (tick, watch):
-        measured, model = _perform_schedule(
-            attempt, model, plan, backends, tick=tick, watch=watch, resumed=resumed
-        )
+        measured, model = _perform_schedule(attempt, model, plan, backends, tick=tick, watch=watch)
     done = replace(schedule, actions=measured.actions)
     with _stored_if_not_written(attempt, model, replace(plan, schedule=done), backends):
         control = _controls(attempt, model)
@@ -593,7 +591,6 @@ def _perform_schedule(
     *,
     tick: Ticker,
     watch: Callable[[Event], None] | None,
-    resumed: bool,
 ) -> tuple[Timeline, Differentiable]:
     """Perform the schedule, with a progress bar that the model's `on_step` advances.
 
@@ -625,7 +622,7 @@ def _perform_schedule(
             overlap=attempt.overlap,
             watch=watch,
             stop=attempt.stopper,
-            resumed=resumed,
+            resumed=plan.is_rest,
         )
 
 

@@ -19,8 +19,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _WITH_KERNELS = ("ckio.planners.dp.recurrence",)
 """The modules with kernels that most planners need; `warm_up()` calls each kernel once."""
 
-_taken: set[tuple[str, ...]] = set()
-"""Seconds that `prepare` took in this process, by the names of the modules."""
+_prepared: set[tuple[str, ...]] = set()
+"""The names of the modules that are prepared in this process."""
 
 
 def prepare(*modules: str) -> None:
@@ -31,11 +31,11 @@ def prepare(*modules: str) -> None:
     call does nothing.
     """
     modules = modules or _WITH_KERNELS
-    if modules in _taken:
+    if modules in _prepared:
         return
     import numba
 
-    if not _taken:
+    if not _prepared:
         log.info(
             "the planner uses compiled code (numba %s); the first plan on a machine compiles it,"
             " which takes up to a minute",
@@ -43,7 +43,7 @@ def prepare(*modules: str) -> None:
         )
     for module in modules:
         import_module(module).warm_up()
-    _taken.add(modules)
+    _prepared.add(modules)
 
 
 def kernel(function: _Function, /) -> _Function:

@@ -318,6 +318,7 @@ def reverse(
         replan=replan,
         warn=log.warning,
         watch=watch,
+        resumed=True,
     )
     return model, states + _most_stored(forward + timeline.actions)
 
