@@ -153,7 +153,7 @@ def test_code_is_kept_by_the_version_of_all_kernels(tmp_path: Path) -> None:
 def test_the_announcement_is_information(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "_taken", set())
+    monkeypatch.setattr(compiled, "_prepared", set())
     with caplog.at_level(logging.INFO, logger="ckio"):
         compiled.prepare("ckio.planners.dp.recurrence")
         compiled.prepare("ckio.planners.overlap.engine")
@@ -207,7 +207,7 @@ def test_what_is_prepared_is_all_that_a_plan_for_overlap_calls() -> None:
 
 def test_kernels_are_prepared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(compiled, "_taken", set())
+    monkeypatch.setattr(compiled, "_prepared", set())
     for name in ("first_kernels", "other_kernels"):
         (tmp_path / f"{name}.py").write_text(KERNELS)
     for modules in (("first_kernels",), ("first_kernels",), ("other_kernels",)):
