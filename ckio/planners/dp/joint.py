@@ -176,6 +176,7 @@ def fill(table: JointTable, costs: Costs, move: float, /, *, first: int = 1) -> 
     unstored, again, longest = table.unstored, table.again, table.unstored.shape[1] - 1
     # P(n, F - a e_k) in descending order of n, so that both terms have the same order in memory.
     inner = [unstored[restart, ::-1] for restart in table.after_restart]
+    sums = np.empty_like(unstored[:-1])
     for n in range(first, longest + 1):
         row, stored = unstored[:-1, n], list[Any]()
         for k, (write, _, tape) in enumerate(costs):
@@ -183,8 +184,8 @@ def fill(table: JointTable, costs: Costs, move: float, /, *, first: int = 1) -> 
             stored.append(row)
             if (most := n - 1 if table.spaces[k].to_the_last else n - 2) > 0:
                 begin = longest - n + 1
-                sums = inner[k][:, begin : begin + most] + again[k, :-1, 1 : most + 1]
-                stored[k] = sums.min(axis=1)
+                terms = inner[k][:, begin : begin + most], again[k, :-1, 1 : most + 1]
+                stored[k] = np.add(*terms, out=sums[:, :most]).min(axis=1)
                 np.minimum(row, write + stored[k], out=row)
         for k, (_, read, _) in enumerate(costs):
             again[k, :-1, n] = n * move + read + np.minimum(stored[k], row)
