@@ -276,7 +276,7 @@ def check_segments(cases: int, *, steps: int, seed: int, monkeypatch: pytest.Mon
         chain, machine = slots_case(random, steps=steps)
         with monkeypatch.context() as by_level:
             by_level.setattr(dp.joint, "is_quick_together", lambda *_: False)
-            segments = solve(chain, machine, held=machine.tapes(chain))
+            segments = solve(quickest(chain), machine, held=machine.tapes(chain))
         with monkeypatch.context() as in_layers:
             in_layers.setattr(dp_segments, "plan", lambda *_, **__: None)
             layers = planned(chain, machine, jointly=False)
