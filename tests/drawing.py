@@ -13,6 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 
+import numpy as np
 from hypothesis import strategies as st
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
@@ -33,7 +34,8 @@ def random_chain(random: Random, /, *, most_steps: int = 8) -> Chain:
     """Return a chain with 1 to `most_steps` steps.
 
     Its costs differ from each other, and so do its sizes. They are whole numbers, so that sums are
-    exact. In half of the chains some of them vary from step to step.
+    exact. In half of the chains some of them vary from step to step, and in half of them a step
+    that is only recorded takes less.
     """
     steps = random.randint(1, most_steps)
     seconds = zip(SECONDS, random.sample(range(1, 12), len(SECONDS)), strict=True)
@@ -41,6 +43,10 @@ def random_chain(random: Random, /, *, most_steps: int = 8) -> Chain:
     costs: dict[str, Any] = dict((*seconds, *sizes))
     for name in random.sample(COSTS, random.choice((0, 0, 1, 3, 6))):
         costs[name] = [random.randint(0, 9) for _ in range(steps)]
+    if random.random() < 0.5:
+        least = int(np.min(costs["record"]))
+        some = [random.randint(0, least) for _ in range(steps)]
+        costs["record_only"] = random.choice((some, some[0]))
     return Chain(steps=steps, **costs)
 
 
@@ -327,5 +333,7 @@ def untidy_schedules(draw: st.DrawFn) -> Case:
         name: draw(st.one_of(seconds, st.lists(seconds, min_size=steps, max_size=steps)))
         for name in SECONDS
     }
+    if schedule.chain.record_only is not None:
+        costs["record_only"] = float(np.min(costs["record"])) * draw(st.floats(0, 1))
     chain = replace(schedule.chain, **costs)
     return Schedule(chain, schedule.actions, schedule.stored), replace(platform, levels=levels)

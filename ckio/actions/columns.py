@@ -26,6 +26,8 @@ VERBS: Final = tuple(action.__name__.lower() for action in (*SPANS, *ACCESSES))
 KINDS: Final = tuple(Kind)
 KIND_CODE: Final = {kind: code for code, kind in enumerate(KINDS)}
 
+_RESTART: Final = KIND_CODE[Kind.RESTART]
+
 _CHUNK = 4096
 
 _Number = TypeVar("_Number", bound=np.integer)
@@ -222,6 +224,26 @@ class Actions(Sequence[Action]):
     def __repr__(self) -> str:
         head = ", ".join(str(action) for action in self[:4])
         return f"<{len(self)} actions: {head}{', ...' if len(self) > 4 else ''}>"
+
+
+def recorded_only(actions: Actions, /) -> NDArray[np.bool_]:
+    """Return which actions are Records after which nothing needs the state that they reach.
+
+    The next action that uses or replaces the state is a Read of restart data, or there is none. A
+    model that computes a recorded step only when its state is needed never computes the last step
+    of such a Record; Griewank and Walther (2000) call it, with its Reverse, a youturn.
+
+    >>> x_0 = Key(Kind.RESTART, 0)
+    >>> done = [Write(x_0, 0), Record(0, 1), Record(1, 2), Reverse(1, 2), Read(x_0, 0)]
+    >>> recorded_only(Actions.of([*done, Record(0, 1), Reverse(0, 1)])).tolist()
+    [False, False, True, False, False, True, False]
+    """
+    states = (actions.op >= WRITE) & (actions.op <= READ) & (actions.kind == _RESTART)
+    rows = np.flatnonzero((actions.op <= RECORD) | states)
+    following = np.append(actions.op[rows[1:]], READ)
+    only = np.zeros(len(actions), np.bool_)
+    only[rows] = (actions.op[rows] == RECORD) & (following[: len(rows)] == READ)
+    return only
 
 
 def changes(*columns: NDArray[np.generic]) -> NDArray[np.bool_]:

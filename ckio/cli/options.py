@@ -194,6 +194,11 @@ cost_options = together(
         help="Time of one forward step that also writes its tape, in seconds.",
     ),
     click.option(
+        "--record-only", type=float, metavar="SECONDS", hidden=True,
+        help="Time to record the tape of a step whose next state is not needed, in seconds;"
+        " by default that of --record.",
+    ),
+    click.option(
         "--reverse", type=float, metavar="SECONDS", hidden=True,
         help="Time of one adjoint step, in seconds.",
     ),

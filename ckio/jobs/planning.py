@@ -23,7 +23,7 @@ from ckio.planners.base import Planner
 from ckio.planners.compared import Plan
 from ckio.planners.fastest import auto, far_levels, plan, unmeasured
 from ckio.platform import Platform, costs, is_paper_text
-from ckio.platform.chain import COSTS, Chain
+from ckio.platform.chain import COSTS, Chain, known_with
 from ckio.platform.readable import read_text, typed
 from ckio.schedule import Schedule
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Overlap, Policy, exactly
@@ -287,7 +287,7 @@ def plan_of(
     by_variable : bool
         Whether each variable of the model's state is stored separately, and only if it is needed.
     **given
-        Costs (seconds) and sizes (bytes) of the chain, by the names in `COSTS`.
+        Costs (seconds) and sizes (bytes) of the chain, by the names in `ALL_COSTS`.
 
     Raises
     ------
@@ -346,7 +346,7 @@ def _chain(
     if table is not None:
         chain = costs.loads(read_text(table), own, known, source=str(table))
         return chain if steps is None else chain.with_steps(steps)
-    values = {**known, **own}
+    values = {**known_with(known, own), **own}
     missing = [f"--{name}" for name in COSTS if name not in values]
     if missing:
         raise BadInput(
@@ -379,4 +379,4 @@ def _known_costs(
         raise BadInput(f"{path}: it has the costs of several models ({names}); choose by --model")
     else:
         return {}, frozenset()
-    return {name: getattr(chain, name) for name in COSTS}, chain.handed
+    return chain.costs, chain.handed

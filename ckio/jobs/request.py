@@ -22,7 +22,7 @@ from ckio.jobs.models import Settings, identity
 from ckio.model import Array
 from ckio.model.arrays import check_unmasked
 from ckio.platform import Platform
-from ckio.platform.chain import COSTS, Chain, PerStep
+from ckio.platform.chain import Chain, PerStep
 from ckio.schedule.policy import Overlap, Policy, policy_of
 
 FORMAT: Final = 4
@@ -225,7 +225,7 @@ class Manifest:
             "model": identity(self.request.model or "", self.request.settings, ranks=self.ranks),
             "control": self.control,
             "steps": self.request.steps,
-            "chain": {name: _listed(getattr(self.chain, name)) for name in COSTS},
+            "chain": {name: _listed(cost) for name, cost in self.chain.costs.items()},
             "variables": self.variables,
         }
         return xxhash.xxh3_128(json.dumps(said, sort_keys=True).encode()).hexdigest()
@@ -233,7 +233,7 @@ class Manifest:
     def dumps(self) -> str:
         """Return the manifest as JSON, which `loads` reads."""
         chain: dict[str, object] = {"steps": self.chain.steps}
-        chain |= {name: _listed(getattr(self.chain, name)) for name in COSTS}
+        chain |= {name: _listed(cost) for name, cost in self.chain.costs.items()}
         if self.chain.handed:
             chain["handed"] = sorted(kind.value for kind in self.chain.handed)
         entries = {each.name: getattr(self, each.name) for each in fields(self)}

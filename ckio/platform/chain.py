@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Action, Advance, Key, Kind, Record, Reverse
 from ckio.actions.checks import check_cost, check_size, is_whole
-from ckio.actions.columns import KIND_CODE, KINDS, SPANS, WRITE, Actions
+from ckio.actions.columns import KIND_CODE, KINDS, SPANS, WRITE, Actions, recorded_only
 from ckio.actions.variables import Variables
 from ckio.errors import BadInput
 from ckio.platform.readable import bytes_text, counted, seconds_text, sheet_text
@@ -142,10 +142,13 @@ def _column(what: str, given: Each, check: Callable[[str, object], Any]) -> NDAr
 SECONDS: Final = ("advance", "record", "reverse")
 SIZES: Final = ("restart", "tape", "adjoint")
 COSTS: Final = SECONDS + SIZES
-"""The names of all costs and sizes of a step, in the order in which files list them."""
+"""The names of the costs and sizes of a step that every chain has, in the order of files."""
+
+ALL_COSTS: Final = (*COSTS, "record_only")
+"""These, and the one that a chain may leave out."""
 
 _NAMES: Final[dict[object, str]] = {
-    **{name: name for name in COSTS},
+    **{name: name for name in ALL_COSTS},
     **{span: span.__name__.lower() for span in SPANS},
     **{kind: kind.name.lower() for kind in KINDS},
 }
@@ -180,6 +183,10 @@ class Chain:
     advance, record, reverse : float
         Seconds of one step: forward without tape; forward with recording its tape; its adjoint,
         which consumes the tape.
+    record_only : float or None
+        Seconds to record the tape of a step if the state after it is not needed, because the step
+        is reversed next (`ckio.actions.columns.recorded_only`). By default `record`, which it
+        cannot exceed. For a tape that is a part of x_i, this is the time of a copy.
     restart, tape, adjoint : int
         Bytes of one checkpoint: of the state x_i; of the tape of one step; of the adjoint state
         a_i. All checkpoints of all steps together must have less than 2**63 bytes, so that no sum
@@ -205,6 +212,7 @@ class Chain:
     restart: int
     tape: int
     adjoint: int
+    record_only: float | None = None
     variables: Variables | None = None
     handed: frozenset[Kind] = frozenset()
 
@@ -220,6 +228,7 @@ class Chain:
             restart: int | Each,
             tape: int | Each,
             adjoint: int | Each,
+            record_only: float | Each | None = None,
             variables: Variables | None = None,
             handed: Collection[Kind] = frozenset(),
         ) -> None: ...
@@ -230,12 +239,17 @@ class Chain:
                 f"Chain: steps = {self.steps!r}; it must be a whole number of at least 1"
             )
         object.__setattr__(self, "steps", None if self.steps is None else int(self.steps))
-        for name in COSTS:
-            check = check_cost if name in SECONDS else check_size
+        for name in COSTS if self.record_only is None else ALL_COSTS:
+            check = check_size if name in SIZES else check_cost
             given, of_states = getattr(self, name), name in _OF_STATES
             what = f"Chain: {name}"
             cost = _one_or_each(what, given, self.steps, check, of_states=of_states)
             object.__setattr__(self, name, cost)
+        if (_values(self.saved) < 0).any():
+            raise BadInput(
+                f"Chain: record_only = {self.record_only}, record = {self.record}; to record a step"
+                " and compute the state after it cannot take less than to record it only"
+            )
         self._check_sums()
         object.__setattr__(self, "handed", frozenset(self.handed))
         if not all(isinstance(kind, Kind) for kind in self.handed):
@@ -244,7 +258,7 @@ class Chain:
             self.variables.over(self.steps)
 
     def __str__(self) -> str:
-        rows = [[name, _range_text(self._costs[name], name)] for name in COSTS]
+        rows = [[name, _range_text(cost, name)] for name, cost in self.costs.items()]
         notes = []
         if self.variables is not None:
             notes.append(f"stored variable by variable: {', '.join(self.variables.nbytes)}")
@@ -281,10 +295,29 @@ class Chain:
             raise BadInput("Chain: the number of steps is not known; give `steps`")
         return self.steps
 
+    @property
+    def costs(self) -> dict[str, Any]:
+        """The costs and sizes that this chain has, by name, in the order of files."""
+        costs = {name: getattr(self, name) for name in ALL_COSTS}
+        return {name: cost for name, cost in costs.items() if cost is not None}
+
+    @cached_property
+    def saved(self) -> Any:
+        """`record` - `record_only`: the seconds that a step saves if it is recorded only."""
+        if self.record_only is None:
+            return 0.0
+        if any(isinstance(self._costs[name], PerStep) for name in ("record", "record_only")):
+            return PerStep(self.each("record") - self.each("record_only"))
+        return self.record - self.record_only
+
+    def saved_of_each(self) -> NDArray[np.float64]:
+        """Return `saved` of every step, as an array."""
+        return np.broadcast_to(_values(self.saved), self.length)
+
     @cached_property
     def varies(self) -> bool:
         """Whether the costs or sizes of the steps differ."""
-        return any(isinstance(self._costs[name], PerStep) for name in COSTS)
+        return any(isinstance(cost, PerStep) for cost in self.costs.values())
 
     @cached_property
     def _costs(self) -> dict[object, Any]:
@@ -303,8 +336,8 @@ class Chain:
             )
         first: dict[str, Any] = {
             name: cost.values[: steps + (name in _OF_STATES)]
-            for name in COSTS
-            if isinstance(cost := self._costs[name], PerStep)
+            for name, cost in self.costs.items()
+            if isinstance(cost, PerStep)
         }
         variables = self.variables and self.variables.cut(steps)
         return replace(self, steps=steps, variables=variables, **first)
@@ -391,12 +424,29 @@ class Chain:
         return nbytes
 
     def seconds_of(self, actions: Actions, /) -> NDArray[np.float64]:
-        """Return `seconds` of each action as an array; the values are bitwise the same."""
+        """Return the seconds of computation of each action of a schedule, as an array.
+
+        They are bitwise those of `seconds`, less what `saved_by` returns.
+        """
         seconds = np.zeros(len(actions))
         for op, span in enumerate(SPANS):
             rows = actions.op == op
             self._check_within(actions, rows)
             seconds[rows] = _over(self._costs[span], actions.begin[rows], actions.end[rows])
+        return seconds - self.saved_by(actions)
+
+    def saved_by(self, actions: Actions, /) -> NDArray[np.float64]:
+        """Return the seconds that each action of a schedule saves: `saved` of its last step, or 0.
+
+        J and the start of the adjoint need x_n, the first time that it is reached. Variables that
+        are stored one by one save nothing, because others of the state may be needed.
+        """
+        seconds = np.zeros(len(actions))
+        if self.record_only is not None and self.variables is None:
+            rows, ends = recorded_only(actions), (actions.op < WRITE) & (actions.end == self.steps)
+            if ends.any():
+                rows[ends.argmax()] = False
+            seconds[rows] = _at(self.saved, actions.end[rows] - 1)
         return seconds
 
     def within(self, actions: Actions, /) -> NDArray[np.bool_]:
@@ -423,6 +473,13 @@ class Chain:
 
     def _beyond(self, what: Action | Key) -> BadInput:
         return BadInput(f"Chain: {what} is beyond the end; the chain has {self.steps} steps")
+
+
+def known_with(known: Mapping[str, float], given: Collection[str], /) -> Mapping[str, float]:
+    """Return known costs beside given ones: `record_only` belongs to the `record` that is known."""
+    if "record" not in given:
+        return known
+    return {name: cost for name, cost in known.items() if name != "record_only"}
 
 
 def _at(cost: Any, step: Any) -> Any:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from ckio.errors import BadInput
 from ckio.platform import size
-from ckio.platform.chain import COSTS, SIZES, Chain
+from ckio.platform.chain import ALL_COSTS, COSTS, SIZES, Chain, known_with
 
 
 def loads(
@@ -50,6 +50,7 @@ def loads(
     """
     lines = _lines(text)
     number, names = next(lines, (1, []))
+    known = known_with(known, {*names, *alike})
     alike = {name: cost for name, cost in known.items() if name not in names} | dict(alike)
     _check_names(names, alike, f"{source}, line {number}")
     columns: dict[str, list[float]] = {name: [] for name in names}
@@ -77,15 +78,15 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _check_names(names: list[str], alike: Mapping[str, float], where: str) -> None:
-    if not names or not set(names) <= set(COSTS) or len(set(names)) < len(names):
+    if not names or not set(names) <= set(ALL_COSTS) or len(set(names)) < len(names):
         raise BadInput(
             f"{where}: found {', '.join(names)[:80]!r}; expected the names of columns, each once"
-            f" and with commas between them, of {', '.join(COSTS)}"
+            f" and with commas between them, of {', '.join(ALL_COSTS)}"
         )
-    for name in COSTS:
+    for name in ALL_COSTS:
         if name in names and name in alike:
             raise BadInput(f"{where}: {name} is given here and for all steps; once is enough")
-        if name not in names and name not in alike:
+        if name in COSTS and name not in names and name not in alike:
             raise BadInput(f"{where}: no column {name}, and it is not given for all steps either")
 
 

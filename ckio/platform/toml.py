@@ -13,7 +13,7 @@ import tomli_w
 from ckio.actions import Kind
 from ckio.errors import BadInput
 from ckio.platform import Level, Platform, size
-from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain
+from ckio.platform.chain import ALL_COSTS, COSTS, SIZES, Chain
 from ckio.platform.profile import (
     ACCESSES,
     PROFILE_COSTS,
@@ -47,9 +47,8 @@ def dumps(platform: Platform, /) -> str:
 
 def _model(chain: Chain) -> dict[str, Any]:
     """Return the costs of a model as TOML's types."""
-    costs = {cost: getattr(chain, cost) for cost in COSTS}
     handed = sorted(kind.name.lower() for kind in chain.handed)
-    return costs | ({"handed": handed} if handed else {})
+    return chain.costs | ({"handed": handed} if handed else {})
 
 
 def digest(platform: Platform, /) -> str:
@@ -190,12 +189,12 @@ class _PlatformReader:
 
     def model(self, name: str, costs: Mapping[str, Any]) -> Chain:
         where = f"models.{name}"
-        self.only(costs, [*COSTS, "handed"], where)
+        self.only(costs, [*ALL_COSTS, "handed"], where)
         missing = [cost for cost in COSTS if cost not in costs]
         if missing:
             self.fail(f"{where}: {', '.join(missing)} missing")
         sizes = {each: self.bytes_of(costs, each, where) for each in SIZES}
-        seconds: dict[str, Any] = {name: costs[name] for name in SECONDS}
+        seconds: dict[str, Any] = {name: costs[name] for name in ALL_COSTS if name in costs}
         handed = self.handed(costs, where)
         with self.within(where, but="Chain: "):
             return Chain(steps=None, handed=handed, **seconds | sizes)

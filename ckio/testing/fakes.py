@@ -18,6 +18,7 @@ from ckio.actions import (
     Reverse,
     nbytes_of,
 )
+from ckio.actions.columns import REVERSE
 from ckio.backends.base import Backend
 from ckio.backends.wrapper import Wrapper
 from ckio.errors import BadInput
@@ -27,6 +28,7 @@ from ckio.platform import Affine, Level
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock
 from ckio.platform.profile import Profile
+from ckio.schedule import Schedule
 
 
 class Throttled(Wrapper):
@@ -105,6 +107,9 @@ class CountingModel:
         The number and costs of the steps, and the sizes of checkpoints.
     clock : Clock, optional
         The clock on which steps take the seconds of the chain. Without it they take no time.
+    schedule : Schedule, optional
+        The schedule that is performed. Then a Record whose state nothing needs takes `record_only`
+        for its last step, as in `Chain.seconds_of`.
 
     Attributes
     ----------
@@ -121,8 +126,14 @@ class CountingModel:
         that it passed must not be changed.
     """
 
-    def __init__(self, chain: Chain, clock: Clock | None = None) -> None:
+    def __init__(
+        self, chain: Chain, clock: Clock | None = None, schedule: Schedule | None = None
+    ) -> None:
         self.chain, self.clock = chain, clock
+        self._seconds: Iterator[float] | None = None
+        if schedule is not None:
+            seconds = chain.seconds_of(schedule.actions)
+            self._seconds = iter(seconds[schedule.actions.op <= REVERSE].tolist())
         self.state = 0
         self.tape: tuple[int, int] | None = None
         self.adjoint = chain.length
@@ -203,7 +214,8 @@ class CountingModel:
 
     def _done(self, action: Action) -> int:
         if self.clock is not None:
-            self.clock.sleep(self.chain.seconds(action))
+            seconds = self.chain.seconds(action) if self._seconds is None else next(self._seconds)
+            self.clock.sleep(seconds)
         return self.state
 
     def _bytes(self, key: Key) -> Array:

@@ -3,11 +3,38 @@
 First writes and cold reads, whose seconds depend on earlier actions, take those of other accesses.
 """
 
+from collections.abc import Sequence
 from typing import assert_never
 
-from ckio.actions import Action, Advance, Discard, Key, Read, Record, Reverse, Write
+from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.platform import Platform, copies
 from ckio.platform.chain import Chain
+from ckio.schedule import Schedule
+
+
+def all_seconds(schedule: Schedule, platform: Platform, /) -> list[float]:
+    """The seconds of each action; a Record takes less if nothing comes to use its last state."""
+    chain, actions = schedule.chain, list(schedule.actions)
+    taken = [seconds(action, chain, platform) for action in actions]
+    arrived = False
+    for number, action in enumerate(actions):
+        match action:
+            case Record(_, end) if (end < chain.length or arrived) and not chain.variables:
+                if not _is_used(actions[number + 1 :]):
+                    taken[number] -= float(chain.saved_of_each()[end - 1])
+            case Advance(_, end) | Record(_, end) if end == chain.length:
+                arrived = True
+    return taken
+
+
+def _is_used(later: Sequence[Action]) -> bool:
+    for action in later:
+        match action:
+            case Advance() | Record() | Write(Key(Kind.RESTART)):
+                return True
+            case Read(Key(Kind.RESTART)):
+                return False
+    return False
 
 
 def seconds(action: Action, chain: Chain, platform: Platform, /) -> float:

@@ -96,6 +96,7 @@ class _Search:
         ]
         room = platform.working_memory
         self.advance = [chain.seconds(Advance(step, step + 1)) for step in range(self.steps)]
+        self.saved = chain.saved_of_each().tolist()  # without the state after a recorded step
         self.reverse = [chain.seconds(Reverse(step, step + 1)) for step in range(self.steps)]
         self.record = {
             span: chain.seconds(Record(*span))
@@ -156,9 +157,14 @@ class _Search:
         first = state + 1 if self.tapes else adjoint
         for stop in range(first, adjoint + 1):
             if (state, stop) in self.record and (self.tapes or stop == state + 1):
-                reached = NOTHING if stop >= adjoint else stop
-                then = reached, state, stop, adjoint, may_start or stop == self.steps, stored
-                yield self.record[state, stop], then
+                cost = self.record[state, stop]
+                then = state, stop, adjoint, may_start or stop == self.steps, stored
+                if stop < adjoint:
+                    yield cost, (stop, *then)
+                yield (
+                    cost - (self.saved[stop - 1] if stop < self.steps or may_start else 0),
+                    (NOTHING, *then),
+                )
 
     def writes(self, place: Place, number: int, bit: int) -> Iterator[tuple[float, Place]]:
         *registers, stored = place

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from oracles.costs import seconds
+from oracles.costs import all_seconds
 
 from ckio.actions import Advance, Discard, Read, Record, Reverse, Write
 from ckio.platform import Platform
@@ -28,12 +28,12 @@ class Doing:
 
 def program(schedule: Schedule, platform: Platform, ranks: Ranks, factor: float) -> Iterator[Doing]:
     """What one rank does, action by action."""
-    for action in schedule.actions:
+    for action, seconds in zip(schedule.actions, all_seconds(schedule, platform), strict=True):
         match action:
             case Advance() | Record() | Reverse():
-                yield Doing(factor * seconds(action, schedule.chain, platform))
+                yield Doing(factor * seconds)
             case Discard():
-                yield Doing(seconds(action, schedule.chain, platform))
+                yield Doing(seconds)
             case Write(key, number) | Read(key, number):
                 level, payload = platform.levels[number], schedule.chain.nbytes(key)
                 price = level.write if isinstance(action, Write) else level.read

@@ -211,7 +211,7 @@ def test_columns_are_priced_and_sized_as_their_actions_to_the_last_bit(
 ) -> None:
     chain = random_chain(random, most_steps=20)
     seconds = FLOATS | st.lists(FLOATS, min_size=chain.length, max_size=chain.length)
-    chain = replace(chain, **{name: data.draw(seconds) for name in SECONDS})
+    chain = replace(chain, record_only=None, **{name: data.draw(seconds) for name in SECONDS})
     actions: list[Action] = [
         span(begin, random.randint(begin + 1, chain.length))
         for begin in range(chain.length)

@@ -94,7 +94,7 @@ def delayed(platform: Platform, random: Random) -> Platform:
 def test_run_equals_simulate_equals_makespan(case: tuple[Schedule, Platform], seed: int) -> None:
     """Also an action at a time; a write may wait where too many bytes are on their way."""
     schedule, platform = case[0], roomy(case[1])
-    model = partial(CountingModel, schedule.chain)
+    model = partial(CountingModel, schedule.chain, schedule=schedule)
     for priced in (platform, delayed(platform, Random(seed))):
         clock = VirtualClock()
         levels = opened(schedule, priced, clock)

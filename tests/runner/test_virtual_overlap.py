@@ -91,12 +91,12 @@ class Giving(CountingModel):
 
     def __init__(
         self,
-        chain: Chain,
+        schedule: Schedule,
         program: Slower,
         time: Time,
         own: Callable[[], tuple[Affine, Affine] | None],
     ) -> None:
-        super().__init__(chain, program)
+        super().__init__(schedule.chain, program, schedule)
         self._time, self._own = time, own
 
     def give(self, key: Key, slot: Callable[[int], memoryview], /) -> Buffers:
@@ -161,7 +161,10 @@ def drawn(
     advance, record, reverse = (random.uniform(0.2, 2.0) for _ in range(3))
     sizes = {"restart": SIZE, "tape": SIZE, "adjoint": SIZE}
     steps = random.randint(2, 25)
-    chain = Chain(steps=steps, advance=advance, record=record, reverse=reverse, **sizes)
+    only = record * random.choice((0.1, 0.5, 1.0))
+    chain = Chain(
+        steps=steps, advance=advance, record=record, record_only=only, reverse=reverse, **sizes
+    )
     if handed:
         chain = replace(chain, handed=random.choice((STATES, TAPES, STATES | TAPES)))
     counts = (0, 1, 2, 3, None)
@@ -226,7 +229,7 @@ def performed(
             return None
         return own().write_own or near.write, own().read_own or near.read
 
-    model = Giving(schedule.chain, program, time, copies)
+    model = Giving(schedule, program, time, copies)
     return run(schedule, platform, model, backends, overlap=overlap, clock=time)
 
 

@@ -7,7 +7,7 @@ from operator import add
 import pytest
 from drawing import Case, legal_schedules, untidy_schedules
 from hypothesis import given
-from oracles.costs import seconds
+from oracles.costs import all_seconds, seconds
 
 from ckio.actions import Action, Advance, Discard, Key, Kind, Read, Record, Reverse, Write
 from ckio.errors import BadInput
@@ -89,7 +89,7 @@ def test_schedules_are_values() -> None:
 @given(untidy_schedules())
 def test_the_makespan_is_the_sum_from_left_to_right_to_the_last_bit(case: Case) -> None:
     schedule, platform = case
-    prices = [seconds(action, schedule.chain, platform) for action in schedule.actions]
+    prices = all_seconds(schedule, platform)
     assert seconds_of(schedule, platform).tolist() == prices
     assert makespan(schedule, platform) == reduce(add, prices, 0.0)
 

@@ -69,3 +69,4 @@ def test_columns_of_different_lengths_are_refused() -> None:
 
 def test_it_prints_its_length_and_makespan() -> None:
     assert repr(recorded()) == "<timeline of 4 events, 7.125 s>"
+    assert "transfer" not in str(recorded())

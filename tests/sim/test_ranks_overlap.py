@@ -205,6 +205,15 @@ def test_each_step_is_drawn_with_overlap_too() -> None:
     assert outcome.groups == 3
 
 
+def test_without_a_memory_level_every_access_is_a_transfer() -> None:
+    """The first write takes 4 s of the channel, in which two steps of 1 s each are computed."""
+    far = Level(name="far", backend="directory", write=Affine(4.0))
+    schedule = Schedule(CHAIN, [Write(X0, 0), Advance(0, 2)])
+    platform = Platform((far,))
+    outcome = simulate_ranks(schedule, platform, Ranks(count=2), overlap=Overlap(1))
+    assert outcome.makespan == simulate(schedule, platform, overlap=Overlap(1)).makespan == 4.0
+
+
 def test_a_write_that_is_cancelled_moves_nothing() -> None:
     actions = [Write(X0, 1), Advance(0, 2), Write(X2, 1), Discard(X2, 1), Read(X0, 1)]
     slow = replace(ARCHIVE, write=Affine(50.0))

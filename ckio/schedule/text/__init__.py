@@ -42,7 +42,7 @@ from ckio.actions.columns import VERBS, WRITE, Actions
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.errors import BadInput
 from ckio.platform import Platform
-from ckio.platform.chain import COSTS, Chain, PerStep
+from ckio.platform.chain import Chain, PerStep
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 from ckio.schedule.text.reader import (
@@ -144,8 +144,8 @@ def _headers(
     if transfers:
         yield f"# transfers {transfers}\n"
     yield f"# steps {chain.length}\n"
-    for cost in COSTS:
-        yield from _cost(cost, getattr(chain, cost))
+    for name, cost in chain.costs.items():
+        yield from _cost(name, cost)
     if chain.handed:
         yield f"# handed {' '.join(sorted(kind.value for kind in chain.handed))}\n"
     if chain.variables is not None:

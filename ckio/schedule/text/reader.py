@@ -26,7 +26,7 @@ from ckio.actions.columns import KIND_CODE, KINDS, VERBS, WRITE, Actions, Row
 from ckio.actions.variables import Flow, Step, Variables
 from ckio.errors import BadInput
 from ckio.platform import Platform
-from ckio.platform.chain import COSTS, SECONDS, SIZES, Chain
+from ckio.platform.chain import ALL_COSTS, COSTS, SIZES, Chain
 from ckio.schedule import Schedule
 from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.timeline import Timeline, TimelineRecorder
@@ -65,12 +65,13 @@ _VARIABLES: Final = {
     "which": "`# which [[NUMBER, COUNT], ...]`, for steps in order the number of what they do",
 }
 _COUNTS: Final = ("actions", "transfers", "steps")
+_WHOLE: Final = (*_COUNTS, *SIZES)
 _KINDS: Final = f"one of {', '.join(LETTERS)}"
 FORMS: Final = {
     **{
-        word: f"`# {word}` once, with a{' whole' * (word not in SECONDS)} number"
+        word: f"`# {word}` once, with a{' whole' * (word in _WHOLE)} number"
         f" >= {int(word == 'steps')}"
-        for word in (*_COUNTS, *COSTS)
+        for word in (*_COUNTS, *ALL_COSTS)
     },
     **_VARIABLES,
     "stored": f"`# stored LEVEL KIND STEP [NAME]`, KIND {_KINDS}",
@@ -78,7 +79,7 @@ FORMS: Final = {
     "handed": f"`# handed KIND ...`, each {_KINDS}",
 }
 """The headers, and the form of each."""
-_HEADERS: Final = ", ".join((*_COUNTS, *COSTS, *_VARIABLES, "stored", "overlap", "platform"))
+_HEADERS: Final = ", ".join((*_COUNTS, *ALL_COSTS, *_VARIABLES, "stored", "overlap", "platform"))
 _ANY: Final = f"one of the headers {_HEADERS} after `# `, or a comment after `##`"
 
 
@@ -197,9 +198,9 @@ def _row(words: list[str], names: dict[str, int]) -> Row:
 
 def _quantity(word: str, text: str, /, *, least: int = 0) -> int | float:
     """Return the number of a header, in seconds or whole; raise ValueError if it is not valid."""
-    seconds = word in SECONDS
-    value = float(text) if seconds else int(text)
-    if not least <= value < (math.inf if seconds else STEPS):
+    whole = word in _WHOLE
+    value = int(text) if whole else float(text)
+    if not least <= value < (STEPS if whole else math.inf):
         raise ValueError
     return value
 
@@ -352,11 +353,11 @@ class TextReader:
                 self.handed = frozenset(map(Kind, letters))
             case ["platform", digest]:
                 self.digest = digest
-            case [word, text] if word in (*_COUNTS, *COSTS):
+            case [word, text] if word in (*_COUNTS, *ALL_COSTS):
                 if word in self.numbers:
                     raise ValueError
                 self.numbers[word] = _quantity(word, text, least=int(word == "steps"))
-            case [word, "per", "step"] if word in COSTS and word not in self.numbers:
+            case [word, "per", "step"] if word in ALL_COSTS and word not in self.numbers:
                 self.each, self.numbers[word] = word, []
             case _:
                 return False

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ckio.actions.columns import READ, WRITE, Actions
+from ckio.actions.columns import READ, WRITE
 from ckio.errors import BadInput
 from ckio.platform import Affine, Platform, memory_level
 from ckio.platform.chain import SECONDS
@@ -123,7 +123,7 @@ def by_rows(schedule: Schedule, platform: Platform, /) -> Stretches:
     rows = np.flatnonzero(computing)
     return Stretches(
         private=seconds,
-        steps=_steps(schedule, actions.take(computing)),
+        steps=_steps(schedule, computing),
         stretch=np.repeat(rows, (actions.end - actions.begin)[computing]),
     )
 
@@ -166,7 +166,7 @@ def fold(
     stretch: NDArray[np.int64] = np.cumsum(shared) - shared  # the shared transfers before an action
     stretches = Stretches(
         private=_sums(stretch, seconds, len(transfers) + 1),
-        steps=_steps(schedule, actions.take(computing)),
+        steps=_steps(schedule, computing),
         stretch=np.repeat(stretch[computing], (actions.end - actions.begin)[computing]),
     )
     return stretches, transfers
@@ -179,8 +179,9 @@ def _sums(
     return np.bincount(where, seconds, count).astype(np.float64, copy=False)
 
 
-def _steps(schedule: Schedule, actions: Actions) -> NDArray[np.float64]:
-    """Return the seconds of each step of these advances, records and reversals."""
+def _steps(schedule: Schedule, computing: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the seconds of each step of the advances, records and reversals."""
+    actions = schedule.actions.take(computing)
     length = actions.end - actions.begin
     if (total := int(length.sum(dtype=np.float64))) > _MOST_STEPS:
         raise BadInput(
@@ -192,6 +193,7 @@ def _steps(schedule: Schedule, actions: Actions) -> NDArray[np.float64]:
     seconds = np.zeros(len(op))
     for code, name in enumerate(SECONDS):  # as the codes of actions: advance, record, reverse
         seconds[op == code] = schedule.chain.each(name)[step[op == code]]
+    seconds[np.cumsum(length) - 1] -= schedule.chain.saved_by(schedule.actions)[computing]
     return seconds
 
 
