@@ -253,7 +253,7 @@ def solve(chain: Chain, platform: Platform, /, *, held: int) -> Solution:
     problem = _Problem(chain, held, "mixed")
     if chain.length <= held:
         note = "optimal: no step is recomputed, and nothing is stored"
-        return problem.result(_NOTHING, note)
+        return problem.result(replace(_NOTHING, seconds=(chain.length - 1) * chain.saved), note)
     given = spaces(chain, platform, held=held)
     if joint.is_quick_together(given, chain.length):
         best, note = problem.together(given), _SEARCHED
@@ -273,6 +273,18 @@ class _Problem:
     held: int
     planner: str
 
+    @property
+    def more(self) -> float:
+        """Seconds of each state between steps that are recorded together: an Advance at most.
+
+        Therefore it never pays to record fewer steps together than the memory holds.
+        """
+        return min(self.chain.saved, self.chain.advance) if self.held > 1 else 0.0
+
+    def units_of_more(self, costs: IntegerCosts) -> int:
+        """Return `more` in units."""
+        return costs.others[-1] if self.more else 0
+
     def result(self, solution: Solution, note: str) -> Solution:
         """Return the solution with the time to record and reverse each step once.
 
@@ -280,7 +292,8 @@ class _Problem:
         """
         if not isfinite(solution.seconds):
             raise self._too_large()
-        fixed = self.chain.length * (self.chain.record + self.chain.reverse)
+        chain, later = self.chain, self.chain.length - 1
+        fixed = chain.length * (chain.record + chain.reverse) - later * chain.saved
         return replace(solution, seconds=solution.seconds + fixed, note=note)
 
     def _too_large(self) -> BadInput:
@@ -291,14 +304,16 @@ class _Problem:
 
     def together(self, given: Sequence[Space]) -> Solution:
         """Return the solution on all levels together."""
-        nearer = np.where(np.arange(self.chain.length + 1) <= self.held, 0.0, inf)
+        n = np.arange(self.chain.length + 1)
+        nearer = np.where(n <= self.held, self.more * np.maximum(n - 1, 0), inf)
         table = joint.solve(given, nearer, move=self.chain.advance)
         complete = all(space.exact for space in given)
         return Solution((table,), float(table.finish[-1]), "", complete)
 
     def by_level(self, given: Sequence[Space]) -> tuple[Solution, IntegerCosts]:
         """Return the solution of the best order of the levels, and its costs in whole units."""
-        counts = with_integer_costs(given, self.chain.advance, steps=self.chain.length)
+        also = [self.more] if self.more else []
+        counts = with_integer_costs(given, self.chain.advance, steps=self.chain.length, also=also)
         if counts is None:
             raise self._too_large()
         priced, costs = counts
@@ -333,19 +348,25 @@ class _Problem:
         order = [replace(first, to_the_last=True), *others]  # also in the theorem as printed
         stages: tuple[Table, ...] | tuple[joint.JointTable, ...]
         if all(joint.is_quick([space], self.chain.length) for space in order):
-            stages = joint.in_order(order, self.chain.length, move=costs.move, held=self.held)
+            more = self.units_of_more(costs)
+            stages = joint.in_order(
+                order, self.chain.length, move=costs.move, held=self.held, more=more
+            )
         else:
-            stages = self._tables(order, self.chain.length, move=costs.move)
+            stages = self._tables(order, self.chain.length, costs=costs)
         least = int(stages[-1].finish[-1])
         seconds = costs.seconds(least) if least < INFEASIBLE else inf
         return Solution(stages, seconds, "", complete=True)
 
-    def _tables(self, order: Sequence[Space], steps: int, *, move: int) -> "tuple[Table, ...]":
+    def _tables(
+        self, order: Sequence[Space], steps: int, *, costs: IntegerCosts
+    ) -> "tuple[Table, ...]":
         """Return the tables of the levels for all numbers of steps up to `steps`."""
         prepare()
         from ckio.planners.dp.recurrence import in_order
 
-        return in_order(order, steps, move=move, held=self.held)
+        more = self.units_of_more(costs)
+        return in_order(order, steps, move=costs.move, held=self.held, more=more)
 
     def _in_segments(self, order: Sequence[Space], costs: IntegerCosts) -> Solution | None:
         """Return the solution from tables of the segments of a first sweep.
@@ -353,21 +374,25 @@ class _Problem:
         If states and tapes have two different sizes, its cost may be above a lower bound. Return
         None if short tables give no solution, or if those of the whole chain are worth their time.
         """
-        steps, tables = self.chain.length, partial(self._tables, move=costs.move)
+        steps, tables = self.chain.length, partial(self._tables, costs=costs)
+        more = self.units_of_more(costs)
         one_size = all(space.slots for space in order)
         if one_size:
             plan = segments.plan(order, steps, tables, move=costs.move, held=self.held)
+            at_end = (self.held - 1) * more  # of the last steps, which are recorded together
         else:
             from ckio.planners.dp.sweep import sweep_of_segments
 
-            plan = sweep_of_segments(order, steps, tables, held=self.held)
+            plan = sweep_of_segments(order, steps, tables, held=self.held, more=more)
+            at_end = -more  # of the last one, which the sweep counts, too
         if plan is None:
             return None
         can_save = costs.seconds(round(max(0.0, plan.cost - plan.bound)))
         planning = steps * sum(space.empty + 1 for space in order) * _PER_NUMBER
         if can_save and planning <= max(_ALWAYS, _SHARE * can_save):
             return None
-        gap = max(0.0, plan.cost / plan.bound - 1) if plan.bound > 0 else 0.0
+        complete, cost = one_size and not more, round(plan.cost) + at_end
+        gap = max(0.0, cost / plan.bound - 1) if plan.bound > 0 else 0.0
         note = f"hierarchical, in segments: at most {gap:.2%} above the best such schedule"
-        note, seconds = "" if one_size else note, costs.seconds(round(plan.cost))
-        return Solution(plan.stages, seconds, note, complete=one_size, first=plan.first)
+        note, seconds = "" if complete else note, costs.seconds(cost)
+        return Solution(plan.stages, seconds, note, complete=complete, first=plan.first)

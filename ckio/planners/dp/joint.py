@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Kind
 from ckio.planners.dp.costs import INFEASIBLE
-from ckio.planners.dp.spaces import Numbers, Space, rows
+from ckio.planners.dp.spaces import Numbers, Space, recorded_together, rows
 from ckio.planners.dp.unroll import NEARER, StoreDecision
 
 Costs = NDArray[Any]
@@ -156,10 +156,10 @@ def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTab
 
 
 def in_order(
-    order: Sequence[Space], steps: int, /, *, move: int, held: int
+    order: Sequence[Space], steps: int, /, *, move: int, held: int, more: int = 0
 ) -> tuple[JointTable, ...]:
     """Solve the levels one after the other, as `recurrence.in_order` does with compiled code."""
-    nearer = np.where(np.arange(steps + 1) <= held, 0, INFEASIBLE)
+    nearer: Costs = recorded_together(steps, held, more)
     tables = list[JointTable]()
     for space in order:
         tables.append(solve([space], nearer, move=move))

@@ -50,7 +50,7 @@ from ckio.planners.compiled import kernel
 from ckio.planners.dp.costs import INFEASIBLE
 from ckio.planners.dp.hulls import Ints
 from ckio.planners.dp.min_plus import MinPlus
-from ckio.planners.dp.spaces import Numbers, Space
+from ckio.planners.dp.spaces import Numbers, Space, recorded_together
 from ckio.planners.dp.unroll import NEARER, StoreDecision
 
 
@@ -169,12 +169,14 @@ class Table:
         return int(row.split[at])
 
 
-def in_order(order: Sequence[Space], steps: int, /, *, move: int, held: int) -> tuple[Table, ...]:
+def in_order(
+    order: Sequence[Space], steps: int, /, *, move: int, held: int, more: int = 0
+) -> tuple[Table, ...]:
     """Solve the levels one after the other, for up to `steps` steps.
 
-    The working memory holds the tapes of `held` steps.
+    The working memory holds the tapes of `held` steps, at a cost of `more` for each but the last.
     """
-    nearer = np.where(np.arange(steps + 1) <= held, 0, INFEASIBLE)
+    nearer = recorded_together(steps, held, more)
     tables = list[Table]()
     for space in order:
         rows = _endless_rows if space.endless else _rows

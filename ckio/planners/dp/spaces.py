@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ckio.actions import Kind
 from ckio.planners.base import access_seconds, level_slots, no_schedule, note_ignored
-from ckio.planners.dp.costs import IntegerCosts, integer_costs
+from ckio.planners.dp.costs import INFEASIBLE, IntegerCosts, integer_costs
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 
@@ -50,7 +50,8 @@ class Space:
     write, read : float or int
         The cost to write a restart checkpoint and to discard it later; the cost to read it.
     tape : float or int
-        The cost to write, read and discard a tape, because each tape is read once.
+        The cost to write, read and discard a tape, because each tape is read once, and to compute
+        the state after its step, because the next steps begin there.
     after_restart, after_tape : arrays of int
         For the number of each sum, the number after a restart checkpoint or a tape is stored; -1 if
         it does not fit. The last element is for the empty level. A level that never fills has only
@@ -138,9 +139,11 @@ def restart_spaces(chain: Chain, platform: Platform, /, *, planner: str) -> list
 
 
 def with_integer_costs(
-    given: Sequence[Space], move: float, /, *, steps: int
+    given: Sequence[Space], move: float, /, *, steps: int, also: Sequence[float] = ()
 ) -> tuple[list[Space], IntegerCosts] | None:
     """Return the levels with whole costs for a chain; None if sums are too large.
+
+    The costs `also` are the last ones of the result.
 
     A schedule with one checkpoint at a time reads it for each step and advances from it. A cost
     that is more than twice that of such a schedule is never paid, and is reduced to this, so that
@@ -155,7 +158,7 @@ def with_integer_costs(
     costs = [[min(cost, most) if cost < inf else cost for cost in space.costs] for space in given]
     least = min(min(write + read, tape) for write, read, tape in costs)
     finite = [cost for each in costs for cost in each if cost < inf]
-    units = integer_costs(move, finite, steps=steps, least=least)
+    units = integer_costs(move, [*finite, *also], steps=steps, least=least)
     return None if units is None else (with_units(given, units), units)
 
 
@@ -167,6 +170,19 @@ def with_units(given: Sequence[Space], units: IntegerCosts, /) -> list[Space]:
         replace(space, write=write, read=read, tape=tape)
         for space, (write, read, tape) in zip(given, costs, strict=True)
     ]
+
+
+def recorded_together(steps: int, held: int, more: int, /) -> NDArray[np.int64]:
+    """Return P for up to `steps` steps without any level, in whole units.
+
+    The working memory holds the tapes of `held` steps. All states between them are computed, at a
+    cost of `more` each.
+
+    >>> recorded_together(4, 3, 2).tolist() == [0, 0, 2, 4, INFEASIBLE]
+    True
+    """
+    n = np.arange(steps + 1)
+    return np.where(n <= held, more * np.maximum(n - 1, 0), INFEASIBLE)
 
 
 def rows(given: Sequence[Space], /) -> int:
@@ -245,7 +261,7 @@ def _space(chain: Chain, platform: Platform, number: int, most: int) -> Space:
         number=number,
         write=write,
         read=read,
-        tape=sum(access_seconds(chain, platform, number, Kind.TAPE, chain.tape)),
+        tape=sum(access_seconds(chain, platform, number, Kind.TAPE, chain.tape)) + chain.saved,
         after_restart=after[0],
         after_tape=after[1],
         exact=exact,

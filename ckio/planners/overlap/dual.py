@@ -245,9 +245,10 @@ class Problem:
     def _value(self, multipliers: Seconds, least: float) -> float:
         """Return the bound that follows from a first sweep that costs `least`."""
         each = self.chain.record + self.chain.reverse
+        saved = (self.chain.length - 1) * self.chain.saved
         zeta = self._zeta(multipliers)
         staged = zeta * self.memory if self.memory is not None else (inf if zeta else 0.0)
-        return float(multipliers[1, 0] * (least + self.chain.length * each) - staged)
+        return float(multipliers[1, 0] * (least + self.chain.length * each - saved) - staged)
 
     def _swept(self, multipliers: Seconds, order: Sequence[Space]) -> SweepCosts:
         """Return the costs of the first sweep, as the tables have only those of phase b."""
@@ -260,7 +261,9 @@ class Problem:
             level, later = self.platform.levels[at], back[at, _READ] + back[at, _DISCARD]
             first, staged = ratio * ahead[at, _WRITE] + later, zeta * (at == self.near)
             restart.append(first[0] + staged * level.stored(self.chain.restart))
-            tape.append(first[1] + again + staged * level.stored(self.chain.tape))
+            tape.append(
+                first[1] + again + self.chain.saved + staged * level.stored(self.chain.tape)
+            )
         tapes = np.array(tape) if self.tapes else np.full(len(tape), inf)
         return SweepCosts(np.array(restart), tapes, ratio * self.chain.advance, again)
 
@@ -272,7 +275,7 @@ class Problem:
                 it,
                 write=float(back[it.number, _WRITE, 0] + back[it.number, _DISCARD, 0]),
                 read=float(back[it.number, _READ, 0]),
-                tape=float(back[it.number, :, 1].sum()),
+                tape=float(back[it.number, :, 1].sum()) + self.chain.saved,
             )
             for it in self._spaces(reserve)
         ]

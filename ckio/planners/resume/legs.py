@@ -29,7 +29,7 @@ from ckio.planners.resume.recurrence import Blocks, Candidate, Leg, Stack, solve
 from ckio.planners.resume.remainder import Remainder, Stored
 from ckio.planners.trivial import recompute_all
 from ckio.platform import Level, Platform
-from ckio.platform.chain import COSTS, Chain
+from ckio.platform.chain import Chain
 
 _FIRST = Key(Kind.RESTART, 0)
 
@@ -86,7 +86,7 @@ class _Segments:
         self.tapes, self.planned = _quickest(rest), cache(self._planned)
         self.chain = self.alike = replace(rest.chain, variables=None).with_steps(rest.end)
         if self.chain.varies:
-            mean = {name: self.chain.each(name).mean() for name in COSTS}
+            mean = {name: self.chain.each(name).mean() for name in self.chain.costs}
             sizes = {name: int(np.rint(mean[name])) for name in ("restart", "tape", "adjoint")}
             self.alike = Chain(steps=rest.end, **{**mean, **sizes})
         self.held = max(1, self.platform.tapes(self.alike)) if rest.new_tapes else 1
@@ -109,7 +109,7 @@ class _Segments:
         jumps = np.full(blocks.count + 1, inf)
         for step, level in self.tapes.items() if blocks.exact and not self.chain.varies else ():
             read = self.rest.seconds_to_read(Kind.TAPE, step, level)
-            jumps[step + 1] = read - self.chain.record
+            jumps[step + 1] = read - (self.chain.record - self.chain.saved)
         stack = Stack(self._keys(blocks, at), blocks, [*map(self._slots, given)], jumps)
         legs, end = list[Leg](), self.rest.end
         for leg in stack.best(None if self.rest.state is None else int(at[self.rest.state])):
@@ -220,7 +220,7 @@ class _Segments:
         """
         chain = self.chain.with_steps(end)
         if begin:
-            costs: dict[str, Any] = {name: chain.each(name)[begin:] for name in COSTS}
+            costs: dict[str, Any] = {name: chain.each(name)[begin:] for name in self.chain.costs}
             chain = Chain(steps=end - begin, handed=chain.handed, **costs)
         with without_notes():
             try:

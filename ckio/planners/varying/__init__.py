@@ -184,7 +184,7 @@ def _costs(
     """Return the costs in the recurrence."""
     steps = chain.length
     restart, tape = chain.each("restart")[:steps], chain.each("tape")
-    shape = len(levels), steps
+    shape, saved = (len(levels), steps), chain.saved_of_each()
     numbers = [platform.number(level.name) for level in levels]
     states = [restart * copies(chain, platform, number, Kind.RESTART) for number in numbers]
     taped = [tape * copies(chain, platform, number, Kind.TAPE) for number in numbers]
@@ -194,7 +194,7 @@ def _costs(
     ]
     read = [_seconds(moved, level.read) for level, moved in zip(levels, states, strict=True)]
     keep = [
-        _seconds(moved, level.write, level.read) + _seconds(tape, level.discard)
+        _seconds(moved, level.write, level.read) + _seconds(tape, level.discard) + saved
         for level, moved in zip(levels, taped, strict=True)
     ]
     return IntervalCosts(
@@ -279,6 +279,7 @@ def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool
     """
     held = int((reach(chain, platform, tapes) - np.arange(chain.length)).max())
     seconds = float((chain.each("record") + chain.each("reverse")).sum())
+    seconds -= float(chain.saved_of_each()[:-1].sum())  # only J needs a state after its step
     forward = quickest(chain) if tapes else chain
     dearest = np.sort(forward.each("advance"))[::-1]
     first, t = 0, 0
