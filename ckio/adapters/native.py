@@ -78,6 +78,9 @@ class NativeModel:
         Advances the state from x_i to x_{i+1}.
     record : callable(i, *addresses)
         Does the same, and stores each array of the tape at its address.
+    record_only : callable(i, *addresses), optional
+        Stores each array of the tape of step i at its address, and leaves the state as it is. With
+        it, the state after the last recorded step is computed only if it is needed.
     reverse : callable(i, *addresses)
         Changes `adjoint` from dJ/dx_{i+1} to dJ/dx_i, and adds the contribution of step i to
         `gradient`.
@@ -108,6 +111,7 @@ class NativeModel:
         reverse: Callable[..., object],
         seed: Callable[[int], float],
         free: Callable[[], object],
+        record_only: Callable[..., object] | None = None,
     ) -> None:
         finalize(owner := _Owner(), free)
         groups = {"state": state, "adjoint": adjoint, "gradient": gradient, "control": control}
@@ -122,6 +126,8 @@ class NativeModel:
         self.gradient = Arrays({**starts, **own})
         _check(arrays, self.gradient, tape)
         self._step, self._record, self._reverse, self._seed = step, record, reverse, seed
+        self._record_only, self.records_late = record_only, record_only is not None
+        self._due = False  # whether the state is still x_(i-1): the step was recorded only
         self.on_step: Callable[[int], None] | None = None
         adjoints = AdjointRegister(arrays["adjoint"], own, np.zeros(()))
         self._functional = adjoints.functional
@@ -148,12 +154,21 @@ class NativeModel:
         return self._layouts[key.kind]
 
     def advance(self, begin: int, end: int, /) -> int:
+        self._compute_due()
         return self._forward(begin, end, self._step)
 
     def record(self, begin: int, end: int, /) -> int:
         self._drop_tapes()
+        self._compute_due()
         self._tapes = {i: self._buffers(Kind.TAPE) for i in range(begin, end)}
-        return self._forward(begin, end, lambda i: self._record(i, *self._addresses(i)))
+
+        def record(i: int) -> object:
+            if self._record_only is None or i + 1 < end:
+                return self._record(i, *self._addresses(i))
+            self._due = True
+            return self._record_only(i, *self._addresses(i))
+
+        return self._forward(begin, end, record)
 
     def reverse(self, begin: int, end: int, /) -> None:
         self._keep_seed()
@@ -168,6 +183,8 @@ class NativeModel:
     def dump(self, key: Key, /) -> Buffers:
         if key.kind is Kind.ADJOINT:
             self._keep_seed()
+        elif key.kind is Kind.RESTART:
+            self._compute_due()
         tape = self._tapes.get(key.step, ())
         return [as_bytes(array) for array in self._registers.get(key.kind, tape)]
 
@@ -186,7 +203,7 @@ class NativeModel:
             array[...] = buffer
         self._free[key.kind].append(buffers)
         if key.kind is Kind.RESTART:
-            self._at = key.step
+            self._at, self._due = key.step, False
         else:
             self._adjoint_at = key.step
 
@@ -198,11 +215,7 @@ class NativeModel:
         return end
 
     def _finish(self, i: int, status: object, reached: int) -> None:
-        if status is not None and status != 0:
-            raise RunFailed(
-                f"step {i}: the library returned {describe(status)}; it must return 0 or nothing"
-                " for success (set restype = None for a function that returns nothing)"
-            )
+        _check_status(i, status)
         if self.on_step is not None:
             self.on_step(reached)
 
@@ -213,6 +226,7 @@ class NativeModel:
         overwritten.
         """
         if self._adjoint_at is None and self._at > self._seeded:
+            self._compute_due()
             for array in self._registers[Kind.ADJOINT]:
                 array[...] = 0
             if not isinstance(value := self._seed(self._at), float):
@@ -220,6 +234,12 @@ class NativeModel:
                     f"seed returned {describe(value)}; it must return J: set its restype = c_double"
                 )
             self._functional[...], self._seeded = value, self._at
+
+    def _compute_due(self) -> None:
+        """Compute the step that was recorded only, because its state is needed."""
+        if self._due:
+            self._due = False
+            _check_status(self._at - 1, self._step(self._at - 1))
 
     def _addresses(self, i: int) -> list[int]:
         return [array.ctypes.data for array in self._tapes[i]]
@@ -253,6 +273,14 @@ def _check(arrays: Mapping[str, Arrays], gradient: Arrays, tape: object) -> None
     for (_, end, one), (begin, _, other) in pairwise(spans):
         if begin < end:
             raise BadInput(f"{one} and {other} share memory; check their addresses and shapes")
+
+
+def _check_status(i: int, status: object) -> None:
+    if status is not None and status != 0:
+        raise RunFailed(
+            f"step {i}: the library returned {describe(status)}; it must return 0 or nothing"
+            " for success (set restype = None for a function that returns nothing)"
+        )
 
 
 def _check_step(register: str, at: int, wanted: int) -> None:

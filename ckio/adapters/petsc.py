@@ -62,6 +62,7 @@ class TSModel(ArrayModel):
         If the TS does not converge, or takes a step of another length because it adapts its steps.
     """
 
+    records_late = True  # an adjoint step computes the stages of its step itself
     shared_controls = ()  # vectors of PETSc are distributed, also if their parts are equal
 
     def __init__(

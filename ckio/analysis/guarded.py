@@ -77,6 +77,7 @@ class Guarded(ForwardingModel):
             finished=self._finished,
             adjoint_step=self._adjoint_step,
             adjoint_seed=self._adjoint_seed,
+            records_late=False,  # each step is tried as it is run: recorded or not
         )
 
     def advance(self, begin: int, end: int, /) -> int:

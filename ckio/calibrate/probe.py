@@ -27,7 +27,7 @@ from ckio.actions import (
     Reverse,
     Write,
 )
-from ckio.actions.columns import ADVANCE, DISCARD, READ, RECORD, REVERSE, WRITE
+from ckio.actions.columns import ADVANCE, DISCARD, KIND_CODE, READ, RECORD, REVERSE, WRITE
 from ckio.backends.base import Backend
 from ckio.calibrate.samples import Floats, Sample, later, seconds_of, typical
 from ckio.errors import BadInput, LevelFull, UnsupportedKind
@@ -121,6 +121,7 @@ class StepTimer:
         self._capacity = sum(nbytes * count for nbytes, count in most.items())
         self._platform = Platform((Level(name="ram", capacity=self._capacity),), chain.tape)
         self._timelines: list[Timeline] = []
+        self._late = False
 
     def measure(self, *, always: bool = False) -> bool:
         """Make a probe unless all probes have taken `BUDGET` seconds; return whether it was made.
@@ -133,6 +134,7 @@ class StepTimer:
         level = memory_for(model, self._capacity)
         timeline = run(self._schedule, self._platform, unchecked(model), [level], clock=self._clock)
         self._timelines.append(timeline)
+        self._late = bool(optional(model).records_late)
         return True
 
     def chain(self) -> Chain:
@@ -143,6 +145,10 @@ class StepTimer:
         means = {name: typical(*each) for name, each in taken.items() if len(each[0])}
         # A program of one step never advances; then the time of recording is used.
         means = {"advance": means["record"], **means}
+        if self._late:  # the action that needs the state of a recorded step computes it
+            only = _recorded_only(self._timelines)
+            means["record_only"] = typical(*only) if len(only[0]) else 0.0
+            means["record"] = means["record_only"] + means["advance"]
         return replace(self._schedule.chain, steps=None, **means)  # type: ignore[arg-type]
 
 
@@ -175,6 +181,25 @@ def _per_step(timelines: Sequence[Timeline], op: int) -> tuple[Floats, Floats]:
         steps.append(length[later])
         seconds.append((seconds_of(timeline, op) / length)[later])
     return np.concatenate(seconds), np.concatenate(steps)
+
+
+def _recorded_only(timelines: Sequence[Timeline]) -> tuple[Floats, Floats]:
+    """Return the seconds of the Records of one step that compute no step, and ones.
+
+    A Record computes the step before if that was recorded, too.
+    """
+    seconds = list[Floats]()
+    for timeline in timelines:
+        actions = timeline.actions
+        states = (actions.op >= WRITE) & (actions.op <= READ)
+        states &= actions.kind == KIND_CODE[Kind.RESTART]
+        rows = np.flatnonzero((actions.op <= RECORD) | states)
+        op = actions.op[rows]
+        first = rows[1:][(op[1:] == RECORD) & (op[:-1] != RECORD)]
+        single = first[actions.end[first] == actions.begin[first] + 1]
+        seconds.append((timeline.stop - timeline.start)[single])
+    every = np.concatenate(seconds)
+    return every, np.ones(len(every))
 
 
 def reach(make: MakeModel, /, *, clock: Clock | None = None) -> int:

@@ -346,7 +346,8 @@ class Job:
         # The model is measured without the checks of `wrapping`, whose time is not the model's.
         plain = maker(self._make, request.settings, ranks)
         replay = ReplayCheck(allow_rounding=request.allow_rounding)
-        fresh = maker(self._make, request.settings, ranks, wrap=wrapping(request, replay))
+        wrap = wrapping(request, replay, is_alone=ranks.is_alone)
+        fresh = maker(self._make, request.settings, ranks, wrap=wrap)
         check_names(f"model {name!r}", controls_of(plain()))
         if request.control is not None:
             request = replace(request, control=given_control(request.control, ranks))

@@ -102,7 +102,8 @@ def _maker_of_same(
     by `replay`. Raises BadInput if they differ.
     """
     whole = request.resumed(manifest.request)
-    fresh = maker(make, whole.settings, ranks, wrap=wrapping(whole, replay))
+    wrap = wrapping(whole, replay, is_alone=ranks.is_alone)
+    fresh = maker(make, whole.settings, ranks, wrap=wrap)
     control: Mapping[str, Array] | None = None
     if request.control is not None:
         control = given_control(request.control, ranks)

@@ -197,7 +197,7 @@ class Attempt:
         return Journal(to, about, levels=levels, warn=self.display.warn)
 
 
-def wrapping(request: Request, replay: ReplayCheck, /) -> Callable[[Any], Any]:
+def wrapping(request: Request, replay: ReplayCheck, /, *, is_alone: bool) -> Callable[[Any], Any]:
     """Return a function that wraps a model of this run in its checks.
 
     The check of the declaration (`guarded`) is the inner one, because it changes values of the
@@ -207,7 +207,7 @@ def wrapping(request: Request, replay: ReplayCheck, /) -> Callable[[Any], Any]:
     def wrap(model: Any, /) -> Any:
         if request.guarded:
             model = guarded(request.model or "", model)
-        model = Reproducible(model, replay)
+        model = Reproducible(model, replay, is_alone=is_alone)
         return model if request.allow_nan else Finite(model, advice=_ALLOW)
 
     return wrap

@@ -24,6 +24,7 @@ from ckio.model.arrays import (
     copy,
     exchange,
 )
+from ckio.model.attributes import values_in
 from ckio.model.checkpoints import Derived, check, checkpoints
 
 
@@ -146,6 +147,12 @@ class ArrayModel(ABC):
     """Called after each step of either sweep, with i, when the forward has reached x_i or the
     adjoint has reached dJ/dx_i. Set it on a model at any time, for progress or signals."""
 
+    records_late: bool | None = None
+    """Whether `record` leaves its last step to be computed when the state after it is needed: never
+    if the step is reversed next, which needs its tape only. `adjoint_step` must then read nothing
+    that `step` left in an attribute. Set it on a class to say so; by default the first step decides
+    it, by whether it changes an array or a number in the attributes of the model."""
+
     def __init__(
         self,
         state: Mapping[str, ArrayLike],
@@ -157,6 +164,7 @@ class ArrayModel(ABC):
         seed: Iterable[str] | None = None,
         recompute: Iterable[str] = (),
     ) -> None:
+        given = set(vars(self))
         for what, names in {"tape": tape, "seed": seed, "recompute": recompute}.items():
             if isinstance(names, str):
                 raise BadInput(f"ArrayModel: {what} = {names!r} is text; give a list: [{names!r}]")
@@ -201,10 +209,12 @@ class ArrayModel(ABC):
 
         self._started = False  # whether the state has values (x_0, or a checkpoint)
         self._step: int | None = None  # i if the state is x_i in all arrays that the next step uses
+        self._due = False  # whether the state is still x_(i-1): the step was recorded, not computed
         self._stale = False  # whether the arrays in `recompute` have to be computed again
         self._seeded_at = -1  # the step at which the adjoint is ready to start
         self._turned = False  # whether the adjoint has left its start, or was read
         self._adjoint_at = 0  # i if the adjoint is dJ/dx_i; only if `_turned`
+        self._registers = set(vars(self)) - given  # the attributes of this class
 
     @abstractmethod
     def step(self, state: Arrays, i: int, /) -> None:
@@ -350,6 +360,7 @@ class ArrayModel(ABC):
 
     def state_arrays(self) -> dict[str, Array]:
         """Return the arrays of the state by name, as they are now; only read them."""
+        self._compute_due()
         return dict(self._state)
 
     def layout(self, key: Key, /) -> Layout:
@@ -391,6 +402,7 @@ class ArrayModel(ABC):
             case Kind.RESTART:
                 names, register = self._checkpoints.names(key), self._state
                 self.make_start()
+                self._compute_due()
             case Kind.TAPE:
                 names = self._checkpoints.names(key)
                 register = self._tapes.single() if key.name else self._tapes.of(key.step)
@@ -425,8 +437,10 @@ class ArrayModel(ABC):
             match key.kind:
                 case Kind.RESTART:
                     register = self._state
+                    if key.name:
+                        self._compute_due()
                     self._leave_state()
-                    self._step = None if key.name else key.step
+                    self._step, self._due = None if key.name else key.step, False
                     self._stale = True
                 case _:
                     register = self._tapes.read(None if key.name else key.step, names)
@@ -514,14 +528,32 @@ class ArrayModel(ABC):
             self._checkpoints.check_known(i)
             if tapes is not None:
                 tapes.keep(i, self._state)
-            try:
-                self._in_place(self.step, self._state, i)
-            except Exception as error:
-                error.add_note(f"(step {i})")
-                raise
-            self._step = i + 1
+            if tapes is not None and i == end - 1 and self.records_late:
+                self._step, self._due = end, True
+            else:
+                self._compute(i)
             self._report(i + 1)
         return end
+
+    def _compute(self, i: int) -> None:
+        before = values_in(self, without=self._registers) if self.records_late is None else None
+        try:
+            self._in_place(self.step, self._state, i)
+        except Exception as error:
+            error.add_note(f"(step {i})")
+            raise
+        self._step, self._due = i + 1, False
+        if self.records_late is None:
+            after = values_in(self, without=self._registers)
+            self.records_late = before is not None and after == before
+
+    def _compute_due(self) -> None:
+        """Compute the last recorded step, if its state is asked for.
+
+        If the step is reversed next, which needs its tape only, it is never computed.
+        """
+        if self._due and self._step is not None:
+            self._compute(self._step - 1)
 
     def _is_true(self, ends: object, i: int) -> bool:
         try:
@@ -539,6 +571,7 @@ class ArrayModel(ABC):
         none had to be read.
         """
         self.make_start()
+        self._compute_due()
         if begin != self._step:
             if self.variables is None:
                 raise RunFailed(_used("state", self._step, begin))
@@ -591,6 +624,7 @@ class ArrayModel(ABC):
         i = self._step
         if i is None or i <= self._seeded_at:
             return
+        self._compute_due()
         self._renew()
         for array in self._adjoint.arrays():
             array[...] = 0

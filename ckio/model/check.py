@@ -349,13 +349,13 @@ class _Check:
             before, changed = Key(Kind.ADJOINT, i), f"is changed by the adjoint of step {i}"
             seed = {n: _random(n, a).astype(a.dtype) for n, a in _zeros(model, i + 1).items()}
             right = self._reverse(model, i, seed)
-            if not restores:
-                found = _save(model, Key(Kind.RESTART, i + 1))
-                self._compare(found, self.states[i + 1], f"of the state {changed}")
             self.at = ("controls", i)
             now = _controls(model)
             self._compare(now, {n: control[n] for n in now}, changed)
             self.at = ("adjoint", i)
+            if not restores:
+                found = _save(model, Key(Kind.RESTART, i + 1))
+                self._compare(found, self.states[i + 1], f"of the state {changed}")
             what = f"differs if step {i} is reversed twice: is all else that it adds to set to 0?"
             self._compare(self._reverse(model, i, seed), right, what)
             _load(model, before, right)

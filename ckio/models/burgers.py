@@ -84,6 +84,8 @@ class Burgers(ArrayModel):
         finite or is so fast that t + dt is rounded to t.
     """
 
+    records_late = True  # an adjoint step reads its tape only
+
     def __init__(
         self,
         *,

@@ -196,6 +196,8 @@ class Vorticity(ArrayModel):
 
     derived: ClassVar = {"psi": ("zeta",)}
 
+    records_late = True  # an adjoint step reads its tape only
+
     def __init__(
         self,
         *,

@@ -356,6 +356,8 @@ class Wave(ArrayModel):
         In the first step, on all ranks, if the control was changed to unstable values.
     """
 
+    records_late = True  # an adjoint step reads its tape only
+
     def __init__(
         self,
         *,

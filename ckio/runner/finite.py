@@ -73,7 +73,7 @@ class Finite(ForwardingModel):
 
     def record(self, begin: int, end: int, /) -> int:
         step = reached("record", self._model.record(begin, end), begin, end)
-        if step > begin:
+        if step > begin and not optional(self._model).records_late:
             self._look(Kind.RESTART, step)
         for i in range(begin, step):
             self._look(Kind.TAPE, i)

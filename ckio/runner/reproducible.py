@@ -254,6 +254,8 @@ class ReplayCheck:
         """
         begun = self.now()
         arrays = list(state())
+        if not arrays:  # the model cannot give them
+            return False
         if not self._took:  # nothing is known of the time yet
             self._took = _LEAST + sum(data.nbytes for *_, data in arrays) / _RATE
             if not self.may(step):
@@ -313,12 +315,14 @@ class Reproducible(ForwardingModel):
     Parameters
     ----------
     model : Differentiable
-        If it has a true attribute `records_late`, the last state of a Record is not known yet and
-        is not looked at.
+        If its `records_late` is true, the last state of a Record is not known yet and is not looked
+        at.
     replay : ReplayCheck, optional
         The states of the run, for models that share them.
     allow_rounding : bool
         Whether a state may differ by rounding, without `replay`.
+    is_alone : bool
+        False for one rank of many, which computes no step that the others do not compute.
     """
 
     def __init__(
@@ -328,11 +332,14 @@ class Reproducible(ForwardingModel):
         /,
         *,
         allow_rounding: bool = False,
+        is_alone: bool = True,
     ) -> None:
         super().__init__(model)
         self.replay_check = self._seen = replay or ReplayCheck(allow_rounding=allow_rounding)
         self._is_on = True
         self._late = optional(model).records_late
+        self._has_continued = not is_alone  # whether a record was compared
+        self._turned = False  # whether a step was reversed here
         self._at: int | None = None  # the step of the state; None after it was read
         self._since = 0  # the state x_since is known to be right
         self._controls: Mapping[str, int] | None = None
@@ -342,15 +349,16 @@ class Reproducible(ForwardingModel):
     def advance(self, begin: int, end: int, /) -> int:
         if begin != self._at:
             self._depart(begin)
+        is_one = begin + 1 == end
         while True:
-            to = self._stop_within(begin, end) if self._late or self._seen.waiting else end
+            to = self._stop_within(begin, end) if self._is_late or self._seen.waiting else end
             step = self._model.advance(begin, to)
             if step is not to:
                 step = reached("advance", step, begin, to)
             self._at = step
             if step < to:
                 return step
-            if to < end or not self._late or to in self._seen.marks:
+            if to < end or is_one or not self._is_late or to in self._seen.marks:
                 self._offer(to)
             if to == end:
                 return end
@@ -363,11 +371,32 @@ class Reproducible(ForwardingModel):
         if step is not end:
             step = reached("record", step, begin, end)
         self._at = step
-        if begin < step and not self._late:
+        if begin < step and (not self._is_late or self._continues(step)):
             self._offer(step)
         return step
 
+    def _continues(self, step: int) -> bool:
+        """Return whether this is the first recorded state that an earlier process has hashed.
+
+        A model that records late computes it for the comparison: the rest of a run may compute no
+        other state a second time, although data or code have changed.
+        """
+        if step not in self._seen.earlier or self._has_continued:
+            return False
+        self._has_continued = True
+        return True
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether the model records late, or may do so: None until its first step."""
+        if self._late is None:
+            self._late = optional(self._model).records_late
+        return self._late is not False
+
     def reverse(self, begin: int, end: int, /) -> None:
+        if not self._turned and self._at == end and self._is_late:
+            self._offer(end)  # the adjoint starts from x_n, which is computed for it
+        self._turned = True
         self._model.reverse(begin, end)
         if self._seen.waiting:
             self._seen.passed(begin)
@@ -388,7 +417,7 @@ class Reproducible(ForwardingModel):
         """
         if (known := self._seen.between(begin, end)) is not None:
             return known
-        if not self._late or begin + 1 == end:
+        if not self._is_late or begin + 1 == end:
             return end
         if self._seen.skip:
             self._seen.skip -= 1
@@ -461,7 +490,7 @@ def checked(model: M, replay: ReplayCheck | None = None, /) -> M:
     if (
         inside := optional(model).put_inside
     ) is not None:  # of a parallel model, because all ranks must agree on errors
-        inside(lambda own: Reproducible(own, replay))
+        inside(lambda own: Reproducible(own, replay, is_alone=False))
         return model
     return cast("M", Reproducible(cast("Any", model), replay))
 

@@ -57,9 +57,15 @@ double *solver_memory(Solver *s, int which) {
     return (double *[]){s->u, &s->J, &s->k, s->of_u, &s->of_J, &s->of_k}[which];
 }
 
-/* Step i; u before it is stored in `tape`, unless that is NULL. Returns 1 if J is no number. */
+/* The tape of step i, which is u before it. */
+int solver_tape(Solver *s, long i, double *tape) {
+    memcpy(tape, s->u, sizeof *tape * s->ny * s->nx);
+    return 0;
+}
+
+/* Step i; its tape is stored, unless `tape` is NULL. Returns 1 if J is no number. */
 int solver_step(Solver *s, long i, double *tape) {
-    if (tape) memcpy(tape, s->u, sizeof *tape * s->ny * s->nx);
+    if (tape) solver_tape(s, i, tape);
     heat_step(s->ny, s->nx, s->k, s->dt, s->u, &s->J, s->work);
     return !isfinite(s->J);
 }

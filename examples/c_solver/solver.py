@@ -22,6 +22,7 @@ for name, result, *arguments in (
     ("free", None, c_void_p),
     ("memory", c_void_p, c_void_p, c_int),
     ("step", c_int, c_void_p, c_long, c_void_p),
+    ("tape", c_int, c_void_p, c_long, c_void_p),
     ("reverse", c_int, c_void_p, c_long, c_void_p),
     ("seed", c_double, c_void_p, c_long),
 ):
@@ -41,6 +42,7 @@ def solver(*, ny=24, nx=32, k=0.2, dt=0.02):
         tape=(Field("u", "<f8", grid),),
         step=lambda i: LIB.solver_step(s, i, None),
         record=partial(LIB.solver_step, s),
+        record_only=partial(LIB.solver_tape, s),
         reverse=partial(LIB.solver_reverse, s),
         seed=partial(LIB.solver_seed, s),
         free=partial(LIB.solver_free, s),

@@ -10,6 +10,7 @@ from cli.commands import answer, ckio, complaint
 from example_models import EXAMPLES
 
 from ckio.actions.variables import Flow, Step, Variables
+from ckio.cli import analyze
 from ckio.platform import Level, Platform
 from ckio.platform.readable import bytes_text
 
@@ -230,3 +231,11 @@ def test_options_that_do_not_fit(place: Path) -> None:
         (("burgers", "--steps", 0), "--steps 0"),
     ):
         assert said in complaint("analyze", *words, at=place)
+
+
+def test_changes_and_steps_in_words() -> None:
+    changes = [(0, 0), (3, 3), (4, 5), (4, 1)]
+    words = ["nothing", "no change", "+25 %", "-75 %"]
+    assert [analyze._change(*each) for each in changes] == words
+    spans = [(begin, begin + 3) for begin in range(0, 70, 7)]
+    assert analyze._overwritten({"overwritten": spans, "in_whole": True}) == "30 steps"

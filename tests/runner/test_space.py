@@ -11,7 +11,7 @@ from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.backends.base import Backend
 from ckio.backends.ram import Ram
 from ckio.backends.wrapper import Wrapper
-from ckio.errors import StorageError
+from ckio.errors import BadInput, StorageError
 from ckio.model import ForwardingModel
 from ckio.planners.dp import hrevolve
 from ckio.runner import run
@@ -148,3 +148,8 @@ def test_a_level_that_takes_such_buffers_gets_them() -> None:
     assert own is given[0]
     assert isinstance(opening, Opening)
     assert list(levels_for(model, [own, opening])) == [own, opening]
+
+
+def test_what_is_no_level_is_refused_by_its_class() -> None:
+    with pytest.raises(BadInput, match="dict is no level; derive its class from"):
+        levels_for(Logistic(), [Ram(), {}])  # type: ignore[list-item]

@@ -1,0 +1,145 @@
+"""A recorded step that is reversed next is not computed: fewer steps, and the same gradient."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckio import ArrayModel, Chain, Level, Platform, Ram, sizes_of
+from ckio.adapters import registry
+from ckio.errors import NoSchedule
+from ckio.models.burgers import Burgers
+from ckio.models.vorticity import Vorticity
+from ckio.models.wave import Wave
+from ckio.planners import hrevolve, mixed, revolve
+from ckio.runner import run
+from ckio.runner.reproducible import unchecked
+from ckio.schedule import Schedule, counts, makespan
+
+from .wrong_models import Right, TapeInAttribute
+
+
+def counting(kind: type[ArrayModel]) -> type[ArrayModel]:
+    """A class of models that count the calls of `step`."""
+
+    class Counting(kind):  # type: ignore[valid-type,misc]
+        calls = 0
+
+        def step(self, state, i):
+            self.calls += 1
+            super().step(state, i)
+
+    return Counting
+
+
+def machine(model: ArrayModel, steps: int, slots: int) -> tuple[Chain, Platform]:
+    """Memory for so many states, at no cost."""
+    chain = Chain(steps=steps, advance=1, record=1, reverse=1, record_only=0, **sizes_of(model))
+    level = Level(name="ram", capacity=slots * chain.restart)
+    return chain, Platform((level,), working_memory=chain.tape)
+
+
+def performed(schedule: Schedule, platform: Platform, model: ArrayModel) -> ArrayModel:
+    run(schedule, platform, model, [Ram(capacity=level.capacity) for level in platform.levels])
+    return model
+
+
+def equal(one: ArrayModel, other: ArrayModel) -> bool:
+    same = all(np.array_equal(one.gradient[name], other.gradient[name]) for name in one.gradient)
+    return same and one.functional == other.functional
+
+
+@pytest.mark.parametrize(("steps", "slots", "calls"), [(100, 10, 223), (200, 20, 379)])
+def test_revolve_computes_as_many_steps_fewer_as_it_reverses(
+    steps: int, slots: int, calls: int
+) -> None:
+    """Revolve's steps (322, 578) less n - 1; without a check that computes any."""
+    late = counting(Vorticity)(grid=16)
+    chain, platform = machine(late, steps, slots)
+    schedule = revolve(chain, platform)
+    early = counting(Vorticity)(grid=16)
+    early.records_late = False
+    assert equal(performed(schedule, platform, late), performed(schedule, platform, early))
+    assert late.calls == calls == early.calls - (steps - 1)
+    assert makespan(schedule, platform) == calls + steps
+
+
+@pytest.mark.parametrize("kind", [Vorticity, Burgers, Wave, Right])
+@pytest.mark.parametrize("name", [*registry.names("planners")])
+def test_the_steps_of_every_schedule_are_those_that_its_costs_say(
+    kind: type[ArrayModel], name: str
+) -> None:
+    late = counting(kind)()
+    chain, platform = machine(late, 30, 4)
+    deep = Platform((*platform.levels, Level(name="far")), platform.working_memory)
+    try:
+        schedule = registry.find("planners", name)(chain, deep)
+    except NoSchedule:
+        pytest.skip("this planner has no schedule here")
+    alone = chain.saved_by(schedule.actions)  # a second for each step that is not computed
+    whole = counting(kind)()
+    whole.record(0, 30)
+    whole.reverse(0, 30)
+    assert equal(performed(schedule, deep, unchecked(late)), whole)
+    # The first step of a model that does not say so decides whether it records late.
+    assert late.calls == counts(schedule).forward - alone.sum()
+
+
+def test_a_state_is_computed_when_it_is_asked_for() -> None:
+    asked: Counter[str] = Counter()
+    for how in ("advance", "record", "dump", "state_arrays", "functional"):
+        model = counting(Vorticity)(grid=16)
+        plain = counting(Vorticity)(grid=16)
+        plain.advance(0, 3)
+        model.record(0, 3)
+        assert model.calls == 2
+        match how:
+            case "advance":
+                model.advance(3, 4)
+                plain.advance(3, 4)
+            case "record":
+                model.record(3, 5)
+                plain.advance(3, 4)
+            case "functional":
+                assert model.functional == plain.functional
+        asked[how] = model.calls - 2
+        state, expected = model.state_arrays(), plain.state_arrays()
+        if how != "record":
+            assert all(np.array_equal(state[name], expected[name]) for name in state)
+    assert asked == {"advance": 2, "record": 2, "functional": 1, "dump": 0, "state_arrays": 0}
+
+
+def test_a_model_whose_adjoint_reads_an_attribute_of_its_step_records_at_once() -> None:
+    late, right = TapeInAttribute(), Right()
+    chain, platform = machine(late, 12, 3)
+    schedule = hrevolve(chain, platform)
+    assert equal(performed(schedule, platform, late), performed(schedule, platform, right))
+    assert late.records_late is False
+    assert right.records_late is True
+
+
+@pytest.mark.parametrize(
+    ("planner", "tape", "slots", "before", "now"),
+    [
+        (hrevolve, 1, 20, 3.14, 2.54),
+        (mixed, 1, 10, 3.02, 2.96),
+        (mixed, 1, 20, 2.445, 2.422),
+        (mixed, 1, 40, 2.058, 2.049),
+        (mixed, 2, 10, 3.24, 3.07),
+        (mixed, 2, 20, 2.58, 2.54),
+    ],
+)
+def test_plans_weigh_a_stored_tape_against_a_step_that_is_never_computed(
+    planner: Any, tape: int, slots: int, before: float, now: float
+) -> None:
+    """1000 steps of the vorticity model; a state takes 2 units, and access nothing."""
+    chain = Chain(
+        steps=1000, advance=6e-4, record=6.5e-4, record_only=5e-5, reverse=8.4e-4,
+        restart=2, tape=tape, adjoint=2,
+    )  # fmt: skip
+    platform = Platform((Level(name="ram", capacity=2 * slots),), working_memory=tape)
+    early = replace(chain, record_only=None)
+    assert makespan(planner(early, platform), platform) == pytest.approx(before, abs=0.005)
+    assert makespan(planner(chain, platform), platform) == pytest.approx(now, abs=0.005)
