@@ -132,7 +132,9 @@ def platform(work: Work) -> tuple[Chain, Platform]:
     """Memory is free, a disk slot takes as long as two steps: all that the planners are told."""
     task, price = work.task, Affine(2.0)
     sizes = sizes_of(work.model)
-    chain = Chain(steps=task.steps, advance=1.0, record=1.0, reverse=2.0, **sizes)
+    chain = Chain(
+        steps=task.steps, advance=1.0, record=1.08, record_only=0.08, reverse=1.4, **sizes
+    )
     levels = [Level(name="ram", capacity=task.slots * chain.restart)]
     if task.disk:
         room = task.disk * chain.restart
@@ -144,19 +146,21 @@ def platform(work: Work) -> tuple[Chain, Platform]:
 def bare(work: Work) -> dict[str, Any]:
     """ckio's own schedule in a loop of a few lines, with dicts as slots: no ckio at all.
 
-    Those in the directory are in memory, too.
+    Those in the directory are in memory, too. A step whose state nothing needs is not computed.
     """
     schedule: Schedule = work.planned(lambda: hrevolve(*platform(work)))
     slots: dict[tuple[int, Key], Arrays] = {}
     state, tape, farthest = work.state, work.state, 0
-    for action in schedule.actions:
+    saved = schedule.chain.saved_by(schedule.actions).tolist()
+    for action, is_recorded_only in zip(schedule.actions, saved, strict=True):
         match action:
             case Advance(begin=begin, end=end):
                 for i in range(begin, end):
                     work.step(state, i)
             case Record(begin=begin, end=end):
                 tape = copied(state, TAPE)
-                work.step(state, begin)
+                if not is_recorded_only:
+                    work.step(state, begin)
                 if end == work.task.steps and not farthest:
                     farthest = end
                     work.seed(state)
