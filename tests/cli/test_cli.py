@@ -238,7 +238,7 @@ def test_calibrate_measures_what_a_plan_needs(tmp_path: Path) -> None:
     ckio("calibrate", *level, *measured, at=tmp_path)
     assert {path.name for path in tmp_path.rglob("*")} == {"ck", "node.toml"}
     text = (tmp_path / "node.toml").read_text()
-    for word in ("read_cold", "vorticity grid=16", "latency", "per_byte", "working_memory"):
+    for word in ("read_cold", "vorticity grid=16", "latency", "record_only", "working_memory"):
         assert word in text
     plan = ("plan", "--steps", 30, "--planner", "hrevolve")
     assert answer(*plan, *NODE, at=tmp_path)["makespan"] > 0

@@ -136,6 +136,7 @@ def test_a_damaged_head_is_listed_also_without_verify(tmp_path: Path) -> None:
     found = answer("inspect", tmp_path, at=tmp_path)
     assert len(found["checkpoints"]) == 3
     (damage,) = found["damaged"]
+    assert f"DAMAGED: {entry['file']}: " in ckio("inspect", tmp_path, at=tmp_path).stdout
     assert damage["file"] == entry["file"]
     assert damage["what"]
     ckio("inspect", tmp_path, "--verify", at=tmp_path, status=1)
