@@ -14,7 +14,7 @@ from ckio.planners.table import compared
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
-from ckio.schedule.policy import AUTO, Policy
+from ckio.schedule.policy import AUTO, Overlap, Policy
 
 
 def auto(chain: Chain, platform: Platform, /, *, tapes: bool = True) -> Schedule:
@@ -97,6 +97,8 @@ def plan(
 
     Raises the errors of the planner.
     """
+    if overlap == AUTO and not far_levels(platform):
+        overlap = Overlap()  # nothing can overlap, so that no compiled code is loaded
     if overlap == AUTO and planner is auto:
         from ckio.planners.overlap import plan as search
 

@@ -24,7 +24,7 @@ from ckio.planners.overlap.race import Candidate, Race, policies
 from ckio.planners.table import compared
 from ckio.planners.varying import sorted_bound
 from ckio.platform import Affine, Level, Platform, memory_level
-from ckio.platform.chain import SECONDS, SIZES, Chain
+from ckio.platform.chain import SIZES, Chain
 from ckio.schedule import Schedule
 from ckio.schedule.policy import Overlap
 
@@ -175,8 +175,10 @@ def _enter_plans(
 
 def _alike(chain: Chain) -> Chain:
     """Return a chain of equal steps, with the mean costs and the largest checkpoints."""
-    costs: dict[str, Any] = {name: float(chain.each(name).mean()) for name in SECONDS}
-    costs |= {name: chain.largest(name) for name in SIZES}
+    costs: dict[str, Any] = {
+        name: chain.largest(name) if name in SIZES else float(chain.each(name).mean())
+        for name in chain.costs
+    }
     return replace(chain, **costs)
 
 
