@@ -145,9 +145,13 @@ def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTab
     Costs are whole numbers if those of `nearer` are.
     """
     infinite = _INFINITE[nearer.dtype.kind]
-    unstored = np.full((rows(spaces), len(nearer)), infinite, nearer.dtype)
+    count, length = rows(spaces), len(nearer)
+    tables: Costs = np.empty((1 + len(spaces), count, length), nearer.dtype)
+    if count > 2 * length:  # the numbers that are compared together are adjacent in memory
+        tables = np.empty((1 + len(spaces), length, count), nearer.dtype).swapaxes(1, 2)
+    tables[:] = infinite
+    unstored, again = tables[0], tables[1:]
     unstored[:-1] = nearer
-    again = np.full((len(spaces), *unstored.shape), infinite, nearer.dtype)
     table = JointTable(tuple(spaces), nearer, unstored, again, *_after(spaces))
     costs = np.minimum([space.costs for space in spaces], infinite).astype(nearer.dtype)
     with np.errstate(over="ignore"):  # infinite sums are refused later
@@ -175,7 +179,8 @@ def fill(table: JointTable, costs: Costs, move: float, /, *, first: int = 1) -> 
     """
     unstored, again, longest = table.unstored, table.again, table.unstored.shape[1] - 1
     # P(n, F - a e_k) in descending order of n, so that both terms have the same order in memory.
-    inner = [unstored[restart, ::-1] for restart in table.after_restart]
+    order: Any = "C" if unstored.flags.c_contiguous else "F"
+    inner = [np.array(unstored[it, ::-1], order=order) for it in table.after_restart]
     sums = np.empty_like(unstored[:-1])
     for n in range(first, longest + 1):
         row, stored = unstored[:-1, n], list[Any]()
