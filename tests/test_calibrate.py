@@ -206,13 +206,13 @@ def test_what_happens_between_two_actions_is_part_of_the_second() -> None:
     assert seconds_of(timeline, ADVANCE).tolist() == [1.0, 5.0]
 
 
-def test_between_two_reads_the_model_takes_an_adjoint_step_as_in_a_run() -> None:
+def test_between_two_reads_the_model_takes_a_step_as_in_a_run() -> None:
     done: list[str] = []
 
     class Stepping(Decay):
-        def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
+        def step(self, state: Arrays, i: int, /) -> None:
             done.append("step")
-            super().adjoint_step(adjoint, tape, i)
+            super().step(state, i)
 
     class Noting(Ram):
         def read(self, key: Key, into: Buffers, /) -> int:

@@ -165,10 +165,11 @@ class NativeModel:
         def record(i: int) -> object:
             if self._record_only is None or i + 1 < end:
                 return self._record(i, *self._addresses(i))
-            self._due = True
             return self._record_only(i, *self._addresses(i))
 
-        return self._forward(begin, end, record)
+        self._forward(begin, end, record)
+        self._due = self._record_only is not None
+        return end
 
     def reverse(self, begin: int, end: int, /) -> None:
         self._keep_seed()

@@ -118,9 +118,8 @@ class OptionalMembers:
         On many ranks: puts the model of one rank within a wrapper.
     replay_check : ReplayCheck or None
         The check of steps that are computed again, if the model has one.
-    records_late : bool or None
-        Whether `record` leaves its last step to be computed when the state after it is needed. None
-        if the first step decides it.
+    records_late : bool
+        Whether `record` leaves its last step to be computed when the state after it is needed.
     kept_records : frozenset of str
         Of a program: the names of records that no checkpoint has to contain.
     """
@@ -139,7 +138,7 @@ class OptionalMembers:
     unequal: bool = False
     put_inside: Callable[[Callable[[Any], Any]], object] | None = None
     replay_check: Any = None
-    records_late: bool | None = False
+    records_late: bool = False
     kept_records: frozenset[str] = frozenset()
 
     def make_start(self) -> None: ...

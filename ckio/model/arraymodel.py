@@ -24,7 +24,6 @@ from ckio.model.arrays import (
     copy,
     exchange,
 )
-from ckio.model.attributes import values_in
 from ckio.model.checkpoints import Derived, check, checkpoints
 
 
@@ -147,11 +146,10 @@ class ArrayModel(ABC):
     """Called after each step of either sweep, with i, when the forward has reached x_i or the
     adjoint has reached dJ/dx_i. Set it on a model at any time, for progress or signals."""
 
-    records_late: bool | None = None
+    records_late: bool = False
     """Whether `record` leaves its last step to be computed when the state after it is needed: never
-    if the step is reversed next, which needs its tape only. `adjoint_step` must then read nothing
-    that `step` left in an attribute. Set it on a class to say so; by default the first step decides
-    it, by whether it changes an array or a number in the attributes of the model."""
+    if the step is reversed next. Set it to True in a class whose `adjoint_step` reads nothing that
+    `step` has left, in an attribute or elsewhere; `ckio check` tells whether it does."""
 
     def __init__(
         self,
@@ -164,7 +162,6 @@ class ArrayModel(ABC):
         seed: Iterable[str] | None = None,
         recompute: Iterable[str] = (),
     ) -> None:
-        given = set(vars(self))
         for what, names in {"tape": tape, "seed": seed, "recompute": recompute}.items():
             if isinstance(names, str):
                 raise BadInput(f"ArrayModel: {what} = {names!r} is text; give a list: [{names!r}]")
@@ -214,7 +211,6 @@ class ArrayModel(ABC):
         self._seeded_at = -1  # the step at which the adjoint is ready to start
         self._turned = False  # whether the adjoint has left its start, or was read
         self._adjoint_at = 0  # i if the adjoint is dJ/dx_i; only if `_turned`
-        self._registers = set(vars(self)) - given  # the attributes of this class
 
     @abstractmethod
     def step(self, state: Arrays, i: int, /) -> None:
@@ -536,16 +532,12 @@ class ArrayModel(ABC):
         return end
 
     def _compute(self, i: int) -> None:
-        before = values_in(self, without=self._registers) if self.records_late is None else None
         try:
             self._in_place(self.step, self._state, i)
         except Exception as error:
             error.add_note(f"(step {i})")
             raise
         self._step, self._due = i + 1, False
-        if self.records_late is None:
-            after = values_in(self, without=self._registers)
-            self.records_late = before is not None and after == before
 
     def _compute_due(self) -> None:
         """Compute the last recorded step, if its state is asked for.

@@ -105,12 +105,16 @@ class ModelCheck:
         What could not be tested, with reasons.
     derivatives : tuple of Derivative
         All comparisons of derivatives.
+    may_record_late : bool
+        Whether the model is an `ArrayModel` whose `records_late` may be True, because its adjoint
+        reads its tape only.
     """
 
     steps: int
     faults: tuple[Fault, ...]
     untested: tuple[str, ...]
     derivatives: tuple[Derivative, ...]
+    may_record_late: bool = False
 
     @property
     def verified(self) -> bool:
@@ -138,6 +142,11 @@ class ModelCheck:
         others = [it for it in self.faults[1:] if it.check != "derivative"]  # those are rows
         notes = [f"also: {it.reason}" for it in others]
         notes += [f"not tested: {reason}" for reason in self.untested]
+        if self.may_record_late:
+            notes.append(
+                "the adjoint reads its tape only: with `records_late = True` in the class, a step"
+                " that is reversed next is not computed"
+            )
         return sheet_text(self.summary(), header, rows[:_ROWS], notes)
 
 
@@ -165,7 +174,15 @@ def check_model(make: Callable[[], Any], /, *, steps: int = 5) -> ModelCheck:
     with np.errstate(all="ignore"):
         check.run()
     untested = tuple(dict.fromkeys(check.untested))
-    return ModelCheck(check.n, tuple(check.faults), untested, tuple(check.derivatives))
+    model = make()
+    may_record_late = hasattr(model, "adjoint_step") and not optional(model).records_late
+    return ModelCheck(
+        check.n,
+        tuple(check.faults),
+        untested,
+        tuple(check.derivatives),
+        may_record_late and not check.faults and not untested,
+    )
 
 
 class _Found(Exception):

@@ -6,7 +6,7 @@ A checkpoint is stored if every rank has stored its part.
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from ckio.actions import Buffers, Key, Layout
 from ckio.backends.base import Backend
@@ -203,8 +203,6 @@ class AgreedModel(ForwardingModel):
         )
         self.unequal = any(sizes != mine for sizes in every)
         self.estimated = self.unequal or optional(model).estimated
-        if optional(model).records_late is None:
-            cast("Any", model).records_late = False  # ranks must compute the same steps
 
     def put_inside(self, wrap: Callable[[Any], Any], /) -> None:
         """Put the part of this rank within a wrapper, whose errors all ranks then raise."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ckio.actions import Kind
 from ckio.actions.checks import as_float, check_cost, check_line, is_whole
 from ckio.errors import BadInput
-from ckio.platform.chain import SECONDS, SIZES, Chain
+from ckio.platform.chain import SIZES, Chain
 from ckio.platform.profile import (
     ACCESSES,
     FREE,
@@ -344,9 +344,10 @@ def _brief(chain: Chain) -> str:
     """Return the costs of a model in one line, or a remark if its steps differ."""
     if chain.varies:
         return "its steps differ"
-    times = (f"{name} {seconds_text(getattr(chain, name))}" for name in SECONDS)
-    sizes = (f"{name} {bytes_text(getattr(chain, name))}" for name in SIZES)
-    return ", ".join([*times, *sizes])
+    return ", ".join(
+        f"{name} {bytes_text(cost) if name in SIZES else seconds_text(cost)}"
+        for name, cost in chain.costs.items()
+    )
 
 
 def platform_of(given: "Platform | str | os.PathLike[str]", /) -> Platform:

@@ -433,7 +433,7 @@ class Chain:
             rows = actions.op == op
             self._check_within(actions, rows)
             seconds[rows] = _over(self._costs[span], actions.begin[rows], actions.end[rows])
-        return seconds - self.saved_by(actions)
+        return np.maximum(seconds - self.saved_by(actions), 0.0)  # rounding may be larger
 
     def saved_by(self, actions: Actions, /) -> NDArray[np.float64]:
         """Return the seconds that each action of a schedule saves: `saved` of its last step, or 0.
@@ -501,7 +501,7 @@ def _values(cost: Any) -> NDArray[Any]:
 
 def _range_text(cost: Any, name: str) -> str:
     """Return a cost as text, or the smallest and the largest one if they differ."""
-    text: Callable[[Any], str] = seconds_text if name in SECONDS else bytes_text
+    text: Callable[[Any], str] = bytes_text if name in SIZES else seconds_text
     values = _values(cost)
     return " to ".join(dict.fromkeys(text(it.item()) for it in (values.min(), values.max())))
 

@@ -351,14 +351,14 @@ class Reproducible(ForwardingModel):
             self._depart(begin)
         is_one = begin + 1 == end
         while True:
-            to = self._stop_within(begin, end) if self._is_late or self._seen.waiting else end
+            to = self._stop_within(begin, end) if self._late or self._seen.waiting else end
             step = self._model.advance(begin, to)
             if step is not to:
                 step = reached("advance", step, begin, to)
             self._at = step
             if step < to:
                 return step
-            if to < end or is_one or not self._is_late or to in self._seen.marks:
+            if to < end or is_one or not self._late or to in self._seen.marks:
                 self._offer(to)
             if to == end:
                 return end
@@ -371,7 +371,7 @@ class Reproducible(ForwardingModel):
         if step is not end:
             step = reached("record", step, begin, end)
         self._at = step
-        if begin < step and (not self._is_late or self._continues(step)):
+        if begin < step and (not self._late or self._continues(step)):
             self._offer(step)
         return step
 
@@ -386,15 +386,8 @@ class Reproducible(ForwardingModel):
         self._has_continued = True
         return True
 
-    @property
-    def _is_late(self) -> bool:
-        """Whether the model records late, or may do so: None until its first step."""
-        if self._late is None:
-            self._late = optional(self._model).records_late
-        return self._late is not False
-
     def reverse(self, begin: int, end: int, /) -> None:
-        if not self._turned and self._at == end and self._is_late:
+        if not self._turned and self._at == end and self._late:
             self._offer(end)  # the adjoint starts from x_n, which is computed for it
         self._turned = True
         self._model.reverse(begin, end)
@@ -417,7 +410,7 @@ class Reproducible(ForwardingModel):
         """
         if (known := self._seen.between(begin, end)) is not None:
             return known
-        if not self._is_late or begin + 1 == end:
+        if not self._late or begin + 1 == end:
             return end
         if self._seen.skip:
             self._seen.skip -= 1

@@ -43,8 +43,6 @@ def moment(name):
 
 
 class Growth(ArrayModel):
-    records_late = False  # so that `step` is called for each forward step of the schedule
-
     def step(self, state, i):
         self.work("step")
         x, rate = state["x"], self.control["rate"]

@@ -10,6 +10,7 @@ import pytest
 from ckio import ArrayModel, Chain, Level, Platform, Ram, sizes_of
 from ckio.adapters import registry
 from ckio.errors import NoSchedule
+from ckio.model.check import check_model
 from ckio.models.burgers import Burgers
 from ckio.models.vorticity import Vorticity
 from ckio.models.wave import Wave
@@ -25,7 +26,7 @@ def counting(kind: type[ArrayModel]) -> type[ArrayModel]:
     """A class of models that count the calls of `step`."""
 
     class Counting(kind):  # type: ignore[valid-type,misc]
-        calls = 0
+        calls, records_late = 0, True
 
         def step(self, state, i):
             self.calls += 1
@@ -83,7 +84,6 @@ def test_the_steps_of_every_schedule_are_those_that_its_costs_say(
     whole.record(0, 30)
     whole.reverse(0, 30)
     assert equal(performed(schedule, deep, unchecked(late)), whole)
-    # The first step of a model that does not say so decides whether it records late.
     assert late.calls == counts(schedule).forward - alone.sum()
 
 
@@ -111,13 +111,25 @@ def test_a_state_is_computed_when_it_is_asked_for() -> None:
     assert asked == {"advance": 2, "record": 2, "functional": 1, "dump": 0, "state_arrays": 0}
 
 
-def test_a_model_whose_adjoint_reads_an_attribute_of_its_step_records_at_once() -> None:
-    late, right = TapeInAttribute(), Right()
-    chain, platform = machine(late, 12, 3)
+def test_a_model_that_does_not_say_so_computes_each_step_that_it_records() -> None:
+    """Its adjoint may read what the step has left, if both are made one after the other."""
+    model, right = TapeInAttribute(), Right()
+    chain, platform = machine(model, 12, 3)
     schedule = hrevolve(chain, platform)
-    assert equal(performed(schedule, platform, late), performed(schedule, platform, right))
-    assert late.records_late is False
-    assert right.records_late is True
+    assert equal(performed(schedule, platform, model), performed(schedule, platform, right))
+
+
+def test_the_check_of_a_model_finds_an_adjoint_that_reads_what_its_step_has_left() -> None:
+    class Late(TapeInAttribute):
+        records_late = True
+
+    class RightLate(Right):
+        records_late = True
+
+    assert not check_model(RightLate).faults
+    assert check_model(Late).faults[0].check == "adjoint"
+    assert "`records_late = True`" in str(check_model(Right))
+    assert "records_late" not in str(check_model(RightLate)) + str(check_model(TapeInAttribute))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ def all_seconds(schedule: Schedule, platform: Platform, /) -> list[float]:
         match action:
             case Record(_, end) if (end < chain.length or arrived) and not chain.variables:
                 if not _is_used(actions[number + 1 :]):
-                    taken[number] -= float(chain.saved_of_each()[end - 1])
+                    saved = float(chain.saved_of_each()[end - 1])
+                    taken[number] = max(taken[number] - saved, 0.0)
             case Advance(_, end) | Record(_, end) if end == chain.length:
                 arrived = True
     return taken

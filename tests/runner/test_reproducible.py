@@ -289,7 +289,7 @@ def test_reproducible_steps_have_the_same_gradient_as_without_the_check(planner)
     assert replay.marks
 
 
-def test_most_states_that_are_computed_twice_are_compared() -> None:
+def test_all_states_that_are_computed_twice_are_compared() -> None:
     class Counting(ReplayCheck):
         same = 0
 
@@ -297,15 +297,10 @@ def test_most_states_that_are_computed_twice_are_compared() -> None:
             self.same += (it := super().look(*given, **named))
             return it
 
-    for late in (False, True):
-        replay, computed = Counting(share=np.inf), []
-        growth = Growth()
-        growth.disturb, growth.records_late = lambda _, i, to=computed: to.append(i + 1), late
-        model = Reproducible(growth, replay)
-        run(*plan(model), model, [Ram()])
-        twice = sum(computed.count(i) > 1 for i in set(computed))
-        assert twice >= (STEPS - 2, STEPS - 8)[late]
-        assert replay.same >= (twice - 2, 0.7 * twice)[late]
+    replay = Counting(share=np.inf)
+    model = Reproducible(Growth(), replay)
+    run(*plan(model), model, [Ram()])
+    assert replay.same >= STEPS - 2
 
 
 def test_states_from_a_lossy_level_are_not_compared() -> None:
@@ -360,9 +355,9 @@ class Recorder(ForwardingModel):
 
 
 def test_records_that_keep_later_rows_are_not_compared() -> None:
-    gradient(Recorder("record"))
+    gradient(Reproducible(Recorder("record"), ReplayCheck(share=np.inf)))
     with pytest.raises(RunFailed, match=r"'record' (by|in)"):
-        gradient(Recorder())
+        gradient(Reproducible(Recorder(), ReplayCheck(share=np.inf)))
 
 
 def test_another_control_is_another_run() -> None:
@@ -371,7 +366,7 @@ def test_another_control_is_another_run() -> None:
         model = Reproducible(Growth(), replay)
         model.control["rate"][...] = rate
         model.advance(0, 5)
-    with pytest.raises(RunFailed, match=r"x_[45] is not the same"):
+    with pytest.raises(RunFailed, match="x_5 is not the same"):
         Reproducible(Rng(), replay).advance(0, 5)
 
 

@@ -184,7 +184,9 @@ def _costs(
     """Return the costs in the recurrence."""
     steps = chain.length
     restart, tape = chain.each("restart")[:steps], chain.each("tape")
-    shape, saved = (len(levels), steps), chain.saved_of_each()
+    shape, ends = (len(levels), steps), reach(chain, platform, tapes)
+    # Where several steps are recorded together, the states between them are computed, too.
+    saved = chain.saved_of_each() if (ends == np.arange(1, steps + 1)).all() else 0.0
     numbers = [platform.number(level.name) for level in levels]
     states = [restart * copies(chain, platform, number, Kind.RESTART) for number in numbers]
     taped = [tape * copies(chain, platform, number, Kind.TAPE) for number in numbers]
@@ -199,7 +201,7 @@ def _costs(
     ]
     return IntervalCosts(
         before=sums(chain.each("advance")),
-        reach=reach(chain, platform, tapes),
+        reach=ends,
         write=np.reshape(write, shape),
         read=np.reshape(read, shape),
         restart=units[:, :steps],

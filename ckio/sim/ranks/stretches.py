@@ -194,7 +194,7 @@ def _steps(schedule: Schedule, computing: NDArray[np.bool_]) -> NDArray[np.float
     for code, name in enumerate(SECONDS):  # as the codes of actions: advance, record, reverse
         seconds[op == code] = schedule.chain.each(name)[step[op == code]]
     seconds[np.cumsum(length) - 1] -= schedule.chain.saved_by(schedule.actions)[computing]
-    return seconds
+    return np.maximum(seconds, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
