@@ -63,6 +63,7 @@ class Finite(ForwardingModel):
         self._begun, self._looked = self._now(), 0.0
         self._took = dict.fromkeys(Kind, 0.0)  # seconds of the last check of each kind
         self._finite = dict.fromkeys(Kind, -1)  # the last step at which it was finite
+        self._late = optional(model).records_late  # then a recorded state is not computed yet
         self._turned = False  # whether the adjoint is on its way, here or in an earlier process
 
     def advance(self, begin: int, end: int, /) -> int:
@@ -73,7 +74,7 @@ class Finite(ForwardingModel):
 
     def record(self, begin: int, end: int, /) -> int:
         step = reached("record", self._model.record(begin, end), begin, end)
-        if step > begin and not optional(self._model).records_late:
+        if step > begin and not self._late:
             self._look(Kind.RESTART, step)
         for i in range(begin, step):
             self._look(Kind.TAPE, i)
