@@ -24,6 +24,12 @@ For example, with one slot that is free of cost, h = 1, no tapes and u = 1 s, th
 P(3) = Q0(3) = 3 s: from x_0 advance two steps and reverse the last one; read x_0, advance one step
 and reverse the second one; read x_0 and reverse the first one.
 
+If a step that is reversed next is recorded in less time (`record_only`), the seconds left out are
+`record_only` for each step and `record` for the last one, whose state J needs. A tape then costs
+`record` - `record_only` more, because the next steps begin at the state after its step; and so does
+each state between steps that are recorded together. In the example, with `record` = 1 s and
+`record_only` = 0, all that goes forward takes 3 s + 1 s instead of 3 s + 3 s.
+
 With one level of s slots, h = 1, a = b and no cost of access, these are equations (1) and (2) of
 Maddison, "On the implementation of checkpointing with high-level algorithmic differentiation",
 2023: P(n, s) = p(n, s) - n and Q0(n, s) = p_0(n, s - 1) - n. His argument that it never pays to
