@@ -339,7 +339,7 @@ class Reproducible(ForwardingModel):
         self._is_on = True
         self._late = optional(model).records_late
         self._has_continued = not is_alone  # whether a record was compared
-        self._turned = False  # whether a step was reversed here
+        self._turned = False  # whether a step was reversed here, or the adjoint was read
         self._at: int | None = None  # the step of the state; None after it was read
         self._since = 0  # the state x_since is known to be right
         self._controls: Mapping[str, int] | None = None
@@ -427,6 +427,8 @@ class Reproducible(ForwardingModel):
     def _leave(self, key: Key) -> None:
         if self._controls is None:
             self._begin()
+        if key.kind is Kind.ADJOINT:
+            self._turned = True
         if key.kind is Kind.RESTART:
             self._at = None
             self._is_on = self._is_on and not key.name

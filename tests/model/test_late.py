@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ckio import ArrayModel, Chain, Level, Platform, Ram, sizes_of
+from ckio.actions import Key, Kind
 from ckio.adapters import registry
 from ckio.errors import NoSchedule
 from ckio.model.check import check_model
@@ -16,10 +17,12 @@ from ckio.models.vorticity import Vorticity
 from ckio.models.wave import Wave
 from ckio.planners import hrevolve, mixed, revolve
 from ckio.runner import run
-from ckio.runner.reproducible import unchecked
+from ckio.runner.reproducible import ReplayCheck, Reproducible, unchecked
 from ckio.schedule import Schedule, counts, makespan
 
 from .wrong_models import Right, TapeInAttribute
+
+X, A = Kind.RESTART, Kind.ADJOINT
 
 
 def counting(kind: type[ArrayModel]) -> type[ArrayModel]:
@@ -155,3 +158,23 @@ def test_plans_weigh_a_stored_tape_against_a_step_that_is_never_computed(
     early = replace(chain, record_only=None)
     assert makespan(planner(early, platform), platform) == pytest.approx(before, abs=0.005)
     assert makespan(planner(chain, platform), platform) == pytest.approx(now, abs=0.005)
+
+
+def test_the_check_of_states_asks_for_none_where_a_run_is_resumed_from_its_adjoint() -> None:
+    """On ranks it would wait for others, which need no state there, either."""
+    whole = counting(Vorticity)(grid=16)
+    whole.record(0, 6)
+    whole.reverse(4, 6)
+    stored = [(key, whole.layout(key), list(map(bytes, whole.dump(key)))) for key in (Key(A, 4),)]
+    start = counting(Vorticity)(grid=16)
+    start.advance(0, 3)
+    stored += [(key, start.layout(key), list(map(bytes, start.dump(key)))) for key in (Key(X, 3),)]
+    model = counting(Vorticity)(grid=16)
+    checked = Reproducible(model, ReplayCheck(share=np.inf))
+    for key, layout, data in stored:
+        with checked.load(key, layout) as into:
+            for target, source in zip(into, data, strict=True):
+                target[:] = source
+    checked.record(3, 4)
+    checked.reverse(3, 4)
+    assert model.calls == 0
