@@ -53,7 +53,7 @@ class Faulty(Wave):
 
     def finished(self, state, i):
         moment(f"finished {i}")
-        return super().finished(state, i)
+        return i == int(os.environ.get("END", "-1")) or super().finished(state, i)
 
     def step(self, state, i):
         moment(f"step {i}")
