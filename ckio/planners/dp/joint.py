@@ -11,7 +11,7 @@ each F,
 
 Costs are seconds, or whole units. The time is O(K n^2) for each row. Less free space has the
 smaller number, so that the rows F - a e_k and F - b e_k are before row F; only if a checkpoint
-takes no space they are row F itself. The tables are filled for all rows together, n by n: the
+takes no space they are row F itself. The tables are filled a block of rows at a time, n by n: the
 right-hand sides have the columns n - 1, n - j and j, which are all less than n.
 
 For example, one level of two slots that cost nothing, steps of 1 s, and memory for one tape:
@@ -43,6 +43,9 @@ _INFINITE: Final[dict[str, Any]] = {"f": inf, "i": INFEASIBLE}
 _QUICK: Final = 1e8
 """Comparisons in a quarter of a second. With more, compiled code solves a level in less time, with
 the second that it takes to be loaded."""
+
+_BLOCK: Final = 1 << 16
+"""Numbers in a block of rows: half a megabyte, which stays in the cache of a processor."""
 
 _MOST_COMPARED: Final = 5e8
 """The most comparisons in a plan on all levels together: one or two seconds."""
@@ -145,13 +148,9 @@ def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTab
     Costs are whole numbers if those of `nearer` are.
     """
     infinite = _INFINITE[nearer.dtype.kind]
-    count, length = rows(spaces), len(nearer)
-    tables: Costs = np.empty((1 + len(spaces), count, length), nearer.dtype)
-    if count > 2 * length:  # the numbers that are compared together are adjacent in memory
-        tables = np.empty((1 + len(spaces), length, count), nearer.dtype).swapaxes(1, 2)
-    tables[:] = infinite
-    unstored, again = tables[0], tables[1:]
+    unstored = np.full((rows(spaces), len(nearer)), infinite, nearer.dtype)
     unstored[:-1] = nearer
+    again = np.full((len(spaces), *unstored.shape), infinite, nearer.dtype)
     table = JointTable(tuple(spaces), nearer, unstored, again, *_after(spaces))
     costs = np.minimum([space.costs for space in spaces], infinite).astype(nearer.dtype)
     with np.errstate(over="ignore"):  # infinite sums are refused later
@@ -175,26 +174,34 @@ def fill(table: JointTable, costs: Costs, move: float, /, *, first: int = 1) -> 
     """Set P, and n u + r + Q, of all free space for the steps n from `first`.
 
     `table.unstored` already has P without the levels. `costs` are those of each level: to write and
-    to read a restart checkpoint, and of a tape.
+    to read a restart checkpoint, and of a tape. A block of rows, which depend on no later ones, is
+    filled at a time.
     """
-    unstored, again, longest = table.unstored, table.again, table.unstored.shape[1] - 1
+    count, length = table.unstored.shape
+    size = max(1, _BLOCK // length)
+    for begin in range(0, count - 1, size):
+        _fill_rows(table, slice(begin, min(begin + size, count - 1)), costs, move, first)
+
+
+def _fill_rows(table: JointTable, here: slice, costs: Costs, move: float, first: int) -> None:
+    unstored, again, longest = table.unstored, table.again[:, here], table.unstored.shape[1] - 1
+    restarts, tapes = table.after_restart[:, here], table.after_tape[:, here]
     # P(n, F - a e_k) in descending order of n, so that both terms have the same order in memory.
-    order: Any = "C" if unstored.flags.c_contiguous else "F"
-    inner = [np.array(unstored[it, ::-1], order=order) for it in table.after_restart]
-    sums = np.empty_like(unstored[:-1])
+    inner = [unstored[restart, ::-1] for restart in restarts]
+    sums = np.empty_like(again[0])
     for n in range(first, longest + 1):
-        row, stored = unstored[:-1, n], list[Any]()
+        row, stored = unstored[here, n], list[Any]()
         for k, (write, _, tape) in enumerate(costs):
-            np.minimum(row, tape + unstored[table.after_tape[k], n - 1], out=row)
+            np.minimum(row, tape + unstored[tapes[k], n - 1], out=row)
             stored.append(row)
             if (most := n - 1 if table.spaces[k].to_the_last else n - 2) > 0:
                 begin = longest - n + 1
-                terms = inner[k][:, begin : begin + most], again[k, :-1, 1 : most + 1]
+                terms = inner[k][:, begin : begin + most], again[k, :, 1 : most + 1]
                 stored[k] = np.add(*terms, out=sums[:, :most]).min(axis=1)
                 np.minimum(row, write + stored[k], out=row)
         for k, (_, read, _) in enumerate(costs):
-            again[k, :-1, n] = n * move + read + np.minimum(stored[k], row)
-            inner[k][:, longest - n] = unstored[table.after_restart[k], n]
+            again[k, :, n] = n * move + read + np.minimum(stored[k], row)
+            inner[k][:, longest - n] = unstored[restarts[k], n]
 
 
 def _after(spaces: Sequence[Space]) -> tuple[Numbers, Numbers]:
