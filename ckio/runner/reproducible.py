@@ -338,6 +338,8 @@ class Reproducible(ForwardingModel):
         self.replay_check = self._seen = replay or ReplayCheck(allow_rounding=allow_rounding)
         self._is_on = True
         self._late = optional(model).records_late
+        # A program compares the states that it computes again itself.
+        self._computes = self._late and not optional(model).estimated
         self._has_continued = not is_alone  # whether a record was compared
         self._turned = False  # whether a step was reversed here, or the adjoint was read
         self._at: int | None = None  # the step of the state; None after it was read
@@ -358,7 +360,7 @@ class Reproducible(ForwardingModel):
             self._at = step
             if step < to:
                 return step
-            if to < end or is_one or not self._late or to in self._seen.marks:
+            if to < end or not self._late or to in self._seen.marks or (is_one and self._computes):
                 self._offer(to)
             if to == end:
                 return end
@@ -387,7 +389,7 @@ class Reproducible(ForwardingModel):
         return True
 
     def reverse(self, begin: int, end: int, /) -> None:
-        if not self._turned and self._at == end and self._late:
+        if not self._turned and self._at == end and self._computes:
             self._offer(end)  # the adjoint starts from x_n, which is computed for it
         self._turned = True
         self._model.reverse(begin, end)

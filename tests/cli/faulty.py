@@ -27,6 +27,8 @@ def moment(where):
             os.kill(os.getpid(), signal.SIGKILL)
         case "leave":
             os._exit(3)
+        case "full" if not os.path.exists("run/manifest.json"):
+            return  # a step is compared with that of the run before the run begins
         case "full":
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))

@@ -448,5 +448,5 @@ def test_what_differs_when_it_is_run_once_more_ends_the_run(p: CompiledProgram) 
     with pytest.raises(RunFailed, match="not reproducible: y differed"):
         vjp(p, x, 1.0)
     for options in (Options(base=1), Options(base=4), Options(base=3, schedule="revolve", slots=1)):
-        with pytest.raises(RunFailed, match=r"not reproducible: .* differed|is not the same"):
+        with pytest.raises(RunFailed, match=r"not reproducible: .* differed"):
             checkpoint_vjp(p, x, 1.0, options)
