@@ -87,7 +87,10 @@ def choose(periods: PeriodDifferences, inner: Curve) -> None:
         if inner.y[begin + 1] - inner.y[begin] > rise(inner, p) // length:
             covered[length] += length
     for number in range(len(periods.period)):
-        period = int(covered[: longest + 1].argmax())
+        period = longest
+        for length in range(longest - 1, 0, -1):
+            if covered[length] >= covered[period]:
+                period = length
         if covered[period] == 0:
             break
         covered[period] = 0

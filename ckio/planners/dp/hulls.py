@@ -25,6 +25,8 @@ class Curve(NamedTuple):
     ----------
     y : int64 array
         The value at each length.
+    begin : int
+        The first length of the hull.
     hull : int64 array
         The lengths of the vertices of the hull, ascending; edge p is from vertex p to p + 1. No
         vertex is inside a straight piece; each end of a straight piece on the hull is a vertex,
@@ -34,6 +36,7 @@ class Curve(NamedTuple):
     """
 
     y: Ints
+    begin: int
     hull: Ints
     size: Ints
 
@@ -49,9 +52,9 @@ class Sums(NamedTuple):
     total: int
 
 
-def curve(size: int, /) -> Curve:
+def curve(size: int, /, *, begin: int) -> Curve:
     """Return a curve of this many unknown values, without a hull."""
-    return Curve(np.full(size, -1), np.zeros(size, np.int64), np.zeros(1, np.int64))
+    return Curve(np.full(size, -1), begin, np.zeros(size, np.int64), np.zeros(1, np.int64))
 
 
 @inner_kernel
@@ -78,7 +81,7 @@ def run(curve: Curve, p: int) -> int:
 @inner_kernel
 def push(curve: Curve, at: int) -> None:
     """Add a length to the right of all vertices to the hull."""
-    y, hull, size = curve
+    y, hull, size = curve.y, curve.hull, curve.size
     count = size[0]
     top = hull[count - 1] if count else 0
     if count > 1 and top == at - 1 and y[at] - y[top] == y[top] - y[top - 1]:
@@ -93,9 +96,9 @@ def push(curve: Curve, at: int) -> None:
 
 
 @inner_kernel
-def enclose(curve: Curve, begin: int, end: int) -> None:
-    """Compute the hull of a known curve from `begin` to `end`, inclusive."""
-    y = curve.y
+def enclose(curve: Curve, end: int) -> None:
+    """Compute the hull of a known curve up to `end`, inclusive."""
+    y, begin = curve.y, curve.begin
     curve.size[0] = 0
     for at in range(begin, end + 1):
         if not begin < at < end or y[at + 1] - y[at] != y[at] - y[at - 1]:

@@ -91,8 +91,8 @@ class MinPlus:
     def __init__(self, size: int, /, *, move: int, read: int) -> None:
         self._work = Work(
             low=np.full(size, -1),
-            inner=curve(size),
-            again=curve(size),
+            inner=curve(size, begin=1),
+            again=curve(size, begin=0),
             least=np.zeros(size, np.int64),
             split=np.full(size, LOW),
             past=no_periods(size),
@@ -130,8 +130,8 @@ def _solve(work: Work, first: int) -> None:
     """Set F for all lengths from `first` >= 1; F of shorter lengths, and `inner`, are known."""
     inner, again, longest = work.inner, work.again, len(work.low) - 1
     if longest >= 1:
-        enclose(inner, 1, longest)
-    enclose(again, 0, first - 1)
+        enclose(inner, longest)
+    enclose(again, first - 1)
     forget(work.past)
     work.near[:] = 0
     tried = 0
