@@ -81,6 +81,9 @@ class NativeModel:
     record_only : callable(i, *addresses), optional
         Stores each array of the tape of step i at its address, and leaves the state as it is. With
         it, the state after the last recorded step is computed only if it is needed.
+    restart : callable(i, *addresses), optional
+        Sets the state to x_{i+1} from the tape of step i, which is at these addresses. With it, the
+        forward restarts from stored tapes, so that fewer steps are computed again.
     reverse : callable(i, *addresses)
         Changes `adjoint` from dJ/dx_{i+1} to dJ/dx_i, and adds the contribution of step i to
         `gradient`.
@@ -112,6 +115,7 @@ class NativeModel:
         seed: Callable[[int], float],
         free: Callable[[], object],
         record_only: Callable[..., object] | None = None,
+        restart: Callable[..., object] | None = None,
     ) -> None:
         finalize(owner := _Owner(), free)
         groups = {"state": state, "adjoint": adjoint, "gradient": gradient, "control": control}
@@ -127,6 +131,12 @@ class NativeModel:
         _check(arrays, self.gradient, tape)
         self._step, self._record, self._reverse, self._seed = step, record, reverse, seed
         self._record_only, self.records_late = record_only, record_only is not None
+        if record_only is not None and restart is not None:
+            raise BadInput(
+                "record_only and restart are both given; a tape that contains x_{i+1} cannot be"
+                " recorded without computing it: give one of them"
+            )
+        self._restart, self.tape_restarts = restart, restart is not None
         self._due = False  # whether the state is still x_(i-1): the step was recorded only
         self.on_step: Callable[[int], None] | None = None
         adjoints = AdjointRegister(arrays["adjoint"], own, np.zeros(()))
@@ -198,6 +208,10 @@ class NativeModel:
         if key.kind is Kind.TAPE:
             self._drop_tapes()
             self._tapes = {key.step: buffers}
+            if self._restart is not None:
+                self._keep_seed()
+                _check_status(key.step, self._restart(key.step, *self._addresses(key.step)))
+                self._at, self._due = key.step + 1, False
             return
         self._keep_seed()  # the state that is overwritten now may be x_n
         for array, buffer in zip(self._registers[key.kind], buffers, strict=True):

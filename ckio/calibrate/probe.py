@@ -115,7 +115,8 @@ class StepTimer:
         steps = steps or reach(make, clock=clock)
         model = make()
         chain = Chain(steps=steps, advance=1, record=1, reverse=1, **sizes_of(model))
-        chain = replace(chain, handed=handed_by(model))
+        restarts = optional(model).tape_restarts
+        chain = replace(chain, handed=handed_by(model), tape_restarts=restarts)
         self._schedule = _few_checkpoints(chain)
         (most,) = reservations(self._schedule) or ({},)
         self._capacity = sum(nbytes * count for nbytes, count in most.items())

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from ckio.actions import Kind
 from ckio.adapters.registry import find, is_ours, names
 from ckio.errors import BadInput, CkioError, IllegalAction, RunFailed
 from ckio.jobs.display import QUIET, Display, share
@@ -308,9 +307,9 @@ def plan_of(
     machine = Platform.loads(text, source=str(platform))
     name, decided, levels = chosen(planner, overlap, machine)
     call = planner_call(name)
-    known, handed = _known_costs(text, machine, platform, model, settings, display=display)
+    known, declared = _known_costs(text, machine, platform, model, settings, display=display)
     own = {name: value for name, value in given.items() if value is not None}
-    chain = replace(_chain(steps, known, own, costs, platform), handed=handed)
+    chain = replace(_chain(steps, known, own, costs, platform), **declared)
     machine = with_working_memory(machine, chain)
     if is_paper_text(text):
         machine = replace(machine, working_memory=chain.largest("tape"))
@@ -363,20 +362,20 @@ def _known_costs(
     settings: Settings,
     *,
     display: Display,
-) -> tuple[Mapping[str, float | int], frozenset[Kind]]:
-    """Return the known costs, and the kinds of checkpoints that are passed without a copy.
+) -> tuple[Mapping[str, float | int], Mapping[str, Any]]:
+    """Return the known costs, and what the model declares of its checkpoints.
 
     Known costs are those of the model, or those that the text form of the paper implies.
     """
     if model is not None:
         chain = costs_of_model(model, settings, machine, display=display)
     elif is_paper_text(text):
-        return TEXT_COSTS, frozenset()
+        return TEXT_COSTS, {}
     elif len(machine.models) == 1:
         (chain,) = machine.models.values()
     elif machine.models:
         names = "; ".join(machine.models)
         raise BadInput(f"{path}: it has the costs of several models ({names}); choose by --model")
     else:
-        return {}, frozenset()
-    return chain.costs, chain.handed
+        return {}, {}
+    return chain.costs, chain.declared

@@ -236,6 +236,8 @@ class Manifest:
         chain |= {name: _listed(cost) for name, cost in self.chain.costs.items()}
         if self.chain.handed:
             chain["handed"] = sorted(kind.value for kind in self.chain.handed)
+        if self.chain.tape_restarts:
+            chain["tape_restarts"] = True
         entries = {each.name: getattr(self, each.name) for each in fields(self)}
         entries |= {"request": self.request.to_json(), "chain": chain}
         return json.dumps({"format": FORMAT, **entries}, indent=2)

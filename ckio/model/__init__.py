@@ -120,6 +120,8 @@ class OptionalMembers:
         The check of steps that are computed again, if the model has one.
     records_late : bool
         Whether `record` leaves its last step to be computed when the state after it is needed.
+    tape_restarts : bool
+        Whether the tape of step i contains x_{i+1}: it is the model's state after the tape is read.
     kept_records : frozenset of str
         Of a program: the names of records that no checkpoint has to contain.
     """
@@ -139,6 +141,7 @@ class OptionalMembers:
     put_inside: Callable[[Callable[[Any], Any]], object] | None = None
     replay_check: Any = None
     records_late: bool = False
+    tape_restarts: bool = False
     kept_records: frozenset[str] = frozenset()
 
     def make_start(self) -> None: ...

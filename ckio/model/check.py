@@ -396,6 +396,10 @@ class _Check:
             _load(model, start, self.states[0])
             model.record(0, 1)
             _load(model, key, tape)
+            if optional(model).tape_restarts:
+                what = f"is not that of x_{i + 1} after the tape of step {i} is read, although the"
+                what += " model says that the forward restarts from there (`tape_restarts`)"
+                self._compare(_save(model, Key(Kind.RESTART, i + 1)), self.states[i + 1], what)
             _load(model, start, self.states[0])
             what = f"of the tape of step {i} is not what was loaded"
             self._compare(_save(model, key), tape, what)

@@ -2,7 +2,7 @@
 
     ∂ζ/∂t = Q - J(ψ, ζ) - β ∂ψ/∂x - r ζ + ν ∇²ζ,     ∇²ψ = ζ,     ψ = ζ = 0 on the walls
 
-is the time-dependent Stommel-Munk problem of Maddison (2023), section 2. A wind of curl Q drives
+is the time-dependent Stommel-Munk problem of Maddison (2024), section 2. A wind of curl Q drives
 gyres, which are balanced by bottom drag r and viscosity ν. With ζ = 0, water slips freely along the
 walls. Each part of a step is followed by its transpose, which consists of the transposes that
 `Basin` states.

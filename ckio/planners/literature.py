@@ -6,7 +6,7 @@ r"""Planners from the literature that ignore some costs: for comparison, and as 
     1d-revolve              the least makespan with x_0 alone on the far level
     periodic-disk-revolve   every m_X-th state on the far level, read as often as useful
     per-rev-revolve         every m_X^rr-th state on the far level, read once
-    two-level               blocks of equal length (Pringle et al. 2016, Maddison 2023)
+    two-level               blocks of equal length (Pringle et al. 2016, Maddison 2024)
 
 Each section begins with its scheme, its closed form or recurrence, and its source.
 
@@ -53,15 +53,15 @@ from ckio.schedule import Schedule
 # forward steps that s slots allow. The costs of the levels are ignored.
 #
 # Sources: Stumm and Walther (2009), "MultiStage approaches for optimal offline checkpointing",
-# SISC; for two levels, Maddison (2023), "On the implementation of checkpointing with high-level
-# algorithmic differentiation".
+# SISC; for two levels, Maddison (2024), "Step-based checkpointing with high-level algorithmic
+# differentiation".
 
 
 def multistage(chain: Chain, platform: Platform, /) -> Schedule:
     r"""Return Revolve in the slots of all levels, with the most used slots on the nearest level.
 
     The schedule has the fewest forward steps that the slots allow. Sources: Stumm & Walther (2009);
-    for two levels, Maddison (2023).
+    for two levels, Maddison (2024).
 
     Assumptions: all steps are alike, the length of the chain is known, and only restart data is
     stored. The seconds of writes and reads are ignored; only the order of the levels counts.
@@ -304,14 +304,13 @@ def _least(chain: Chain, slots: int, far: LevelSlots) -> Periods:
 # so that the schedule needs 2 + 6 + 2 + 8 + 8 = 26 s.
 #
 # Sources: Pringle et al. (2016), "Providing the ARCHER community with adjoint modelling tools";
-# Maddison (2023), "On the implementation of checkpointing with high-level algorithmic
-# differentiation".
+# Maddison (2024), "Step-based checkpointing with high-level algorithmic differentiation".
 
 
 def two_level(chain: Chain, platform: Platform, /, *, period: int | None = None) -> Schedule:
     r"""Return the schedule with a far checkpoint every `period` steps, and Revolve in each block.
 
-    This is the scheme of Pringle et al. (2016) and Maddison (2023). In the forward sweep, the first
+    This is the scheme of Pringle et al. (2016) and Maddison (2024). In the forward sweep, the first
     state of each block is written to the far level. In the reverse sweep, this state is read once
     and stored in a near slot.
 

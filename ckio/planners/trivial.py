@@ -2,10 +2,10 @@
 
 store-all and periodic keep as many tapes as possible in the working memory, and write the others to
 one level. If the working memory has space for all tapes (of the chain, or of one block), these
-two schedules are Tables 2 and 3 of Maddison (2023), "On the implementation of checkpointing with
-high-level algorithmic differentiation". In Table 3 the length of the chain is not known at first,
-so that the last block is advanced over before it is recorded. Here the length is known from the
-start, so that the last block is recorded immediately.
+two schedules are Tables 2 and 3 of Maddison (2024), "Step-based checkpointing with high-level
+algorithmic differentiation". In Table 3 the length of the chain is not known at first, so that the
+last block is advanced over before it is recorded. Here the length is known from the start, so that
+the last block is recorded immediately.
 
 Let n steps be cut into blocks of p steps, with q = floor((n - 1) / p) blocks before the last one.
 Let h be the number of tapes in the working memory, u_f the seconds to advance one step, and (w + r)
@@ -52,7 +52,7 @@ def store_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
 
     The tapes of the last steps stay in the working memory, as many as fit in it. All other tapes
     are written to one level: the nearest with space for them, or the level called `on`. If all
-    tapes fit in the working memory, the schedule is Table 2 of Maddison (2023). Nothing else is
+    tapes fit in the working memory, the schedule is Table 2 of Maddison (2024). Nothing else is
     assumed; the steps may differ.
 
     Raises NoSchedule if no level has space for these tapes, or if the working memory cannot hold
@@ -133,7 +133,7 @@ def periodic(
 ) -> Schedule:
     """Return the schedule that stores every `period`-th state, and tapes of one block at a time.
 
-    If the working memory holds the tapes of a block, the schedule is Table 3 of Maddison (2023),
+    If the working memory holds the tapes of a block, the schedule is Table 3 of Maddison (2024),
     for a known number of steps. The forward sweep stores the first state of each
     block of `period` steps. The reverse sweep takes one block after the other, from the last to the
     first: it reads this state, records the tapes of the block, and reverses its steps. Tapes that

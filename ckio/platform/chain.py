@@ -187,6 +187,10 @@ class Chain:
         Seconds to record the tape of a step if the state after it is not needed, because the step
         is reversed next (`ckio.actions.columns.recorded_only`). By default `record`, which it
         cannot exceed. For a tape that is a part of x_i, this is the time of a copy.
+    tape_restarts : bool
+        Whether the tape of step i also contains x_{i+1}, so that the state is x_{i+1} after it is
+        read, and the forward restarts from there. For example, the adjoint of an implicit step
+        reads x_{i+1}, and the stages of a Runge-Kutta step are stored with its result.
     restart, tape, adjoint : int
         Bytes of one checkpoint: of the state x_i; of the tape of one step; of the adjoint state
         a_i. All checkpoints of all steps together must have less than 2**63 bytes, so that no sum
@@ -213,6 +217,7 @@ class Chain:
     tape: int
     adjoint: int
     record_only: float | None = None
+    tape_restarts: bool = False
     variables: Variables | None = None
     handed: frozenset[Kind] = frozenset()
 
@@ -229,6 +234,7 @@ class Chain:
             tape: int | Each,
             adjoint: int | Each,
             record_only: float | Each | None = None,
+            tape_restarts: bool = False,
             variables: Variables | None = None,
             handed: Collection[Kind] = frozenset(),
         ) -> None: ...
@@ -250,7 +256,15 @@ class Chain:
                 f"Chain: record_only = {self.record_only}, record = {self.record}; to record a step"
                 " and compute the state after it cannot take less than to record it only"
             )
+        if self.tape_restarts and not (self.record_only is None and self.variables is None):
+            other = "record_only" if self.variables is None else "variables"
+            raise BadInput(
+                f"Chain: tape_restarts = True and {other} are given; a tape that contains the state"
+                " after its step is recorded with that state, and both are stored whole"
+            )
         self._check_sums()
+        if not isinstance(self.tape_restarts, bool):
+            raise BadInput(f"Chain: tape_restarts = {self.tape_restarts!r}; it is True or False")
         object.__setattr__(self, "handed", frozenset(self.handed))
         if not all(isinstance(kind, Kind) for kind in self.handed):
             raise BadInput(f"Chain: handed = {set(self.handed)}; it must be kinds of checkpoints")
@@ -265,6 +279,8 @@ class Chain:
         if self.handed:
             kinds = sorted(kind.name.lower() for kind in self.handed)
             notes.append(f"passed without a copy: {', '.join(kinds)}")
+        if self.tape_restarts:
+            notes.append("the forward restarts from tapes")
         steps = "an unknown number of steps"
         title = f"chain of {steps if self.steps is None else counted(self.steps, 'step')}"
         return sheet_text(title, ["of a step", "cost"], rows, notes)
@@ -294,6 +310,15 @@ class Chain:
         if self.steps is None:
             raise BadInput("Chain: the number of steps is not known; give `steps`")
         return self.steps
+
+    @property
+    def declared(self) -> dict[str, Any]:
+        """What a model declares of its checkpoints, as arguments of Chain.
+
+        >>> Chain(steps=2, advance=1, record=1, reverse=1, restart=8, tape=8, adjoint=8).declared
+        {'handed': frozenset(), 'tape_restarts': False}
+        """
+        return {"handed": self.handed, "tape_restarts": self.tape_restarts}
 
     @property
     def costs(self) -> dict[str, Any]:

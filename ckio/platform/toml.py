@@ -48,7 +48,8 @@ def dumps(platform: Platform, /) -> str:
 def _model(chain: Chain) -> dict[str, Any]:
     """Return the costs of a model as TOML's types."""
     handed = sorted(kind.name.lower() for kind in chain.handed)
-    return chain.costs | ({"handed": handed} if handed else {})
+    restarts = {"tape_restarts": True} if chain.tape_restarts else {}
+    return chain.costs | ({"handed": handed} if handed else {}) | restarts
 
 
 def digest(platform: Platform, /) -> str:
@@ -189,7 +190,7 @@ class _PlatformReader:
 
     def model(self, name: str, costs: Mapping[str, Any]) -> Chain:
         where = f"models.{name}"
-        self.only(costs, [*ALL_COSTS, "handed"], where)
+        self.only(costs, [*ALL_COSTS, "handed", "tape_restarts"], where)
         missing = [cost for cost in COSTS if cost not in costs]
         if missing:
             self.fail(f"{where}: {', '.join(missing)} missing")
@@ -197,7 +198,8 @@ class _PlatformReader:
         seconds: dict[str, Any] = {name: costs[name] for name in ALL_COSTS if name in costs}
         handed = self.handed(costs, where)
         with self.within(where, but="Chain: "):
-            return Chain(steps=None, handed=handed, **seconds | sizes)
+            restarts = costs.get("tape_restarts", False)
+            return Chain(steps=None, handed=handed, tape_restarts=restarts, **seconds | sizes)
 
     def handed(self, costs: Mapping[str, Any], where: str) -> frozenset[Kind]:
         names = costs.get("handed", [])

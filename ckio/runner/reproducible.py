@@ -337,7 +337,7 @@ class Reproducible(ForwardingModel):
         super().__init__(model)
         self.replay_check = self._seen = replay or ReplayCheck(allow_rounding=allow_rounding)
         self._is_on = True
-        self._late = optional(model).records_late
+        self._late, self._restarts = optional(model).records_late, optional(model).tape_restarts
         # A program compares the states that it computes again itself.
         self._computes = self._late and not optional(model).estimated
         self._has_continued = not is_alone  # whether a record was compared
@@ -431,7 +431,7 @@ class Reproducible(ForwardingModel):
             self._begin()
         if key.kind is Kind.ADJOINT:
             self._turned = True
-        if key.kind is Kind.RESTART:
+        if key.kind is Kind.RESTART or (key.kind is Kind.TAPE and self._restarts):
             self._at = None
             self._is_on = self._is_on and not key.name
 

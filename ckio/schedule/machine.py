@@ -3,7 +3,8 @@
 The machine has three registers and K levels:
 
               contents                                changed by
-    state     x_i, or empty                           Advance, Record, Read(RESTART)
+    state     x_i, or empty                           Advance, Record, Read(RESTART); Read(TAPE)
+                                                      if the tape restarts (`Chain`)
     tape      the data that the adjoint needs for     Record and Read(TAPE) replace it,
               the steps [t, e), or empty              Reverse consumes it
     adjoint   the step of the adjoint, n down to 0    Reverse, Read(ADJOINT)
@@ -461,6 +462,8 @@ class Machine:
                 self.tape = key.step, key.step + 1
                 if self.versions:
                     self.versions.taped = {}
+                if self.chain.tape_restarts:
+                    self.state = key.step + 1
             case Kind.ADJOINT:
                 if self.reversed:
                     self._refuse(

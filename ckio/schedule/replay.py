@@ -135,8 +135,10 @@ class _Replay:
         return machine
 
     def _state_register(self) -> Register:
-        read = self._is(READ, _RESTART)
-        return Register(0, self.forward | read, np.where(self.forward, self.end, self.begin))
+        gives, values = self.forward | self._is(READ, _RESTART), self.begin
+        if self.schedule.chain.tape_restarts:
+            gives, values = gives | (tape := self._is(READ, _TAPE)), values + tape
+        return Register(0, gives, np.where(self.forward, self.end, values))
 
     def _tape_span(self) -> tuple[Ints, Ints]:
         """Return the tape [begin, end) before each action and at the end; it may be empty."""

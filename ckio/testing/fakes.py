@@ -124,6 +124,8 @@ class CountingModel:
     handed : frozenset of Kind
         The kinds of checkpoints that the model passes without a copy, from its chain. The buffers
         that it passed must not be changed.
+    tape_restarts : bool
+        Whether the state is x_{i+1} after the tape of step i is read, from its chain.
     """
 
     def __init__(
@@ -138,7 +140,7 @@ class CountingModel:
         self.tape: tuple[int, int] | None = None
         self.adjoint = chain.length
         self.forward_steps = 0
-        self.handed = chain.handed
+        self.handed, self.tape_restarts = chain.handed, chain.tape_restarts
         self._turned = False
 
     def layout(self, key: Key, /) -> Layout:
@@ -201,6 +203,8 @@ class CountingModel:
                 self.state = key.step
             case Kind.TAPE:
                 self.tape = key.step, key.step + 1
+                if self.tape_restarts:
+                    self.state = key.step + 1
             case Kind.ADJOINT:
                 self.adjoint = key.step
                 self._turned = self._turned or key.step == self.chain.length

@@ -6,17 +6,22 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ckio import Chain, Field, Job, Level, Platform, Ram, check_gradient, run, sizes_of
+from ckio import Chain, Field, Job, Level, Platform, Ram, check_gradient, makespan, run, sizes_of
 from ckio.actions import Key, Kind
 from ckio.adapters import registry
 from ckio.adapters.native import Memory, NativeModel
 from ckio.errors import BadInput, RunFailed
+from ckio.model import optional
+from ckio.model.check import check_model
+from ckio.planners import mixed
 from ckio.testing import a, restore, save, t, x
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler (cc)")
@@ -57,6 +62,15 @@ int lib_record(Lib *s, long i, double *x, int *month) {
     memcpy(x, s->x, 8 * s->n), *month = *s->month + 1;
     return lib_step(s, i);
 }
+/* A tape that also has the state after the step, so that the forward restarts from it. */
+int lib_record_both(Lib *s, long i, double *x, int *month, double *after) {
+    int status = lib_record(s, i, x, month);
+    memcpy(after, s->x, 8 * s->n);
+    return status;
+}
+void lib_restart(Lib *s, long i, const double *x, const int *month, const double *after) {
+    memcpy(s->x, after, 8 * s->n), *s->month = *month;
+}
 void lib_reverse(Lib *s, long i, const double *x, const int *month) {
     for (int k = 0; k < s->n; k++) {
         s->of_rate[k] += season(*month) * x[k] * (1 - x[k]) * s->of_x[k];
@@ -92,6 +106,8 @@ def lib(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         ("free", None, pointer),
         ("step", ctypes.c_int, pointer, long),
         ("record", ctypes.c_int, pointer, long, pointer, pointer),
+        ("record_both", ctypes.c_int, pointer, long, pointer, pointer, pointer),
+        ("restart", None, pointer, long, pointer, pointer, pointer),
         ("reverse", None, pointer, long, pointer, pointer),
         ("seed", ctypes.c_double, pointer, long),
     ):
@@ -314,3 +330,47 @@ def test_a_tape_that_is_no_layout_is_refused(make: Make) -> None:
 def test_a_checkpoint_of_other_options_is_refused(make: Make) -> None:
     with pytest.raises(BadInput, match="use the same options"), make().load(x(0), ()):
         pass
+
+
+def restarting(lib: ctypes.CDLL, make: Make) -> Make:
+    """The same library with tapes that contain the state after their step."""
+
+    def made() -> Any:
+        model = make(
+            tape=(Field("x", "<f8", (N,)), Field("month", "<i4", ()), Field("after", "<f8", (N,))),
+            record=lambda i, *tape: lib.lib_record_both(model.solver, i, *tape),
+            reverse=lambda i, x, month, _: lib.lib_reverse(model.solver, i, x, month),
+            restart=lambda i, *tape: lib.lib_restart(model.solver, i, *tape),
+        )
+        return model
+
+    return made
+
+
+def test_the_forward_restarts_from_a_tape(lib: ctypes.CDLL, make: Make) -> None:
+    """Fewer steps, and the gradient to the last bit; the model's check finds the restart right."""
+    model = restarting(lib, make)()
+    sizes = sizes_of(model)
+    assert optional(model).tape_restarts
+    chain = Chain(
+        steps=STEPS, advance=1, record=1, reverse=1, **sizes, tape_restarts=model.tape_restarts
+    )
+    level = Level(name="ram", capacity=3 * sizes["tape"])
+    machine = Platform((level,), working_memory=sizes["tape"])
+    plain = mixed(replace(chain, tape_restarts=False), machine)
+    schedule = mixed(chain, machine)
+    assert makespan(schedule, machine) < makespan(plain, machine)
+    run(schedule, machine, model, [Ram(capacity=level.capacity)])
+    right = whole(make)
+    assert model.functional == right.functional
+    assert all(np.array_equal(model.gradient[it], right.gradient[it]) for it in right.gradient)
+    assert check_model(restarting(lib, make)).verified
+
+
+def test_a_tape_without_the_state_is_found(lib: ctypes.CDLL, make: Make) -> None:
+    wrong = partial(make, restart=lambda i, *tape: None)
+    check = check_model(wrong)
+    assert "after the tape of step" in check.summary()
+    assert "tape_restarts" in check.summary()
+    with pytest.raises(BadInput, match="give one of them"):
+        make(restart=lambda i, *tape: None, record_only=lambda i, *tape: None)

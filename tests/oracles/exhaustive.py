@@ -88,7 +88,7 @@ def bits_of(keys: int) -> Iterator[int]:
 
 class _Search:
     def __init__(self, chain: Chain, platform: Platform, tapes: bool) -> None:
-        self.steps, self.tapes = chain.length, tapes
+        self.steps, self.tapes, self.restarts = chain.length, tapes, chain.tape_restarts
         bits = range(2 * chain.length)
         sizes = [chain.nbytes(key_of(bit)) for bit in bits]
         spans = [
@@ -137,8 +137,9 @@ class _Search:
             for bit in bits_of(keys):
                 step, tape = divmod(bit, 2)
                 if tape and (begin, end) != (step, step + 1):
-                    read = state, step, step + 1, adjoint, may_start, stored
-                    yield self.read[number][bit], read
+                    then = step + 1 if self.restarts else state
+                    read = then, step, step + 1, adjoint, may_start, stored
+                    yield self.read[number][bit], self.useful(read)
                 elif not tape and step != state:
                     read = step, begin, end, adjoint, may_start, stored
                     yield self.read[number][bit], read

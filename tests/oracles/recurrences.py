@@ -1,8 +1,8 @@
 """The papers' recurrences, written down as they are printed and as slowly as that is.
 
 Second opinions on what the planners find: nothing of ckio is used here. HP is Herrmann and Pallez,
-"H-Revolve", 2020, with u_b = 0 throughout; M is Maddison, "On the implementation of checkpointing
-with high-level algorithmic differentiation", 2023. A row is indexed by HP's length l.
+"H-Revolve", 2020, with u_b = 0 throughout; M is Maddison, "Step-based checkpointing with high-level
+algorithmic differentiation", 2024. A row is indexed by HP's length l.
 """
 
 from collections.abc import Callable, Sequence
@@ -134,3 +134,30 @@ def mixed_loaded(n: int, s: int) -> float:
     if s == 0:
         return n * (n + 1) // 2 - 1
     return min(m + mixed(m, s + 1) + mixed(n - m, s) for m in range(1, n))
+
+
+def cams(n: int, units: int, tape: int) -> int:
+    """The steps that n steps take more than once, with tapes from which the forward restarts.
+
+    A state takes one unit and a tape `tape` units; access costs nothing. Zhang and Constantinescu,
+    J. Comput. Sci. 66, 2023, for methods whose last stage is the solution: a chain begins with a
+    state that is stored, whose unit counts, and goes on to the next checkpoint; or the tape of its
+    first step is stored, and the rest begins with the state in that tape.
+    """
+    if n == 1:
+        return 0
+    least = _cams(n, units, tape)
+    return min(least, _cams(n - 1, units - tape + 1, tape)) if units >= tape else least
+
+
+@cache
+def _cams(n: int, units: int, tape: int) -> int:
+    if n < 2 or units == 1:
+        return n * (n - 1) // 2
+    steps = range(1, n)
+    least = min(k + _cams(k, units, tape) + _cams(n - k, units - 1, tape) for k in steps)
+    if units > tape:
+        for k in steps:  # the tape of step k - 1 contains x_k
+            before = k - 1 + _cams(k - 1, units, tape)
+            least = min(least, before + _cams(n - k, units - tape, tape))
+    return least

@@ -1,7 +1,7 @@
 """The numbers that the papers print: as they are, and by the papers' own recurrences.
 
 HP is Herrmann and Pallez, "H-Revolve", 2020, with u_f = 1 and u_b = 0 if nothing else is said; M is
-Maddison, "On the implementation of checkpointing with high-level algorithmic differentiation".
+Maddison, "Step-based checkpointing with high-level algorithmic differentiation".
 
 | printed                                                  | held in                             |
 |----------------------------------------------------------|-------------------------------------|

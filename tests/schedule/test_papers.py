@@ -1,7 +1,7 @@
 """The schedules that papers print are legal and cost what is printed.
 
-Listings are of Herrmann and Pallez, "H-Revolve", 2020; tables of Maddison, "On the implementation
-of checkpointing with high-level algorithmic differentiation", 2023.
+Listings are of Herrmann and Pallez, "H-Revolve", 2020; tables of Maddison, "Step-based
+checkpointing with high-level algorithmic differentiation", 2024.
 """
 
 import re

@@ -356,7 +356,7 @@ def test_a_header_that_is_missing_is_named() -> None:
 
 def test_a_text_of_another_kind_or_of_a_newer_version_is_refused_at_its_first_line() -> None:
     for first in ("", "advance 0 2", "# ckio plan 1", "# ckio schedule one", "5"):
-        expected = "expected `# ckio schedule 6` or `# ckio timeline 6`"
+        expected = "expected `# ckio schedule 7` or `# ckio timeline 7`"
         with pytest.raises(BadInput, match=f"^a.txt, line 1: found '{first}'; {expected}"):
             texts.loads(first, source="a.txt")
     for kind in ("schedule", "timeline"):

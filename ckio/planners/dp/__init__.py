@@ -31,10 +31,21 @@ each state between steps that are recorded together. In the example, with `recor
 `record_only` = 0, all that goes forward takes 3 s + 1 s instead of 3 s + 3 s.
 
 With one level of s slots, h = 1, a = b and no cost of access, these are equations (1) and (2) of
-Maddison, "On the implementation of checkpointing with high-level algorithmic differentiation",
-2023: P(n, s) = p(n, s) - n and Q0(n, s) = p_0(n, s - 1) - n. His argument that it never pays to
+Maddison, "Step-based checkpointing with high-level algorithmic differentiation", J. Comput. Sci.,
+2024: P(n, s) = p(n, s) - n and Q0(n, s) = p_0(n, s - 1) - n. His argument that it never pays to
 store both x_i and the tape of step i is also true with costs. Exhaustive search has found nothing
 better in many thousand small cases. This is strong evidence, but no proof.
+
+If the tape of a step contains the state after it (`tape_restarts`), the forward restarts from it
+(Zhang and Constantinescu, J. Comput. Sci., 2023). Then T in place of P follows a tape on level k:
+
+    P(n, F) = ... w'_k + r'_k + T(n - 1, F - b e_k, k) ...
+    T(n, F, k) = min(P(n, F), min_{1<=j<n} j u + P(n - j, F) + r'_k + T(j, F, k))
+
+For example, four steps of 1 s, with one slot of a state or a tape that costs nothing: store the
+tape of the first step, which contains x_1; advance two steps, reverse the last one; read the tape,
+advance one step, reverse the third one; read the tape, reverse the second one; read the tape,
+reverse the first one. This takes 2 + 1 = 3 s. Without such tapes it takes 3 + 2 = 5 s, from x_0.
 
 The recurrence takes O(K n^2) time for each F. Therefore chains with many values of F are planned
 hierarchically: one level after the other, in an order of the levels. In stage k all nearer levels
@@ -166,7 +177,7 @@ def mixed(chain: Chain, platform: Platform, /) -> Schedule:
     planning stops when it would take more than 2 % of the seconds that it can still save, or 1 s.
     `Schedule.note` tells which case it is, and the gap. The schedule is never slower than that of
     `hrevolve`. Chains whose steps differ are planned by `varying`. Sources: Maddison
-    (2023), equations (1) and (2); Herrmann and Pallez (2020), Theorem 2.
+    (2024), equations (1) and (2); Herrmann and Pallez (2020), Theorem 2.
 
     Raises
     ------
@@ -344,16 +355,22 @@ class _Problem:
         A long chain is planned from tables of its segments. If these do not prove the optimum, it
         is planned from tables of the whole chain.
         """
-        is_long = self.chain.length - 1 > SHORT and all(space.to_the_last for space in order)
+        restarts = self.chain.tape_restarts and self._is_quick(order)
+        all_ends = all(space.to_the_last for space in order)
+        is_long = self.chain.length - 1 > SHORT and all_ends and not restarts
         found = self._in_segments(order, costs) if is_long else None
         return found or self._of_whole_chain(order, costs)
+
+    def _is_quick(self, order: Sequence[Space]) -> bool:
+        """Return whether NumPy solves the levels one after the other quickly."""
+        return all(joint.is_quick(space, self.chain.length) for space in order)
 
     def _of_whole_chain(self, order: Sequence[Space], costs: IntegerCosts) -> Solution:
         """Return the solution from tables of all numbers of steps."""
         first, *others = (space.in_slots() if space.slots else space for space in order)
         order = [replace(first, to_the_last=True), *others]  # also in the theorem as printed
         stages: tuple[Table, ...] | tuple[joint.JointTable, ...]
-        if all(joint.is_quick([space], self.chain.length) for space in order):
+        if self._is_quick(order):
             more = self.units_of_more(costs)
             stages = joint.in_order(
                 order, self.chain.length, move=costs.move, held=self.held, more=more

@@ -6,8 +6,13 @@ checkpoint does not fit; all its values are infinite. `nearer` is P without thes
 each F,
 
     Q0_k(n) = min_{1<=j<n} P(n - j, F - a e_k) + j u + r_k + Q_k(j)
-    P(n) = min(nearer(n), min_k tape_k + P(n - 1, F - b e_k), min_k w_k + Q0_k(n))
+    P(n) = min(nearer(n), min_k tape_k + T_k(n - 1, F - b e_k), min_k w_k + Q0_k(n))
     Q_k(n) = min(Q0_k(n), P(n))
+    T_k(n) = min(P(n), min_{1<=j<n} P(n - j) + j u + r'_k + T_k(j))
+
+T_k is P if the tape of the step before x_0 is on level k, and contains x_0, so that the forward
+restarts from there; the tape stays until its own step is reversed. If tapes do not restart, T_k is
+P (Zhang and Constantinescu, 2023, have both on one level without costs).
 
 Costs are seconds, or whole units. The time is O(K n^2) for each row. Less free space has the
 smaller number, so that the rows F - a e_k and F - b e_k are before row F; only if a checkpoint
@@ -68,6 +73,10 @@ class JointTable:
         P: x_0 is only in the register. The time to record and reverse each step once is left out.
     again : array (levels, F, n)
         n u + r_k + Q, a term of the inner minimum.
+    taped : array (levels, F, n)
+        T; a view of P if tapes do not restart.
+    back : array (levels, F, n)
+        n u + r'_k + T; empty if tapes do not restart.
     after_restart, after_tape : arrays of int (levels, F)
         The rows of F - a e_k and F - b e_k; -1, the last row, if the checkpoint does not fit.
     """
@@ -76,6 +85,8 @@ class JointTable:
     nearer: Costs
     unstored: Costs
     again: Costs
+    taped: Costs
+    back: Costs
     after_restart: Numbers
     after_tape: Numbers
 
@@ -103,7 +114,8 @@ class JointTable:
         costs: dict[StoreDecision, Any] = {NEARER: self.nearer[length]}
         for place, space in enumerate(self.spaces):
             after = self.after_tape[place, free]
-            costs[StoreDecision(Kind.TAPE, place)] = space.tape + self.unstored[after, length - 1]
+            taped = self.taped[place, after, length - 1]
+            costs[StoreDecision(Kind.TAPE, place)] = space.tape + taped
         for place, space in enumerate(self.spaces):
             costs[StoreDecision(Kind.RESTART, place)] = (
                 space.write + self._sweep(length, free, place)[0]
@@ -114,6 +126,15 @@ class JointTable:
         """Return how far to advance from x_0, which is stored; 0 to discard it."""
         seconds, j = self._sweep(length, free, place)
         return 0 if self.unstored[free, length] < seconds else j
+
+    def restart(self, length: int, free: int, place: int, /) -> int:
+        """Return how far to advance from x_0, which a stored tape contains; 0 if it is not read."""
+        if length < 2 or not self.back.size:
+            return 0
+        back = self.back[place, free, 1:length]
+        costs = self.unstored[free, length - 1 : 0 : -1] + back
+        best = int(costs.argmin())
+        return best + 1 if costs[best] < self.unstored[free, length] else 0
 
     def _sweep(self, length: int, free: int, place: int) -> tuple[Any, int]:
         """Return Q0, the cost if x_0 is stored and the next action is to advance, and its j."""
@@ -131,9 +152,13 @@ def comparisons(spaces: Sequence[Space], steps: int, /) -> float:
     return rows(spaces) * len(spaces) * steps**2 / 2
 
 
-def is_quick(spaces: Sequence[Space], steps: int, /) -> bool:
-    """Return whether these levels are solved in a quarter of a second at most."""
-    return comparisons(spaces, steps) <= _QUICK
+def is_quick(space: Space, steps: int, /) -> bool:
+    """Return whether a level is solved in a quarter of a second at most.
+
+    If tapes restart, it may take one or two seconds, because compiled code does not restart.
+    """
+    most = _MOST_COMPARED if space.again < inf else _QUICK
+    return comparisons([space], steps) <= most
 
 
 def is_quick_together(spaces: Sequence[Space], steps: int, /) -> bool:
@@ -151,7 +176,12 @@ def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTab
     unstored = np.full((rows(spaces), len(nearer)), infinite, nearer.dtype)
     unstored[:-1] = nearer
     again = np.full((len(spaces), *unstored.shape), infinite, nearer.dtype)
-    table = JointTable(tuple(spaces), nearer, unstored, again, *_after(spaces))
+    back = np.empty((0, *unstored.shape), nearer.dtype)
+    taped = np.broadcast_to(unstored, again.shape)
+    if any(space.again < inf for space in spaces):
+        taped, back = np.full_like(again, infinite), np.full_like(again, infinite)
+        taped[:, :-1, 0] = 0
+    table = JointTable(tuple(spaces), nearer, unstored, again, taped, back, *_after(spaces))
     costs = np.minimum([space.costs for space in spaces], infinite).astype(nearer.dtype)
     with np.errstate(over="ignore"):  # infinite sums are refused later
         fill(table, costs, move)
@@ -173,9 +203,8 @@ def in_order(
 def fill(table: JointTable, costs: Costs, move: float, /, *, first: int = 1) -> None:
     """Set P, and n u + r + Q, of all free space for the steps n from `first`.
 
-    `table.unstored` already has P without the levels. `costs` are those of each level: to write and
-    to read a restart checkpoint, and of a tape. A block of rows, which depend on no later ones, is
-    filled at a time.
+    `table.unstored` already has P without the levels. `costs` are those of each level, as in
+    `Space.costs`. A block of rows, which depend on no later ones, is filled at a time.
     """
     count, length = table.unstored.shape
     size = max(1, _BLOCK // length)
@@ -185,21 +214,31 @@ def fill(table: JointTable, costs: Costs, move: float, /, *, first: int = 1) -> 
 
 def _fill_rows(table: JointTable, here: slice, costs: Costs, move: float, first: int) -> None:
     unstored, again, longest = table.unstored, table.again[:, here], table.unstored.shape[1] - 1
+    taped, back = table.taped, table.back[:, here]
     restarts, tapes = table.after_restart[:, here], table.after_tape[:, here]
     # P(n, F - a e_k) in descending order of n, so that both terms have the same order in memory.
     inner = [unstored[restart, ::-1] for restart in restarts]
+    own = unstored[here, ::-1].copy()
     sums = np.empty_like(again[0])
     for n in range(first, longest + 1):
         row, stored = unstored[here, n], list[Any]()
-        for k, (write, _, tape) in enumerate(costs):
-            np.minimum(row, tape + unstored[tapes[k], n - 1], out=row)
+        for k, (write, _, tape, _) in enumerate(costs):
+            np.minimum(row, tape + taped[k, tapes[k], n - 1], out=row)
             stored.append(row)
             if (most := n - 1 if table.spaces[k].to_the_last else n - 2) > 0:
                 begin = longest - n + 1
                 terms = inner[k][:, begin : begin + most], again[k, :, 1 : most + 1]
                 stored[k] = np.add(*terms, out=sums[:, :most]).min(axis=1)
                 np.minimum(row, write + stored[k], out=row)
-        for k, (_, read, _) in enumerate(costs):
+        for k in range(len(back)):
+            least = row
+            if n > 1:
+                terms = own[:, longest - n + 1 : longest], back[k, :, 1:n]
+                least = np.minimum(row, np.add(*terms, out=sums[:, : n - 1]).min(axis=1))
+            taped[k, here, n] = least
+            back[k, :, n] = n * move + costs[k, 3] + least
+        own[:, longest - n] = row
+        for k, (_, read, _, _) in enumerate(costs):
             again[k, :, n] = n * move + read + np.minimum(stored[k], row)
             inner[k][:, longest - n] = unstored[restarts[k], n]
 

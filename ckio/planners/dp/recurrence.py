@@ -168,6 +168,10 @@ class Table:
         row, at = self._row(length, free)
         return int(row.split[at])
 
+    def restart(self, length: int, free: int, _: int, /) -> int:
+        """Return 0: here no tape is read before its step is reversed."""
+        return 0
+
 
 def in_order(
     order: Sequence[Space], steps: int, /, *, move: int, held: int, more: int = 0

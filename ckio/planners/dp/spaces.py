@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd, inf, prod
+from operator import le
 from typing import Final
 
 import numpy as np
@@ -52,6 +53,8 @@ class Space:
     tape : float or int
         The cost to write, read and discard a tape, because each tape is read once, and to compute
         the state after its step, because the next steps begin there.
+    again : float or int
+        The cost to read a tape, from which the forward restarts; infinite if it cannot.
     after_restart, after_tape : arrays of int
         For the number of each sum, the number after a restart checkpoint or a tape is stored; -1 if
         it does not fit. The last element is for the empty level. A level that never fills has only
@@ -77,6 +80,7 @@ class Space:
     exact: bool
     slots: int = 0
     to_the_last: bool = True
+    again: float = inf
 
     @property
     def empty(self) -> int:
@@ -84,9 +88,9 @@ class Space:
         return len(self.after_restart) - 1
 
     @property
-    def costs(self) -> tuple[float, float, float]:
-        """The costs of a restart checkpoint (write, read), and that of a tape."""
-        return self.write, self.read, self.tape
+    def costs(self) -> tuple[float, float, float, float]:
+        """The costs of a restart checkpoint (write, read), and of a tape (all, to read again)."""
+        return self.write, self.read, self.tape, self.again
 
     @property
     def takes_tapes(self) -> bool:
@@ -156,7 +160,7 @@ def with_integer_costs(
     )
     most = 2 * min(one, default=inf) or inf
     costs = [[min(cost, most) if cost < inf else cost for cost in space.costs] for space in given]
-    least = min(min(write + read, tape) for write, read, tape in costs)
+    least = min(min(write + read, tape) for write, read, tape, _ in costs)
     finite = [cost for each in costs for cost in each if cost < inf]
     units = integer_costs(move, [*finite, *also], steps=steps, least=least)
     return None if units is None else (with_units(given, units), units)
@@ -167,8 +171,8 @@ def with_units(given: Sequence[Space], units: IntegerCosts, /) -> list[Space]:
     others = iter(units.others)
     costs = [[next(others) if cost < inf else cost for cost in it.costs] for it in given]
     return [
-        replace(space, write=write, read=read, tape=tape)
-        for space, (write, read, tape) in zip(given, costs, strict=True)
+        replace(space, write=write, read=read, tape=tape, again=again)
+        for space, (write, read, tape, again) in zip(given, costs, strict=True)
     ]
 
 
@@ -196,14 +200,11 @@ def orders(given: Sequence[Space], /) -> Iterator[tuple[Space, ...]]:
     If two levels have equal costs, only one of their orders is yielded.
     """
     # A level that costs less in every respect has the smaller sum, so that it comes first here.
-    by_sum = sorted(given, key=lambda space: (sum(space.costs), space.costs))
+    by_sum = sorted(given, key=lambda space: (sum(space.costs[:3]), space.costs))
     if not by_sum:
         yield ()
     for place, first in enumerate(by_sum):
-        if not any(
-            all(cost <= other for cost, other in zip(earlier.costs, first.costs, strict=True))
-            for earlier in by_sum[:place]
-        ):
+        if not any(all(map(le, earlier.costs[:3], first.costs[:3])) for earlier in by_sum[:place]):
             for others in orders(by_sum[:place] + by_sum[place + 1 :]):
                 yield first, *others
 
@@ -256,12 +257,14 @@ def _space(chain: Chain, platform: Platform, number: int, most: int) -> Space:
     else:
         after, exact = _after(*sizes, capacity, most)
     write, read = access_seconds(chain, platform, number, Kind.RESTART, chain.restart)
+    tape = access_seconds(chain, platform, number, Kind.TAPE, chain.tape)
     return Space(
         name=level.name,
         number=number,
         write=write,
         read=read,
-        tape=sum(access_seconds(chain, platform, number, Kind.TAPE, chain.tape)) + chain.saved,
+        tape=sum(tape) + chain.saved,
+        again=tape[1] if chain.tape_restarts else inf,
         after_restart=after[0],
         after_tape=after[1],
         exact=exact,

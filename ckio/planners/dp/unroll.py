@@ -100,6 +100,13 @@ class Stage(Protocol):
         """
         ...
 
+    def restart(self, length: int, free: int, place: int, /) -> int:
+        """Return how far to advance if x_0 is in the register and in a tape on a level.
+
+        It is the tape of the step before x_0, and stays there. 0 means not to restart from it.
+        """
+        ...
+
     def least_free(self, length: int, free: int, /) -> int:
         """Return the least known `free` with which `length` steps take no longer."""
         ...
@@ -108,7 +115,8 @@ class Stage(Protocol):
 class _StepsLeft(NamedTuple):
     """The `length` steps from `at`, to be reversed with the decisions of a stage.
 
-    With a `place`, x_at must be read from that level; without, it is in the register.
+    With a `place`, x_at must be read from that level, by itself or with the tape of the step before
+    (`kind`); without, it is in the register.
     """
 
     at: int
@@ -116,6 +124,7 @@ class _StepsLeft(NamedTuple):
     stage: int
     free: int
     place: int | None
+    kind: Kind = Kind.RESTART
 
 
 class _Spend(NamedTuple):
@@ -135,6 +144,7 @@ class Unrolling:
         self.stages, self.held = stages, held
         self._to_store = [cache(stage.store) for stage in stages]
         self._to_advance = [cache(stage.advance) for stage in stages]
+        self._to_restart = [cache(stage.restart) for stage in stages]
         self._least = [cache(stage.least_free) for stage in stages]
         self._after_restart = [[a.tolist() for a in stage.after_restart] for stage in stages]
         self._after_tape = [[a.tolist() for a in stage.after_tape] for stage in stages]
@@ -213,31 +223,34 @@ class Unrolling:
 
     def _lay(self, part: _StepsLeft) -> None:
         """Reverse a part by its tile, which is computed when it is first needed."""
-        at, length, stage, free, place = part
-        key = _StepsLeft(0, length, stage, self._least[stage](length, free), place)
+        at, length, stage, free, place, kind = part
+        before = int(kind is Kind.TAPE)  # the tile begins at the step of the tape
+        free = self._least[stage](length, free)
+        key = _StepsLeft(before, length, stage, free, place, kind)
         if key not in self._tiles:
             if self._tiled > _MOST_TILED or self._depth > _DEEPEST:
                 self._finish(part)
                 return
             self._tiles[key] = self._make(key)
             self._tiled += len(self._tiles[key])
-        self._draft.lay(self._tiles[key], (at,))
+        self._draft.lay(self._tiles[key], (at - before,))
 
     def _finish(self, part: _StepsLeft) -> None:
         """Add the actions of a part up to its first Reverse; push its other parts on the stack."""
         if part.place is not None:
-            self._draft.read(part.at, level=self._numbers[part.stage][part.place])
+            level, before = self._numbers[part.stage][part.place], part.kind is Kind.TAPE
+            self._draft.read(part.at - before, level=level, kind=part.kind)
         while part.length > self.held:
             part = self._store(part) if part.place is None else self._sweep(part, part.place)
-        at, length, stage, _, place = part
-        if place is not None:
+        at, length, stage, _, place, kind = part
+        if place is not None and kind is Kind.RESTART:
             self._draft.discard(at, level=self._numbers[stage][place])
         self._draft.record(at, at + length)
         self._draft.reverse(at, at + length)
 
     def _store(self, part: _StepsLeft) -> _StepsLeft:
         """Store a checkpoint when x is only in the register; return the part to do next."""
-        at, length, stage, free, _ = part
+        at, length, stage, free, _, _ = part
         match self._to_store[stage](length, free):
             case StoreDecision(Kind.TAPE, place):
                 level = self._numbers[stage][place]
@@ -245,16 +258,22 @@ class Unrolling:
                 self._draft.write(at, level=level, kind=Kind.TAPE)
                 self._todo.append(_Spend(at, level))
                 after = self._after_tape[stage][place][free]
-                return _StepsLeft(at + 1, length - 1, stage, after, None)
+                return _StepsLeft(at + 1, length - 1, stage, after, place, Kind.TAPE)
             case StoreDecision(Kind.RESTART, place):
                 self._draft.write(at, level=self._numbers[stage][place])
-                return part._replace(place=place)
+                return part._replace(place=place, kind=Kind.RESTART)
             case _:
                 return _StepsLeft(at, length, stage - 1, self.stages[stage - 1].empty, None)
 
     def _sweep(self, part: _StepsLeft, place: int) -> _StepsLeft:
         """Advance when x is in the register and on a level; return the part to do next."""
-        at, length, stage, free, _ = part
+        at, length, stage, free, _, kind = part
+        if kind is Kind.TAPE:
+            if (j := self._to_restart[stage](length, free, place)) == 0:
+                return part._replace(place=None)
+            self._draft.advance(at, at + j)
+            self._todo.append(part._replace(length=j))
+            return _StepsLeft(at + j, length - j, stage, free, None)
         j = self._to_advance[stage](length, free, place)
         if j == 0:
             self._draft.discard(at, level=self._numbers[stage][place])

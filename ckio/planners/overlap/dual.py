@@ -283,7 +283,7 @@ class Problem:
 
     def _solved(self, order: Sequence[Space]) -> SegmentTables:
         """Return the tables of an order of the levels."""
-        costs = [cost for it in order for cost in it.costs]
+        costs = [cost for it in order for cost in it.costs if cost < inf]
         rounded = _rounded_down(self.chain.advance, costs, self.chain.length)
         given = with_units(order, rounded)
         stages = recurrence.in_order(given, self._longest, move=rounded.move, held=self.held)
@@ -295,7 +295,7 @@ class Problem:
             near = replace(near, capacity=near.capacity - reserve)
         smaller = replace(self.platform, levels=(near, *far))
         with without_notes():
-            given = spaces(self.chain, smaller, held=self.held)
+            given = spaces(replace(self.chain, tape_restarts=False), smaller, held=self.held)
         if self.tapes:
             return given
         return [replace(it, after_tape=np.full_like(it.after_tape, -1)) for it in given]

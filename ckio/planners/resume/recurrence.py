@@ -80,6 +80,7 @@ def spaces(chain: Chain, platform: Platform, /, *, held: int, new_tapes: bool) -
         if level.read_only
     ]
     counted = chain if new_tapes else replace(chain, tape=chain.restart)
+    counted = replace(counted, tape_restarts=False)  # blocks of steps do not know such tapes
     given = list[Space]()
     with without_notes(), suppress(NoSchedule):
         given = usable(

@@ -21,12 +21,12 @@ first two steps, reverse the third; read x_0, advance over the first step, rever
 x_0, reverse the first. This takes 1 + 2 + 1 = 4 s in addition to recording and reversing each step.
 
 This is the recurrence of Herrmann and Pallez, "H-Revolve", ACM TOMS 2020, for ranges of steps and
-with free space instead of slots. The choice to store a tape is from Maddison, "On the
-implementation of checkpointing with high-level algorithmic differentiation", 2023, equation (1). If
-all checkpoints have one size, exhaustive search has found nothing better in many thousand small
-cases. If sizes differ, it may be better to discard x_p before its whole range is reversed, and to
-recompute the rest from an earlier checkpoint. No schedule here does so; searches found such cases
-rare, with a gain of a few per cent.
+with free space instead of slots. The choice to store a tape is from Maddison, "Step-based
+checkpointing with high-level algorithmic differentiation", 2024, equation (1). If all checkpoints
+have one size, exhaustive search has found nothing better in many thousand small cases. If sizes
+differ, it may be better to discard x_p before its whole range is reversed, and to recompute the
+rest from an earlier checkpoint. No schedule here does so; searches found such cases rare, with a
+gain of a few per cent.
 
 Free space is counted in units, and its combinations are numbered (`FreeSpace`).
 

@@ -8,6 +8,7 @@
     #: 2.0 2.5                      restart and adjoint have one more, that of x_n and a_n
     # ...
     # handed t                      the kinds of checkpoints that memory takes without a copy
+    # tape_restarts 1               the tape of step i contains x_{i+1}
     # variables {"nbytes": ...}     the variables of a state, and what steps do to them, if single
     # ...                           variables are stored: see `text.reader`
     # stored 0 x 5                  a key stored on a level at the start: LEVEL KIND STEP [NAME]
@@ -26,8 +27,8 @@ The text of a timeline has `START STOP NBYTES` before each action. A comment in 
 are read back to the last bit. In a name, all characters except letters, digits and `_.-~` are
 percent-encoded.
 
-Version 2 adds values for each step, version 3 overlap, version 5 `handed`, and version 6 variables.
-A text has the oldest version that is sufficient.
+Version 2 adds values for each step, version 3 overlap, version 5 `handed`, version 6 variables, and
+version 7 `record_only` and `tape_restarts`. A text has the oldest version that is sufficient.
 """
 
 import json
@@ -148,6 +149,8 @@ def _headers(
         yield from _cost(name, cost)
     if chain.handed:
         yield f"# handed {' '.join(sorted(kind.value for kind in chain.handed))}\n"
+    if chain.tape_restarts:
+        yield "# tape_restarts 1\n"
     if chain.variables is not None:
         yield from header_lines(chain.variables)
     for level, keys in enumerate(schedule.stored):
@@ -192,8 +195,10 @@ def _step(step: Step) -> dict[str, object]:
 
 def _version(chain: Chain, *, moved: bool) -> int:
     """Return the oldest version that is sufficient; `moved` is true if there is overlap."""
-    if chain.variables is not None:
+    if chain.record_only is not None or chain.tape_restarts:
         return VERSION
+    if chain.variables is not None:
+        return 6
     return 5 if chain.handed else 3 if moved else 2 if chain.varies else 1
 
 

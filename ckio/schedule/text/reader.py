@@ -31,7 +31,7 @@ from ckio.schedule import Schedule
 from ckio.schedule.policy import SYNCHRONOUS, Overlap
 from ckio.schedule.timeline import Timeline, TimelineRecorder
 
-VERSION: Final = 6
+VERSION: Final = 7
 """The version of the format. The reader refuses newer versions."""
 
 _KNOWN: Final = tuple(str(version) for version in range(1, VERSION + 1))
@@ -77,6 +77,7 @@ FORMS: Final = {
     "stored": f"`# stored LEVEL KIND STEP [NAME]`, KIND {_KINDS}",
     "overlap": "`# overlap write_behind=N,read_ahead=N[,horizon=SECONDS]`, N may be all",
     "handed": f"`# handed KIND ...`, each {_KINDS}",
+    "tape_restarts": "`# tape_restarts 1`",
 }
 """The headers, and the form of each."""
 _HEADERS: Final = ", ".join((*_COUNTS, *ALL_COSTS, *_VARIABLES, "stored", "overlap", "platform"))
@@ -224,7 +225,7 @@ class TextReader:
         self.numbers: dict[str, Any] = {}
         self.each = ""  # the cost whose values for each step may follow
         self.variables = VariableHeaders()
-        self.handed = frozenset[Kind]()
+        self.handed, self.tape_restarts = frozenset[Kind](), False
         self.stored: list[tuple[int, Key]] = []
         self.overlap = SYNCHRONOUS
         self.origin = ""
@@ -351,6 +352,8 @@ class TextReader:
                 self.overlap = Overlap.parse(policy)
             case ["handed", *letters]:
                 self.handed = frozenset(map(Kind, letters))
+            case ["tape_restarts", "1"]:
+                self.tape_restarts = True
             case ["platform", digest]:
                 self.digest = digest
             case [word, text] if word in (*_COUNTS, *ALL_COSTS):
@@ -384,7 +387,8 @@ class TextReader:
             raise BadInput(f"{self.source}: headers are missing: `# {'`, `# '.join(missing)}`")
         try:
             variables = self.variables.variables(self.numbers["steps"])
-            return Chain(**self.numbers, variables=variables, handed=self.handed)
+            declared: Any = {"handed": self.handed, "tape_restarts": self.tape_restarts}
+            return Chain(**self.numbers, variables=variables, **declared)
         except (BadInput, TypeError) as error:
             raise BadInput(f"{self.source}: {error}") from None
 
