@@ -21,7 +21,7 @@ from ckio.planners.base import Planner
 from ckio.planners.dp import hrevolve, mixed, solve
 from ckio.planners.dp import segments as dp_segments
 from ckio.planners.dp.joint import solve as table
-from ckio.planners.dp.spaces import spaces
+from ckio.planners.dp.spaces import in_few_units, spaces
 from ckio.planners.recording import quickest, recorded
 from ckio.planners.varying import varying
 from ckio.platform import FREE, Affine, Level, Platform
@@ -502,3 +502,22 @@ def test_a_thousand_steps_with_tapes_of_half_a_state_are_planned_at_once(
     start = process_time()
     mixed(alike(1000, restart=2), machine)
     assert process_time() - start < 0.5
+
+
+def test_a_level_in_few_units_takes_the_same_checkpoints_as_in_bytes() -> None:
+    random, reduced = Random(3), 0
+    for _ in range(300):
+        small, ratio, more = random.randint(1, 60), random.randint(1, 5), random.randint(0, 9)
+        sizes = [small, ratio * small + more]
+        random.shuffle(sizes)
+        restart, tape = sizes
+        capacity = random.randint(0, 12 * max(sizes))
+        few = in_few_units(restart, tape, capacity)
+        if few is None:
+            continue
+        reduced += 1
+        r, t, units = few
+        for i, j in product(range(capacity // restart + 2), range(capacity // tape + 2)):
+            fits = i * restart + j * tape <= capacity
+            assert (i * r + j * t <= units) == fits, (restart, tape, capacity, i, j)
+    assert reduced > 50

@@ -363,7 +363,7 @@ def test_a_text_of_another_kind_or_of_a_newer_version_is_refused_at_its_first_li
         newer = SHORT.replace("schedule 1", f"{kind} 8")
         with pytest.raises(BadInput, match=f"line 1: found '# ckio {kind} 8'; expected version 7"):
             texts.loads(newer)
-        with pytest.raises(BadInput, match=r"line 1: found '# ckio .* expected version 6"):
+        with pytest.raises(BadInput, match=r"line 1: found '# ckio .* expected version 7"):
             texts.loads(newer.replace(f"{kind} 7", f"{kind} {'7' * 5000}"))
 
 
