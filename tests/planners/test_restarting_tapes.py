@@ -218,3 +218,29 @@ def test_long_chains_are_planned_as_if_tapes_did_not_restart() -> None:
     machine = Platform((Level(name="ram", capacity=60),), working_memory=1)
     plain = replace(chain, tape_restarts=False)
     assert completed(mixed(chain, machine), machine) == makespan(mixed(plain, machine), machine)
+
+
+def tapes_only(steps: int, slots: int) -> tuple[Chain, Platform]:
+    """Memory for so many tapes, and for no state."""
+    chain = Chain(
+        steps=steps,
+        advance=1,
+        record=1,
+        reverse=0,
+        restart=99,
+        tape=1,
+        adjoint=1,
+        tape_restarts=True,
+    )
+    return chain, Platform((Level(name="ram", capacity=slots),), working_memory=1)
+
+
+def test_tapes_may_do_where_no_state_fits() -> None:
+    chain, machine = tapes_only(6, 2)
+    least = least_makespan(chain, machine, tapes=True)
+    assert completed(mixed(chain, machine), machine) == least == 9
+
+
+def test_a_long_chain_needs_a_state_because_its_tapes_do_not_restart() -> None:
+    with pytest.raises(NoSchedule, match="space for a restart checkpoint of 99 bytes"):
+        mixed(*tapes_only(6000, 60))

@@ -84,7 +84,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ckio.errors import BadInput
+from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import alike, held_steps, log
 from ckio.planners.compiled import prepare
 from ckio.planners.dp import joint, segments
@@ -308,10 +308,16 @@ class _Problem:
         Raises BadInput if it takes infinitely long.
         """
         if not isfinite(solution.seconds):
-            raise self._too_large()
+            raise self._too_long() if self.chain.tape_restarts else self._too_large()
         chain, later = self.chain, self.chain.length - 1
         fixed = chain.length * (chain.record + chain.reverse) - later * chain.saved
         return replace(solution, seconds=solution.seconds + fixed, note=note)
+
+    def _too_long(self) -> NoSchedule:
+        return NoSchedule(
+            f"{self.planner}: {self.chain.length} steps are planned as if tapes did not restart,"
+            f" which needs space for a restart checkpoint of {self.chain.restart} bytes on a level"
+        )
 
     def _too_large(self) -> BadInput:
         return BadInput(

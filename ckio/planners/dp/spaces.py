@@ -228,13 +228,14 @@ def spaces(
     A level that cannot store a checkpoint of either kind is left out, with a note in the log. The
     working memory holds the tapes of `held` steps. A level with more sums than `most` is counted in
     `most` / 4 units, which are rounded so that it has no more space than in bytes. Raises
-    NoSchedule if no restart checkpoint fits on any level, and the levels cannot store all tapes
-    either.
+    NoSchedule if no restart checkpoint, and no tape that restarts, fits on any level, and the
+    levels cannot store all tapes either.
     """
     levels = platform.levels
     missing = chain.length - held
     tapes = sum(level.slots(chain.tape, missing) for level in levels)
-    if tapes < missing and not any(level.slots(chain.restart, 1) for level in levels):
+    restarting = [chain.restart, *[chain.tape] * chain.tape_restarts]
+    if tapes < missing and not any(it.slots(n, 1) for it in levels for n in restarting):
         raise no_schedule(
             levels,
             f"mixed needs a level with space for one checkpoint of {chain.restart} bytes, or levels"
