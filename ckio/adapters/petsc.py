@@ -5,11 +5,12 @@ other. The vectors of PETSc use the memory of the model's arrays, so that no sta
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Final
 
 import numpy as np
 
+from ckio.actions import Buffers, Key, Kind, Layout
 from ckio.errors import BadInput, RunFailed
 from ckio.model import ArrayModel, Arrays
 from ckio.model.arrays import Array
@@ -62,7 +63,7 @@ class TSModel(ArrayModel):
         If the TS does not converge, or takes a step of another length because it adapts its steps.
     """
 
-    records_late = True  # an adjoint step computes the stages of its step itself
+    records_late = True  # an adjoint step computes what it needs of its step itself
     shared_controls = ()  # vectors of PETSc are distributed, also if their parts are equal
 
     def __init__(
@@ -95,31 +96,64 @@ class TSModel(ArrayModel):
         ts.setExactFinalTime(ts.ExactFinalTime.STEPOVER)
         ts.setSaveTrajectory()  # an adjoint step needs the object, which `step` never fills
         ts.setCostGradients(self._of_u, self._of_p)
+        # The adjoint of an implicit Euler step reads nothing but the state after the step. That of
+        # an equation in another form (IFunction) may also read du/dt.
+        self._reads_end = ts.getType() != "rk" and ts.getTheta() == 1 and not ts.getIFunction()[1]
+        self._end = np.empty_like(values) if self._reads_end else None
+        self._reversed: int | None = None  # i if `_end` is x_i, and the adjoint is dJ/dx_i
+        self._stages: int | None = None  # i if the TS has the stages of step i
 
-    def start(self, state: Arrays, /) -> None:
-        super().start(state)
-        if self._p is not None:
-            self._p.array[:] = self.control["p"]
+    def load(self, key: Key, layout: Layout, /) -> AbstractContextManager[Buffers]:
+        if key.kind is Kind.ADJOINT:
+            self._reversed = None
+        return super().load(key, layout)
 
     def step(self, state: Arrays, i: int, /) -> None:
-        with self._at(i, self._u, state["u"]):
+        with self._at(i, state["u"]):
             self._step_of_ts(i)
 
     def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
-        with self._at(i, self._u, tape["u"]), _placed(self._of_u, adjoint["u"]):
-            self._step_of_ts(i)  # computes the stages of this step again
-            if self._of_p is not None:
-                self._of_p.set(0)
-            self.ts.setTimeStep(-self._dt)
-            self.ts.adjointStep()
-            if self._of_p is not None:
-                self.gradient["p"][...] += self._of_p.array_r
+        x = tape["u"]
+        end = self._state["u"] if self._has_after(i) else x if self._end is None else self._end
+        if end is not self._state["u"] and self._reversed != i + 1:
+            np.copyto(end, x)
+            with self._at(i, end):
+                self._step_of_ts(i)  # computes the stages of this step again
+        self._adjoint_of_ts(i, end, adjoint)
+        if self._end is not None:
+            np.copyto(self._end, x)  # the state after step i - 1, which is reversed next
+            self._reversed = i
 
     def adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
         with _placed(self._u, state["u"]), _placed(self._of_u, adjoint["u"]):
             return float(self._cost(self._u, self._of_u))
 
+    def _has_after(self, i: int) -> bool:
+        """Whether the state is that after step i, and the TS has what the adjoint reads besides."""
+        return (self._reads_end or self._stages == i) and self._step == i + 1 and not self._due
+
+    def _adjoint_of_ts(self, i: int, end: Array, adjoint: Arrays) -> None:
+        """Take dJ/dx_{i+1} to dJ/dx_i, where `end` is x_{i+1}."""
+        self._set_parameters()
+        self.ts.setUp()  # a run that is resumed may begin with an adjoint step
+        self.ts.setTime(i * self._dt + self._dt)
+        self.ts.setStepNumber(i + 1)
+        if self._of_p is not None:
+            self._of_p.set(0)
+        with _placed(self._u, end), _placed(self._of_u, adjoint["u"]):
+            self.ts.setTimeStep(-self._dt)
+            self.ts.adjointStep()
+            self._check_converged(i)
+        if self._of_p is not None:
+            self.gradient["p"][...] += self._of_p.array_r
+
+    def _set_parameters(self) -> None:
+        """Let the right-hand side read the control, also in a run that begins with a checkpoint."""
+        if self._p is not None:
+            self._p.array[:] = self.control["p"]
+
     def _step_of_ts(self, i: int) -> None:
+        self._stages = None
         self.ts.step()
         if (reached := self.ts.getTime()) != i * self._dt + self._dt:
             raise RunFailed(
@@ -127,18 +161,23 @@ class TSModel(ArrayModel):
                 f" {reached} instead of by {self._dt}; set the option ts_adapt_type to none, or a"
                 " smaller dt"
             )
+        self._stages = i
 
     @contextmanager
-    def _at(self, i: int, vector: Any, array: Array) -> Iterator[None]:
+    def _at(self, i: int, state: Array) -> Iterator[None]:
         """Let the TS be at step i, and its solution be this array."""
+        self._set_parameters()
         self.ts.setTime(i * self._dt)
         self.ts.setTimeStep(self._dt)
         self.ts.setStepNumber(i)
         self.ts.restartStep()  # some methods would use the stages of whichever step came before
-        with _placed(vector, array):
+        with _placed(self._u, state):
             yield
-            if (reason := self.ts.getConvergedReason()) < 0:
-                raise RunFailed(f"step {i}: PETSc's TS did not converge (reason {reason})")
+            self._check_converged(i)
+
+    def _check_converged(self, i: int) -> None:
+        if (reason := self.ts.getConvergedReason()) < 0:
+            raise RunFailed(f"step {i}: PETSc's TS did not converge (reason {reason})")
 
 
 @contextmanager

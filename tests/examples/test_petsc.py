@@ -42,6 +42,55 @@ for method in ("rk", "beuler", "cn"):
 print(json.dumps(found))
 """
 
+SOLVES = """
+import json
+
+import by_petsc
+import numpy as np
+from reaction import GrayScott
+
+from ckio import Chain, Key, Kind, Level, Platform, Ram, run, sizes_of
+from ckio.model.check import check_model
+from ckio.planners import revolve
+from ckio.testing import restore, save
+
+STEPS, MIDDLE = 40, 17
+
+
+class Counted(GrayScott):
+    calls = 0
+
+    def _step_of_ts(self, i):
+        self.calls += 1
+        super()._step_of_ts(i)
+
+
+found = {}
+for method in ("rk", "beuler", "cn"):
+    settings = {"grid": 24, "method": method}
+    _, expected, _ = by_petsc.gradient(STEPS, **settings)
+    model = Counted(**settings)
+    chain = Chain(steps=STEPS, advance=1, record=1, reverse=1, **sizes_of(model))
+    platform = Platform((Level(name="ram", capacity=5 * chain.restart),), chain.tape)
+    run(revolve(chain, platform), platform, model, [Ram()])
+    equal = [np.array_equal(model.gradient["u"], expected)]
+
+    # A process that is killed in the adjoint sweep, and one that goes on.
+    killed, another = Counted(**settings), Counted(**settings)
+    start = save(killed, Key(Kind.RESTART, 0))
+    killed.advance(0, MIDDLE)
+    killed.record(MIDDLE, STEPS)
+    killed.reverse(MIDDLE, STEPS)
+    restore(another, Key(Kind.ADJOINT, MIDDLE), save(killed, Key(Kind.ADJOINT, MIDDLE)))
+    restore(another, Key(Kind.RESTART, 0), start)
+    another.record(0, MIDDLE)
+    another.reverse(0, MIDDLE)
+    equal.append(np.array_equal(another.gradient["u"], expected))
+    faults = check_model(lambda: GrayScott(**settings)).faults
+    found[method] = [model.calls, another.calls, *map(bool, equal), str(faults)]
+print(json.dumps(found))
+"""
+
 OSCILLATOR = """
 import json
 
@@ -118,6 +167,24 @@ def test_gradients_are_those_of_petsc(tmp_path: Path) -> None:
     for method, (equal, error) in found.items():
         assert equal, method
         assert error < 1e-14, method
+
+
+def test_steps_are_solved_again_only_where_an_adjoint_step_reads_their_stages(
+    tmp_path: Path,
+) -> None:
+    """Revolve computes 132 steps of 40 with 5 slots, or 132 - 39 if none is that is reversed next.
+
+    An adjoint step of `rk` and `cn` computes its step, but for the last one; one of `beuler` reads
+    the state after its step, which the reversal of the step after that has left.
+    """
+    (tmp_path / "solves.py").write_text(SOLVES)
+    line = "import runpy, sys; sys.path.insert(0, sys.argv[1]); runpy.run_path('solves.py')"
+    found = json.loads(done(sys.executable, "-c", line, AT, at=tmp_path))
+    assert found == {
+        "rk": [132, 33, True, True, "()"],
+        "beuler": [93, 17, True, True, "()"],
+        "cn": [132, 33, True, True, "()"],
+    }
 
 
 def test_a_step_depends_on_its_state_alone(tmp_path: Path) -> None:
