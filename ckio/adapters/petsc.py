@@ -96,10 +96,9 @@ class TSModel(ArrayModel):
         ts.setExactFinalTime(ts.ExactFinalTime.STEPOVER)
         ts.setSaveTrajectory()  # an adjoint step needs the object, which `step` never fills
         ts.setCostGradients(self._of_u, self._of_p)
-        # The adjoint of an implicit Euler step reads nothing but the state after the step. That of
-        # an equation in another form (IFunction) may also read du/dt.
-        self._reads_end = ts.getType() != "rk" and ts.getTheta() == 1 and not ts.getIFunction()[1]
-        self._end = np.empty_like(values) if self._reads_end else None
+        # These methods have no stage but the states before and after the step.
+        in_ends = ts.getType() != "rk" and (ts.getTheta() == 1 or ts.getThetaEndpoint())
+        self._end = np.empty_like(values) if in_ends else None
         self._reversed: int | None = None  # i if `_end` is x_i, and the adjoint is dJ/dx_i
         self._stages: int | None = None  # i if the TS has the stages of step i
 
@@ -109,16 +108,21 @@ class TSModel(ArrayModel):
         return super().load(key, layout)
 
     def step(self, state: Arrays, i: int, /) -> None:
-        with self._at(i, state["u"]):
+        with _placed(self._u, state["u"]):
             self._step_of_ts(i)
 
     def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
-        x = tape["u"]
-        end = self._state["u"] if self._has_after(i) else x if self._end is None else self._end
-        if end is not self._state["u"] and self._reversed != i + 1:
+        x, state = tape["u"], self._state["u"]
+        if self._stages == i and self._step == i + 1 and not self._due:
+            end = state  # the TS has just computed this step
+        elif self._end is not None and self._reversed == i + 1:
+            end = self._end
+            self._begin_step_of_ts(i, x)
+        else:
+            end = x if self._end is None else self._end
             np.copyto(end, x)
-            with self._at(i, end):
-                self._step_of_ts(i)  # computes the stages of this step again
+            with _placed(self._u, end):
+                self._step_of_ts(i)
         self._adjoint_of_ts(i, end, adjoint)
         if self._end is not None:
             np.copyto(self._end, x)  # the state after step i - 1, which is reversed next
@@ -127,10 +131,6 @@ class TSModel(ArrayModel):
     def adjoint_seed(self, state: Arrays, adjoint: Arrays, n: int, /) -> float:
         with _placed(self._u, state["u"]), _placed(self._of_u, adjoint["u"]):
             return float(self._cost(self._u, self._of_u))
-
-    def _has_after(self, i: int) -> bool:
-        """Whether the state is that after step i, and the TS has what the adjoint reads besides."""
-        return (self._reads_end or self._stages == i) and self._step == i + 1 and not self._due
 
     def _adjoint_of_ts(self, i: int, end: Array, adjoint: Arrays) -> None:
         """Take dJ/dx_{i+1} to dJ/dx_i, where `end` is x_{i+1}."""
@@ -152,9 +152,29 @@ class TSModel(ArrayModel):
         if self._p is not None:
             self._p.array[:] = self.control["p"]
 
+    def _begin_step_of_ts(self, i: int, x: Array) -> None:
+        """Let the TS have x_i as the state before its step, without solving for that after it.
+
+        The step has a solver that is content with x_i as the solution. Its result is not read.
+        """
+        snes = self.ts.getSNES()
+        _, tolerance, _, _ = snes.getTolerances()
+        snes.setTolerances(atol=np.finfo(np.float64).max)
+        try:
+            self._u.array[:] = x
+            self._step_of_ts(i)
+        finally:
+            snes.setTolerances(atol=tolerance)
+
     def _step_of_ts(self, i: int) -> None:
+        self._set_parameters()
         self._stages = None
+        self.ts.setTime(i * self._dt)
+        self.ts.setTimeStep(self._dt)
+        self.ts.setStepNumber(i)
+        self.ts.restartStep()  # some methods would use the stages of whichever step came before
         self.ts.step()
+        self._check_converged(i)
         if (reached := self.ts.getTime()) != i * self._dt + self._dt:
             raise RunFailed(
                 f"step {i}: PETSc's TS adapted its step, and went from time {i * self._dt} to"
@@ -162,18 +182,6 @@ class TSModel(ArrayModel):
                 " smaller dt"
             )
         self._stages = i
-
-    @contextmanager
-    def _at(self, i: int, state: Array) -> Iterator[None]:
-        """Let the TS be at step i, and its solution be this array."""
-        self._set_parameters()
-        self.ts.setTime(i * self._dt)
-        self.ts.setTimeStep(self._dt)
-        self.ts.setStepNumber(i)
-        self.ts.restartStep()  # some methods would use the stages of whichever step came before
-        with _placed(self._u, state):
-            yield
-            self._check_converged(i)
 
     def _check_converged(self, i: int) -> None:
         if (reason := self.ts.getConvergedReason()) < 0:
