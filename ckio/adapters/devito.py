@@ -41,6 +41,10 @@ class OperatorModel:
         the state, so that a run which is resumed has those of earlier steps.
     first : int
         The time of step 0.
+    records_late : bool
+        Whether `backward` reads wavefields at the time of its step and before, as in `u * v.dt2`,
+        but not at the next time, as in `u.dt2 * v`. Then a step that is recorded is computed when
+        the state after it is needed: never if the step is reversed next.
 
     Raises
     ------
@@ -63,6 +67,7 @@ class OperatorModel:
         *,
         records: Sequence[Any] = (),
         first: int = 1,
+        records_late: bool = False,
     ) -> None:
         for wavefield in state:
             if wavefield.save:
@@ -81,6 +86,8 @@ class OperatorModel:
         self._adjoint |= {f"gradient {name}": _whole(it) for name, it in gradient.items()}
         self._functional = np.zeros(())
         self._tapes: dict[int, list[Array]] = {}
+        self.records_late = records_late
+        self._due = False  # whether the last step was recorded, and is still to be computed
         self._at = self._seeded = 0
         self._recorded = 0  # the records have the values of all steps before this one
         self._live: int | None = None  # the step whose tape the wavefields still are
@@ -96,15 +103,20 @@ class OperatorModel:
         return tuple(field(name, array, "") for name, array in self._arrays(key).items())
 
     def advance(self, begin: int, end: int, /) -> int:
+        self._compute_due()
         self._live = None
         self._forward.apply(begin, end)
         return self._reached(end)
 
     def record(self, begin: int, end: int, /) -> int:
+        self._compute_due()
         self._tapes, self._live = {}, None
         for i in range(begin, end):
             self._keep_live()
-            self._forward.apply(i, i + 1)
+            if self.records_late and i + 1 == end:
+                self._due = True
+            else:
+                self._forward.apply(i, i + 1)
             self._live = i
             self._reached(i + 1)
         return end
@@ -123,6 +135,8 @@ class OperatorModel:
     def dump(self, key: Key, /) -> Buffers:
         if key.kind is Kind.ADJOINT:
             self._keep_seed()
+        elif key.kind is Kind.RESTART:
+            self._compute_due()
         return [as_bytes(array) for array in self._arrays(key).values()]
 
     @contextmanager
@@ -139,7 +153,7 @@ class OperatorModel:
         if key.kind is Kind.ADJOINT:
             self._turned = True
         else:
-            self._at, self._live = key.step, None
+            self._at, self._live, self._due = key.step, None, False
             if key.step <= self._recorded:  # records of later steps stay
                 arrays = arrays[: len(arrays) - len(self._records)]
             self._recorded = max(self._recorded, key.step)
@@ -149,21 +163,29 @@ class OperatorModel:
     def _arrays(self, key: Key) -> dict[str, Array]:
         """Return the arrays of a checkpoint, by name.
 
-        A state has as many times of each wavefield as the order of its derivative in time. The tape
-        of a step also has the time that the step has computed.
+        The tape of a step is the state before it, without records, if steps are recorded late.
+        Otherwise it is all that is in the wavefields after the step.
         """
         if key.kind is Kind.ADJOINT:
             return {"J": self._functional, **self._adjoint}
         if key.kind is Kind.TAPE:
-            tape = self._tapes.get(key.step) or [array for array, _ in self._state.values()]
-            return dict(zip(self._state, tape, strict=True))
-        time = key.step + self._first
-        wavefields = {
+            live = self._tape_in_wavefields(key.step)
+            return dict(zip(live, self._tapes.get(key.step) or live.values(), strict=True))
+        return self._state_in_wavefields(key.step) | self._records
+
+    def _state_in_wavefields(self, step: int) -> dict[str, Array]:
+        """Return as many times of each wavefield as the order of its derivative in time."""
+        time = step + self._first
+        return {
             f"{name}[t-{back}]" if back else f"{name}[t]": array[(time - back) % len(array)]
             for name, (array, order) in self._state.items()
             for back in range(order)
         }
-        return wavefields | self._records
+
+    def _tape_in_wavefields(self, step: int) -> dict[str, Array]:
+        if self.records_late:
+            return self._state_in_wavefields(step)
+        return {name: array for name, (array, _) in self._state.items()}
 
     @property
     def kept_records(self) -> frozenset[str]:
@@ -176,21 +198,31 @@ class OperatorModel:
             self.on_step(step)
         return step
 
+    def _compute_due(self) -> None:
+        """Compute the last recorded step, if its state is asked for."""
+        if self._due:
+            self._forward.apply(self._at - 1, self._at)
+            self._due = False
+
     def _keep_live(self) -> None:
         """Copy the tape that the wavefields are, before a step overwrites it."""
         if self._live is not None:
-            self._tapes[self._live] = [copy(array) for array, _ in self._state.values()]
+            live = self._tape_in_wavefields(self._live)
+            self._tapes[self._live] = [copy(array) for array in live.values()]
 
     def _restore(self, step: int) -> None:
         """Let the wavefields be the tape of a step."""
         if step not in self._tapes:
             raise RunFailed(f"no tape of step {step} is stored; record the step, or read the tape")
-        for (array, _), kept in zip(self._state.values(), self._tapes.pop(step), strict=True):
+        live = self._tape_in_wavefields(step)
+        for array, kept in zip(live.values(), self._tapes.pop(step), strict=True):
             array[...] = kept
+        self._due = False  # this was the state before the step that is due
 
     def _keep_seed(self) -> None:
         """Compute J if the state is at a later step than ever before."""
         if not self._turned and self._at > self._seeded:
+            self._compute_due()
             self._functional[...], self._seeded = self._seed(), self._at
 
 
