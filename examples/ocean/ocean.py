@@ -31,6 +31,8 @@ class Ocean(ArrayModel):
         As in Vorticity, whose errors are raised here, too; but there is nothing to recompute.
     """
 
+    records_late = True  # an adjoint step reads its tape only
+
     def __init__(self, **options: Any) -> None:
         if recompute := options.get("recompute"):
             raise BadInput(f"ocean: recompute = {recompute!r}; here everything is stored")

@@ -102,6 +102,8 @@ class Permafrost(ArrayModel):
         From a forward step, where the temperature has become unstable nevertheless.
     """
 
+    records_late = True  # an adjoint step reads its tape only
+
     def __init__(
         self,
         *,

@@ -120,6 +120,8 @@ class ShallowWater(ArrayModel):
         From a forward step, where cells run dry or the flow has become unstable nevertheless.
     """
 
+    records_late = True  # an adjoint step reads its tape only
+
     def __init__(
         self,
         *,
