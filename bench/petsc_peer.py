@@ -1,18 +1,14 @@
 """One gradient by a TS of PETSc: its own trajectory beside ckio, with the same memory for states.
 
-The program is examples/petsc, the Gray-Scott equations, with explicit steps (`rk`, the classical
-method) and with implicit ones (`beuler`, `cn`). PETSc's `TSAdjointSolve` takes its states from a
-TSTrajectory in memory; ckio takes them from `TSModel` and a level in memory, and needs none.
+The program is examples/petsc, with explicit steps (`rk`, the classical method) and with implicit
+ones (`beuler`, `cn`). A unit is the memory of one state. PETSc counts one for the solution of a
+step and one for each stage, but for the last stage of an implicit step, which is the solution. Its
+row "solution" stores states alone, and "stages" whichever of both its schedule wants (CAMS; Zhang &
+Constantinescu 2023), which needs a PETSc configured with --download-cams. ckio stores states alone.
+Beside the units, each has the vectors of one step.
 
-A unit is the memory of one state. What PETSc stores of a step counts one unit for the solution and
-one for each stage, but for the last stage of an implicit step, which is the solution. PETSc with
-"solution" stores states alone, and with "stages" whichever of both its schedule wants (CAMS; Zhang
-& Constantinescu 2023). For that, PETSc is configured with --download-cams; without it, only the
-rows with all states are there. Beside the units, each has the vectors of one step.
-
-All rows run in turns in this process. Their seconds begin with a TS at x_0, and include planning.
-A solve is a step of the TS, whoever asks for it; calls are those of the right-hand side and of its
-Jacobian, in steps and in adjoint steps.
+All rows run in turns in this process. Seconds begin with a TS at x_0, and include planning. A solve
+is a forward step, whoever asks for it; calls are those of forward and of adjoint steps.
 
     python bench/petsc_peer.py [--grid 64] [--steps 100] [--units 10] [--rounds 5] [--record]
 """
@@ -21,43 +17,30 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import record
 from mpi4py import MPI  # loads the library of MPI, which petsc4py needs  # noqa: F401
 from petsc4py import PETSc
 
-from ckio.backends.ram import Ram
-from ckio.model import sizes_of
+from ckio import Chain, Level, Platform, Ram, run, sizes_of
 from ckio.planners import auto, hrevolve
 from ckio.planners.compiled import prepare
-from ckio.platform import Level, Platform
-from ckio.platform.chain import Chain
-from ckio.runner import run
-from ckio.schedule import Schedule
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples" / "petsc"))
 
 from reaction import GrayScott, half_sum
 
 TOLERANCE = 1e-12
-
-NO_SUPPORT = 56
-"""PETSc's number of the error that it was configured without something."""
-
-Found = tuple[dict[str, float], np.ndarray]
-"""Figures of a gradient, and the derivatives with respect to the start and to the rates."""
+NO_SUPPORT = 56  # the number of PETSc's error that it was configured without something
 
 
-@dataclass(frozen=True)
-class Task:
-    """A gradient: points along each side, the type of the TS, steps, and states in memory."""
+class Task(NamedTuple):
+    """Points along each side, the type of the TS, steps, and states in memory."""
 
     grid: int
     method: str
@@ -70,7 +53,6 @@ class Counted(GrayScott):
 
     def __init__(self, task: Task) -> None:
         self.calls: Counter[str] = Counter()
-        self.seconds = {"seconds": 0.0, "cpu": 0.0}
         super().__init__(grid=task.grid, method=task.method)
         if task.method != "rk":
             self.ts.getSNES().setMonitor(self._iterated)
@@ -78,139 +60,117 @@ class Counted(GrayScott):
     def _iterated(self, _snes: Any, iteration: int, _norm: float) -> None:
         self.calls["solves"] += iteration == 1
 
-    def _rhs(self, *arguments: Any) -> None:
+    def _rhs(self, ts: Any, *arguments: Any) -> None:
         self.calls["rhs"] += 1
-        super()._rhs(*arguments)
+        self.calls["solves"] += ts.getType() == "rk" and self.calls["rhs"] % 4 == 0  # its stages
+        super()._rhs(ts, *arguments)
 
     def _jacobian(self, *arguments: Any) -> None:
         self.calls["jacobian"] += 1
         super()._jacobian(*arguments)
 
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        start, cpu = time.perf_counter(), time.process_time()
-        yield
-        self.seconds["seconds"] = time.perf_counter() - start
-        self.seconds["cpu"] = time.process_time() - cpu
 
-    def found(self, *gradient: np.ndarray) -> Found:
-        """Let PETSc have its memory back, and return what was counted, and the gradient."""
-        self.ts.destroy()
-        stages = 4  # of the classical method, each with one call
-        solves = {"solves": self.calls["solves"] or self.calls["rhs"] / stages}
-        return self.seconds | self.calls | solves, np.concatenate(gradient)
-
-
-def petsc(task: Task, kind: str, *, stages: bool) -> Found:
-    """By TSAdjointSolve, with all states ("petsc"), or with a schedule of this kind."""
-    options = PETSc.Options("ts_")
-    given = {
-        "adapt_type": "none",  # or PETSc has no schedule, and keeps all states
-        "trajectory_type": "memory",
-        "trajectory_memory_type": kind,
-        "trajectory_solution_only": not stages,
+def petsc(task: Task, kind: str, stages: bool) -> tuple[Counted, Callable[[], np.ndarray]]:
+    """TSAdjointSolve, with all states ("petsc"), or with a schedule of this kind."""
+    options = {
+        "ts_adapt_type": "none",  # or PETSc has no schedule, and keeps all states
+        "ts_trajectory_type": "memory",
+        "ts_trajectory_memory_type": kind,
+        "ts_trajectory_solution_only": not stages,
     }
     if kind != "petsc":
-        given["trajectory_max_units_ram"] = task.units
-    for name, value in given.items():
-        options[name] = value
+        options["ts_trajectory_max_units_ram"] = task.units
+    for name, value in options.items():
+        PETSc.Options()[name] = value
     model = Counted(task)
     ts, state = model.ts, model.initial()
     of_state, of_rates = state.duplicate(), model.rates.duplicate()
-    of_rates.set(0)
     ts.setCostGradients(of_state, of_rates)
     ts.setFromOptions()
     ts.setTime(0.0)
     ts.setTimeStep(model.dt)
     ts.setMaxSteps(task.steps)
-    for name in given:
-        options.delValue(name)
-    with model.timed():
+    for name in options:
+        PETSc.Options().delValue(name)
+
+    def gradient() -> np.ndarray:
         ts.solve(state)
         half_sum(state, of_state)
         ts.adjointSolve()
-    return model.found(of_state.array_r, of_rates.array_r)
+        return np.concatenate([of_state.array_r, of_rates.array_r])
+
+    return model, gradient
 
 
-def ckio(task: Task, planner: Callable[..., Schedule]) -> Found:
-    """By a schedule of this planner, which is told that all steps take equally long."""
-    model = Counted(task)
-    with model.timed():
-        costs = {"advance": 1.0, "record": 1.0, "record_only": 0.0, "reverse": 1.0}
+def ckio(task: Task, planner: Any) -> tuple[Counted, Callable[[], np.ndarray]]:
+    """A schedule of this planner, which is told that all steps take equally long."""
+    model, costs = Counted(task), {"advance": 1, "record": 1, "record_only": 0, "reverse": 1}
+
+    def gradient() -> np.ndarray:
         chain = Chain(steps=task.steps, **costs, **sizes_of(model))
         level = Level(name="ram", capacity=task.units * chain.restart)
         platform = Platform((level,), working_memory=chain.tape)
         run(planner(chain, platform), platform, model, [Ram(capacity=level.capacity)])
-    return model.found(model.gradient["u"], model.gradient["p"])
+        return np.concatenate([model.gradient["u"], model.gradient["p"]])
+
+    return model, gradient
 
 
-def rows_of(method: str) -> dict[str, Callable[[Task], Found]]:
-    rows = {
-        "PETSc, all states": partial(petsc, kind="petsc", stages=True),
-        "PETSc, solution": partial(petsc, kind="cams", stages=False),
-        "PETSc, stages": partial(petsc, kind="cams", stages=True),
-        "ckio, hrevolve": partial(ckio, planner=hrevolve),
-        "ckio, auto": partial(ckio, planner=auto),
-    }
-    for name, row in list(rows.items()):
-        try:
-            row(Task(4, method, 12, 6))  # also loads what a row needs
-        except PETSc.Error as error:
-            if error.ierr != NO_SUPPORT:
-                raise
-            del rows[name]
-    return rows
+ROWS: dict[str, Callable[[Task], tuple[Counted, Callable[[], np.ndarray]]]] = {
+    "PETSc, all states": partial(petsc, kind="petsc", stages=True),
+    "PETSc, solution": partial(petsc, kind="cams", stages=False),
+    "PETSc, stages": partial(petsc, kind="cams", stages=True),
+    "ckio, hrevolve": partial(ckio, planner=hrevolve),
+    "ckio, auto": partial(ckio, planner=auto),
+}
 
 
 def table(task: Task, rounds: int) -> str:
-    """All rows, with the distance of their gradients from PETSc's own."""
-    rows = rows_of(task.method)
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in rows}
+    """All rows, in turns; each must find the gradient of PETSc with all states."""
+    found: dict[str, list[tuple[float, ...]]] = {}
     expected: np.ndarray | None = None
     for _ in range(rounds):
-        for name, row in rows.items():
-            figures, gradient = row(task)
+        for name, row in ROWS.items():
+            model, compute = row(task)
+            start, cpu = time.perf_counter(), time.process_time()
+            try:
+                gradient = compute()
+            except PETSc.Error as error:
+                if error.ierr != NO_SUPPORT:
+                    raise
+                continue  # this PETSc has no CAMS
+            taken = time.perf_counter() - start, time.process_time() - cpu
             expected = gradient if expected is None else expected
-            figures["error"] = float(np.abs(gradient - expected).max() / np.abs(expected).max())
-            assert figures["error"] <= TOLERANCE, f"{name}: {figures['error']:.1e} away"
-            found[name].append(figures)
+            away = np.abs(gradient - expected).max() / np.abs(expected).max()
+            assert away <= TOLERANCE, f"{name}: {away:.1e} from the gradient"
+            calls = (model.calls[key] for key in ("solves", "rhs", "jacobian"))
+            found.setdefault(name, []).append((*calls, *taken))
+            model.ts.destroy()
     cells = [
-        [
-            name,
-            *(f"{figures[0][key]:.0f}" for key in ("solves", "rhs", "jacobian")),
-            *(f"{min(it[key] for it in figures):.2f}" for key in ("seconds", "cpu")),
-            f"{max(it['error'] for it in figures):.0e}",
-        ]
-        for name, figures in found.items()
+        [name, *(f"{x:.0f}" for x in rows[0][:3]), *(f"{x:.2f}" for x in np.min(rows, axis=0)[3:])]
+        for name, rows in found.items()
     ]
-    header = task.method, "solves", "rhs calls", "Jacobians", "seconds", "cpu s", "error"
+    header = task.method, "solves", "rhs calls", "Jacobians", "seconds", "cpu s"
     return record.columns(header, cells)
-
-
-def tables(grid: int, steps: int, units: int, rounds: int) -> str:
-    prepare()
-    version = ".".join(map(str, PETSc.Sys.getVersion()))
-    parts = [
-        f"Gray-Scott, {grid} x {grid} points, {steps} steps, {units} units of"
-        f" {16 * grid * grid / 1e6:.2f} MB; the least seconds of {rounds} rounds; PETSc {version}",
-        *(table(Task(grid, method, steps, units), rounds) for method in ("rk", "beuler", "cn")),
-    ]
-    return "\n\n".join(parts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--grid", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--units", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=5)
+    for name, number in {"grid": 64, "steps": 100, "units": 10, "rounds": 5}.items():
+        parser.add_argument(f"--{name}", type=int, default=number)
     parser.add_argument("--record", action="store_true", help="keep it in bench/results")
     given = parser.parse_args()
-    text = tables(given.grid, given.steps, given.units, given.rounds)
-    if given.record:
-        record.save("petsc_peer", text)
-    else:
-        print(f"{record.machine()}\n\n{text}")
+    prepare()
+    parts = [
+        f"Gray-Scott, {given.grid} x {given.grid} points, {given.steps} steps, {given.units} units"
+        f" of {16 * given.grid**2 / 1e6:.2f} MB; the least seconds of {given.rounds} rounds; all"
+        f" gradients equal to {TOLERANCE}; PETSc {'.'.join(map(str, PETSc.Sys.getVersion()))}"
+    ]
+    for method in "rk", "beuler", "cn":
+        table(Task(9, method, 12, 6), 1)  # loads what the rows need
+        parts.append(table(Task(given.grid, method, given.steps, given.units), given.rounds))
+    text = "\n\n".join(parts)
+    record.save("petsc_peer", text) if given.record else print(f"{record.machine()}\n\n{text}")
 
 
 if __name__ == "__main__":
