@@ -17,6 +17,7 @@ from ckio.backends.base import Backend
 from ckio.backends.ram import is_near
 from ckio.calibrate.overlap import OverlapProbe
 from ckio.calibrate.probe import (
+    BUDGET,
     MOST_BYTES,
     STEPS,
     MakeModel,
@@ -45,6 +46,12 @@ __all__ = ["MARGIN", "SIZES", "Sample", "calibrate", "fit", "measure_model"]
 SIZES: Final = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 """Sizes of the measured checkpoints in bytes, if there is no model."""
 
+_LEAST, _SHARE = 1.0, 0.03
+"""The measurement for one run takes at most a second, or this part of the predicted run."""
+
+_OF_AN_ADVANCE: Final = 4.0
+"""Times of a step forward that a step of a run takes, roughly: forward, recorded, and reversed."""
+
 BURSTS: Final = 12
 """A pause between two bursts of measurements is the whole time divided by this number."""
 
@@ -61,6 +68,7 @@ def calibrate(
     seconds: float = 0.0,
     capacities: Mapping[str, int | None] | None = None,
     models: Mapping[str, MakeModel] | None = None,
+    run_steps: int | None = None,
     progress: Progress = lambda _what, _total: None,
     clock: Clock | None = None,
 ) -> Platform:
@@ -84,6 +92,11 @@ def calibrate(
     models
         Functions that return fresh models, by the identity of the model. The costs and sizes of the
         models become `Platform.models`.
+    run_steps
+        The number of steps of the one run for which is measured. The measurement then takes at most
+        1 s or 3 % of the predicted run, whichever is longer, and only sizes of the models and one
+        more are measured. Whether transfers overlap with computation is measured if that part is
+        longer. By default each measurement takes up to 5 s.
     progress
         Function that is called before each measurement, with its name and the number of all
         measurements.
@@ -94,7 +107,11 @@ def calibrate(
     """
     capacities, models, wall = capacities or {}, models or {}, clock or WallClock()
     end = wall.now() + seconds
-    steps = {name: reach(make, clock=clock) for name, make in models.items()}
+    begun, steps = wall.now(), {name: reach(make, clock=clock) for name, make in models.items()}
+    brief = None
+    if run_steps is not None and steps:
+        per_step = (wall.now() - begun) / sum(steps.values())
+        brief = max(_LEAST, _SHARE * _OF_AN_ADVANCE * per_step * run_steps)
     own_workloads = [
         Workload(partial(copying, make), sizes_of(make())["restart"], steps[name], own=True)
         for name, make in models.items()
@@ -102,19 +119,24 @@ def calibrate(
     space = next((it for make in models.values() if (it := optional(make()).space)), None)
     made_up = [
         Workload(partial(random_data, nbytes, space), nbytes, STEPS, own=False)
-        for nbytes in sorted(set(sizes) or _sizes([own.nbytes for own in own_workloads]))
-    ]
-    probes = [
-        Probe(name, backend, each, each.slots(capacity), repeats, clock)
-        for name, backend in backends.items()
-        for capacity in [capacities.get(name)]
-        for each in _fitting(name, capacity, own_workloads + made_up)
+        for nbytes in sorted(set(sizes) or _sizes([own.nbytes for own in own_workloads], brief))
     ]
     # Plain memory is not accessed in the background; and a given clock may not be for many threads.
     far = [name for name, it in backends.items() if clock is None and not is_near(it)]
-    total = len(probes) + len(models) * (1 + len(far))
+    if brief is not None and brief <= _LEAST:
+        far = []
+    fitting = {
+        name: _fitting(name, capacities.get(name), own_workloads + made_up) for name in backends
+    }
+    total = sum(map(len, fitting.values())) + len(models) * (1 + len(far))
+    each = BUDGET if brief is None else min(BUDGET, brief / total)
+    probes = [
+        Probe(name, backend, it, it.slots(capacities.get(name)), repeats, clock, each)
+        for name, backend in backends.items()
+        for it in fitting[name]
+    ]
     timers = {
-        name: StepTimer(make, repeats=repeats, clock=clock, steps=steps[name])
+        name: StepTimer(make, repeats=repeats, clock=clock, steps=steps[name], budget=each)
         for name, make in models.items()
     }
     touch(sum(probe.slots * probe.workload.nbytes for probe in probes if probe.workload.own))
@@ -140,7 +162,7 @@ def calibrate(
             progress(f"{level} concurrently with {name}", total)
             if own.fits(capacities.get(level)):
                 slots = own.slots(capacities.get(level))
-                samples += OverlapProbe(level, backends[level], own, slots).samples()
+                samples += OverlapProbe(level, backends[level], own, slots, each).samples()
     ratios = _ratios(backends, samples, models, steps)
     copies = _copies(backends, samples)
     levels = [
@@ -182,10 +204,15 @@ def _fitting(level: str, capacity: int | None, workloads: Sequence[Workload]) ->
     return fitting
 
 
-def _sizes(own: Sequence[int]) -> set[int]:
-    """Return sizes around those of the models, but none larger than both theirs and 256 MiB."""
+def _sizes(own: Sequence[int], brief: float | None) -> set[int]:
+    """Return sizes around those of the models, but none larger than both theirs and 256 MiB.
+
+    In a brief measurement it is one small size, from which the latency follows.
+    """
     if not own:
         return set(SIZES)
+    if brief is not None:
+        return {min(SIZES[0], *own)}
     around = {max(1, nbytes * scale // 4) for nbytes in own for scale in (1, 2, 8)}
     return {SIZES[0], *(nbytes for nbytes in around if nbytes <= max(MOST_BYTES, *own))}
 

@@ -69,12 +69,15 @@ class OverlapProbe:
         The model.
     slots : int
         Maximum number of checkpoints on the level.
+    budget : float
+        Seconds after which no further pass is made.
     """
 
     level: str
     backend: Backend
     workload: Workload
     slots: int
+    budget: float = BUDGET
 
     def samples(self) -> Iterator[Sample]:
         """Measure the seconds of concurrent transfers, and the loss of the computation by each."""
@@ -131,7 +134,7 @@ class OverlapProbe:
         taken: list[Taken] = [{overlap: [] for overlap in policies} for _, policies in schedules]
         memory = memory_for(self.workload.make())
         passes, spent = 0, 0.0
-        while not passes or (passes < _PASSES and spent < BUDGET):
+        while not passes or (passes < _PASSES and spent < self.budget):
             for (schedule, _), each in zip(schedules, taken, strict=True):
                 for overlap, timelines in each.items():
                     backends, model = [memory, self.backend], unchecked(self.workload.make())

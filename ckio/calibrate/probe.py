@@ -100,6 +100,8 @@ class StepTimer:
         The clock for all times; by default the clock of the machine.
     steps
         Number of steps of a probe; by default the result of `reach`.
+    budget
+        Seconds after which no further probe is made.
     """
 
     def __init__(
@@ -110,8 +112,9 @@ class StepTimer:
         repeats: int = 5,
         clock: Clock | None = None,
         steps: int | None = None,
+        budget: float = BUDGET,
     ) -> None:
-        self._make, self._repeats, self._clock = make, repeats, clock
+        self._make, self._repeats, self._clock, self._budget = make, repeats, clock, budget
         steps = steps or reach(make, clock=clock)
         model = make()
         chain = Chain(steps=steps, advance=1, record=1, reverse=1, **sizes_of(model))
@@ -125,11 +128,11 @@ class StepTimer:
         self._late = False
 
     def measure(self, *, always: bool = False) -> bool:
-        """Make a probe unless all probes have taken `BUDGET` seconds; return whether it was made.
+        """Make a probe unless all have taken the budget of seconds; return whether it was made.
 
         With `always`, the probe is made in any case.
         """
-        if not always and sum(timeline.makespan for timeline in self._timelines) >= BUDGET:
+        if not always and sum(timeline.makespan for timeline in self._timelines) >= self._budget:
             return False
         model = self._make()
         level = memory_for(model, self._capacity)
@@ -285,6 +288,7 @@ class Probe:
     slots: int
     repeats: int
     clock: Clock | None
+    budget: float = BUDGET
 
     def samples(self) -> Iterator[Sample]:
         """Measure every kind of access: in a first pass the first writes, then all others."""
@@ -293,7 +297,7 @@ class Probe:
         yield self._sample("first", [first], WRITE)
         spent = first.makespan
         warm: list[Timeline] = []
-        while not warm or (len(warm) < self.repeats and spent < BUDGET):
+        while not warm or (len(warm) < self.repeats and spent < self.budget):
             warm.append(self._run(there + back))
             spent += warm[-1].makespan
         for access, op in (("write", WRITE), ("read", READ), ("discard", DISCARD)):

@@ -77,8 +77,8 @@ class Job:
         The options with which the model is made.
     platform : Platform or path, optional
         The levels with their measured costs, from `ckio calibrate`. Without it, the levels given by
-        `ram`, `disk` and `archive` are measured when the run begins. This takes some seconds, and
-        the result is stored in the directory.
+        `ram`, `disk` and `archive` are measured when the run begins, for a second or 3 % of the
+        predicted run, and the result is stored in the directory.
     ram : int or str, optional
         Memory for checkpoints, in bytes or as "2GiB". With no platform and none of these levels, it
         is half of the available memory.
@@ -358,6 +358,8 @@ class Job:
             open_ended.check_finishes(name, plain(), hint=hint)
         platform = request.platform or self._calibrated(plain, ranks)
         planner, overlap, levels = _chosen(request, platform, ranks)
+        if request.platform is None:
+            levels = ()  # a brief calibration has decided that overlap is not worth its measurement
         call = planner_call(planner)
         options: dict[str, Any] = {"display": self._display, "ranks": ranks}
         chain = costs(name, request.settings, platform, make=plain, **options)
@@ -388,7 +390,9 @@ class Job:
         request = self.request
         name = identity(request.model or "", request.settings, ranks=ranks.size)
         levels = ranks.once(lambda: self._levels(ranks))
-        return measured(levels, models={name: make}, display=self._display, ranks=ranks)
+        brief = request.steps if request.overlap in (None, SYNCHRONOUS) else None
+        options: dict[str, Any] = {"display": self._display, "ranks": ranks}
+        return measured(levels, models={name: make}, run_steps=brief, **options)
 
 
 _ALIKE: Final = ("model", "steps", "planner", "overlap", "every", "mtbf", "check")

@@ -296,6 +296,7 @@ def measured(
     sizes: Sequence[int] = (),
     repeats: int = 5,
     seconds: float = 0.0,
+    run_steps: int | None = None,
     display: Display = QUIET,
     ranks: RankGroup = ALONE,
 ) -> Platform:
@@ -315,6 +316,8 @@ def measured(
         Repetitions of each access.
     seconds : float
         The least time of the whole measurement, which is spread over several bursts.
+    run_steps : int, optional
+        The number of steps of the one run for which is measured, briefly.
     display : Display
         Shows the progress.
     ranks : RankGroup
@@ -344,6 +347,7 @@ def measured(
                 seconds=seconds,
                 capacities={level.name: level.capacity for level in asked},
                 models=models,
+                run_steps=run_steps,
                 progress=lambda what, total: tick(say=what, total=total),
                 clock=clock,
             )

@@ -204,3 +204,23 @@ def test_short_programs_are_measured_with_what_they_have(steps: int, tmp_path: P
     backends: dict[str, Backend] = {"ram": Ram(), "nvme": Directory(tmp_path / "nvme")}
     found = calibrate(backends, models={"short": lambda: Short(steps)}, repeats=1)
     assert found.levels[1].profile is not None
+
+
+@pytest.mark.parametrize(
+    ("run_steps", "overlaps"), [(1000, False), (10_000_000, True), (None, True)]
+)
+def test_overlap_is_measured_only_for_a_run_that_takes_long(
+    run_steps: int | None, overlaps: bool, tmp_path: Path
+) -> None:
+    """A run of 1000 steps of microseconds is measured for a second at most."""
+    chain = replace(CHAIN, steps=24)
+    platform = calibrate(
+        {"ram": Ram(), "disk": Directory(tmp_path / "level")},
+        repeats=1,
+        models={"counting": lambda: CountingModel(chain)},
+        run_steps=run_steps,
+    )
+    disk = platform.levels[1]
+    assert (disk.profile is not None and disk.profile.write_beside is not None) == overlaps
+    assert disk.write(5000) > 0
+    assert platform.models["counting"].advance > 0
