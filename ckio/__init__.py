@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from ckio.backends.ram import Ram
     from ckio.compression import Zstd
     from ckio.jobs.job import Job
+    from ckio.jobs.once import gradient
     from ckio.jobs.result import Result
     from ckio.jobs.stopping import Halted
     from ckio.model import ArrayModel, sizes_of
+    from ckio.model.functions import functions
     from ckio.model.gradient import check_gradient
     from ckio.planners.fastest import plan
     from ckio.platform import Affine, Level, Platform
@@ -65,6 +67,8 @@ __all__ = [
     "calibrate",
     "check_gradient",
     "compare",
+    "functions",
+    "gradient",
     "makespan",
     "plan",
     "program",
@@ -99,6 +103,8 @@ _MODULES: Final = {
     "Zstd": "compression",
     "check_gradient": "model.gradient",
     "compare": "report",
+    "functions": "model.functions",
+    "gradient": "jobs.once",
     "makespan": "sim.engine",
     "plan": "planners.fastest",
     "program": "programs.compiled",

@@ -156,12 +156,15 @@ def result_of(
     )
 
 
-def refuse_unverified(result: Result, /) -> None:
-    """Raise NotVerified if the gradient was checked and is not verified."""
+def refuse_unverified(result: Result, /, where: str = "its result is stored") -> None:
+    """Raise NotVerified if the gradient was checked and is not verified.
+
+    The message says `where` the result is.
+    """
     if result.verified is False:
         told = "" if result.check is None else f" ({result.check.reason})"
         error = NotVerified(
-            f"the gradient is NOT verified{told}; the run has ended, and its result is stored",
+            f"the gradient is NOT verified{told}; the run has ended, and {where}",
             result=result,
         )
         error.shared = True  # all ranks raise it, because they compared the same numbers

@@ -1,0 +1,210 @@
+"""Two pure functions as a model: a step, and its adjoint, which return new arrays."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from ckio.actions.checks import describe
+from ckio.errors import BadInput, RunFailed
+from ckio.model import ArrayModel, Arrays
+from ckio.model.arrays import Array
+
+Tree = Any
+"""One array, or a mapping of names to arrays."""
+
+Step = Callable[[Any, Any, int], tuple[Tree, Any]]
+Adjoint = Callable[[Any, Any, Any, int], tuple[Tree, Tree]]
+
+_ALONE: Final = {"x0": "x", "params": "p"}
+"""The names of single arrays."""
+
+
+def functions(
+    step: Step,
+    adjoint: Adjoint,
+    x0: Tree,
+    params: Tree = None,
+    /,
+    *,
+    shared: Collection[str] | None = None,
+) -> Callable[[], ArrayModel]:
+    """Return a function that makes a model of two pure functions.
+
+    J is the sum of all j. Both functions return new arrays, and change none: the arrays that they
+    get are read-only. An array may be a number. Where x or p is a mapping, results have its names.
+
+    Parameters
+    ----------
+    step : callable
+        `step(x, p, i)` returns x_{i+1} and j, the contribution of step i to J, for x_i.
+    adjoint : callable
+        `adjoint(xbar, x, p, i)` returns dJ/dx_i and the contribution of step i to dJ/dp, where
+        `xbar` is dJ/dx_{i+1} and `x` is x_i. Both include the derivative of j.
+    x0 : array, or mapping of str to array
+        The initial state. Each array is a control, with its name; the name of a single array is
+        "x".
+    params : array, or mapping of str to array, optional
+        The parameters p, which are controls, too; the name of a single array is "p".
+    shared : collection of str, optional
+        On many ranks: the controls that all ranks share, whose gradient is the sum over the ranks.
+        The others are the parts of each rank.
+
+    Raises
+    ------
+    BadInput
+        If an array has other numbers than floating-point ones, or a name occurs twice.
+    RunFailed
+        In a run, if a function does not return what it must.
+
+    For example, the sum of u² before each of three steps u ← r u, from u = 1 and r = 2:
+
+    >>> def step(u, r, i):
+    ...     return r * u, u**2
+    >>> def adjoint(ubar, u, r, i):
+    ...     return r * ubar + 2 * u, u * ubar
+    >>> model = functions(step, adjoint, 1.0, 2.0)()
+    >>> model.record(0, 3)
+    3
+    >>> model.reverse(0, 3)
+    >>> model.functional, model.gradient["x"].item(), model.gradient["p"].item()
+    (21.0, 42.0, 36.0)
+    """
+    for what, function in {"step": step, "adjoint": adjoint}.items():
+        if not callable(function):
+            raise BadInput(
+                f"functions: {what} is {describe(function)}; give a function. For a step in JAX or"
+                " PyTorch, whose adjoint they compute, use ckio.adapters.jax.checkpointed_scan or"
+                " ckio.adapters.torch.checkpointed_loop"
+            )
+    x, p = _arrays("x0", x0), _arrays("params", params)
+    if not x:
+        raise BadInput("functions: x0 has no array; it is the initial state")
+    for name in x:
+        if name in p:
+            raise BadInput(f"functions: {name!r} is in x0 and in params; rename one of them")
+    single = not isinstance(x0, Mapping), not isinstance(params, Mapping)
+
+    def make() -> ArrayModel:
+        model = Functions((step, adjoint), x, p, single)
+        if shared is not None:
+            model.shared_controls = tuple(shared)  # type: ignore[attr-defined]
+        return model
+
+    make.__module__, make.__qualname__ = step.__module__, getattr(step, "__qualname__", "step")
+    return make
+
+
+class Functions(ArrayModel):
+    """The model of `functions`."""
+
+    records_late = True  # the adjoint function gets x_i and p only
+
+    def __init__(
+        self,
+        both: tuple[Step, Adjoint],
+        x0: Mapping[str, Array],
+        params: Mapping[str, Array],
+        single: tuple[bool, bool],
+    ) -> None:
+        (self._step_of, self._adjoint_of), self._single = both, single
+        self._names = tuple(x0), tuple(params)
+        super().__init__({**x0, "J": 0.0}, control={**x0, **params}, tape=x0)
+
+    def step(self, state: Arrays, i: int, /) -> None:
+        x, p = self._given(state, 0), self._given(self.control, 1)
+        after, j = _two("step", "x_{i+1} and j", _called("step", self._step_of, x, p, i), i)
+        values = self._checked("step", state, after, 0, i)
+        if np.ndim(j) or not np.isrealobj(j) or not np.issubdtype(np.asarray(j).dtype, np.number):
+            raise RunFailed(
+                f"step {i}: step returned {describe(j)} as j; it must return a real number, the"
+                " contribution of the step to J: 0.0 if there is none"
+            )
+        state["J"] += j  # before the arrays change, of which j may be one
+        for name, value in values.items():
+            state[name][...] = value
+
+    def adjoint_step(self, adjoint: Arrays, tape: Arrays, i: int, /) -> None:
+        given = self._given(adjoint, 0), self._given(tape, 0), self._given(self.control, 1)
+        found = _called("adjoint", self._adjoint_of, *given, i)
+        before, more = _two("adjoint", "dJ/dx_i and dJ/dp", found, i)
+        values = self._checked("adjoint", adjoint, before, 0, i)
+        added = self._checked("adjoint", self.gradient, more, 1, i) if self._names[1] else {}
+        for name, value in values.items():
+            adjoint[name][...] = value
+        for name, value in added.items():
+            self.gradient[name][...] = self.gradient[name] + value
+
+    def _given(self, arrays: Mapping[str, Array], which: int) -> Tree:
+        """Return x (0) or p (1) as its function gets it: read-only."""
+        views = {name: arrays[name].view() for name in self._names[which]}
+        for view in views.values():
+            view.flags.writeable = False
+        return next(iter(views.values()), None) if self._single[which] else views
+
+    def _checked(
+        self, function: str, like: Mapping[str, Array], returned: Tree, which: int, i: int
+    ) -> dict[str, Array]:
+        """Return the arrays that a function returned, by name; raises RunFailed if one is wrong."""
+        names, what = self._names[which], f"step {i}: {function} returned"
+        if self._single[which]:
+            returned = {names[0]: returned}
+        elif not isinstance(returned, Mapping) or set(returned) != set(names):
+            has = describe(returned)
+            if isinstance(returned, Mapping) and returned:
+                has = f"a dict with the names {', '.join(map(str, returned))}"
+            raise RunFailed(
+                f"{what} {has}; it must return a dict with the names {', '.join(names)}"
+            )
+        values = {name: np.asarray(returned[name]) for name in names}
+        for name, value in values.items():
+            shape, dtype = like[name].shape, like[name].dtype
+            if value.shape != shape or not np.can_cast(value.dtype, dtype, "same_kind"):
+                raise RunFailed(
+                    f"{what} {name!r} with shape {value.shape} and type {value.dtype}; it must have"
+                    f" shape {shape} and type {dtype}"
+                )
+        # What is read-only may be an array that the function was given, and changes with the state.
+        return {n: v if v.flags.writeable else v.copy() for n, v in values.items()}
+
+
+def _arrays(what: str, tree: Tree) -> dict[str, Array]:
+    """Return copies of the arrays of x0 or of the parameters by name."""
+    if tree is None:
+        return {}
+    named = tree if isinstance(tree, Mapping) else {_ALONE[what]: tree}
+    arrays = {}
+    for name, value in named.items():
+        try:
+            array = np.array(value)
+        except (TypeError, ValueError):
+            array = np.array(None)
+        if not isinstance(name, str) or name == "J" or array.dtype.kind not in "fc":
+            raise BadInput(
+                f"functions: {what}: {name!r} is {describe(value)}; give arrays of floating-point"
+                " numbers, such as np.zeros(8), with names other than 'J'"
+            )
+        arrays[name] = array
+    return arrays
+
+
+def _called(name: str, function: Callable[..., Any], /, *given: Any) -> object:
+    """Call a function of the user; say why, if it fails because it changes its arguments."""
+    try:
+        return function(*given)
+    except ValueError as error:
+        if "read-only" not in str(error):
+            raise
+        raise RunFailed(
+            f"{name} changes an array that it was given ({error}); it must return new arrays, as in"
+            " x = x + 1 in place of x += 1"
+        ) from error
+
+
+def _two(function: str, what: str, returned: object, i: int) -> tuple[Any, Any]:
+    """Return the two results of a function."""
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise RunFailed(
+            f"step {i}: {function} returned {describe(returned)}; it must return two values: {what}"
+        )
+    return returned
