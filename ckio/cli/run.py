@@ -41,10 +41,12 @@ from ckio.platform import Platform
     " is given]",
 )  # fmt: skip
 @click.option(
-    "--disk", type=FILE, metavar="DIR", help="Directory for checkpoints in files.",
+    "--disk", type=FILE, metavar="DIR[:SIZE]",
+    help="Directory for checkpoints in files, e.g. scratch:100GB.  [size: 90% of what is free]",
 )  # fmt: skip
 @click.option(
-    "--archive", type=FILE, metavar="FILE.h5", hidden=True, help="HDF5 file for checkpoints.",
+    "--archive", type=FILE, metavar="FILE.h5[:SIZE]", hidden=True,
+    help="HDF5 file for checkpoints.",
 )  # fmt: skip
 @click.option(
     "--into", type=FILE, default=Path("ckio-run"), show_default=True, metavar="DIR",

@@ -27,11 +27,11 @@ from ckio.jobs.models import (
     Settings,
     costs,
     identity,
-    levels_of,
     maker,
     measured,
     name_of,
 )
+from ckio.jobs.places import levels_of, place_of, within_what_is_free
 from ckio.jobs.planning import Planning, chosen, planner_call, with_working_memory
 from ckio.jobs.request import Request
 from ckio.jobs.result import Result, read_back, refuse_unverified
@@ -83,7 +83,8 @@ class Job:
         Memory for checkpoints, in bytes or as "2GiB". With no platform and none of these levels, it
         is half of the available memory.
     disk, archive : path, optional
-        A directory for files of checkpoints, and an HDF5 file for checkpoints.
+        A directory for files of checkpoints, and an HDF5 file for checkpoints; with a capacity, as
+        in "/scratch:200GiB". By default it is 90 % of what is free there.
     planner : str, optional
         The planner, with its options if any, for example "periodic:period=10". The default "auto"
         takes the best plan of all planners.
@@ -156,8 +157,8 @@ class Job:
         platform = None if platform is None else platform_of(platform)
         self._levels_asked = (
             size(ram) if isinstance(ram, str) else ram,
-            None if disk is None else path_of(disk),
-            None if archive is None else path_of(archive),
+            None if disk is None else place_of("disk", disk),
+            None if archive is None else place_of("archive", archive),
         )
         if platform is not None and any(place is not None for place in self._levels_asked):
             raise BadInput(
@@ -389,7 +390,7 @@ class Job:
         """Measure the levels and the model."""
         request = self.request
         name = identity(request.model or "", request.settings, ranks=ranks.size)
-        levels = ranks.once(lambda: self._levels(ranks))
+        levels = ranks.once(lambda: within_what_is_free(self._levels(ranks), ranks.size))
         brief = request.steps if request.overlap in (None, SYNCHRONOUS) else None
         options: dict[str, Any] = {"display": self._display, "ranks": ranks}
         return measured(levels, models={name: make}, run_steps=brief, **options)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from inspect import getattr_static, isclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ckio.actions.variables import Variables
@@ -35,7 +34,6 @@ from ckio.parallel.group import ALONE, CollectiveClock, RankGroup
 from ckio.platform import Level, Option, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import Clock
-from ckio.platform.memory import available
 
 if TYPE_CHECKING:
     from ckio.analysis.guarded import Guarded
@@ -262,30 +260,6 @@ def guarded(name: str, model: Any, /) -> "Guarded":
             " declare them as `flow`"
         )
     return Guarded(model, model.variables)
-
-
-SHARE_OF_MEMORY: Final = 2
-"""The available memory is divided by this number for checkpoints, if no size is given."""
-
-
-def levels_of(
-    ram: int | None, disk: Path | None, archive: Path | None, /, ranks: int = 1
-) -> tuple[Level, ...]:
-    """Return the given levels: memory, a directory of files, and an HDF5 archive.
-
-    If none is given, the level is half of the available memory, divided among the ranks.
-    """
-    if ram is None and disk is None and archive is None:
-        ram = (available() or 0) // SHARE_OF_MEMORY // ranks
-    levels = []
-    if ram is not None:
-        levels.append(Level(name="ram", backend="ram", capacity=ram))
-    places = {"disk": ("directory", disk), "archive": ("hdf5", archive)}
-    for name, (backend, path) in places.items():
-        if path is not None:
-            options = {"path": str(path.absolute())}
-            levels.append(Level(name=name, backend=backend, options=options))
-    return tuple(levels)
 
 
 def measured(

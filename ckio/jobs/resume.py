@@ -180,6 +180,12 @@ def _platform_of(
     return platform
 
 
+def _other_capacity(level: Level, own: Level) -> bool:
+    """Return whether a capacity was given, and is another one; that of a disk may be left out."""
+    is_left_out = level.capacity is None and "path" in level.options
+    return level.capacity != own.capacity and not is_left_out
+
+
 def _differences(
     request: Request, manifest: Manifest, platform: Platform, levels: Sequence[Level]
 ) -> Iterator[str]:
@@ -194,7 +200,7 @@ def _differences(
     known = {level.name: level for level in platform.levels}
     for level in levels:
         own = known.get(level.name)
-        if own is None or own.capacity != level.capacity or own.options != level.options:
+        if own is None or own.options != level.options or _other_capacity(level, own):
             yield f"level {level.name} has other options or another capacity than in the run"
 
 

@@ -1,0 +1,92 @@
+"""The levels that a user names in a word: memory by its size, a directory or a file by its path."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ckio.errors import BadInput
+from ckio.platform import Level, size
+from ckio.platform.memory import available
+from ckio.platform.readable import path_of
+
+SHARE_OF_MEMORY: Final = 2
+"""The available memory is divided by this number for checkpoints, if no size is given."""
+
+
+class Place(NamedTuple):
+    """The path of a level, and its capacity in bytes; None if it was not given."""
+
+    path: Path
+    capacity: int | None
+
+
+def place_of(what: str, given: str | os.PathLike[str], /) -> Place:
+    """Return a place that is written as PATH or PATH:SIZE.
+
+    Raises BadInput for a size or an option in place of a path.
+
+    >>> place_of("disk", "/scratch:2kB")
+    Place(path=PosixPath('/scratch'), capacity=2000)
+    """
+    text = os.fspath(given)
+    head, colon, tail = text.rpartition(":")
+    capacity = _size(tail) if colon else None
+    path = text if capacity is None else head
+    if not path or path.startswith("-") or _size(path) is not None:
+        raise BadInput(
+            f"{what} = {text!r}: {path!r} is not a path; give a path, and a size after it if you"
+            " like, such as scratch:100GB; an absolute path may have any name"
+        )
+    return Place(path_of(path), capacity)
+
+
+def _size(text: str) -> int | None:
+    """Return the bytes of a size with a unit; None if the text is none."""
+    try:
+        return None if text.isdecimal() else size(text)
+    except BadInput:
+        return None
+
+
+def within_what_is_free(levels: Sequence[Level], ranks: int, /) -> tuple[Level, ...]:
+    """Return levels whose capacity is a part of what is free at their place, if none was given."""
+    return tuple(
+        replace(level, capacity=int(SHARE_OF_DISK * _free(level)) // ranks)
+        if level.capacity is None and "path" in level.options
+        else level
+        for level in levels
+    )
+
+
+def _free(level: Level) -> int:
+    """Return the bytes that are free on the disk of a level."""
+    path = Path(str(level.options["path"]))
+    there = next(it for it in (path, *path.parents) if it.exists())
+    return shutil.disk_usage(there).free
+
+
+SHARE_OF_DISK: Final = 0.9
+"""The part of a disk that checkpoints may take, of what is free when the run begins."""
+
+
+def levels_of(
+    ram: int | None, disk: Place | None, archive: Place | None, /, ranks: int = 1
+) -> tuple[Level, ...]:
+    """Return the given levels: memory, a directory of files, and an HDF5 archive.
+
+    If none is given, the level is half of the available memory, divided among the ranks.
+    """
+    if ram is None and disk is None and archive is None:
+        ram = (available() or 0) // SHARE_OF_MEMORY // ranks
+    levels = []
+    if ram is not None:
+        levels.append(Level(name="ram", backend="ram", capacity=ram))
+    places = {"disk": ("directory", disk), "archive": ("hdf5", archive)}
+    for name, (backend, place) in places.items():
+        if place is not None:
+            options, capacity = {"path": str(place.path.absolute())}, place.capacity
+            levels.append(Level(name=name, backend=backend, options=options, capacity=capacity))
+    return tuple(levels)

@@ -1,0 +1,53 @@
+"""A level in a word: a path, perhaps with a size."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckio import Job, Platform
+from ckio.errors import BadInput
+from ckio.jobs.places import place_of
+from ckio.models.burgers import Burgers
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "capacity"),
+    [
+        ("scratch", "scratch", None),
+        ("scratch:100GB", "scratch", 10**11),
+        ("/a/b:1.5MiB", "/a/b", 3 << 19),
+        ("/100GB", "/100GB", None),
+        ("node:7", "node:7", None),
+        ("what:ever", "what:ever", None),
+    ],
+)
+def test_a_place_is_a_path_and_perhaps_a_size(text: str, path: str, capacity: int | None) -> None:
+    assert place_of("disk", text) == (Path(path), capacity)
+
+
+@pytest.mark.parametrize("text", ["100GB", "1.5MiB", "", ":100GB", "--ram", "100GB:5GB"])
+def test_a_size_or_an_option_is_no_path(text: str) -> None:
+    with pytest.raises(BadInput, match=r"disk = .* is not a path; give a path, and a size after it"):
+        place_of("disk", text)
+
+
+def job(at: Path, **options: Any) -> Job:
+    return Job(at / "run", model=Burgers, steps=20, ram="4KiB", **options)
+
+
+def test_a_capacity_is_kept_and_that_of_a_disk_is_a_part_of_what_is_free(tmp_path: Path) -> None:
+    free = shutil.disk_usage(tmp_path).free
+    result = job(tmp_path, disk=tmp_path / "near", archive=f"{tmp_path}/far.h5:1MB").run()
+    stored = Platform.loads((tmp_path / "run" / "platform.toml").read_text())
+    _, disk, archive = stored.levels
+    assert disk.capacity == pytest.approx(0.9 * free, rel=0.05)
+    assert archive.capacity == 1_000_000
+    # The same words read the result, also without the size, which is not part of the question.
+    again = job(tmp_path, disk=tmp_path / "near", archive=f"{tmp_path}/far.h5:1MB").run()
+    assert np.array_equal(again.gradient["u"], result.gradient["u"])
+    assert job(tmp_path, disk=tmp_path / "near", archive=f"{tmp_path}/far.h5").run().source
+    with pytest.raises(BadInput, match="archive has other options or another capacity"):
+        job(tmp_path, disk=tmp_path / "near", archive=f"{tmp_path}/far.h5:2MB").run()
