@@ -7,24 +7,39 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import h5py
 import numpy as np
 import pytest
 from adapters.outputs import shown
+from cli import commands
 from cli.jobs import MPIEXEC, needs_mpi, write_platform
+from models.threaded import on_ranks
 
+from ckio.actions import Field
 from ckio.adapters.registry import open_level
 from ckio.adapters.shared_hdf5 import SharedHdf5
 from ckio.backends.contents import Stored, sound
 from ckio.backends.runid import RunId
-from ckio.errors import BadInput, ForeignLevel, LevelFull, LevelInUse
+from ckio.errors import (
+    BadInput,
+    CkioError,
+    CorruptCheckpoint,
+    ForeignLevel,
+    LevelFull,
+    LevelInUse,
+    MissingCheckpoint,
+    RankFailed,
+    StorageError,
+)
+from ckio.model.comm import Comm
+from ckio.parallel.group import RankGroup
 from ckio.platform import Level
-from ckio.testing import BackendTests, get, put, raw, x
+from ckio.testing import BackendTests, buffers, get, put, raw, x
 
 # One rank
 
@@ -107,13 +122,162 @@ def test_a_disk_that_is_full_leaves_all_as_it_was(
 # Many ranks
 
 
+Body = Callable[[SharedHdf5, Any], None]
+
+
+def on_three(path: Path, body: Body, capacities: Sequence[int | None] = (None, None, None)) -> None:
+    """Do this on three ranks that are threads, each with its level and its part of the data."""
+
+    def work(comm: Comm) -> None:
+        level = SharedHdf5(path, RankGroup(comm), capacity=capacities[comm.rank])
+        body(level, Part(comm.rank))
+        level.close()
+
+    on_ranks(3, work)
+
+
+class Part:
+    """What one of the ranks stores: of other sizes and values than those of the others."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.layout = (Field("u", "<f8", (3 + 2 * rank, 4), "m"), Field("J", "<f8", ()))
+
+    def data(self, step: int) -> list[Any]:
+        return [np.full((3 + 2 * self.rank, 4), 10.0 * step + self.rank), np.array(float(step))]
+
+    def put(self, level: SharedHdf5, step: int) -> int:
+        return level.write(x(step), self.layout, buffers(self.data(step)))
+
+    def same(self, level: SharedHdf5, step: int) -> bool:
+        into = [np.empty_like(array) for array in self.data(step)]
+        level.read(x(step), buffers(into))
+        return all(map(np.array_equal, into, self.data(step)))
+
+
+def raised(kind: type[CkioError], do: Callable[[], object]) -> str:
+    with pytest.raises(kind) as caught:
+        do()
+    return str(caught.value)
+
+
+def test_parts_of_any_size_are_one_field_for_everybody(path: Path) -> None:
+    def first(level: SharedHdf5, own: Part) -> None:
+        assert own.put(level, 1) == (3 + 2 * own.rank) * 32 + 8
+        own.put(level, 2)
+        own.put(level, 3)
+        assert all(own.same(level, step) for step in (3, 1, 2))
+        level.discard(x(2))
+        assert set(level.keys()) == {x(1), x(3)}
+        assert level.layout(x(3)) == own.layout
+        raised(MissingCheckpoint, lambda: level.discard(x(2)))
+
+    def then(level: SharedHdf5, own: Part) -> None:
+        assert set(level.keys()) == {x(1), x(3)}
+        own.put(level, 4)
+        assert all(own.same(level, step) for step in (1, 3, 4))
+
+    on_three(path, first)
+    on_three(path, then)
+    with h5py.File(path) as found:
+        groups = [found[name] for name in ("restart-0", "restart-1", "restart-2") if name in found]
+        every = {
+            int(group["keys"][slot]["step"]): group["u"][slot]
+            for group in groups
+            for slot in np.flatnonzero(group["keys"]["state"] == b"stored")
+        }
+    assert sorted(every) == [1, 3, 4]
+    for step, u in every.items():
+        rows = np.repeat([0, 1, 2], [3, 5, 7])
+        assert np.array_equal(u, np.repeat(10.0 * step + rows, 4).reshape(15, 4))
+    stored = SharedHdf5.contents(path)
+    assert len(stored) == 9
+    assert all(isinstance(it, Stored) and sound(it) for it in stored)
+
+
+def test_what_fails_on_one_rank_fails_on_all_and_they_go_on(path: Path) -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    def body(level: SharedHdf5, own: Part) -> None:
+        rank, ours = own.rank, cast(Any, level)
+        for step in range(6):
+            own.put(level, step)
+        assert "rank 1" in raised(LevelFull, lambda: own.put(level, 6))
+        level.discard(x(0))
+        own.put(level, 6)
+        few = buffers(own.data(1))[: 1 + (rank != 2)]
+        assert "rank 2" in raised(StorageError, lambda: level.read(x(1), few))
+        level.discard(x(5))
+        kept = ours._put
+        ours._put = fail if rank == 2 else ours._put
+        raised(RankFailed, lambda: own.put(level, 7))
+        ours._put = kept
+        if rank == 0:
+            kept = ours._archive.commit
+            ours._archive.commit = lambda *_: os.open("none", os.O_RDONLY)
+        raised(StorageError, lambda: own.put(level, 7))
+        if rank == 0:
+            ours._archive.commit = kept
+        own.put(level, 7)
+        assert set(level.keys()) == {x(step) for step in (1, 2, 3, 4, 6, 7)}
+        assert all(own.same(level, key.step) for key in list(level.keys()))
+
+    on_three(path, body, (None, 6 * 168, None))
+
+
+def test_a_part_that_is_not_what_was_written_is_named(path: Path) -> None:
+    def first(level: SharedHdf5, own: Part) -> None:
+        own.put(level, 1)
+        own.put(level, 2)
+
+    def then(level: SharedHdf5, own: Part) -> None:
+        said = raised(CorruptCheckpoint, lambda: own.same(level, 1))
+        assert "part of rank 1 of x_1" in said, said
+        assert own.same(level, 2)
+        level.discard(x(1))
+        own.put(level, 1)
+        assert own.same(level, 1)
+
+    on_three(path, first)
+    parts = [it for it in SharedHdf5.contents(path) if it.key == x(1)]
+    at, _ = parts[1].spans[0]
+    with path.open("r+b") as raw_file:
+        raw_file.seek(at + 50)
+        raw_file.write(b"\xff")
+    assert [sound(it) for it in parts] == [True, False, True]
+    on_three(path, then)
+
+
+def test_another_number_of_ranks_and_another_file_are_refused(path: Path) -> None:
+    def of_three(level: SharedHdf5, own: Part) -> None:
+        own.put(level, 1)
+        level.close()
+        ranks, place = level._ranks, path.parent / f"own-{own.rank}"
+        place.mkdir()
+        said = raised(BadInput, lambda: SharedHdf5(place / "a.h5", ranks))
+        assert "file system that all ranks share" in said, said
+        again = SharedHdf5(path, ranks)
+        assert "in use" in raised(LevelInUse, lambda: SharedHdf5(path, ranks))
+        again.close()
+
+    def of_two(comm: Comm) -> str:
+        return raised(BadInput, lambda: SharedHdf5(path, RankGroup(comm)))
+
+    on_three(path, of_three)
+    for said in on_ranks(2, of_two):
+        assert "belongs to a job of 3 ranks, but this job has 2" in said
+
+
+# In jobs of real processes
+
+
 BEGIN = """
-import os, signal, sys
+import sys
 import numpy as np
-from ckio.actions import Field, Key, Kind
+from ckio.actions import Field
 from ckio.adapters.mpi import world
 from ckio.adapters.shared_hdf5 import SharedHdf5
-from ckio.errors import *
 from ckio.parallel.group import RankGroup
 from ckio.testing import buffers, x
 
@@ -132,13 +296,6 @@ def same(level, step):
     into = [np.empty_like(array) for array in data(step)]
     level.read(x(step), buffers(into))
     return all(np.array_equal(a, b) for a, b in zip(into, data(step)))
-
-def raised(kind, do):
-    try:
-        do()
-    except kind as error:
-        return str(error)
-    raise AssertionError("nothing was raised")
 """
 
 
@@ -183,119 +340,6 @@ def ended(
     return done.stdout if status is not None else done.stdout + done.stderr
 
 
-@needs_mpi
-def test_parts_of_any_size_are_one_field_for_everybody(tmp_path: Path) -> None:
-    job(
-        """
-level = SharedHdf5(path, ranks)
-assert put(level, 1) == (3 + 2 * rank) * 32 + 8
-put(level, 2)
-put(level, 3)
-assert all(same(level, step) for step in (3, 1, 2))
-level.discard(x(2))
-assert set(level.keys()) == {x(1), x(3)}
-assert level.layout(x(3)) == LAYOUT
-raised(MissingCheckpoint, lambda: level.discard(x(2)))
-level.close()
-level = SharedHdf5(path, ranks)
-assert set(level.keys()) == {x(1), x(3)}
-put(level, 4)
-assert all(same(level, step) for step in (1, 3, 4))
-level.close()
-""",
-        tmp_path,
-    )
-    with h5py.File(tmp_path / "a.h5") as found:
-        groups = [found[name] for name in ("restart-0", "restart-1", "restart-2") if name in found]
-        every = {
-            int(group["keys"][slot]["step"]): group["u"][slot]
-            for group in groups
-            for slot in np.flatnonzero(group["keys"]["state"] == b"stored")
-        }
-    assert sorted(every) == [1, 3, 4]
-    for step, u in every.items():
-        rows = np.repeat([0, 1, 2], [3, 5, 7])
-        assert np.array_equal(u, np.repeat(10.0 * step + rows, 4).reshape(15, 4))
-    stored = SharedHdf5.contents(tmp_path / "a.h5")
-    assert len(stored) == 9
-    assert all(isinstance(it, Stored) and sound(it) for it in stored)
-
-
-@needs_mpi
-def test_what_fails_on_one_rank_fails_on_all_and_they_go_on(tmp_path: Path) -> None:
-    job(
-        """
-level = SharedHdf5(path, ranks, capacity=6 * 168 if rank == 1 else None)
-for step in range(6):
-    put(level, step)
-assert "rank 1" in raised(LevelFull, lambda: put(level, 6))
-level.discard(x(0))
-put(level, 6)
-few = buffers(data(1))[: 1 + (rank != 2)]
-assert "rank 2" in raised(StorageError, lambda: level.read(x(1), few))
-level.discard(x(5))
-kept = level._put
-level._put = (lambda *_: 1 / 0) if rank == 2 else level._put
-raised(RankFailed, lambda: put(level, 7))
-level._put = kept
-if rank == 0:
-    kept, level._archive.commit = level._archive.commit, lambda *_: os.open("none", os.O_RDONLY)
-raised(StorageError, lambda: put(level, 7))
-if rank == 0:
-    level._archive.commit = kept
-put(level, 7)
-assert set(level.keys()) == {x(step) for step in (1, 2, 3, 4, 6, 7)}
-assert all(same(level, key.step) for key in level.keys())
-level.close()
-""",
-        tmp_path,
-    )
-
-
-@needs_mpi
-def test_a_part_that_is_not_what_was_written_is_named(tmp_path: Path) -> None:
-    job("level = SharedHdf5(path, ranks)\nput(level, 1)\nput(level, 2)\nlevel.close()", tmp_path)
-    parts = [it for it in SharedHdf5.contents(tmp_path / "a.h5") if it.key == x(1)]
-    at, _ = parts[1].spans[0]
-    with (tmp_path / "a.h5").open("r+b") as raw_file:
-        raw_file.seek(at + 50)
-        raw_file.write(b"\xff")
-    assert [sound(it) for it in parts] == [True, False, True]
-    job(
-        """
-level = SharedHdf5(path, ranks)
-said = raised(CorruptCheckpoint, lambda: same(level, 1))
-assert "part of rank 1 of x_1" in said, said
-assert same(level, 2)
-level.discard(x(1))
-put(level, 1)
-assert same(level, 1)
-level.close()
-""",
-        tmp_path,
-    )
-
-
-@needs_mpi
-def test_another_number_of_ranks_and_another_file_are_refused(tmp_path: Path) -> None:
-    job(
-        """
-level = SharedHdf5(path, ranks)
-put(level, 1)
-level.close()
-os.makedirs(f"own-{rank}", exist_ok=True)
-said = raised(BadInput, lambda: SharedHdf5(f"own-{rank}/a.h5", ranks))
-assert "file system that all ranks share" in said, said
-assert "in use" in raised(LevelInUse, lambda: (SharedHdf5(path, ranks), SharedHdf5(path, ranks)))
-os._exit(0)
-""",
-        tmp_path,
-        status=None,
-    )
-    said = job("print(raised(BadInput, lambda: SharedHdf5(path, ranks)))", tmp_path, ranks=2)
-    assert "belongs to a job of 3 ranks, but this job has 2" in said
-
-
 PAGE = Path(__file__).parents[2] / "docs" / "adapters" / "shared_archive.md"
 
 
@@ -331,6 +375,7 @@ level.close()
 
 
 @needs_mpi
+@pytest.mark.campaign
 @pytest.mark.parametrize("turn", range(2))
 def test_a_job_that_is_killed_leaves_whole_checkpoints(tmp_path: Path, turn: int) -> None:
     (tmp_path / "program.py").write_text(BEGIN + KILLED)
@@ -400,7 +445,7 @@ def platform(at: Path, backend: str) -> Path:
 
 
 def ckio(at: Path, *words: Any, **more: Any) -> str:
-    return ended([Path(sys.executable).with_name("ckio"), "run", *words], at, ranks=4, **more)
+    return ended([Path(sys.executable).with_name("ckio"), "run", *words], at, **more)
 
 
 def test_a_codec_is_refused(path: Path) -> None:
@@ -410,23 +455,42 @@ def test_a_codec_is_refused(path: Path) -> None:
     open_level(replace(level, options={"path": str(path)})).close()
 
 
+MACHINE = ("--planner", "hrevolve", "--set", "grid=32", "--steps", 60)
+WAVE = ("failing:Gone", *MACHINE, "--json", "--into", "run")
+
+
+def resumed(at: Path, ranks: int) -> str:
+    """The digest of the gradient of a run that lost a rank and was resumed."""
+    line = (*WAVE, "--platform", platform(at, "hdf5-shared"))
+    ckio(at, *line, ranks=ranks, status=None, environ={"GONE": str(ranks // 2)})
+    (left,) = at.glob("archive*.h5")
+    assert {it.key for it in SharedHdf5.contents(left) if isinstance(it, Stored)}
+    said = ckio(at, "failing:Gone", "--resume", "--into", "run", "--json", ranks=ranks)
+    assert list(at.glob("*archive*")) == []
+    digest: str = json.loads(said.splitlines()[-1])["gradient_digest"]
+    return digest
+
+
 @needs_mpi
+def test_a_resumed_run_of_two_ranks_gives_the_answer_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = tmp_path / "alone"
+    monkeypatch.setenv("GONE", "")
+    alone = commands.answer("run", *WAVE[:-3], "--platform", platform(at, "hdf5"), at=at)
+    assert resumed(tmp_path / "killed", 2) == alone["gradient_digest"]
+
+
+@needs_mpi
+@pytest.mark.slow
 def test_a_run_of_ranks_gives_the_answer_of_a_file_per_rank_also_when_resumed(
     tmp_path: Path,
 ) -> None:
-    machine = ("--planner", "hrevolve", "--set", "grid=32", "--steps", 60)
-    wave = ("failing:Gone", *machine, "--json", "--into", "run")
-    answers = []
+    answers = [resumed(tmp_path / "killed", 4)]
     for backend in ("hdf5", "hdf5-shared"):
         at = tmp_path / backend
-        said = ckio(at, *wave, "--platform", platform(at, backend), environ={"GONE": ""})
+        line = (*WAVE, "--platform", platform(at, backend))
+        said = ckio(at, *line, ranks=4, environ={"GONE": ""})
         answers.append(json.loads(said.splitlines()[-1])["gradient_digest"])
         assert list(at.glob("archive*")) == []
-    at = tmp_path / "killed"
-    ckio(at, *wave, "--platform", platform(at, "hdf5-shared"), status=None, environ={"GONE": "2"})
-    (left,) = at.glob("archive*.h5")
-    assert {it.key for it in SharedHdf5.contents(left) if isinstance(it, Stored)}
-    said = ckio(at, "failing:Gone", "--resume", "--into", "run", "--json")
-    answers.append(json.loads(said.splitlines()[-1])["gradient_digest"])
     assert len(set(answers)) == 1
-    assert list(at.glob("*archive*")) == []
