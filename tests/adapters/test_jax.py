@@ -35,12 +35,19 @@ COMPILED = {"disk"}
 """On these levels, whole gradients are compiled, too: to the same bits."""
 
 
+CONFIG = "jax_enable_x64", "jax_disable_most_optimizations"
+
+
 @pytest.fixture(autouse=True)
-def wide() -> Iterator[None]:
-    before = jax.config.jax_enable_x64
+def wide(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Double precision; code that takes less time to compile, except in the slow tier."""
+    before = {name: jax.config.values[name] for name in CONFIG}
     jax.config.update("jax_enable_x64", True)
+    quick = request.node.get_closest_marker("slow") is None
+    jax.config.update("jax_disable_most_optimizations", quick)
     yield
-    jax.config.update("jax_enable_x64", before)
+    for name in CONFIG:
+        jax.config.update(name, before[name])
     assert len(STORE) == 0
 
 

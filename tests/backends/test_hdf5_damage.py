@@ -31,7 +31,11 @@ def path(tmp_path: Path) -> Path:
 # Damage
 
 
-def test_a_flipped_bit_of_a_row_is_damage_and_its_slot_is_not_used_again(path: Path) -> None:
+@pytest.mark.campaign
+@pytest.mark.parametrize("every", [5, 1])
+def test_a_flipped_bit_of_a_row_is_damage_and_its_slot_is_not_used_again(
+    path: Path, every: int
+) -> None:
     archive = Hdf5(path)
     archive.reserve({164: 2})
     put(archive, x(5), OCEAN, seed=5)
@@ -40,7 +44,7 @@ def test_a_flipped_bit_of_a_row_is_damage_and_its_slot_is_not_used_again(path: P
     with h5py.File(path) as file:
         table = file["restart-0/keys"].id.get_offset()
     sound = path.read_bytes()
-    for position in range(ROW.itemsize):
+    for position in range(0, ROW.itemsize, every):
         flip(path, sound, table + position, position % 8)
         assert damaged(path) == ["the row of slot 0 of group restart-0 is damaged"]
         archive = Hdf5(path)
@@ -108,8 +112,10 @@ def test_a_flipped_bit_of_the_first_page_is_an_error(
                 call(path)
 
 
+@pytest.mark.campaign
+@pytest.mark.parametrize("every", [37, 9])
 def test_a_flipped_bit_of_hdf5s_metadata_is_an_error_or_costs_a_group_or_nothing(
-    path: Path, three: tuple[bytes, dict[Key, bytes]]
+    path: Path, three: tuple[bytes, dict[Key, bytes]], every: int
 ) -> None:
     """HDF5 has checksums of its metadata; in a process of its own, that a crash would be seen."""
     sound, originals = three
@@ -120,7 +126,7 @@ def test_a_flipped_bit_of_hdf5s_metadata_is_an_error_or_costs_a_group_or_nothing
     def body() -> None:
         refused = 0
         costs = set()
-        for position in places[::9]:
+        for position in places[::every]:
             flip(path, sound, position, position % 8)
             try:
                 archive = Hdf5(path)

@@ -167,7 +167,7 @@ FORKS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_killed_writer_loses_nothing_and_leaves_nothing_torn(
     tmp_path: Path, codec: Zstd | None, durability: str
 ) -> None:
-    campaign(tmp_path, 6, codec, durability)
+    campaign(tmp_path, 4, codec, durability)
 
 
 @pytest.mark.slow

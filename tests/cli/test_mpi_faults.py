@@ -17,13 +17,12 @@ from ckio.jobs.directory import manifest_in
 
 pytestmark = needs_mpi
 
-PLACES = ("late constructor", "gradient", "import", "constructor", "start", "step 30", "dump")
+PLACES = ("step 30", "late constructor", "gradient", "import", "constructor", "start", "dump")
 PLACES = (*PLACES, "finished 20", "adjoint_start", "adjoint_step 20", "load")
 
 
-@pytest.mark.parametrize(
-    "where", [pytest.param(it, marks=[pytest.mark.slow] * (n > 1)) for n, it in enumerate(PLACES)]
-)
+@pytest.mark.campaign
+@pytest.mark.parametrize("where", PLACES)
 def test_what_fails_on_one_rank_ends_all_soon_with_its_name(tmp_path: Path, where: str) -> None:
     job = Job(3, *prepared(tmp_path), at=tmp_path, environ=harm(1, where))
     _, err = job.ended(status=None)

@@ -19,7 +19,7 @@ def test_a_thousand_steps_with_twenty_slots_take_3747_forward_steps() -> None:
 
 
 def test_the_formula_counts_the_schedule() -> None:
-    for slots, steps in product([1, 2, 3, 5, 9, 30], range(1, 120)):
+    for slots, steps in product([1, 2, 3, 5, 9, 30], (*range(1, 40), 64, 85, 119)):
         schedule = revolve(chain(steps), platform((slots, 2, 3)))
         assert counts(schedule).forward == revolve_forward_steps(steps, slots)
 
@@ -31,7 +31,7 @@ def test_no_schedule_takes_fewer_forward_steps() -> None:
 
 
 def test_it_writes_as_seldom_as_any_schedule_with_so_few_forward_steps() -> None:
-    for slots, steps in product([1, 2, 3, 4, 7], (*range(1, 40), 97)):
+    for slots, steps in product([1, 2, 3, 4, 7], (*range(1, 40, 2), 97)):
         # A write so cheap that no number of them outweighs a step.
         almost_free = platform((slots, 2.0**-20, 0))
         schedule, cheapest = (plan(chain(steps), almost_free) for plan in (revolve, hrevolve))

@@ -208,7 +208,7 @@ def test_measured_costs_of_short_chains_are_as_good_as_with_real_numbers() -> No
     assert "rounded" not in plan.note
 
 
-@pytest.mark.parametrize("steps", [100, 5000])
+@pytest.mark.parametrize("steps", [100, 2000])
 def test_a_level_too_slow_to_be_of_use_takes_no_precision_from_the_others(steps: int) -> None:
     near, far = (2, 1, 1), (4, 1e17, 1e17)
     alone = planned("hrevolve", chain(steps), platform(near))

@@ -107,7 +107,7 @@ def traffics(draw: st.DrawFn) -> tuple[Chain, Platform, Overlap]:
     )
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(traffics(), st.sampled_from([hrevolve, mixed]))
 def test_the_compiled_engine_says_what_the_simulator_says(
     traffic: tuple[Chain, Platform, Overlap], planner: object
@@ -176,7 +176,7 @@ def test_twenty_near_slots_suffice_for_plans_close_to_the_bound(
     assert made.makespan < made.synchronous
 
 
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(
     st.integers(1, 60),
     st.tuples(st.integers(1, 5), st.integers(1, 20)),
@@ -355,13 +355,13 @@ def test_one_level_leaves_nothing_to_overlap() -> None:
 
 
 def test_the_note_says_what_was_taken_what_it_gains_and_the_gap() -> None:
-    work = chain(300, record=1, reverse=1)
-    made = plan(work, machine(20, (200, 2.0, 2.0)))
+    work, platform = chain(60, record=1, reverse=1), machine(6, (40, 2.0, 2.0))
+    made = plan(work, platform)
     taken, gap = made.note.split(". The gap to the ")
     assert f", with {made.overlap}: {made.makespan:.6g} s, " in taken
     assert "less than the best without overlap" in taken
     assert f"{made.gap:.1%}" in gap
-    assert overlapped(work, machine(20, (200, 2.0, 2.0))) == made
+    assert overlapped(work, platform) == made
 
 
 def test_scaling_all_costs_does_not_change_the_plan() -> None:

@@ -373,7 +373,7 @@ def test_a_tape_of_the_last_step_is_of_use_once_the_end_was_reached() -> None:
 def test_steps_from_a_stored_key_are_recorded_where_that_is_cheaper_than_to_advance() -> None:
     lost = list[float]()
     random = Random(7)
-    for _ in range(60):
+    for _ in range(25):
         case = chain(3, advance=2.1, record=0.63, restart=1, tape=1)
         ram = Level(name="ram", write=Affine(random.choice((0.5, 5))), read=Affine(0.5))
         machine = Platform((ram,), working_memory=1)

@@ -92,8 +92,8 @@ def disagreements(seeds: range, refused: Counter[str]) -> list[tuple[int, int]]:
     return found
 
 
-def test_validate_and_the_machine_agree_on_hundreds_of_schedules_of_each_sort() -> None:
-    assert disagreements(range(100), Counter()) == []
+def test_validate_and_the_machine_agree_on_many_schedules_of_each_sort() -> None:
+    assert disagreements(range(40), Counter()) == []
 
 
 @pytest.mark.slow
