@@ -34,13 +34,10 @@ def nodes(tree: ast.AST) -> Iterator[ast.AST]:
 def texts(tree: ast.AST) -> Iterator[list[str]]:
     """The fixed parts of each text in a piece of code, in their order."""
     for each in nodes(tree):
-        match each:
-            case ast.JoinedStr(values=values):
-                yield [str(it.value) for it in values if isinstance(it, ast.Constant)]
-            case ast.Constant(value=str(text)):
-                yield [text]
-            case _:
-                pass
+        if isinstance(each, ast.JoinedStr):
+            yield [str(it.value) for it in each.values if isinstance(it, ast.Constant)]
+        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+            yield [each.value]
 
 
 def messages() -> list[list[str]]:

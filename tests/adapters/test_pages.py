@@ -50,6 +50,7 @@ def test_its_examples_print_what_it_shows(
     assert_as_shown(output_of(page, tmp_path, *options), shown(DOCS / f"{page}.md"))
 
 
+@pytest.mark.slow
 def test_the_first_example_on_pytorch_is_complete(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     output = output_of("torch", tmp_path, "-W", "error", blocks=slice(1))

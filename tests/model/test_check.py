@@ -61,14 +61,14 @@ class TestVorticity(ModelTests):
 
 class TestPermafrost(ModelTests):
     def make(self):
-        return module(ROOT / "examples/permafrost/permafrost.py").Permafrost(grid=6, steps=4)
+        return module(ROOT / "examples/permafrost/permafrost.py").Permafrost(grid=5, steps=4)
 
 
 class TestShallowWater(ModelTests):
     steps = 3
 
     def make(self):
-        return module(ROOT / "examples/shallow_water/shallow_water.py").ShallowWater(grid=6)
+        return module(ROOT / "examples/shallow_water/shallow_water.py").ShallowWater(grid=5)
 
 
 class TestOcean(ModelTests):

@@ -278,7 +278,7 @@ def test_the_bound_is_met() -> None:
 
 
 @every_machine
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.integers(1, LONGEST), st.integers(0, 40), st.randoms(use_true_random=False))
 def test_a_run_goes_on_with_whatever_survived(
     machine: Platform, crash: int, more: int, random: Random

@@ -227,7 +227,7 @@ def machine(s, codes):  # noqa: PLR0912 - one for each kind of change
 
 @pytest.mark.parametrize(
     "seed",
-    [0, 1, 2, 7, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 20))],
+    [0, 7, *(pytest.param(it, marks=pytest.mark.slow) for it in (1, 2, *range(8, 20)))],
 )
 def test_random_changes_of_containers(seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -480,7 +480,7 @@ def in_c(folder) -> object:
         lambda _: Permafrost(grid=12, steps=STEPS),
         altimetry,
         in_c,
-        in_jax,
+        pytest.param(in_jax, marks=pytest.mark.slow),
     ],
     ids=[
         "burgers", "vorticity", "wave", "shallow water", "ocean", "permafrost", "altimetry",
