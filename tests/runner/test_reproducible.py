@@ -37,7 +37,7 @@ from ckio.planners.unknown import Online
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.platform.clock import VirtualClock
-from ckio.runner import Reproducible, run
+from ckio.runner import Reproducible, reproducible, run
 from ckio.runner.reproducible import ReplayCheck
 from ckio.runner.unknown import run_to_end
 
@@ -180,11 +180,18 @@ def plan(model, planner=revolve, slots=3):
     return planner(chain, platform), platform
 
 
+@pytest.fixture
+def time_enough(monkeypatch):
+    """On a busy machine, too, every state that is computed again is compared."""
+    monkeypatch.setattr(reproducible, "FREE", 1e9)
+
+
 def gradient(model):
     run(*plan(model), model, [Ram()])
     return model.gradient
 
 
+@pytest.mark.usefixtures("time_enough")
 @pytest.mark.parametrize(
     ("kind", "arrays"),
     [
@@ -212,6 +219,7 @@ def test_a_step_that_is_not_reproducible_is_caught_with_step_and_arrays(kind, ar
     assert not model.gradient["x"].any()  # x_0 was not reached: there is no gradient to be used
 
 
+@pytest.mark.usefixtures("time_enough")
 def test_the_step_that_is_named_is_that_after_which_the_states_differ() -> None:
     with pytest.raises(RunFailed, match=r"x_(\d+) is not the same when steps? (\d+)") as caught:
         gradient(OneValue())
@@ -221,6 +229,7 @@ def test_the_step_that_is_named_is_that_after_which_the_states_differ() -> None:
     assert "'J'" in str(caught.value) or numbers[0] == 21
 
 
+@pytest.mark.usefixtures("time_enough")
 def test_states_that_differ_by_rounding_are_said_to_and_can_be_allowed() -> None:
     with pytest.raises(
         RunFailed, match=r"'x' by .*reproducible up to rounding only.*--allow-round"
