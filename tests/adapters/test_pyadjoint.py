@@ -88,17 +88,17 @@ def check(program: Program, use: Callable[[Tape], Any]) -> Any:
         pytest.param("multistage", None, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda it: str(it.__name__))
 def test_gradients_are_those_of_a_tape_that_stores_all(
-    planner: str, steps: int | None, tmp_path: Path
+    program: Program, planner: str, steps: int | None, tmp_path: Path
 ) -> None:
-    for program in PROGRAMS:
-        manager = check(
-            program,
-            lambda t: enable(t, platform(tmp_path), steps=steps, planner=planner, chain=CHAIN),
-        )
-        assert manager.storage.stored == [set(), set()], program.__name__
-        manager.close()
-        assert files(tmp_path) == []
+    manager = check(
+        program,
+        lambda t: enable(t, platform(tmp_path), steps=steps, planner=planner, chain=CHAIN),
+    )
+    assert manager.storage.stored == [set(), set()]
+    manager.close()
+    assert files(tmp_path) == []
 
 
 def test_a_solver_reads_an_initial_guess_which_is_the_same_each_time(tmp_path: Path) -> None:
