@@ -30,7 +30,7 @@ def test_a_place_is_a_path_and_perhaps_a_size(text: str, path: str, capacity: in
 
 @pytest.mark.parametrize("text", ["100GB", "1.5MiB", "", ":100GB", "--ram", "100GB:5GB"])
 def test_a_size_or_an_option_is_no_path(text: str) -> None:
-    with pytest.raises(BadInput, match=r"disk = .* is not a path; give a path, and a size after it"):
+    with pytest.raises(BadInput, match=r"disk = .* is not a path; give a path, and a size"):
         place_of("disk", text)
 
 
