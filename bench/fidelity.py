@@ -19,6 +19,7 @@ much it varies from round to round: `--times 4` says more.
 import argparse
 import math
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -136,13 +137,14 @@ def measured(
         return run(schedule, platform, subject.model(), [*backends.values()], overlap=overlap)
 
 
-def known(subject: Subject) -> Platform:
-    """The platform, calibrated with the model's checkpoints."""
+def known(subject: Subject, *, brief: bool = False) -> Platform:
+    """The platform, calibrated with the model's checkpoints: at length, or as a run does it."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
         backends = levels(Path(folder) / "levels")
         for backend in backends.values():
             ends.enter_context(closing(backend))
-        platform = calibrate(backends, models={subject.name: subject.model})
+        steps = subject.steps if brief else None
+        platform = calibrate(backends, models={subject.name: subject.model}, run_steps=steps)
     nbytes = platform.models[subject.name].restart
     capacities = [count * nbytes for count in subject.slots]
     return replace(
@@ -297,6 +299,33 @@ def unsure(cases: Sequence[Case]) -> tuple[float, float]:
     return math.exp(statistics.fmean(rounds)) - 1, spread / math.sqrt(len(rounds))
 
 
+def brief_beside_long(subject: Subject) -> str:
+    """How far predictions are off by the calibration of a run, and by one at length, in turns.
+
+    The plan of each calibration is run, and the seconds of both are compared, too.
+    """
+    off: dict[bool, list[float]] = {True: [], False: []}
+    slower, calibrating = list[float](), dict[bool, float]()
+    for _ in range(subject.rounds):
+        took = {}
+        for brief, errors in off.items():
+            start = time.perf_counter()
+            platform = known(subject, brief=brief)
+            calibrating[brief] = time.perf_counter() - start
+            chain = replace(platform.models[subject.name], steps=subject.steps)
+            schedule = find("planners", "mixed")(chain, platform)
+            took[brief] = measured(schedule, platform, subject, Overlap()).makespan
+            errors.append(abs(simulate(schedule, platform).makespan / took[brief] - 1))
+        slower.append(took[True] / took[False] - 1)
+    lines = [
+        f"{'brief' if brief else 'long'}: {calibrating[brief]:.1f} s, predictions off by"
+        f" {statistics.median(errors):.1%} in the median of {len(errors)}"
+        for brief, errors in off.items()
+    ]
+    change = statistics.median(slower)
+    return "\n".join((subject.name, *lines, f"runs by the brief one take {change:+.1%} longer"))
+
+
 def tables(subjects: Sequence[Subject] = SUBJECTS) -> str:
     """The tables of all models."""
     return "\n\n\n".join(map(table, subjects))
@@ -305,5 +334,10 @@ def tables(subjects: Sequence[Subject] = SUBJECTS) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--times", type=int, default=1, help="as many rounds (default: 1)")
-    times = parser.parse_args().times
+    parser.add_argument("--brief", action="store_true", help="the calibration of a run beside it")
+    given = parser.parse_args()
+    times = given.times
+    if given.brief:
+        print(record.machine(), *map(brief_beside_long, SUBJECTS), sep="\n\n")
+        sys.exit()
     record.save("fidelity", tables([replace(it, rounds=it.rounds * times) for it in SUBJECTS]))
