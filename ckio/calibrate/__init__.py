@@ -18,6 +18,7 @@ from ckio.backends.ram import is_near
 from ckio.calibrate.overlap import OverlapProbe
 from ckio.calibrate.probe import (
     BUDGET,
+    ENOUGH,
     MOST_BYTES,
     STEPS,
     MakeModel,
@@ -49,6 +50,9 @@ SIZES: Final = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 _LEAST, _SHARE = 1.0, 0.03
 """The measurement for one run takes at most a second, or this part of the predicted run."""
 
+_PASSES: Final = 12
+"""Roughly how often a brief measurement passes over the steps of a probe."""
+
 _OF_AN_ADVANCE: Final = 4.0
 """Times of a step forward that a step of a run takes, roughly: forward, recorded, and reversed."""
 
@@ -69,6 +73,7 @@ def calibrate(
     capacities: Mapping[str, int | None] | None = None,
     models: Mapping[str, MakeModel] | None = None,
     run_steps: int | None = None,
+    at_length: bool = False,
     progress: Progress = lambda _what, _total: None,
     clock: Clock | None = None,
 ) -> Platform:
@@ -93,10 +98,12 @@ def calibrate(
         Functions that return fresh models, by the identity of the model. The costs and sizes of the
         models become `Platform.models`.
     run_steps
-        The number of steps of the one run for which is measured. The measurement then takes at most
-        1 s or 3 % of the predicted run, whichever is longer, and only sizes of the models and one
-        more are measured. Whether transfers overlap with computation is measured if that part is
-        longer. By default each measurement takes up to 5 s.
+        The number of steps of the one run for which is measured; no later step is computed. The
+        measurement is repeated for at most 1 s or 3 % of the predicted run, whichever is longer,
+        and only sizes of the models and one more are measured. Whether transfers overlap with
+        computation is measured if that part is longer. By default each measurement takes up to 5 s.
+    at_length
+        Whether `run_steps` only limits the steps, and all is measured.
     progress
         Function that is called before each measurement, with its name and the number of all
         measurements.
@@ -107,11 +114,15 @@ def calibrate(
     """
     capacities, models, wall = capacities or {}, models or {}, clock or WallClock()
     end = wall.now() + seconds
-    begun, steps = wall.now(), {name: reach(make, clock=clock) for name, make in models.items()}
-    brief = None
-    if run_steps is not None and steps:
+    begun = wall.now()
+    steps = {name: reach(make, clock=clock, most=run_steps) for name, make in models.items()}
+    brief, overlaps = None, True
+    if run_steps is not None and steps and not at_length:
         per_step = (wall.now() - begun) / sum(steps.values())
         brief = max(_LEAST, _SHARE * _OF_AN_ADVANCE * per_step * run_steps)
+        few = int(brief / (_OF_AN_ADVANCE * per_step * _PASSES))  # of slow steps
+        steps = {name: min(most, max(few, ENOUGH)) for name, most in steps.items()}
+        overlaps = brief > _LEAST and _PASSES * max(steps.values()) * per_step <= brief
     own_workloads = [
         Workload(partial(copying, make), sizes_of(make())["restart"], steps[name], own=True)
         for name, make in models.items()
@@ -123,7 +134,7 @@ def calibrate(
     ]
     # Plain memory is not accessed in the background; and a given clock may not be for many threads.
     far = [name for name, it in backends.items() if clock is None and not is_near(it)]
-    if brief is not None and brief <= _LEAST:
+    if not overlaps:
         far = []
     fitting = {
         name: _fitting(name, capacities.get(name), own_workloads + made_up) for name in backends

@@ -51,7 +51,7 @@ _OPS: Final = {"advance": ADVANCE, "record": RECORD, "reverse": REVERSE}
 
 STEPS: Final = 24
 """Maximum number of steps of a probe."""
-_ENOUGH: Final = 6
+ENOUGH: Final = 6
 """Number of steps of a probe of a slow model; with fewer there would be almost no checkpoints."""
 BUDGET: Final = 5.0
 """A measurement that has taken this many seconds is not repeated."""
@@ -66,6 +66,7 @@ def measure_model(
     repeats: int = 5,
     clock: Clock | None = None,
     steps: int | None = None,
+    most: int | None = None,
 ) -> Chain:
     """Return a model's seconds per step and bytes per checkpoint, as a chain without a length.
 
@@ -79,7 +80,10 @@ def measure_model(
         The clock for all times; by default the clock of the machine.
     steps
         Number of steps of a probe; by default the result of `reach`.
+    most
+        Number of steps of the run, which a probe does not exceed.
     """
+    steps = steps or reach(make, clock=clock, most=most)
     return StepTimer(make, repeats=repeats, clock=clock, steps=steps).chain()
 
 
@@ -206,22 +210,23 @@ def _recorded_only(timelines: Sequence[Timeline]) -> tuple[Floats, Floats]:
     return every, np.ones(len(every))
 
 
-def reach(make: MakeModel, /, *, clock: Clock | None = None) -> int:
+def reach(make: MakeModel, /, *, clock: Clock | None = None, most: int | None = None) -> int:
     """Return the number of steps for a probe: `STEPS`, or fewer if the model ends early or is slow.
 
-    Raises BadInput for a model without any step.
+    It is at most `most`, the steps of a run: later ones may need data that do not exist. Raises
+    BadInput for a model without any step.
     """
     model, clock = make(), clock or WallClock()
-    start = clock.now()
-    for step in range(STEPS):
+    start, steps = clock.now(), min(STEPS, most or STEPS)
+    for step in range(steps):
         if reached("advance", model.advance(step, step + 1), step, step + 1) == step:
             if step == 0:
                 raise BadInput("the model finishes at step 0; there is no step to measure")
             return step
         spent = clock.now() - start
-        if spent > BUDGET or (step + 1 >= _ENOUGH and spent > BUDGET / 2):
+        if spent > BUDGET or (step + 1 >= ENOUGH and spent > BUDGET / 2):
             return step + 1
-    return STEPS
+    return steps
 
 
 class Copying:

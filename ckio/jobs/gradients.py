@@ -23,6 +23,7 @@ import numpy as np
 import xxhash
 
 from ckio.actions import Key, Kind
+from ckio.actions.checks import describe
 from ckio.backends.files import write_whole
 from ckio.errors import BadInput, StorageError, UnsupportedKind
 from ckio.jobs.directory import GRADIENT, RESULT, checksum_of
@@ -261,7 +262,14 @@ def read_control(path: Path, ranks: RankGroup = ALONE, /, *, checksum: str | Non
 
 def given_control(given: Arrays | Path, ranks: RankGroup, /) -> Arrays:
     """Return controls that are given as arrays, or as the path of a file of arrays."""
-    return read_control(given, ranks) if isinstance(given, Path) else given
+    if isinstance(given, Path):
+        return read_control(given, ranks)
+    if not isinstance(given, Mapping):
+        raise BadInput(
+            f"control is {describe(given)}; give a dict of arrays by the names of the controls, or"
+            " the path of a file"
+        )
+    return given
 
 
 def packed_control(control: Arrays, ranks: RankGroup = ALONE, /) -> bytes:

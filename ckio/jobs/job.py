@@ -363,7 +363,7 @@ class Job:
             levels = ()  # a brief calibration has decided that overlap is not worth its measurement
         call = planner_call(planner)
         options: dict[str, Any] = {"display": self._display, "ranks": ranks}
-        chain = costs(name, request.settings, platform, make=plain, **options)
+        chain = costs(name, request.settings, platform, make=plain, steps=request.steps, **options)
         models = {**platform.models, identity(name, request.settings, ranks=ranks.size): chain}
         platform = replace(with_working_memory(platform, chain), models=models)
         if request.platform is None:
@@ -391,9 +391,14 @@ class Job:
         request = self.request
         name = identity(request.model or "", request.settings, ranks=ranks.size)
         levels = ranks.once(lambda: within_what_is_free(self._levels(ranks), ranks.size))
-        brief = request.steps if request.overlap in (None, SYNCHRONOUS) else None
         options: dict[str, Any] = {"display": self._display, "ranks": ranks}
-        return measured(levels, models={name: make}, run_steps=brief, **options)
+        return measured(
+            levels,
+            models={name: make},
+            run_steps=request.steps,
+            at_length=request.overlap not in (None, SYNCHRONOUS),
+            **options,
+        )
 
 
 _ALIKE: Final = ("model", "steps", "planner", "overlap", "every", "mtbf", "check")

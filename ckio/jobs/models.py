@@ -198,12 +198,13 @@ def costs(
     /,
     *,
     make: Callable[[], Any] | None = None,
+    steps: int | None = None,
     display: Display = QUIET,
     ranks: RankGroup = ALONE,
 ) -> Chain:
     """Return the costs of a model: those of the platform, or else measured now, with a warning.
 
-    If the platform has the costs, the model is not imported.
+    If the platform has the costs, the model is not imported. No step after `steps` is computed.
     """
     name = identity(model, settings, ranks=ranks.size)
     known = platform.models.get(name)
@@ -216,7 +217,7 @@ def costs(
     log.warning("the platform has no costs of %r%s: they were measured now", name, others)
     with display.progress(f"measuring {name}"), naming(f"model {model!r}, measured"):
         clock = None if ranks.is_alone else CollectiveClock(ranks)
-        return measure_model(make or maker(model, settings, ranks), clock=clock)
+        return measure_model(make or maker(model, settings, ranks), clock=clock, most=steps)
 
 
 def with_ticker(
@@ -271,6 +272,7 @@ def measured(
     repeats: int = 5,
     seconds: float = 0.0,
     run_steps: int | None = None,
+    at_length: bool = False,
     display: Display = QUIET,
     ranks: RankGroup = ALONE,
 ) -> Platform:
@@ -291,7 +293,9 @@ def measured(
     seconds : float
         The least time of the whole measurement, which is spread over several bursts.
     run_steps : int, optional
-        The number of steps of the one run for which is measured, briefly.
+        The number of steps of the one run for which is measured, briefly unless `at_length`.
+    at_length : bool
+        Whether all is measured although there is one run.
     display : Display
         Shows the progress.
     ranks : RankGroup
@@ -322,6 +326,7 @@ def measured(
                 capacities={level.name: level.capacity for level in asked},
                 models=models,
                 run_steps=run_steps,
+                at_length=at_length,
                 progress=lambda what, total: tick(say=what, total=total),
                 clock=clock,
             )

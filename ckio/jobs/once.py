@@ -1,8 +1,11 @@
 """`gradient`: one gradient in this process, of which no file is left."""
 
 import shutil
+import signal
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +51,38 @@ def gradient(
     ------
     BadInput, RunFailed, NotVerified
         As `Job` and `Job.run`.
+    KeyboardInterrupt
+        After SIGINT or SIGTERM; no file is left then, either.
     """
-    with all_ranks(comm) as ranks:
+    with all_ranks(comm) as ranks, _ended_by_sigterm():
         # Ranks on many nodes have the directory of the job in common, but no temporary one.
         where = None if ranks.is_alone else Path.cwd()
         place = Path(ranks.once(lambda: tempfile.mkdtemp(prefix="ckio-", dir=where)))
         try:
             job = Job(place / "run", model=model, steps=steps, comm=comm, **options)
             result = job.run_on(ranks, None, resume=False)
+        except BaseException as error:
+            left = [note for note in getattr(error, "__notes__", ()) if str(place) not in note]
+            error.__notes__ = left  # those of files that are removed now would mislead
+            raise
         finally:
             ranks.once(lambda: shutil.rmtree(place, ignore_errors=True))
     refuse_unverified(result, "it is `result` of this error")
     return result
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise KeyboardInterrupt within this context, so that files are removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt("SIGTERM")
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

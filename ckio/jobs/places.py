@@ -1,6 +1,7 @@
 """The levels that a user names in a word: memory by its size, a directory or a file by its path."""
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +17,10 @@ SHARE_OF_MEMORY: Final = 2
 """The available memory is divided by this number for checkpoints, if no size is given."""
 
 
+_MISTYPED: Final = re.compile(r"[-+]?[0-9][0-9.,_ ]*[kmgtp]?i?b\w*", re.IGNORECASE)
+"""What a person writes who means a size."""
+
+
 class Place(NamedTuple):
     """The path of a level, and its capacity in bytes; None if it was not given."""
 
@@ -23,7 +28,7 @@ class Place(NamedTuple):
     capacity: int | None
 
 
-def place_of(what: str, given: str | os.PathLike[str], /) -> Place:
+def place_of(what: str, given: object, /) -> Place:
     """Return a place that is written as PATH or PATH:SIZE.
 
     Raises BadInput for a size or an option in place of a path.
@@ -31,9 +36,13 @@ def place_of(what: str, given: str | os.PathLike[str], /) -> Place:
     >>> place_of("disk", "/scratch:2kB")
     Place(path=PosixPath('/scratch'), capacity=2000)
     """
-    text = os.fspath(given)
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(text, str) or "\0" in text:
+        raise BadInput(f"{what} = {given!r}; give a path, such as scratch or scratch:100GB")
     head, colon, tail = text.rpartition(":")
     capacity = _size(tail) if colon else None
+    if capacity is None and _MISTYPED.fullmatch(tail if colon else ""):
+        raise BadInput(f"{what} = {text!r}: {tail!r} is not a size; write it as in scratch:1.5GB")
     path = text if capacity is None else head
     if not path or path.startswith("-") or _size(path) is not None:
         raise BadInput(
@@ -64,8 +73,11 @@ def within_what_is_free(levels: Sequence[Level], ranks: int, /) -> tuple[Level, 
 def _free(level: Level) -> int:
     """Return the bytes that are free on the disk of a level."""
     path = Path(str(level.options["path"]))
-    there = next(it for it in (path, *path.parents) if it.exists())
-    return shutil.disk_usage(there).free
+    try:
+        there = next(it for it in (path, *path.parents) if it.exists())
+        return shutil.disk_usage(there).free
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}; give another path") from None
 
 
 SHARE_OF_DISK: Final = 0.9

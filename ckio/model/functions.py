@@ -16,6 +16,9 @@ Tree = Any
 Step = Callable[[Any, Any, int], tuple[Tree, Any]]
 Adjoint = Callable[[Any, Any, Any, int], tuple[Tree, Tree]]
 
+_LARGEST: Final = {"f": 8, "c": 16}
+"""The bytes of numbers by kind; longer ones have bytes that mean nothing, and are not equal."""
+
 _ALONE: Final = {"x0": "x", "params": "p"}
 """The names of single arrays."""
 
@@ -31,8 +34,9 @@ def functions(
 ) -> Callable[[], ArrayModel]:
     """Return a function that makes a model of two pure functions.
 
-    J is the sum of all j. Both functions return new arrays, and change none: the arrays that they
-    get are read-only. An array may be a number. Where x or p is a mapping, results have its names.
+    J is the sum of all j. Both functions return new arrays; they neither change nor keep those that
+    they get. An array may be a number. Where x or p is a mapping, results have its names. Every
+    step costs a copy of the state.
 
     Parameters
     ----------
@@ -48,7 +52,7 @@ def functions(
         The parameters p, which are controls, too; the name of a single array is "p".
     shared : collection of str, optional
         On many ranks: the controls that all ranks share, whose gradient is the sum over the ranks.
-        The others are the parts of each rank.
+        The others are the parts of each rank. `j` is then the sum over all ranks.
 
     Raises
     ------
@@ -115,12 +119,13 @@ class Functions(ArrayModel):
         x, p = self._given(state, 0), self._given(self.control, 1)
         after, j = _two("step", "x_{i+1} and j", _called("step", self._step_of, x, p, i), i)
         values = self._checked("step", state, after, 0, i)
-        if np.ndim(j) or not np.isrealobj(j) or not np.issubdtype(np.asarray(j).dtype, np.number):
+        number = _array(j)
+        if number.ndim or number.dtype.kind not in "fiu":
             raise RunFailed(
                 f"step {i}: step returned {describe(j)} as j; it must return a real number, the"
                 " contribution of the step to J: 0.0 if there is none"
             )
-        state["J"] += j  # before the arrays change, of which j may be one
+        state["J"] += number  # before the arrays change, of which j may be one
         for name, value in values.items():
             state[name][...] = value
 
@@ -156,7 +161,7 @@ class Functions(ArrayModel):
             raise RunFailed(
                 f"{what} {has}; it must return a dict with the names {', '.join(names)}"
             )
-        values = {name: np.asarray(returned[name]) for name in names}
+        values = {name: _array(returned[name]) for name in names}
         for name, value in values.items():
             shape, dtype = like[name].shape, like[name].dtype
             if value.shape != shape or not np.can_cast(value.dtype, dtype, "same_kind"):
@@ -164,8 +169,12 @@ class Functions(ArrayModel):
                     f"{what} {name!r} with shape {value.shape} and type {value.dtype}; it must have"
                     f" shape {shape} and type {dtype}"
                 )
-        # What is read-only may be an array that the function was given, and changes with the state.
-        return {n: v if v.flags.writeable else v.copy() for n, v in values.items()}
+        # What was returned may be an array that was given, also as a tensor, and would change now.
+        given = list(like.values())
+        return {
+            name: value.copy() if any(np.may_share_memory(value, it) for it in given) else value
+            for name, value in values.items()
+        }
 
 
 def _arrays(what: str, tree: Tree) -> dict[str, Array]:
@@ -179,13 +188,23 @@ def _arrays(what: str, tree: Tree) -> dict[str, Array]:
             array = np.array(value)
         except (TypeError, ValueError):
             array = np.array(None)
-        if not isinstance(name, str) or name == "J" or array.dtype.kind not in "fc":
+        is_exact = array.dtype.kind in "fc" and array.dtype.itemsize <= _LARGEST[array.dtype.kind]
+        if not isinstance(name, str) or name == "J" or not is_exact:
             raise BadInput(
-                f"functions: {what}: {name!r} is {describe(value)}; give arrays of floating-point"
-                " numbers, such as np.zeros(8), with names other than 'J'"
+                f"functions: {what}: {name!r} is {describe(value)} of type {array.dtype}; give"
+                " arrays of floating-point numbers of at most 64 bits, such as np.zeros(8), with"
+                " names other than 'J'"
             )
         arrays[name] = array
     return arrays
+
+
+def _array(value: object) -> Array:
+    """Return what a function returned as an array; one of no numbers if it is none."""
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):  # such as a tensor that requires its gradient
+        return np.array(None)
 
 
 def _called(name: str, function: Callable[..., Any], /, *given: Any) -> object:

@@ -34,6 +34,25 @@ def test_a_size_or_an_option_is_no_path(text: str) -> None:
         place_of("disk", text)
 
 
+@pytest.mark.parametrize("text", ["t:-5MB", "t:1,5GB", "t:100GBytes", "t:+5MB", "t:1_000MB"])
+def test_a_mistyped_size_is_no_name(text: str) -> None:
+    with pytest.raises(BadInput, match=r"is not a size; write it as in scratch:1.5GB"):
+        place_of("disk", text)
+
+
+@pytest.mark.parametrize("given", ["a\0b", 5, b"x"])
+def test_what_is_no_path_is_refused(given: object) -> None:
+    with pytest.raises(BadInput, match="give a path, such as scratch"):
+        place_of("disk", given)
+
+
+def test_a_place_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="File name too long; give another path"):
+        job(tmp_path, disk="n" * 300).run()
+    with pytest.raises(BadInput, match=r"control is an array of shape .*; give a dict of arrays"):
+        job(tmp_path, control=np.ones(3)).run()
+
+
 def job(at: Path, **options: Any) -> Job:
     return Job(at / "run", model=Burgers, steps=20, ram="4KiB", **options)
 

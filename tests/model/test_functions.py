@@ -1,8 +1,10 @@
 """Two pure functions as a model, and one gradient in a line."""
 
 import os
+import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 import ckio
-from ckio import ArrayModel
+from ckio import ArrayModel, Level, Platform
 from ckio.errors import BadInput, NotVerified, RunFailed
 from ckio.model.check import check_model
 
@@ -99,6 +101,41 @@ def test_arrays_that_are_given_may_be_returned() -> None:
     assert found.functional == 1 + 2 + 2.5 + 3.5
 
 
+def test_tensors_that_share_the_memory_of_the_state_may_be_returned() -> None:
+    """a and b change places, as tensors; J is the sum of 15 times 1 and 15 times 3."""
+    torch = pytest.importorskip("torch")
+
+    def swap(x: Any, p: None, i: int) -> Any:
+        return {it: torch.from_numpy(x[other]) for it, other in ("ab", "ba")}, torch.tensor(x["a"])
+
+    def back(b: Any, x: Any, p: None, i: int) -> Any:
+        return {"a": torch.from_numpy(b["b"]) + 1, "b": torch.from_numpy(b["a"])}, None
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch knows no read-only memory
+        found = ckio.gradient(ckio.functions(swap, back, {"a": 1.0, "b": 3.0}), steps=30, ram="4kB")
+    assert (found.functional, found.gradient["a"], found.gradient["b"]) == (60.0, 15.0, 15.0)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 10])
+def test_no_step_after_the_last_is_computed(steps: int) -> None:
+    """A forcing of as many values as steps, as it is read from a file."""
+    forcing, asked = np.ones(steps), list[int]()
+
+    def forced(x: Any, p: None, i: int) -> Any:
+        asked.append(i)
+        return np.sin(x) * forcing[i], (x**2).sum()
+
+    def back(b: Any, x: Any, p: None, i: int) -> Any:
+        return b * np.cos(x) * forcing[i] + 2 * x, None
+
+    make = ckio.functions(forced, back, np.ones(3))
+    platform = Platform((Level(name="ram", capacity=300),))
+    for level in ({"ram": "3kB"}, {"platform": platform}):
+        assert ckio.gradient(make, steps=steps, check=True, **level).verified
+    assert max(asked) == steps - 1
+
+
 def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -111,6 +148,38 @@ def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert wrong.value.result.functional > 0
     with pytest.raises(RunFailed):
         ckio.gradient(ckio.functions(lambda x, p, i: None, adjoint, X0, P), **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+SLEEPING = """
+import ckio, numpy as np, time
+
+def step(x, p, i):
+    time.sleep(0.01)
+    print(i, flush=True)
+    return np.sin(x), (x**2).sum()
+
+def adjoint(b, x, p, i):
+    return b * np.cos(x) + 2 * x, None
+
+ckio.gradient(ckio.functions(step, adjoint, np.ones(3)), steps=5000, ram="400B", disk="far")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("steps", [1, 200])
+def test_a_signal_leaves_nothing(tmp_path: Path, number: signal.Signals, steps: int) -> None:
+    """During the calibration, and during the run."""
+    given: dict[str, Any] = {"cwd": tmp_path, "env": os.environ | {"TMPDIR": str(tmp_path)}}
+    words = [sys.executable, "-c", SLEEPING]
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, **quiet, **given) as process:
+        assert process.stdout is not None
+        while int(process.stdout.readline()) < steps:
+            pass
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+    assert said.rstrip().splitlines()[-1].startswith("KeyboardInterrupt")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -184,6 +253,7 @@ def test_what_an_adjoint_must_return_is_said(message: str) -> None:
         ((step, adjoint, {}, P), "x0 has no array"),
         ((step, adjoint, {"u": np.arange(3)}, P), "floating-point"),
         ((step, adjoint, {"u": "text"}, P), "'u' is a str"),
+        ((step, adjoint, {"u": np.ones(3, "longdouble")}, P), "of at most 64 bits"),
         ((step, adjoint, {"u": [[1.0], [1.0, 2.0]]}, P), "'u' is a list"),
         ((step, adjoint, {"J": np.ones(3)}, P), "names other than 'J'"),
         ((step, adjoint, X0, {"u": 1.0}), "'u' is in x0 and in params"),

@@ -7,7 +7,7 @@ import pytest
 from oracles.exhaustive import least_makespan
 from oracles.recurrences import cams
 
-from ckio import Chain, Level, Platform, Ram, makespan, run, simulate
+from ckio import Affine, Chain, Level, Platform, Ram, makespan, plan, run, simulate
 from ckio.actions import Advance, Discard, Read, Record, Reverse, Write
 from ckio.errors import BadInput, IllegalAction, NoSchedule
 from ckio.planners import auto, mixed
@@ -244,3 +244,16 @@ def test_tapes_may_do_where_no_state_fits() -> None:
 def test_a_long_chain_needs_a_state_because_its_tapes_do_not_restart() -> None:
     with pytest.raises(NoSchedule, match="space for a restart checkpoint of 99 bytes"):
         mixed(*tapes_only(6000, 60))
+
+
+def test_an_overlapped_plan_is_no_slower_for_restarts() -> None:
+    """With overlap, more reads of tapes can take longer: plans without are compared, too."""
+    chain = Chain(
+        steps=23, advance=1, record=3, reverse=0, restart=1, tape=2, adjoint=4, tape_restarts=True
+    )
+    far = Level(
+        name="far", capacity=45, write=Affine(0, 0.1), read=Affine(0.5, 0.2), discard=Affine(0.25)
+    )
+    machine = Platform((Level(name="near", capacity=4), far), working_memory=2)
+    plain = plan(replace(chain, tape_restarts=False), machine).makespan
+    assert plan(chain, machine).makespan <= plain * (1 + 1e-12)
