@@ -1,18 +1,25 @@
 """`gradient`: one gradient in this process, of which no file is left."""
 
+import re
 import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from ckio.errors import CkioError
 from ckio.jobs.directory import all_ranks
 from ckio.jobs.job import Job
+from ckio.jobs.places import place_of
 from ckio.jobs.result import Result, refuse_unverified
+from ckio.jobs.resume import remove_checkpoints
 from ckio.model.comm import Comm
+
+_OF_FILES: Final = re.compile(r" (is|are) (left )?in ")
+"""In notes of an error: where files are that could be used to resume the run."""
 
 
 def gradient(
@@ -54,7 +61,9 @@ def gradient(
     KeyboardInterrupt
         After SIGINT or SIGTERM; no file is left then, either.
     """
-    with all_ranks(comm) as ranks, _ended_by_sigterm():
+    given = {name: options.get(name) for name in ("disk", "archive")}
+    places = [place_of(name, it).path.absolute() for name, it in given.items() if it is not None]
+    with all_ranks(comm) as ranks, _ended_by_sigterm(), _without_new_directories(places):
         # Ranks on many nodes have the directory of the job in common, but no temporary one.
         where = None if ranks.is_alone else Path.cwd()
         place = Path(ranks.once(lambda: tempfile.mkdtemp(prefix="ckio-", dir=where)))
@@ -62,13 +71,32 @@ def gradient(
             job = Job(place / "run", model=model, steps=steps, comm=comm, **options)
             result = job.run_on(ranks, None, resume=False)
         except BaseException as error:
-            left = [note for note in getattr(error, "__notes__", ()) if str(place) not in note]
-            error.__notes__ = left  # those of files that are removed now would mislead
+            # Of many ranks, an interrupt may have reached this one alone.
+            if ranks.is_alone or isinstance(error, Exception):
+                with suppress(CkioError, OSError):
+                    remove_checkpoints(place / "run", ranks)
+            shutil.rmtree(place, ignore_errors=True)
+            notes = getattr(error, "__notes__", [])
+            notes[:] = [note for note in notes if not _OF_FILES.search(note)]
             raise
-        finally:
-            ranks.once(lambda: shutil.rmtree(place, ignore_errors=True))
+        ranks.once(lambda: shutil.rmtree(place, ignore_errors=True))
     refuse_unverified(result, "it is `result` of this error")
     return result
+
+
+@contextmanager
+def _without_new_directories(places: Sequence[Path]) -> Iterator[None]:
+    """Remove those of these directories and their parents that did not exist, if they are empty."""
+    every = [it for path in places for it in (path, *path.parents)]
+    missing = list[Path]()
+    with suppress(OSError):  # the run reports a path that cannot be
+        missing.extend(it for it in every if not it.exists())
+    try:
+        yield
+    finally:
+        for directory in missing:
+            with suppress(OSError):
+                directory.rmdir()
 
 
 @contextmanager

@@ -14,7 +14,14 @@ from typing import Any
 
 from ckio.adapters import registry
 from ckio.errors import BadInput, StorageError
-from ckio.jobs.directory import CONTROL, SCHEDULE, RunDirectory, with_paths
+from ckio.jobs.directory import (
+    CONTROL,
+    SCHEDULE,
+    RunDirectory,
+    manifest_in,
+    platform_in,
+    with_paths,
+)
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import given_control, read_control, with_control
 from ckio.jobs.levels import called, may_exist, opened
@@ -260,6 +267,15 @@ def resume_line(into: Path, ranks: int, model: str | None = None, /) -> str:
     named = model is not None and model not in registry.names("models")
     words = f"{shlex.quote(model)} " if model and named else ""
     return f"{job}ckio run {words}--resume --into {shlex.quote(str(into))}"
+
+
+def remove_checkpoints(path: Path, ranks: RankGroup, /) -> None:
+    """Remove the checkpoints of a run in this directory that has ended with an error.
+
+    Raises BadInput if the run has no plan yet, and so no checkpoints.
+    """
+    manifest = manifest_in(path)
+    _remove_left(manifest, with_paths(platform_in(path / SCHEDULE), path, manifest), ranks)
 
 
 def _remove_left(manifest: Manifest, platform: Platform, ranks: RankGroup, /) -> None:

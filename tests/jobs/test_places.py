@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckio import Job, Platform
+from ckio import Job, Platform, gradient
 from ckio.errors import BadInput
 from ckio.jobs.places import place_of
 from ckio.models.burgers import Burgers
@@ -49,6 +49,8 @@ def test_what_is_no_path_is_refused(given: object) -> None:
 def test_a_place_that_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="File name too long; give another path"):
         job(tmp_path, disk="n" * 300).run()
+    with pytest.raises(BadInput, match="File name too long; give another path"):
+        gradient(Burgers, steps=20, disk="n" * 300)
     with pytest.raises(BadInput, match=r"control is an array of shape .*; give a dict of arrays"):
         job(tmp_path, control=np.ones(3)).run()
 

@@ -141,6 +141,7 @@ def test_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("tempfile.tempdir", None)
     make = ckio.functions(step, adjoint, X0, P)
     options: dict[str, Any] = {"steps": 20, "ram": "300B", "disk": tmp_path / "far"}
+    options["archive"] = f"{tmp_path}/deep/er/archive.h5:100kB"
     ckio.gradient(make, **options)
     wrongly = ckio.functions(step, lambda b, x, p, i: (b, {"rate": 0.0}), X0, P)
     with pytest.raises(NotVerified, match="it is `result` of this error") as wrong:
