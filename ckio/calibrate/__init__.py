@@ -53,6 +53,9 @@ _LEAST, _SHARE = 1.0, 0.03
 _PASSES: Final = 12
 """Roughly how often a brief measurement passes over the steps of a probe."""
 
+_TICK: Final = 1e-9
+"""The least seconds of a step, also by a clock that stands still."""
+
 _OF_AN_ADVANCE: Final = 4.0
 """Times of a step forward that a step of a run takes, roughly: forward, recorded, and reversed."""
 
@@ -118,11 +121,7 @@ def calibrate(
     steps = {name: reach(make, clock=clock, most=run_steps) for name, make in models.items()}
     brief, overlaps = None, True
     if run_steps is not None and steps and not at_length:
-        per_step = (wall.now() - begun) / sum(steps.values())
-        brief = max(_LEAST, _SHARE * _OF_AN_ADVANCE * per_step * run_steps)
-        few = int(brief / (_OF_AN_ADVANCE * per_step * _PASSES))  # of slow steps
-        steps = {name: min(most, max(few, ENOUGH)) for name, most in steps.items()}
-        overlaps = brief > _LEAST and _PASSES * max(steps.values()) * per_step <= brief
+        brief, steps, overlaps = _for_one_run(run_steps, steps, wall.now() - begun)
     own_workloads = [
         Workload(partial(copying, make), sizes_of(make())["restart"], steps[name], own=True)
         for name, make in models.items()
@@ -180,6 +179,20 @@ def calibrate(
         _level(name, capacities.get(name), samples, ratio, copies) for name, ratio in ratios.items()
     ]
     return _platform(levels, chains, samples)
+
+
+def _for_one_run(
+    run_steps: int, steps: Mapping[str, int], took: float
+) -> tuple[float, dict[str, int], bool]:
+    """Return the seconds of a brief measurement, the steps of its probes, and whether of overlap.
+
+    All `steps` of the models `took` so many seconds.
+    """
+    per_step = max(took / sum(steps.values()), _TICK)
+    brief = max(_LEAST, _SHARE * _OF_AN_ADVANCE * per_step * run_steps)
+    few = int(brief / (_OF_AN_ADVANCE * per_step * _PASSES))  # if steps are slow
+    fewer = {name: min(most, max(few, ENOUGH)) for name, most in steps.items()}
+    return brief, fewer, brief > _LEAST and _PASSES * max(fewer.values()) * per_step <= brief
 
 
 def _platform(

@@ -18,7 +18,7 @@ SHARE_OF_MEMORY: Final = 2
 
 
 _MISTYPED: Final = re.compile(r"[-+]?[0-9][0-9.,_ ]*[kmgtp]?i?b\w*", re.IGNORECASE)
-"""What a person writes who means a size."""
+"""A text that is meant as a size."""
 
 
 class Place(NamedTuple):

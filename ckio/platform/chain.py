@@ -313,7 +313,7 @@ class Chain:
 
     @property
     def declared(self) -> dict[str, Any]:
-        """What a model declares of its checkpoints, as arguments of Chain.
+        """The properties of checkpoints that a model declares, as arguments of Chain.
 
         >>> Chain(steps=2, advance=1, record=1, reverse=1, restart=8, tape=8, adjoint=8).declared
         {'handed': frozenset(), 'tape_restarts': False}

@@ -22,6 +22,7 @@ from ckio.model import ArrayModel
 from ckio.model.arrays import Arrays
 from ckio.platform import Affine
 from ckio.platform.chain import Chain
+from ckio.platform.clock import VirtualClock
 from ckio.schedule.timeline import Timeline
 from ckio.testing import CountingModel
 
@@ -224,3 +225,15 @@ def test_overlap_is_measured_only_for_a_run_that_takes_long(
     assert (disk.profile is not None and disk.profile.write_beside is not None) == overlaps
     assert disk.write(5000) > 0
     assert platform.models["counting"].advance > 0
+
+
+def test_a_clock_that_stands_still_is_no_error() -> None:
+    """As of a model in virtual time whose steps take none."""
+    chain = replace(CHAIN, steps=24)
+    platform = calibrate(
+        {"ram": Ram()},
+        models={"counting": lambda: CountingModel(chain)},
+        run_steps=100,
+        clock=VirtualClock(),
+    )
+    assert platform.models["counting"].restart == chain.restart
