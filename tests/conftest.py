@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-os.environ["CKIO_HISTORY"] = "off"  # no test adds to the history of whoever runs it
+# No test adds to the history of whoever runs it, or uses costs that another one has measured.
+os.environ["CKIO_HISTORY"] = os.environ["CKIO_CACHE"] = "off"
 
 pytest.register_assert_rewrite("ckio.testing")
 

@@ -20,7 +20,7 @@ from ckio.cli.options import (
 )
 from ckio.errors import BadInput
 from ckio.jobs.directory import all_ranks, check_alike
-from ckio.jobs.models import Settings, identity, maker, measured
+from ckio.jobs.models import Settings, factory_of, identity, maker, measured, settings_of_costs
 from ckio.platform import Level, Option, Platform, size
 from ckio.platform.readable import bytes_text, path_of, seconds_text, typed
 
@@ -123,7 +123,8 @@ def command(
         asked = [parse_level(text, here=Path.cwd()) for text in levels]
         models: dict[str, Callable[[], Any]] = {}
         if model is not None:
-            models[identity(model, settings, ranks=ranks.size)] = maker(model, settings, ranks)
+            priced = settings_of_costs(factory_of(model), settings)
+            models[identity(model, priced, ranks=ranks.size)] = maker(model, settings, ranks)
         platform = measured(
             asked,
             models=models,

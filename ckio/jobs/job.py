@@ -1,6 +1,7 @@
 """`Job`: a run that survives its process. `Job.run` begins it or resumes it."""
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
@@ -22,14 +23,17 @@ from ckio.jobs.directory import (
 )
 from ckio.jobs.display import Display
 from ckio.jobs.gradients import check_names, controls_of, given_control, with_control
+from ckio.jobs.known import Known, kind_of
 from ckio.jobs.models import (
     GUARDED_IS_SLOW,
     Settings,
     costs,
+    factory_of,
     identity,
     maker,
     measured,
     name_of,
+    settings_of_costs,
 )
 from ckio.jobs.places import levels_of, place_of, within_what_is_free
 from ckio.jobs.planning import Planning, chosen, planner_call, with_working_memory
@@ -38,12 +42,12 @@ from ckio.jobs.result import Result, read_back, refuse_unverified
 from ckio.jobs.resume import attempt_of, ended
 from ckio.jobs.run import Attempt, cleared_if_nothing_is_left, has_tapes, wrapping
 from ckio.jobs.stopping import Stopper
-from ckio.model import Array
+from ckio.model import Array, sizes_of
 from ckio.model.comm import Comm
 from ckio.parallel.group import RankGroup
 from ckio.planners.compared import Plan
 from ckio.platform import Level, Platform, platform_of, size
-from ckio.platform.readable import duration, path_of
+from ckio.platform.readable import age_text, duration, path_of
 from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Policy
 
@@ -301,7 +305,10 @@ class Job:
                 if request.guarded:
                     display.tell(GUARDED_IS_SLOW)
                 begin = open_ended.begin if attempt.chain.steps is None else run.begin
-                return begin(attempt)
+                result = begin(attempt)
+                if attempt.costs is not None and result.report is not None and not ranks.rank:
+                    attempt.costs.judge(result.report.predicted, result.report.measured)
+                return result
             if request.guarded and not has_ended:
                 display.tell(GUARDED_IS_SLOW)
             args = request, make, directory, manifest
@@ -349,7 +356,8 @@ class Job:
         replay = ReplayCheck(allow_rounding=request.allow_rounding)
         wrap = wrapping(request, replay, is_alone=ranks.is_alone)
         fresh = maker(self._make, request.settings, ranks, wrap=wrap)
-        check_names(f"model {name!r}", controls_of(plain()))
+        first = plain()
+        check_names(f"model {name!r}", controls_of(first))
         if request.control is not None:
             request = replace(request, control=given_control(request.control, ranks))
             fresh = with_control(fresh, request.control)  # type: ignore[arg-type]
@@ -357,18 +365,21 @@ class Job:
             fresh()  # reports controls or declarations that do not fit before the calibration
         if request.steps is None:
             open_ended.check_finishes(name, plain(), hint=hint)
-        platform = request.platform or self._calibrated(plain, ranks)
+        costs_known = None
+        platform = request.platform
+        if platform is None:
+            platform, costs_known = self._calibrated(plain, first, ranks)
         planner, overlap, levels = _chosen(request, platform, ranks)
         if request.platform is None:
             levels = ()  # a brief calibration has decided that overlap is not worth its measurement
         call = planner_call(planner)
         options: dict[str, Any] = {"display": self._display, "ranks": ranks}
-        chain = costs(name, request.settings, platform, make=plain, steps=request.steps, **options)
-        models = {**platform.models, identity(name, request.settings, ranks=ranks.size): chain}
+        settings = settings_of_costs(factory_of(self._make), request.settings)
+        chain = costs(name, settings, platform, make=plain, steps=request.steps, **options)
+        models = {**platform.models, identity(name, settings, ranks=ranks.size): chain}
         platform = replace(with_working_memory(platform, chain), models=models)
         if request.platform is None:
             directory.write(PLATFORM, platform.dumps())
-            self._display.tell(f"calibrated; the platform is stored in {directory.path / PLATFORM}")
         if request.steps is not None:
             chain = chain.with_steps(request.steps)
         tapes = has_tapes(chain, fresh)
@@ -380,25 +391,44 @@ class Job:
             stopper=stopper,
             plans=self._plans,
             replay=replay,
+            costs=costs_known,
             **options,
         )
 
     def _levels(self, ranks: RankGroup) -> tuple[Level, ...]:
         return levels_of(*self._levels_asked, ranks=ranks.size)
 
-    def _calibrated(self, make: Callable[[], Any], ranks: RankGroup) -> Platform:
-        """Measure the levels and the model."""
-        request = self.request
-        name = identity(request.model or "", request.settings, ranks=ranks.size)
+    def _calibrated(
+        self, make: Callable[[], Any], first: Any, ranks: RankGroup
+    ) -> tuple[Platform, Known | None]:
+        """Return the levels and the costs of the model: of an earlier run, or else measured now.
+
+        `first` is a fresh model. The second value is where the costs are known from.
+        """
+        request, factory, sizes = self.request, factory_of(self._make or ""), sizes_of(first)
+        settings = settings_of_costs(factory, request.settings)
+        name = identity(request.model or "", settings, ranks=ranks.size)
         levels = ranks.once(lambda: within_what_is_free(self._levels(ranks), ranks.size))
-        options: dict[str, Any] = {"display": self._display, "ranks": ranks}
-        return measured(
+        at_length = request.overlap not in (None, SYNCHRONOUS)
+        steps = None if at_length else request.steps
+        known = ranks.once(lambda: Known.of(kind_of(name, factory, sizes, levels), steps))
+        platform = None if known is None else known.on(levels)
+        if known is not None and platform is not None:
+            ago = age_text(time.time() - known.when)
+            self._display.tell(f"costs as measured {ago} ago; remove {known.file} to measure again")
+            return platform, known
+        platform = measured(
             levels,
             models={name: make},
             run_steps=request.steps,
-            at_length=request.overlap not in (None, SYNCHRONOUS),
-            **options,
+            at_length=at_length,
+            display=self._display,
+            ranks=ranks,
         )
+        self._display.tell(f"calibrated; the platform is stored in {self.directory / PLATFORM}")
+        if known is not None:
+            ranks.once(lambda: known.keep(platform, steps))
+        return platform, known
 
 
 _ALIKE: Final = ("model", "steps", "planner", "overlap", "every", "mtbf", "check")

@@ -96,6 +96,21 @@ def factory_of(model: str | Callable[..., Any], /) -> Any:
     return factory
 
 
+def settings_of_costs(factory: Any, settings: Settings, /) -> dict[str, Option]:
+    """Return the settings on which costs depend: all but those that a model names in `same_costs`.
+
+    The attribute belongs to the class of models, or to the function that makes one: for example
+    ("seed", "shot"). Raises BadInput if it is no collection of names.
+    """
+    same = getattr(factory, "same_costs", ())
+    if isinstance(same, str) or not isinstance(same, Collection):
+        raise BadInput(
+            f"model {name_of(factory)!r}: same_costs = {same!r}; give names of settings, such as"
+            " ('seed', 'shot')"
+        )
+    return {name: value for name, value in settings.items() if name not in same}
+
+
 def maker(
     model: str | Callable[..., Any],
     settings: Settings,

@@ -49,6 +49,7 @@ from ckio.jobs.gradients import (
     write_gradient,
 )
 from ckio.jobs.journal import Journal
+from ckio.jobs.known import Known
 from ckio.jobs.levels import LevelsFound, left_by, opened, reopened
 from ckio.jobs.models import RESULTS, check_has, guarded, naming, variables_of, with_ticker
 from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
@@ -117,6 +118,8 @@ class Attempt:
         The plans that the same job has made so far, which are used again.
     replay : ReplayCheck
         The states that are compared when they are computed again.
+    costs : Known or None
+        Where the costs are stored for later runs; None if nowhere.
     """
 
     request: Request
@@ -130,6 +133,7 @@ class Attempt:
     ranks: RankGroup = ALONE
     plans: list[tuple[Planning, Plan]] = field(default_factory=list)
     replay: ReplayCheck = field(default_factory=ReplayCheck)
+    costs: Known | None = None
 
     @property
     def name(self) -> str:

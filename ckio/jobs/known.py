@@ -1,0 +1,183 @@
+"""Costs that earlier runs have measured: the next run of the same kind begins at once.
+
+Two runs are of the same kind if the model has the same name, settings, code and sizes, and the
+levels are at the same paths of the same devices, on nodes whose names differ in digits only. Each
+kind has a file in `~/.cache/ckio` (or below `XDG_CACHE_HOME`). The variable CKIO_CACHE names
+another directory, and `off` turns this off. Files may be removed at any time; then costs are
+measured again. So they are after a month, for a run that is much longer, and after a run that took
+1.5 times its prediction or more, or less by as much.
+"""
+
+import functools
+import inspect
+import json
+import os
+import platform as host
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+import xxhash
+
+import ckio
+from ckio.calibrate import seconds_of_brief
+from ckio.errors import BadInput
+from ckio.model import Sizes
+from ckio.platform import Level, Platform
+from ckio.platform.readable import path_of
+
+_OLDEST: Final = 30 * 86400.0
+"""A month in seconds, in which disks fill and nodes are exchanged."""
+
+_OFF: Final = 1.5
+"""The ratio of measured and predicted makespans, or its inverse, above which costs are wrong."""
+
+_SHORT: Final = 0.1
+"""Seconds of a run below which an interruption of the processor may double it."""
+
+_LONGER: Final = 2.0
+"""A run that would be measured for more than this many times as long is measured again."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """The costs of one kind of run.
+
+    Attributes
+    ----------
+    file : Path
+        The file of this kind.
+    kind : mapping
+        What makes runs the same kind, as data for JSON.
+    platform : Platform or None
+        The levels and the model with their costs; None if they are not known.
+    when : float
+        Seconds since 1970 of the measurement.
+    """
+
+    file: Path
+    kind: Mapping[str, Any]
+    platform: Platform | None = None
+    when: float = 0.0
+
+    @classmethod
+    def of(cls, kind: Mapping[str, Any] | None, steps: int | None, /) -> Self | None:
+        """Return what is known for a run of so many steps; None if costs are not to be kept.
+
+        With None for the steps, only a measurement at length suffices.
+        """
+        where = directory()
+        if where is None or kind is None:
+            return None
+        name = re.sub(r"\W+", "-", kind["model"]).strip("-")[:40]
+        file = where / f"{name}-{xxhash.xxh3_64_hexdigest(json.dumps(kind).encode())}.json"
+        unknown = cls(file, kind)
+        # A file that was cut off, or that someone else has written, is measured anew.
+        with suppress(OSError, ValueError, TypeError, KeyError, BadInput):
+            read = json.loads(file.read_bytes())
+            platform = Platform.loads(read["platform"], source=str(file))
+            when, measured_for = float(read["when"]), read["steps"]
+            (chain,) = platform.models.values()
+            is_ours = read["kind"] == kind and 0 <= time.time() - when <= _OLDEST
+            if is_ours and _suffices(measured_for, steps, chain.costs["advance"]):
+                return replace(unknown, platform=platform, when=when)
+        return unknown
+
+    def on(self, levels: Sequence[Level], /) -> Platform | None:
+        """Return the platform with the capacities that a run asks for."""
+        if self.platform is None or len(self.platform.levels) != len(levels):
+            return None
+        pairs = zip(self.platform.levels, levels, strict=True)
+        return replace(
+            self.platform,
+            levels=tuple(
+                replace(it, capacity=like.capacity, options=like.options) for it, like in pairs
+            ),
+        )
+
+    def keep(self, platform: Platform, steps: int | None, /) -> None:
+        """Store costs that were measured for a run of so many steps; None: at length."""
+        data = {"kind": self.kind, "steps": steps, "when": time.time()}
+        text = json.dumps({**data, "platform": platform.dumps()})
+        own = self.file.with_suffix(f".{os.getpid()}")
+        with suppress(OSError):  # then the next run measures, too
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            own.write_text(text)
+            own.replace(self.file)
+
+    def judge(self, predicted: float, measured: float, /) -> None:
+        """Forget these costs if a run took 1.5 times its prediction in seconds, or less by that."""
+        if (
+            max(predicted, measured) >= _SHORT
+            and not predicted <= measured * _OFF <= predicted * _OFF**2
+        ):
+            with suppress(OSError):
+                self.file.unlink(missing_ok=True)
+
+
+def kind_of(
+    model: str,
+    factory: Callable[..., Any],
+    sizes: Sizes,
+    levels: Sequence[Level],
+    /,
+) -> dict[str, Any] | None:
+    """Return what makes runs the same kind; None if the code of the model cannot be read.
+
+    `model` is its name with the settings, and `sizes` are those of `sizes_of`, in bytes.
+    """
+    code = _code(factory)
+    if code is None:
+        return None
+    return {
+        "model": model,
+        "code": code,
+        "sizes": {**sizes},
+        "levels": [[it.name, it.backend, dict(it.options), _device(it)] for it in levels],
+        "node": re.sub(r"\d+", "#", host.node()),
+        "ckio": ckio.__version__,
+    }
+
+
+def directory() -> Path | None:
+    """Return the directory of the files; None if it is turned off."""
+    match os.environ.get("CKIO_CACHE", ""):
+        case "off":
+            return None
+        case "":
+            with suppress(RuntimeError):  # raised if the user has no home directory
+                return path_of(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "ckio"
+            return None
+        case name:
+            return path_of(name)
+
+
+def _suffices(measured_for: int | None, steps: int | None, advance: float) -> bool:
+    """Return whether costs that were measured for one number of steps are used for another."""
+    if measured_for is None or steps is None:
+        return measured_for is None
+    asked, had = (seconds_of_brief(many, advance) for many in (steps, measured_for))
+    return asked <= _LONGER * had
+
+
+def _code(factory: Callable[..., Any]) -> str | None:
+    """Return a digest of the file in which a model is written."""
+    while isinstance(factory, functools.partial):
+        factory = factory.func
+    function = inspect.unwrap(factory)
+    with suppress(OSError, TypeError):
+        file = inspect.getsourcefile(function if callable(function) else type(function))
+        return None if file is None else xxhash.xxh3_64_hexdigest(Path(file).read_bytes())
+    return None
+
+
+def _device(level: Level) -> int | None:
+    """Return the number of the device of a level; None for memory."""
+    if (path := level.options.get("path")) is None:
+        return None
+    there = next((it for it in (Path(str(path)), *Path(str(path)).parents) if it.exists()), None)
+    return None if there is None else there.stat().st_dev
