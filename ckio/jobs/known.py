@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 
 import xxhash
 
-import ckio
+from ckio import __version__
 from ckio.calibrate import seconds_of_brief
 from ckio.errors import BadInput
 from ckio.model import Sizes
@@ -139,7 +139,7 @@ def kind_of(
         "sizes": {**sizes},
         "levels": [[it.name, it.backend, dict(it.options), _device(it)] for it in levels],
         "node": re.sub(r"\d+", "#", host.node()),
-        "ckio": ckio.__version__,
+        "ckio": __version__,
     }
 
 
