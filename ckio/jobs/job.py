@@ -35,7 +35,6 @@ from ckio.jobs.models import (
     name_of,
     settings_of_costs,
 )
-from ckio.jobs.places import levels_of, place_of, within_what_is_free
 from ckio.jobs.planning import Planning, chosen, planner_call, with_working_memory
 from ckio.jobs.request import Request
 from ckio.jobs.result import Result, read_back, refuse_unverified
@@ -46,7 +45,8 @@ from ckio.model import Array, sizes_of
 from ckio.model.comm import Comm
 from ckio.parallel.group import RankGroup
 from ckio.planners.compared import Plan
-from ckio.platform import Level, Platform, platform_of, size
+from ckio.platform import Level, Platform, platform_of
+from ckio.platform.places import levels_of, within_what_is_free, words_of
 from ckio.platform.readable import age_text, duration, path_of
 from ckio.runner.reproducible import ReplayCheck
 from ckio.schedule.policy import AUTO, SYNCHRONOUS, Policy
@@ -159,11 +159,7 @@ class Job:
         self._make, self._comm = model, comm
         self._display = display or Display()
         platform = None if platform is None else platform_of(platform)
-        self._levels_asked = (
-            size(ram) if isinstance(ram, str) else ram,
-            None if disk is None else place_of("disk", disk),
-            None if archive is None else place_of("archive", archive),
-        )
+        self._levels_asked = words_of(ram, disk, archive)
         if platform is not None and any(place is not None for place in self._levels_asked):
             raise BadInput(
                 "ram, disk and archive cannot be given with a platform, which has levels of its"

@@ -13,10 +13,10 @@ from typing import Any, Final
 from ckio.errors import CkioError
 from ckio.jobs.directory import all_ranks
 from ckio.jobs.job import Job
-from ckio.jobs.places import place_of
 from ckio.jobs.result import Result, refuse_unverified
 from ckio.jobs.resume import remove_checkpoints
 from ckio.model.comm import Comm
+from ckio.platform.places import place_of
 
 _OF_FILES: Final = re.compile(r" (is|are) (left )?in ")
 """In notes of an error: where files are that could be used to resume the run."""

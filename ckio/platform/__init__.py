@@ -5,9 +5,10 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,8 @@ class Level:
     name : str
         Name of the level; unique on its platform.
     capacity : int or None
-        Maximum number of payload bytes per rank; None means no limit, and so do 2**63 or more.
+        Maximum number of payload bytes per rank; None means no limit, and so do 2**63 or more. It
+        may be given as text, such as "64GiB".
     write, read, discard : Affine
         Seconds of one access, as a function of the bytes of a checkpoint before compression.
     read_cold : Affine or None
@@ -125,11 +127,11 @@ class Level:
             raise BadInput(f"{where}: profile = {self.profile!r} is not a Profile")
         if not isinstance(self.read_only, bool):
             raise BadInput(f"{where}: read_only = {self.read_only!r} is neither true nor false")
-        capacity, ratio = self.capacity, as_float(self.ratio)
+        capacity, ratio = _bytes(self.capacity), as_float(self.ratio)
         if capacity is not None and not (is_whole(capacity) and capacity >= 0):
             raise BadInput(
                 f"{where}: capacity = {capacity!r}; it must be a whole number of"
-                " bytes >= 0 (leave it out for a level without a limit)"
+                " bytes >= 0, or text such as '64GiB' (leave it out for a level without a limit)"
             )
         if ratio is None or not 0 < ratio <= _MOST_RATIO:
             raise BadInput(
@@ -178,6 +180,13 @@ class Level:
         return min(most, self.capacity // each)
 
 
+def _bytes(given: object) -> Any:
+    """Return a number of bytes that may be written as text; anything else as it is."""
+    with suppress(BadInput):
+        return size(given) if isinstance(given, str) else given
+    return given
+
+
 def _limit(nbytes: int | None) -> int | None:
     """Return a maximum of bytes as an int, or None if all checkpoints of any chain are below it.
 
@@ -208,7 +217,8 @@ class Platform:
     levels : tuple of Level
         The levels. The number of a level is its index here, from 0.
     working_memory : int or None
-        Maximum bytes of tape in memory; None means no limit, and so do 2**63 or more.
+        Maximum bytes of tape in memory; None means no limit, and so do 2**63 or more. It may be
+        given as text, such as "2GiB".
     models : mapping of str to Chain
         Measured costs of models on this machine, by the identity of the model. They are chains
         without a number of steps.
@@ -237,10 +247,11 @@ class Platform:
             if level.name in names:
                 raise BadInput(f"platform: two levels are named {level.name!r}; names must differ")
             names.add(level.name)
-        memory = self.working_memory
+        memory = _bytes(self.working_memory)
         if memory is not None and not (is_whole(memory) and memory >= 0):
             raise BadInput(
-                f"platform: working_memory = {memory!r}; it must be a whole number of bytes >= 0"
+                f"platform: working_memory = {memory!r}; it must be a whole number of bytes >= 0,"
+                " or text such as '2GiB'"
             )
         object.__setattr__(self, "working_memory", _limit(memory))
 
@@ -302,6 +313,39 @@ class Platform:
 
         return toml.digest(self)
 
+    @staticmethod
+    def of(
+        *,
+        ram: int | str | None = None,
+        disk: str | os.PathLike[str] | None = None,
+        archive: str | os.PathLike[str] | None = None,
+    ) -> "Platform":
+        """Return a platform of levels in words, whose costs are usual ones and not measured.
+
+        Parameters
+        ----------
+        ram : int or str, optional
+            Memory for checkpoints, in bytes or as "2GiB". If no level is given, it is half of the
+            available memory.
+        disk, archive : path, optional
+            A directory for files of checkpoints, and an HDF5 file for checkpoints; with a capacity,
+            as in "/scratch:200GiB". By default it is 90 % of what is free there.
+
+        Raises
+        ------
+        BadInput
+            If a size or a path is none.
+        """
+        from ckio.platform import places  # imported here because it imports this module
+
+        levels = places.levels_of(*places.words_of(ram, disk, archive))
+        return Platform(places.within_what_is_free(levels, 1))
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], /) -> "Platform":
+        """Return the platform in a file of `ckio calibrate`; raises BadInput."""
+        return Platform.loads(read_text(path_of(path)), source=str(path))
+
     def dumps(self) -> str:
         """Return this platform as TOML, which people can read and edit."""
         from ckio.platform import toml
@@ -353,8 +397,7 @@ def _brief(chain: Chain) -> str:
 def platform_of(given: "Platform | str | os.PathLike[str]", /) -> Platform:
     """Return a platform that is given as a Platform or as the path of its file; raises BadInput."""
     if isinstance(given, str | os.PathLike):
-        path = path_of(given)
-        return Platform.loads(read_text(path), source=str(path))
+        return Platform.load(given)
     if not isinstance(given, Platform):
         raise BadInput(f"platform = {given!r:.80}; it must be a Platform, or the path of its file")
     return given

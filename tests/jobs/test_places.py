@@ -9,7 +9,7 @@ import pytest
 
 from ckio import Job, Platform, gradient
 from ckio.errors import BadInput
-from ckio.jobs.places import place_of
+from ckio.platform.places import place_of
 from ckio.models.burgers import Burgers
 
 

@@ -3,10 +3,12 @@
 import copy
 import math
 import pickle
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import is_dataclass, replace
 from multiprocessing import get_context
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -65,13 +67,42 @@ def test_an_access_costs_its_latency_and_its_bytes() -> None:
     assert Affine(latency=0.5, per_byte=0.25)(6) == 2.0
 
 
+def test_sizes_may_be_written_as_text() -> None:
+    level = Level(name="ram", capacity="1.5MiB")  # type: ignore[arg-type]
+    assert level == Level(name="ram", capacity=3 << 19)
+    assert Platform((level,), "2GB").working_memory == 2 * 10**9  # type: ignore[arg-type]
+    assert Platform.loads('[[level]]\nname = "ram"\ncapacity = "1.5MiB"').levels == (level,)
+
+
+def test_a_platform_of_words_has_levels_with_usual_costs(tmp_path: Path) -> None:
+    found = Platform.of(ram="1MiB", disk=f"{tmp_path}:1GB", archive=tmp_path / "a.h5")
+    assert [level.backend for level in found.levels] == ["ram", "directory", "hdf5"]
+    assert [level.capacity for level in found.levels][:2] == [1 << 20, 10**9]
+    assert found.levels[2].capacity == pytest.approx(
+        0.9 * shutil.disk_usage(tmp_path).free, rel=0.1
+    )
+    costs = [level.write(1 << 20) for level in found.levels]
+    assert costs == sorted(costs)
+    (memory,) = Platform.of().levels
+    assert memory.name == "ram"
+    assert memory.capacity
+
+
+def test_a_platform_is_loaded_from_its_file(tmp_path: Path) -> None:
+    platform = Platform.of(ram=100)
+    (tmp_path / "node.toml").write_text(platform.dumps())
+    assert Platform.load(tmp_path / "node.toml") == platform
+    with pytest.raises(BadInput, match=r"none\.toml: No such file"):
+        Platform.load(tmp_path / "none.toml")
+
+
 @pytest.mark.parametrize(
     ("entry", "make", "values"),
     [
         ("latency", Affine, [-1, math.nan, math.inf, "1", None, True]),
         ("per_byte", Affine, [-1, math.nan, math.inf, "1", None, True]),
         ("name", Level, ["", "two words", "a/b", "é", 3]),
-        ("capacity", Level, [-1, 1.5, "8", True]),
+        ("capacity", Level, [-1, 1.5, "8 GB of disk", True]),
         ("ratio", Level, [0, -0.5, math.nan, math.inf, 1001, 10**400, "1", None, True]),
         ("backend", Level, [None]),
         ("channel", Level, [b"pcie"]),
@@ -79,7 +110,7 @@ def test_an_access_costs_its_latency_and_its_bytes() -> None:
         ("read", Level, [None]),
         ("read_only", Level, ["yes"]),
         ("options", Level, [3, [1], {1: "a"}, {"a": None}, {"a": [1]}, {"a": {"b": 1}}]),
-        ("working_memory", Platform, [-1, 0.5, "8", False]),
+        ("working_memory", Platform, [-1, 0.5, "half", False]),
     ],
     ids=lambda it: it if isinstance(it, str) else "",
 )

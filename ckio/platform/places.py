@@ -9,9 +9,18 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ckio.errors import BadInput
-from ckio.platform import Level, size
+from ckio.platform import Affine, Level, Option, size
 from ckio.platform.memory import available
 from ckio.platform.readable import path_of
+
+ASSUMED: Final = {
+    "ram": Affine(1e-6, 1e-10),
+    "disk": Affine(1e-4, 1e-9),
+    "archive": Affine(1e-3, 2e-9),
+}
+"""Costs of an access that are usual: 10 GB/s of memory, 1 GB/s of NVMe, and 0.5 GB/s of a parallel
+file system. They order the levels until these are measured.
+"""
 
 SHARE_OF_MEMORY: Final = 2
 """The available memory is divided by this number for checkpoints, if no size is given."""
@@ -84,21 +93,51 @@ SHARE_OF_DISK: Final = 0.9
 """The part of a disk that checkpoints may take, of what is free when the run begins."""
 
 
+class Words(NamedTuple):
+    """The levels of a run in words: bytes of memory, a directory, and an HDF5 archive."""
+
+    ram: int | None
+    disk: Place | None
+    archive: Place | None
+
+
+def words_of(
+    ram: int | str | None,
+    disk: str | os.PathLike[str] | None,
+    archive: str | os.PathLike[str] | None,
+    /,
+) -> Words:
+    """Return what a user wrote: sizes such as "2GiB", and places such as "/scratch:200GiB"."""
+    return Words(
+        size(ram) if isinstance(ram, str) else ram,
+        None if disk is None else place_of("disk", disk),
+        None if archive is None else place_of("archive", archive),
+    )
+
+
 def levels_of(
     ram: int | None, disk: Place | None, archive: Place | None, /, ranks: int = 1
 ) -> tuple[Level, ...]:
     """Return the given levels: memory, a directory of files, and an HDF5 archive.
 
-    If none is given, the level is half of the available memory, divided among the ranks.
+    Their costs are the usual ones. If none is given, the level is half of the available memory,
+    divided among the ranks.
     """
     if ram is None and disk is None and archive is None:
         ram = (available() or 0) // SHARE_OF_MEMORY // ranks
     levels = []
     if ram is not None:
-        levels.append(Level(name="ram", backend="ram", capacity=ram))
+        levels.append(_level("ram", "ram", ram))
     places = {"disk": ("directory", disk), "archive": ("hdf5", archive)}
     for name, (backend, place) in places.items():
         if place is not None:
-            options, capacity = {"path": str(place.path.absolute())}, place.capacity
-            levels.append(Level(name=name, backend=backend, options=options, capacity=capacity))
+            path = str(place.path.absolute())
+            levels.append(_level(name, backend, place.capacity, path=path))
     return tuple(levels)
+
+
+def _level(name: str, backend: str, capacity: int | None, **options: Option) -> Level:
+    cost = ASSUMED[name]
+    return Level(
+        name=name, backend=backend, capacity=capacity, options=options, write=cost, read=cost
+    )
