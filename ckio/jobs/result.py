@@ -25,6 +25,7 @@ from ckio.jobs.directory import (
     read_sealed,
 )
 from ckio.jobs.gradients import Arrays, digest, read_gradient, whole
+from ckio.jobs.memory import Memory
 from ckio.model import Differentiable, functional_of
 from ckio.model.gradient import GradientCheck
 from ckio.parallel.group import ALONE, RankGroup
@@ -114,14 +115,15 @@ def result_of(
     measured: Timeline,
     overlap: Overlap = SYNCHRONOUS,
     before: Timeline = EMPTY,
+    memory: Memory,
     ranks: RankGroup = ALONE,
 ) -> Result:
     """Return the result of a run that has just ended and was performed with this overlap.
 
     `gradient` is that of this rank, `control` contains the controls at which it was computed, and
     `shared` names those that all ranks share. `before` is the timeline of
-    the actions before there was a schedule. The figures of the gradient and the bytes are those of
-    all ranks together.
+    the actions before there was a schedule, and `memory` that of the process. The figures of the
+    gradient and the bytes are those of all ranks together.
     """
     names = dict.fromkeys(name for name in (*control, *gradient) if name in gradient)
     gradient = {name: np.asarray(gradient[name]) for name in names}
@@ -140,6 +142,7 @@ def result_of(
         "gradient_digest": digest(together),
         "verified": None,
         "levels": _levels(measured, platform, ranks),
+        "memory": memory._asdict(),
     }
     return Result(
         functional=functional,
@@ -325,6 +328,9 @@ def facts(result: Result, /) -> list[tuple[str, str]]:
         )
         for level in figures["levels"]
     ]
+    memory = Memory(**figures["memory"])
+    if memory.expected:
+        rows.append(("memory", str(memory)))
     if result.report is not None and result.report.rounding:
         rows.append(("rounded", result.report.rounding))
     rows.append(("functional", f"{result.functional:.12g}"))

@@ -51,6 +51,7 @@ from ckio.jobs.gradients import (
 from ckio.jobs.journal import Journal
 from ckio.jobs.known import Known
 from ckio.jobs.levels import LevelsFound, left_by, opened, reopened
+from ckio.jobs.memory import Memory, expected_bytes, of_process, space_of
 from ckio.jobs.models import RESULTS, check_has, guarded, naming, variables_of, with_ticker
 from ckio.jobs.planning import OVERLAPPED, Planning, overlap_figures, policy
 from ckio.jobs.remaining import by_the_wall
@@ -67,7 +68,7 @@ from ckio.parallel.group import ALONE, RankGroup
 from ckio.planners.compared import Plan
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-from ckio.platform.readable import counted, json_line
+from ckio.platform.readable import bytes_text, counted, json_line
 from ckio.runner.failover import Stored, failover
 from ckio.runner.finite import Finite
 from ckio.runner.reproducible import ReplayCheck, Reproducible
@@ -514,8 +515,12 @@ def perform(
     """
     overlap, schedule = bool(attempt.overlap), plan.schedule
     earlier = history.earlier(attempt.name, overlap=overlap)
+    space = space_of(schedule, plan.platform, plan.predicted)
+    expected = expected_bytes(space, attempt.ranks)
+    attempt.display.tell(_expected(expected, space.files, attempt.ranks))
     with _watching(attempt, plan) as (tick, watch):
         measured, model = _perform_schedule(attempt, model, plan, backends, tick=tick, watch=watch)
+    peak = Memory(expected, max(attempt.ranks.gather(of_process()[1])))
     done = replace(schedule, actions=measured.actions)
     with _stored_if_not_written(attempt, model, replace(plan, schedule=done), backends):
         control = _controls(attempt, model)
@@ -532,6 +537,7 @@ def perform(
             measured=measured,
             overlap=attempt.overlap,
             before=before,
+            memory=peak,
             ranks=attempt.ranks,
         )
         checksum = _write_gradient(attempt, model, ended, shared)
@@ -552,6 +558,19 @@ def perform(
         made = {"predicted": report.predicted, "measured": report.measured}
         history.add(attempt.name, overlap=overlap, **made)
     return replace(ended, figures=entries)
+
+
+def _expected(memory: int, files: int, ranks: RankGroup) -> str:
+    """Return the note on what a run needs; empty if its memory is not known.
+
+    >>> _expected(1 << 30, 3 << 30, ALONE)
+    'expected: 1 GiB of memory, 3 GiB of files'
+    """
+    if not memory:
+        return ""
+    whose = "" if ranks.is_alone else " for each rank"
+    of_files = f", {bytes_text(files)} of files" if files else ""
+    return f"expected: {bytes_text(memory)} of memory{of_files}{whose}"
 
 
 class ResultNotWritten(RunFailed):

@@ -1,0 +1,84 @@
+"""The memory and the files that a run needs: what to request in a job script."""
+
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ckio.actions.columns import RECORD
+from ckio.parallel.group import RankGroup
+from ckio.platform import Platform
+from ckio.platform.readable import bytes_text
+from ckio.report.staging import staged
+from ckio.schedule import Schedule, reservations
+from ckio.schedule.timeline import Timeline
+
+_MEMORY: Final = "ram"
+"""The backend whose checkpoints are in the memory of the process."""
+
+
+class Space(NamedTuple):
+    """The bytes that the checkpoints of a run need at most.
+
+    Attributes
+    ----------
+    memory : int
+        Bytes in memory: checkpoints, the tape of the steps that are recorded at once, the adjoint,
+        and transfers that overlap with computation.
+    files : int
+        Bytes in files.
+    """
+
+    memory: int
+    files: int
+
+
+def space_of(schedule: Schedule, platform: Platform, predicted: Timeline | None = None, /) -> Space:
+    """Return the space that a schedule needs, on top of what the model itself needs.
+
+    The memory of overlapping transfers is that of the `predicted` timeline, if it is given.
+    """
+    memory = files = 0
+    for level, sizes in zip(platform.levels, reservations(schedule), strict=False):
+        nbytes = sum(level.stored(each) * count for each, count in sizes.items())
+        memory += nbytes if level.backend == _MEMORY else 0
+        files += 0 if level.backend == _MEMORY else nbytes
+    chain, actions = schedule.chain, schedule.actions
+    recorded = actions.take(actions.op == RECORD)
+    tapes = chain.tape_bytes_of(recorded.begin, recorded.end)
+    memory += int(tapes.max(initial=0)) + chain.largest("adjoint")
+    if predicted is not None and len(predicted.transfers):
+        memory += staged(predicted, chain, platform).peak_bytes
+    return Space(memory, files)
+
+
+class Memory(NamedTuple):
+    """The memory of a process at its peak, in bytes; of many ranks, of the one that needs most."""
+
+    expected: int
+    measured: int
+
+    def __str__(self) -> str:
+        return f"{bytes_text(self.measured)} at most, {bytes_text(self.expected)} expected"
+
+
+def expected_bytes(space: Space, ranks: RankGroup, /) -> int:
+    """Return the bytes of the process at its peak, once the run has taken this space; 0: unknown.
+
+    The levels are open, and have no memory yet. So far, a calibration may have needed more.
+    """
+    now, most = of_process()
+    return max(ranks.gather(max(most, now + space.memory) if now else 0))
+
+
+def of_process() -> tuple[int, int]:
+    """Return the bytes of memory that this process has now, and the most that it has ever had.
+
+    Both are 0 where the system does not tell.
+    """
+    with suppress(OSError):
+        text = Path("/proc/self/status").read_text()
+        found = [re.search(rf"^{name}:\s*([0-9]+) kB$", text, re.M) for name in ("VmRSS", "VmHWM")]
+        now, most = (int(it[1]) << 10 if it else 0 for it in found)
+        return now, most
+    return 0, 0
