@@ -7,6 +7,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ckio.actions import Kind
 from ckio.errors import BadInput, NoSchedule
 from ckio.platform import Level, Platform, copies
@@ -14,6 +17,9 @@ from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
 
 log = logging.getLogger("ckio")
+
+Ints = NDArray[np.int64]
+Seconds = NDArray[np.float64]
 
 _NOTED: Final = ContextVar("noted", default=True)
 

@@ -42,15 +42,12 @@ from fractions import Fraction
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ckio.planners.base import Ints, Seconds
 from ckio.planners.binomial import beta
 
-_Ints = NDArray[np.int64]
-_Seconds = NDArray[np.float64]
 
-
-def reread(lengths: _Ints, slots: int, /, *, advance: float, read: float) -> tuple[_Seconds, _Ints]:
+def reread(lengths: Ints, slots: int, /, *, advance: float, read: float) -> tuple[Seconds, Ints]:
     """Return D, in seconds, and q for each of these lengths.
 
     If several q are equally good, the result is the smallest.
@@ -65,7 +62,7 @@ def reread(lengths: _Ints, slots: int, /, *, advance: float, read: float) -> tup
     return seconds, rereads
 
 
-def read_once(lengths: _Ints, slots: int, /) -> _Ints:
+def read_once(lengths: Ints, slots: int, /) -> Ints:
     """Return A_0, the advances of Revolve, for each of these lengths."""
     return next(_advances(lengths, slots))
 
@@ -78,7 +75,7 @@ def longest_chains(slots: int, steps: int, /) -> list[int]:
     return found
 
 
-def _advances(lengths: _Ints, slots: int) -> Iterator[_Ints]:
+def _advances(lengths: Ints, slots: int) -> Iterator[Ints]:
     """Yield A_0, A_1 and so on, for each of these lengths."""
     longest = int(lengths.max())
     segment = np.array(longest_chains(slots, longest))  # beta(c, T)

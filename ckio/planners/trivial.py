@@ -38,13 +38,11 @@ from numpy.typing import NDArray
 from ckio.actions import Key, Kind
 from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
-from ckio.planners.base import access_seconds, alike, candidates, held_steps, nearest
+from ckio.planners.base import Ints, access_seconds, alike, candidates, held_steps, nearest
 from ckio.planners.draft import Draft
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule
-
-_Ints = NDArray[np.int64]
 
 
 def store_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> Schedule:
@@ -169,13 +167,13 @@ def periodic(
         np.maximum(0, each - held) for each in (periods, steps - blocks * periods)
     )
 
-    def peak(restart: int, tape: int) -> _Ints:
+    def peak(restart: int, tape: int) -> Ints:
         """Return the most bytes at a time: when the last block is reversed, or that before it."""
         last, before = (
             blocks * restart + spilled_last * tape,
             (blocks - 1) * restart + spilled * tape,
         )
-        most: _Ints = np.maximum(last, before)
+        most: Ints = np.maximum(last, before)
         return most
 
     def fit(level: Level) -> NDArray[np.bool_]:
@@ -224,7 +222,7 @@ def _schedule(chain: Chain, period: int, held: int, *, level: int) -> Schedule:
     return draft.schedule(chain)
 
 
-def _stored(level: Level, sizes: _Ints) -> int:
+def _stored(level: Level, sizes: Ints) -> int:
     return int(level.stored_of(sizes).sum())
 
 
@@ -254,11 +252,8 @@ def _reverse_block(draft: Draft, begin: int, end: int, held: int, level: int) ->
     """Record and reverse a block whose first state is in the register."""
     middle = max(begin, end - held)
     for step in range(begin, middle):
-        draft.record(step, step + 1)
-        draft.write(step, level=level, kind=Kind.TAPE)
+        draft.store_tape(step, level=level)
     draft.record(middle, end)
     draft.reverse(middle, end)
     for step in reversed(range(begin, middle)):
-        draft.read(step, level=level, kind=Kind.TAPE)
-        draft.discard(step, level=level, kind=Kind.TAPE)
-        draft.reverse(step, step + 1)
+        draft.spend_tape(step, level=level)

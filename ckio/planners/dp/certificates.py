@@ -18,8 +18,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ckio.planners.base import Ints
 from ckio.planners.compiled import inner_kernel
-from ckio.planners.dp.hulls import Curve, Ints, rise, run
+from ckio.planners.dp.hulls import Curve, rise, run
 
 _MOST = 6
 """The most periods. With fewer, more sums must be tried; each period costs memory."""

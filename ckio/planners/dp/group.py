@@ -72,11 +72,9 @@ from math import gcd
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ckio.planners.base import Ints
 from ckio.planners.dp.costs import INFEASIBLE
-
-Ints = NDArray[np.int64]
 
 _MOST_WORK = 2048
 """The most sums in the shortest path for each step of the chain: at most a second for a million."""

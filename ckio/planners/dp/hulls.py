@@ -7,13 +7,12 @@ remainder, so that no product exceeds the square of a length.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ckio.planners.base import Ints
 from ckio.planners.compiled import inner_kernel
 
 # mypy: disable-error-code="no-any-return"
 
-Ints = NDArray[np.int64]
 Place = tuple[int, int, int]
 """An i, an edge of `inner` that contains total - i, and an edge of `again` that contains i."""
 

@@ -32,6 +32,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ckio.planners.base import Ints
 from ckio.planners.compiled import inner_kernel, kernel
 from ckio.planners.dp.certificates import (
     PeriodDifferences,
@@ -43,7 +44,6 @@ from ckio.planners.dp.certificates import (
 )
 from ckio.planners.dp.hulls import (
     Curve,
-    Ints,
     Sums,
     curve,
     descend,

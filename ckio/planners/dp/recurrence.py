@@ -46,9 +46,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckio.actions import Kind
+from ckio.planners.base import Ints
 from ckio.planners.compiled import kernel
 from ckio.planners.dp.costs import INFEASIBLE
-from ckio.planners.dp.hulls import Ints
 from ckio.planners.dp.min_plus import MinPlus
 from ckio.planners.dp.spaces import Numbers, Space, recorded_together
 from ckio.planners.dp.unroll import NEARER, StoreDecision

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ckio.actions import Kind
-from ckio.planners.dp.group import Ints, SlotKinds, Taken, longest_worthwhile, multiplier, optimum
+from ckio.planners.base import Ints
+from ckio.planners.dp.group import SlotKinds, Taken, longest_worthwhile, multiplier, optimum
 from ckio.planners.dp.spaces import Space
 from ckio.planners.dp.unroll import Segment
 

@@ -34,20 +34,17 @@ from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ckio.actions import Kind
+from ckio.planners.base import Ints, Seconds
 from ckio.planners.compiled import kernel
 from ckio.planners.dp.costs import INFEASIBLE
-from ckio.planners.dp.hulls import Ints
 from ckio.planners.dp.recurrence import Table
 from ckio.planners.dp.segments import MOST_CELLS, LongPlan, Solve
 from ckio.planners.dp.spaces import Numbers, Space
 from ckio.planners.dp.unroll import Segment
 
 # mypy: disable-error-code="no-any-return"
-
-Seconds = NDArray[np.float64]
 
 _ROUNDS: Final = 80
 """The most rounds of the search for theta; usually it ends after ten or twenty."""

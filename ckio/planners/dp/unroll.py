@@ -192,8 +192,7 @@ class Unrolling:
         """Write the checkpoint of a segment, and go to the end of the segment."""
         level = self.level(segment)
         if segment.kind is Kind.TAPE:
-            self._draft.record(at, at + 1)
-            self._draft.write(at, level=level, kind=Kind.TAPE)
+            self._draft.store_tape(at, level=level)
         else:
             self._draft.write(at, level=level)
             self._draft.advance(at, at + segment.steps)
@@ -213,9 +212,7 @@ class Unrolling:
         while self._todo:
             match self._todo.pop():
                 case _Spend(step, level):
-                    self._draft.read(step, level=level, kind=Kind.TAPE)
-                    self._draft.discard(step, level=level, kind=Kind.TAPE)
-                    self._draft.reverse(step, step + 1)
+                    self._draft.spend_tape(step, level=level)
                 case part if part is not left and part.length in _TILES:
                     self._lay(part)
                 case part:
@@ -254,8 +251,7 @@ class Unrolling:
         match self._to_store[stage](length, free):
             case StoreDecision(Kind.TAPE, place):
                 level = self._numbers[stage][place]
-                self._draft.record(at, at + 1)
-                self._draft.write(at, level=level, kind=Kind.TAPE)
+                self._draft.store_tape(at, level=level)
                 self._todo.append(_Spend(at, level))
                 after = self._after_tape[stage][place][free]
                 return _StepsLeft(at + 1, length - 1, stage, after, place, Kind.TAPE)

@@ -45,11 +45,11 @@ from scipy.optimize import linprog
 
 from ckio.actions import Key, Kind
 from ckio.actions.columns import KIND_CODE, RECORD, WRITE
-from ckio.planners.base import held_steps, without_notes
+from ckio.planners.base import Seconds, held_steps, without_notes
 from ckio.planners.dp import recurrence
 from ckio.planners.dp.costs import IntegerCosts
 from ckio.planners.dp.spaces import Space, orders, spaces, with_units
-from ckio.planners.dp.sweep import Seconds, SegmentTables, SweepCosts, first_sweep
+from ckio.planners.dp.sweep import SegmentTables, SweepCosts, first_sweep
 from ckio.planners.dp.unroll import Segment, Unrolling
 from ckio.planners.recording import quickest, recorded
 from ckio.platform import Level, Platform, memory_level

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from ckio.actions import Advance
 from ckio.actions.columns import KINDS, WRITE
 from ckio.overlap.costs import transfer_seconds
+from ckio.planners.base import Ints, Seconds
 from ckio.planners.compiled import inner_kernel, kernel
 from ckio.platform import Level, Platform, memory_level
 from ckio.platform.chain import Chain
@@ -24,9 +25,6 @@ from ckio.schedule import Schedule, bytes_moved, seconds_of
 from ckio.schedule.policy import Overlap
 
 # mypy: disable-error-code="no-any-return"
-
-Ints = NDArray[np.int64]
-Seconds = NDArray[np.float64]
 
 COMPUTE, NEAR_READ, NEAR_WRITE, NEAR_DISCARD, FAR_WRITE, FAR_READ, FAR_DISCARD = range(7)
 """Codes of a row of the program; near is the memory level."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from ckio.actions import Kind
 from ckio.actions.columns import DISCARD, KIND_CODE, REVERSE, WRITE
-from ckio.planners.dp.sweep import Seconds
+from ckio.planners.base import Seconds
 from ckio.planners.dp.unroll import Segment
 from ckio.planners.overlap.dual import DualPlan, Problem
 from ckio.schedule import Schedule

@@ -41,17 +41,14 @@ from math import inf, prod
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ckio.errors import NoSchedule
-from ckio.planners.base import without_notes
+from ckio.planners.base import Seconds, without_notes
 from ckio.planners.dp import joint
 from ckio.planners.dp.spaces import Numbers, Space, slots_of
 from ckio.planners.dp.spaces import spaces as usable
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
-
-Seconds = NDArray[np.float64]
 
 _MOST_BLOCKS = 512
 """Of a longer chain, several steps are one block. Of 100,000 steps, a block is 256."""

@@ -27,6 +27,7 @@ from ckio.actions import Key, Kind
 from ckio.actions.columns import DISCARD, WRITE, Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners import base
+from ckio.planners.base import Ints, Seconds
 from ckio.planners.binomial import revolve
 from ckio.planners.recording import quickest, recorded
 from ckio.planners.trivial import recompute_all, store_all
@@ -36,7 +37,6 @@ from ckio.platform import Affine, Level, Platform, copies
 from ckio.platform.chain import Chain
 from ckio.schedule import Schedule, makespan
 
-_Ints = NDArray[np.int64]
 _Number = TypeVar("_Number", bound=np.number)
 
 _COMPARED = 6e9
@@ -146,14 +146,14 @@ class _Counted(NamedTuple):
     """
 
     space: FreeSpace
-    units: _Ints
+    units: Ints
     exact: bool
 
 
 def _counted(chain: Chain, levels: Sequence[Level], bounded: set[str], tapes: bool) -> _Counted:
     """Return the most precise way to count free space for which there are time and memory."""
     for together, most in product((True, False), _UNITS):
-        total, units, exact = np.zeros(len(levels), np.int64), list[_Ints](), together
+        total, units, exact = np.zeros(len(levels), np.int64), list[Ints](), together
         for number, level in enumerate(levels):
             sizes = _stored_sizes(level, chain, tapes)
             if level.name in bounded and level.capacity is not None:
@@ -179,7 +179,7 @@ def _is_quick(steps: int, values: float, ways: int) -> bool:
 
 
 def _costs(
-    chain: Chain, platform: Platform, levels: Sequence[Level], units: _Ints, tapes: bool
+    chain: Chain, platform: Platform, levels: Sequence[Level], units: Ints, tapes: bool
 ) -> IntervalCosts:
     """Return the costs in the recurrence."""
     steps = chain.length
@@ -211,7 +211,7 @@ def _costs(
     )
 
 
-def _seconds(nbytes: _Ints, *accesses: Affine) -> NDArray[np.float64]:
+def _seconds(nbytes: Ints, *accesses: Affine) -> Seconds:
     """Return the seconds of all these accesses together, for checkpoints of `nbytes` bytes."""
     seconds = np.zeros(len(nbytes))
     for access in accesses:
@@ -219,7 +219,7 @@ def _seconds(nbytes: _Ints, *accesses: Affine) -> NDArray[np.float64]:
     return seconds
 
 
-def _stored_sizes(level: Level, chain: Chain, tapes: bool) -> _Ints:
+def _stored_sizes(level: Level, chain: Chain, tapes: bool) -> Ints:
     """Return the bytes that x_0, ..., x_(n-1) and then, if stored, the tapes occupy on a level."""
     restart = chain.each("restart")[: chain.length]
     return level.stored_of(np.append(restart, chain.each("tape")) if tapes else restart)

@@ -39,10 +39,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-_Seconds = NDArray[np.float64]
-_Ints = NDArray[np.int64]
+from ckio.planners.base import Ints, Seconds
 
 SHORT = 64
 """A range is short on a scale if it has at most this many intervals between points.
@@ -80,14 +78,14 @@ class FreeSpace:
         A value of the slice may be replaced by this one, in which only nearer levels are used.
     """
 
-    total: _Ints
-    level: _Ints
-    free: _Ints
-    stride: _Ints
+    total: Ints
+    level: Ints
+    free: Ints
+    stride: Ints
     down: tuple[tuple[slice, int], ...] = ()
 
     @staticmethod
-    def of_all_levels(total: _Ints) -> "FreeSpace":
+    def of_all_levels(total: Ints) -> "FreeSpace":
         """Number every combination of free units on the levels; G is the number of levels."""
         counts = total + 1
         value = np.arange(counts.prod())
@@ -97,7 +95,7 @@ class FreeSpace:
         return FreeSpace(total=total, level=level, free=free, stride=stride)
 
     @staticmethod
-    def of_one_level_at_a_time(total: _Ints) -> "FreeSpace":
+    def of_one_level_at_a_time(total: Ints) -> "FreeSpace":
         """Number the free units on one level; nearer levels are free, farther ones are not used."""
         counts = total + 1
         ends = np.cumsum(counts)
@@ -116,20 +114,20 @@ class FreeSpace:
         """R; in the value R - 1 everything is free."""
         return int(self.level.shape[1])
 
-    def without(self, way: int, units: _Ints, /) -> _Ints:
+    def without(self, way: int, units: Ints, /) -> Ints:
         """Return (p, R): the value after a checkpoint of `units` (levels, p) is stored."""
         level, taken = self.level[way], units[self.level[way]].T
         value = np.arange(self.count) - taken * self.stride[level]
         return np.where(taken <= self.free[way], value, self.count)
 
-    def back(self, way: int, units: _Ints, /) -> _Ints:
+    def back(self, way: int, units: Ints, /) -> Ints:
         """Return (p, R): the value after the checkpoint is discarded; R if it cannot be stored."""
         level, given = self.level[way], units[self.level[way]].T
         value = np.arange(self.count) + given * self.stride[level]
         return np.where(self.free[way] + given <= self.total[level], value, self.count)
 
 
-def in_units(capacity: int, sizes: _Ints, most: int, /) -> tuple[int, _Ints, bool]:
+def in_units(capacity: int, sizes: Ints, most: int, /) -> tuple[int, Ints, bool]:
     """Return the capacity of a level and the sizes in units, and whether the sizes are exact.
 
     The capacity has at most `most` units. A unit is the greatest common divisor of the sizes if
@@ -152,11 +150,11 @@ def in_units(capacity: int, sizes: _Ints, most: int, /) -> tuple[int, _Ints, boo
     return total, _parts(sizes, capacity, total), False
 
 
-def _parts(sizes: _Ints, capacity: int, count: int) -> _Ints:
+def _parts(sizes: Ints, capacity: int, count: int) -> Ints:
     """Return how many of `count` equal parts of the capacity each size needs, rounded up."""
     shift = max(0, capacity.bit_length() - 50)  # so that no product below overflows
     taken = -(-np.minimum(sizes, capacity) >> shift) * count
-    parts: _Ints = -(-taken // (capacity >> shift))
+    parts: Ints = -(-taken // (capacity >> shift))
     return np.where(sizes <= capacity, np.minimum(parts, count), count + 1)
 
 
@@ -182,14 +180,14 @@ class IntervalCosts:
         The sums of b over the steps before each.
     """
 
-    before: _Seconds
-    reach: _Ints
-    write: _Seconds
-    read: _Seconds
-    restart: _Ints
+    before: Seconds
+    reach: Ints
+    write: Seconds
+    read: Seconds
+    restart: Ints
     tapes: bool
-    keep: _Seconds
-    tape: _Ints
+    keep: Seconds
+    tape: Ints
 
 
 class RangeTables:
@@ -211,7 +209,7 @@ class RangeTables:
         self.fresh = np.full(shape, np.inf)
         self.stored = [np.full(shape, np.inf) for _ in space.level]
 
-    def splits(self, way: int, length: int) -> _Seconds:
+    def splits(self, way: int, length: int) -> Seconds:
         """Return S_p + Q0 of all ranges of one length, by begin, from those of shorter ranges."""
         fresh, stored = self.fresh, self.stored[way]
         best = np.full((self.count - length + 1, fresh.shape[2]), np.inf)
@@ -261,7 +259,7 @@ class Scale:
     """
 
     def __init__(
-        self, costs: IntervalCosts, space: FreeSpace, at: _Ints, finer: "Scale | None", place: _Ints
+        self, costs: IntervalCosts, space: FreeSpace, at: Ints, finer: "Scale | None", place: Ints
     ) -> None:
         self.costs, self.space = costs, space
         self.at, self.finer, self.place = at, finer, place
@@ -341,7 +339,7 @@ class Scale:
         for ours, theirs in zip(tables.stored, stored, strict=True):
             ours[length, begins] = theirs[first:last]
 
-    def _short_ranges(self) -> list[tuple[_Ints, _Seconds, list[_Seconds]]]:
+    def _short_ranges(self) -> list[tuple[Ints, Seconds, list[Seconds]]]:
         """Return by length: the begins of ranges that are short on the finer scale, and values."""
         if self.finer is None:
             return []
@@ -384,7 +382,7 @@ class _RangePart:
         self.after_tape = [space.without(way, tape) for way in ways]
         self.after_discard = [space.back(way, restart) for way in ways]
 
-    def fresh(self, length: int, splits: list[_Seconds], shorter: _Seconds) -> _Seconds:
+    def fresh(self, length: int, splits: list[Seconds], shorter: Seconds) -> Seconds:
         """Return S_p + P, by begin; `shorter` is that of one interval less, by end."""
         count = len(self.at) - length
         best = np.full((count, shorter.shape[1]), np.inf)
@@ -400,15 +398,15 @@ class _RangePart:
         best[held] = self.before[:count][held]
         return best
 
-    def stored(self, way: int, splits: _Seconds, fresh: _Seconds) -> _Seconds:
+    def stored(self, way: int, splits: Seconds, fresh: Seconds) -> Seconds:
         """Return Q + r, by begin."""
         count = len(fresh)
         best = np.minimum(splits, _at(fresh, self.after_discard[way]))
-        seconds: _Seconds = best - self.before[:count] + self.read[way][:count]
+        seconds: Seconds = best - self.before[:count] + self.read[way][:count]
         return seconds
 
 
-def _at(seconds: _Seconds, values: _Ints) -> _Seconds:
+def _at(seconds: Seconds, values: Ints) -> Seconds:
     """Return the seconds of each range for these values of free space; infinite if impossible."""
     padded = np.concatenate((seconds, np.full((len(seconds), 1), np.inf)), axis=1)
     return np.take_along_axis(padded, values[: len(seconds)], axis=1)

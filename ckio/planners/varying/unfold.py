@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ckio.actions import Kind
 from ckio.planners.draft import Draft
 from ckio.planners.varying.intervals import FreeSpace, IntervalCosts, RangeTables, Scale
 
@@ -154,7 +153,8 @@ class Unfolding:
                 else:
                     self._stored(left)
             case _Kept(begin, end, level):
-                self._spend(begin, end, level)
+                for step in reversed(range(begin, end)):
+                    self.draft.spend_tape(step, level=level)
 
     def _sweep(self, finest: Scale) -> None:
         """Write the checkpoints of a first sweep if it is better; the last range comes next."""
@@ -188,8 +188,7 @@ class Unfolding:
         else:
             after = int(left.scale.at[left.begin + 1])
             for step in range(at, after):
-                self.draft.record(step, step + 1)
-                self.draft.write(step, level=level, kind=Kind.TAPE)
+                self.draft.store_tape(step, level=level)
             self.todo.append(_Kept(at, after, level))
             self.todo.append(replace(left, begin=left.begin + 1, value=best.value))
 
@@ -233,12 +232,6 @@ class Unfolding:
         self.draft.advance(*replace(left, end=split).steps)
         self.todo.append(replace(left, end=split))
         self.todo.append(replace(left, begin=split, way=_FRESH))
-
-    def _spend(self, begin: int, end: int, level: int) -> None:
-        for step in reversed(range(begin, end)):
-            self.draft.read(step, level=level, kind=Kind.TAPE)
-            self.draft.discard(step, level=level, kind=Kind.TAPE)
-            self.draft.reverse(step, step + 1)
 
     def _tables(self, left: _Range) -> RangeTables:
         return self.whole if left.scale is self.top else left.scale.around(left.begin)
