@@ -291,16 +291,12 @@ class _Problem:
     planner: str
 
     @property
-    def more(self) -> float:
+    def between(self) -> float:
         """Seconds of each state between steps that are recorded together: an Advance at most.
 
         Therefore it never pays to record fewer steps together than the memory holds.
         """
         return min(self.chain.saved, self.chain.advance) if self.held > 1 else 0.0
-
-    def units_of_more(self, costs: IntegerCosts) -> int:
-        """Return `more` in units."""
-        return costs.others[-1] if self.more else 0
 
     def result(self, solution: Solution, note: str) -> Solution:
         """Return the solution with the time to record and reverse each step once.
@@ -328,15 +324,16 @@ class _Problem:
     def together(self, given: Sequence[Space]) -> Solution:
         """Return the solution on all levels together."""
         n = np.arange(self.chain.length + 1)
-        nearer = np.where(n <= self.held, self.more * np.maximum(n - 1, 0), inf)
+        nearer = np.where(n <= self.held, self.between * np.maximum(n - 1, 0), inf)
         table = joint.solve(given, nearer, move=self.chain.advance)
         complete = all(space.exact for space in given)
         return Solution((table,), float(table.finish[-1]), "", complete)
 
     def by_level(self, given: Sequence[Space]) -> tuple[Solution, IntegerCosts]:
         """Return the solution of the best order of the levels, and its costs in whole units."""
-        also = [self.more] if self.more else []
-        counts = with_integer_costs(given, self.chain.advance, steps=self.chain.length, also=also)
+        counts = with_integer_costs(
+            given, self.chain.advance, steps=self.chain.length, between=self.between
+        )
         if counts is None:
             raise self._too_large()
         priced, costs = counts
@@ -377,9 +374,8 @@ class _Problem:
         order = [replace(first, to_the_last=True), *others]  # also in the theorem as printed
         stages: tuple[Table, ...] | tuple[joint.JointTable, ...]
         if self._is_quick(order):
-            more = self.units_of_more(costs)
             stages = joint.in_order(
-                order, self.chain.length, move=costs.move, held=self.held, more=more
+                order, self.chain.length, move=costs.move, held=self.held, between=costs.between
             )
         else:
             stages = self._tables(order, self.chain.length, costs=costs)
@@ -394,8 +390,7 @@ class _Problem:
         prepare()
         from ckio.planners.dp.recurrence import in_order
 
-        more = self.units_of_more(costs)
-        return in_order(order, steps, move=costs.move, held=self.held, more=more)
+        return in_order(order, steps, move=costs.move, held=self.held, between=costs.between)
 
     def _in_segments(self, order: Sequence[Space], costs: IntegerCosts) -> Solution | None:
         """Return the solution from tables of the segments of a first sweep.
@@ -404,23 +399,23 @@ class _Problem:
         None if short tables give no solution, or if those of the whole chain are worth their time.
         """
         steps, tables = self.chain.length, partial(self._tables, costs=costs)
-        more = self.units_of_more(costs)
+        between, held = costs.between, self.held
         one_size = all(space.slots for space in order)
         if one_size:
-            plan = segments.plan(order, steps, tables, move=costs.move, held=self.held)
-            at_end = (self.held - 1) * more  # of the last steps, which are recorded together
+            plan = segments.plan(order, steps, tables, move=costs.move, held=held)
+            at_end = (held - 1) * between  # of the last steps, which are recorded together
         else:
             from ckio.planners.dp.sweep import sweep_of_segments
 
-            plan = sweep_of_segments(order, steps, tables, held=self.held, more=more)
-            at_end = -more  # of the last one, which the sweep counts, too
+            plan = sweep_of_segments(order, steps, tables, held=held, between=between)
+            at_end = -between  # of the last one, which the sweep counts, too
         if plan is None:
             return None
         can_save = costs.seconds(round(max(0.0, plan.cost - plan.bound)))
         planning = steps * sum(space.empty + 1 for space in order) * _PER_NUMBER
         if can_save and planning <= max(_ALWAYS, _SHARE * can_save):
             return None
-        complete, cost = one_size and not more, round(plan.cost) + at_end
+        complete, cost = one_size and not between, round(plan.cost) + at_end
         gap = max(0.0, cost / plan.bound - 1) if plan.bound > 0 else 0.0
         note = f"hierarchical, in segments: at most {gap:.2%} above the best such schedule"
         note, seconds = "" if complete else note, costs.seconds(cost)

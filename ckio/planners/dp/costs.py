@@ -48,12 +48,15 @@ class IntegerCosts:
     above : float
         A bound of the relative loss by rounding; 0 if costs are exact. Otherwise each cost may be
         wrong by half a unit.
+    between : int
+        The cost of each state between steps that are recorded together.
     """
 
     move: int
     others: tuple[int, ...]
     unit: Fraction
     above: float = 0.0
+    between: int = 0
 
     def seconds(self, units: int, /) -> float:
         """Return a sum of costs in seconds, exact as long as the sum of the given costs would be.

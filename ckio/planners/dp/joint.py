@@ -157,7 +157,7 @@ def is_quick(space: Space, steps: int, /) -> bool:
 
     If tapes restart, it may take one or two seconds, because compiled code does not restart.
     """
-    most = _MOST_COMPARED if space.again < inf else _QUICK
+    most = _MOST_COMPARED if space.tape_read < inf else _QUICK
     return comparisons([space], steps) <= most
 
 
@@ -178,7 +178,7 @@ def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTab
     again = np.full((len(spaces), *unstored.shape), infinite, nearer.dtype)
     back = np.empty((0, *unstored.shape), nearer.dtype)
     taped = np.broadcast_to(unstored, again.shape)
-    if any(space.again < inf for space in spaces):
+    if any(space.tape_read < inf for space in spaces):
         taped, back = np.full_like(again, infinite), np.full_like(again, infinite)
         taped[:, :-1, 0] = 0
     table = JointTable(tuple(spaces), nearer, unstored, again, taped, back, *_after(spaces))
@@ -189,10 +189,10 @@ def solve(spaces: Sequence[Space], nearer: Costs, /, *, move: float) -> JointTab
 
 
 def in_order(
-    order: Sequence[Space], steps: int, /, *, move: int, held: int, more: int = 0
+    order: Sequence[Space], steps: int, /, *, move: int, held: int, between: int = 0
 ) -> tuple[JointTable, ...]:
     """Solve the levels one after the other, as `recurrence.in_order` does with compiled code."""
-    nearer: Costs = recorded_together(steps, held, more)
+    nearer: Costs = recorded_together(steps, held, between)
     tables = list[JointTable]()
     for space in order:
         tables.append(solve([space], nearer, move=move))

@@ -174,13 +174,14 @@ class Table:
 
 
 def in_order(
-    order: Sequence[Space], steps: int, /, *, move: int, held: int, more: int = 0
+    order: Sequence[Space], steps: int, /, *, move: int, held: int, between: int = 0
 ) -> tuple[Table, ...]:
     """Solve the levels one after the other, for up to `steps` steps.
 
-    The working memory holds the tapes of `held` steps, at a cost of `more` for each but the last.
+    The working memory holds the tapes of `held` steps, at a cost of `between` for each but the
+    last.
     """
-    nearer = recorded_together(steps, held, more)
+    nearer = recorded_together(steps, held, between)
     tables = list[Table]()
     for space in order:
         rows = _endless_rows if space.endless else _rows

@@ -136,14 +136,14 @@ def _stored(stage: Table, unit: float) -> Seconds:
 
 
 def sweep_of_segments(
-    order: Sequence[Space], steps: int, solve: Solve, /, *, held: int, more: int = 0
+    order: Sequence[Space], steps: int, solve: Solve, /, *, held: int, between: int = 0
 ) -> LongPlan | None:
     """Return the plan with the best first sweep.
 
     Access costs the same in the first sweep and later. `solve` computes the tables of segments up
     to a length, in the unit of the costs. The length is doubled until it is at least twice that of
-    the longest segment. Each of the last steps, which are recorded together, costs `more`. Return
-    None if the tables would be too large.
+    the longest segment. Each of the last steps, which are recorded together, costs `between`.
+    Return None if the tables would be too large.
     """
     longest = _SHORTEST
     while True:
@@ -153,7 +153,7 @@ def sweep_of_segments(
             restart=np.array([float(space.write + space.read) for space in order]),
             tape=np.array([float(space.tape) for space in order]),
             move=float(stages[0].move),
-            at_end=float(more),
+            at_end=float(between),
         )
         sweep = first_sweep(tables, costs, steps)
         longest *= 2
