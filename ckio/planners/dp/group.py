@@ -3,7 +3,7 @@
 If the recurrence (`ckio.planners.dp`) is unrolled in its first argument, the chain is divided into
 segments, one for each checkpoint of the first sweep; those of the last level come first. Let
 
-    phi_k,f(d) = d u + w_k + r_k + Q_k,f(d),   phi_k,f(0) = 0,
+    phi_k,f(d) = d u_f + w_k + r_k + Q_k,f(d),   phi_k,f(0) = 0,
 
 be the cost of a segment of d steps that begins on level k with f free slots (d = 0: the slot is not
 used). Then the least cost of n steps, of which L = n - h are in segments, is
@@ -38,26 +38,26 @@ attains it:
 The tables also prove how long a segment can be. At a multiplier of kappa / g for a step, a segment
 is not worth its length, and can be replaced by one that is g steps shorter, if
 
-    phi_k,f(d) - phi_k,f(d - g) >= kappa,   that is   Q_k,f(d) - Q_k,f(d - g) >= kappa - g u.
+    phi_k,f(d) - phi_k,f(d - g) >= kappa,   that is   Q_k,f(d) - Q_k,f(d - g) >= kappa - g u_f.
 
 Tables up to some length prove this for all d > X of any size, and for all levels and slots. X is
-the last d in the tables at which it is false, and Y the last one at which kappa - g u in place of
+the last d in the tables at which it is false, and Y the last one at which kappa - g u_f in place of
 kappa is too much (`longest_worthwhile`). The tables have to reach up to 2 Y and X + Y:
 
-    if phi(d) - phi(d - g) >= kappa - g u  in all tables for  Y < d <= 2 Y,  then for all d > Y;
-    if phi(d) - phi(d - g) >= kappa        in all tables for  X < d <= X + Y,  then for all d > X.
+    if phi(d) - phi(d - g) >= kappa - g u_f  in all tables for  Y < d <= 2 Y,  then for all d > Y;
+    if phi(d) - phi(d - g) >= kappa          in all tables for  X < d <= X + Y,  then for all d > X.
 
 Proof by induction on level, slots and length. Q(d) is P_{k-1}(d), which is 0 or w_i + Q_i(d) for a
 nearer level i, so that it has the same property as that Q_i. Or j splits it,
 
-    Q(d) = j u + r_k + Q(j) + P(d - j),   with P = P_k,f-1, which has one free slot less.
+    Q(d) = j u_f + r_k + Q(j) + P(d - j),   with P = P_k,f-1, which has one free slot less.
 
 Second claim: d > X + Y implies j > Y or d - j > X. If j > Y, the first claim is true for Q(j), so
-that Q(j) - Q(j - g) >= kappa - 2 g u; use the split j - g for Q(d - g), which also saves g u. If
-d - j > X, then P(d - j) - P(d - j - g) >= kappa - g u by induction, because P is w_k + Q or the
-value of a nearer level; use the same j, and d - j - g. In both cases Q(d) - Q(d - g) >= kappa - g
-u. First claim: the same proof with kappa - g u instead of kappa, and d > 2 Y. The proof assumes
-nothing about the shape of the functions.
+that Q(j) - Q(j - g) >= kappa - 2 g u_f; use the split j - g for Q(d - g), which also saves g u_f.
+If d - j > X, then P(d - j) - P(d - j - g) >= kappa - g u_f by induction, because P is w_k + Q or
+the value of a nearer level; use the same j, and d - j - g. In both cases Q(d) - Q(d - g) >=
+kappa - g u_f. First claim: the same proof with kappa - g u_f instead of kappa, and d > 2 Y. The
+proof assumes nothing about the shape of the functions.
 
 With tapes, Q and P of d steps may also be a tape and P' of d - 1 steps, with less free space. If P
 is among the functions whose tables are checked, each claim for P' at d - 1 is part of the
@@ -362,7 +362,7 @@ def _dot(counts: Sequence[int], values: Ints) -> int:
 def longest_worthwhile(slots: SlotKinds, multiplier: Multiplier, move: int, /) -> tuple[int, int]:
     """Return X, and the length of the tables that prove it, which is the larger of 2 Y and X + Y.
 
-    X is proved if `slots` has segments of that length. `move` is u.
+    X is proved if `slots` has segments of that length. `move` is u_f.
     """
     x = _last_cheap(slots, multiplier.g, multiplier.kappa)
     y = _last_cheap(slots, multiplier.g, multiplier.kappa - multiplier.g * move)

@@ -3,7 +3,7 @@
 The first sweep divides a chain into segments. A segment of d steps begins with a restart
 checkpoint, or it is one step whose tape is stored. With Q from the tables of `mixed`, it costs
 
-    phi_k,f(d) = w_k + r_k + d u + Q_k,f(d),     or w'_k + r'_k for the tape of one step,
+    phi_k,f(d) = w_k + r_k + d u_f + Q_k,f(d),     or w'_k + r'_k for the tape of one step,
 
 where f is the number of the free space on level k at the begin of the segment. Let each step be
 worth theta seconds. Then the best way to fill a level does not depend on the length of the chain,

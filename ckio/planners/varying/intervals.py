@@ -8,13 +8,13 @@ space:
     P(p, m, F)      reverse [p, m) when x_p is only in the register
       = 0                                    if the register holds the tapes of [p, m)
       = min over k of  w_k(p) + Q0(p, m, F - a_p e_k, k)     write x_p
-                       u_k(p) + P(p + 1, m, F - b_p e_k)     write the tape of p, read it later
+                       t_k(p) + P(p + 1, m, F - b_p e_k)     write the tape of p, read it later
     Q0(p, m, F, k)  reverse [p, m) when x_p is also on level k, and advance from x_p first
       = min_{p<j<m} S_j - S_p + P(j, m, F) + r_k(p) + Q(p, j, F, k)
     Q(p, m, F, k) = min(Q0(p, m, F, k), P(p, m, F + a_p e_k))        keep x_p on k, or discard it
 
 w_k(p) is the time to write x_p to level k and to discard it later, r_k(p) the time to read it, and
-u_k(p) the time to write, read and discard the tape of step p.
+t_k(p) the time to write, read and discard the tape of step p.
 
 For example, three steps of 1, 2 and 4 s with one slot that costs nothing: from x_0 advance over the
 first two steps, reverse the third; read x_0, advance over the first step, reverse the second; read
@@ -175,7 +175,7 @@ class IntervalCosts:
     tapes : bool
         Whether tapes are stored.
     keep : float array (levels, n + 1)
-        The sums of u over the steps before each: seconds to write, read and discard the tapes.
+        The sums of t_k over the steps before each: seconds to write, read and discard the tapes.
     tape : int array (levels, n + 1)
         The sums of b over the steps before each.
     """
