@@ -58,6 +58,7 @@ from ckio.actions import Key, Kind
 from ckio.actions.columns import Actions
 from ckio.errors import BadInput, NoSchedule
 from ckio.planners.base import (
+    ENDLESS,
     LevelSlots,
     alike,
     candidates,
@@ -81,9 +82,6 @@ _MOST: Final = 64
 
 _BITS: Final = 5
 """Number of leading bits of a step that decide whether its state is stored."""
-
-_ENDLESS: Final = 2**62
-"""More steps than any chain has."""
 
 _NOTHING: Final = Actions.of(())
 
@@ -266,7 +264,7 @@ class BisectionFollower:
     def until(self, step: int, /) -> int:
         """Return the next step at which `at` may return actions; before it there are none."""
         if self._bits == 0:
-            return _ENDLESS
+            return ENDLESS
         grid = self._grid(step)
         return (step // grid + 1) * grid
 

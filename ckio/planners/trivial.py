@@ -38,7 +38,15 @@ from numpy.typing import NDArray
 from ckio.actions import Key, Kind
 from ckio.actions.checks import is_whole
 from ckio.errors import BadInput
-from ckio.planners.base import Ints, access_seconds, alike, candidates, held_steps, nearest
+from ckio.planners.base import (
+    Ints,
+    access_seconds,
+    alike,
+    candidates,
+    held_ends,
+    held_steps,
+    nearest,
+)
 from ckio.planners.draft import Draft
 from ckio.platform import Level, Platform
 from ckio.platform.chain import Chain
@@ -69,7 +77,7 @@ def store_all(chain: Chain, platform: Platform, /, *, on: str | None = None) -> 
     11.0
     """
     held_steps(chain, platform)
-    levels, held = candidates(platform, on), _held_at_the_end(chain, platform)
+    levels, held = candidates(platform, on), int((held_ends(chain, platform) == chain.length).sum())
     spilled = chain.each("tape")[: chain.length - held]
     draft, number = Draft(), 0
     if spilled.size:
@@ -224,15 +232,6 @@ def _schedule(chain: Chain, period: int, held: int, *, level: int) -> Schedule:
 
 def _stored(level: Level, sizes: Ints) -> int:
     return int(level.stored_of(sizes).sum())
-
-
-def _held_at_the_end(chain: Chain, platform: Platform) -> int:
-    """Return how many tapes at the end of the chain fit in the working memory together."""
-    if platform.working_memory is None:
-        return chain.length
-    together = chain.each("tape")[::-1].cumsum()
-    capacity = min(platform.working_memory, int(together[-1]))
-    return int(np.searchsorted(together, capacity, side="right"))
 
 
 def _replay_from_the_start(draft: Draft, last: int, *, level: int) -> None:

@@ -63,16 +63,13 @@ from math import comb, sqrt
 
 import numpy as np
 
-from ckio.planners.base import LevelSlots, cheapest_first, held_steps, level_slots
+from ckio.planners.base import ENDLESS, LevelSlots, cheapest_first, held_steps, level_slots
 from ckio.planners.spacing import longest_chains, period_read_once, read_once
 from ckio.platform import Platform
 from ckio.platform.chain import Chain
 
 _MANY = 64
 """With more slots than this, the comb is a plain grid."""
-
-ENDLESS = 2**62
-"""More steps than any chain has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ def _costs(
     """Return the costs in the recurrence."""
     steps = chain.length
     restart, tape = chain.each("restart")[:steps], chain.each("tape")
-    shape, ends = (len(levels), steps), reach(chain, platform, tapes)
+    shape, ends = (len(levels), steps), _ends(chain, platform, tapes)
     # Where several steps are recorded together, the states between them are computed, too.
     saved = chain.saved_of_each() if (ends == np.arange(1, steps + 1)).all() else 0.0
     numbers = [platform.number(level.name) for level in levels]
@@ -279,7 +279,7 @@ def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool
     (t = 1) once, and so on: steps with an advance of 3, 2 and 1 s take at least
     0 * 3 + 1 * 2 + 2 * 1 = 4 s in addition to recording and reversing.
     """
-    held = int((reach(chain, platform, tapes) - np.arange(chain.length)).max())
+    held = int((_ends(chain, platform, tapes) - np.arange(chain.length)).max())
     seconds = float((chain.each("record") + chain.each("reverse")).sum())
     seconds -= float(chain.saved_of_each()[:-1].sum())  # only J needs a state after its step
     forward = quickest(chain) if tapes else chain
@@ -297,19 +297,9 @@ def sorted_bound(chain: Chain, platform: Platform, /, *, slots: int, tapes: bool
     return seconds
 
 
-def reach(chain: Chain, platform: Platform, tapes: bool, /) -> NDArray[np.int64]:
-    """Return for each step i the end of the steps from i whose tapes fit into the working memory.
-
-    Without `tapes`, this is i + 1.
-    """
-    first = np.arange(chain.length)
-    if not tapes:
-        return first + 1
-    if platform.working_memory is None:
-        return np.full(chain.length, chain.length)
-    before = sums(chain.each("tape"))
-    memory = min(platform.working_memory, int(before[-1]))
-    return np.searchsorted(before, before[:-1] + memory, side="right") - 1
+def _ends(chain: Chain, platform: Platform, tapes: bool) -> Ints:
+    """Return for each step the end of the steps that are recorded together from there."""
+    return base.held_ends(chain, platform) if tapes else np.arange(1, chain.length + 1)
 
 
 def sums(values: NDArray[_Number], /) -> NDArray[_Number]:
