@@ -273,14 +273,14 @@ class BisectionFollower:
         for other in sorted(self._kept):
             if not _is_prefix(other, step):
                 draft.discard(other, level=self._kept.pop(other))
-        self._kept[step] = self._free(step.bit_count())
+        self._kept[step] = self._level_for(step.bit_count())
         draft.write(step, level=self._kept[step])
 
     def _grid(self, step: int) -> int:
         """Return g(k), of which stored steps are multiples."""
         return 1 << max(0, step.bit_length() - self._bits)
 
-    def _free(self, depth: int) -> int:
+    def _level_for(self, depth: int) -> int:
         """Return the level for this depth, or another one if the slot there is occupied."""
         used = Counter(self._kept.values())
         free = [each.number for each in self._levels if used[each.number] < each.slots]

@@ -37,14 +37,14 @@ r are measured in steps (w / u_f and r / u_f), so that Theorem 4 and Conjecture 
 u_f > 0.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from math import inf
 
 import numpy as np
 
 from ckio.planners.base import Ints, Seconds
-from ckio.planners.binomial import beta
+from ckio.planners.binomial import beta, least
 
 
 def reread(lengths: Ints, slots: int, /, *, advance: float, read: float) -> tuple[Seconds, Ints]:
@@ -101,7 +101,7 @@ def segments(steps: int, slots: int, rereads: int, /) -> list[int]:
     def reach(height: int) -> int:
         return beta(slots + 1, height) - beta(slots + 1, height - rereads - 1)
 
-    height = _least(lambda t: reach(t) >= steps)
+    height = least(lambda t: reach(t) >= steps)
     lengths = [beta(slots, height - 1 - d) for d in range(rereads + 1)]
     left = steps - sum(lengths)
     for d in reversed(range(rereads + 1)):
@@ -134,7 +134,7 @@ def period_read_once(slots: int, /, *, write: float, read: float, advance: float
     if advance == 0 or inf in (write, read):
         return most
     trip = (Fraction(write) + Fraction(read)) / Fraction(advance)
-    return min(most, beta(slots, _least(lambda t: beta(slots + 1, t) > trip)))
+    return min(most, beta(slots, least(lambda t: beta(slots + 1, t) > trip)))
 
 
 def period_reread(slots: int, /, *, write: float, read: float, advance: float, most: int) -> int:
@@ -172,23 +172,9 @@ def period_reread(slots: int, /, *, write: float, read: float, advance: float, m
         return x + y - 1 + (w + x * r - saved) / steps(x, y)
 
     def longest(y: int) -> tuple[int, int]:
-        return _least(lambda x: x > 0 and sum_of_steps(x, y) > w), y
+        return least(lambda x: x > 0 and sum_of_steps(x, y) > w), y
 
-    first = _least(lambda y: beta(slots + 1, y) > r)
+    first = least(lambda y: beta(slots + 1, y) > r)
     candidates = [longest(first), longest(first + 1)]
     best = min(per_step(*candidate) for candidate in candidates)
     return min(most, max(steps(*found) for found in candidates if per_step(*found) == best))
-
-
-def _least(holds: Callable[[int], bool]) -> int:
-    """Return the smallest whole number >= 0 for which `holds`; it must hold for all larger ones."""
-    low, high = -1, 1
-    while not holds(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle
-    return high

@@ -205,12 +205,16 @@ class _Residues:
 
     Another length costs `extra` and leads from one residue to another. Of ways of equal cost the
     shortest is needed, because a plan can be made longer. Therefore the comparison uses
-    cost * `weight` + steps, both relative to the best lengths.
+    cost * weight + steps, both relative to the best lengths.
 
     Attributes
     ----------
+    counts : sequence of int
+        The number of slots of each kind.
     best : int64 array (kinds)
         The best length of each kind of slot; of several, the shortest.
+    least : int
+        The reduced cost if every slot has its best length.
     lengths, extra : int64 arrays (kinds, g)
         For each difference from the best length modulo g: the length, and its additional cost.
     """
@@ -255,8 +259,8 @@ class _Residues:
         )
 
 
-class _Multiples(NamedTuple):
-    """The changes that one slot may have: residues, lengths of the segment, weighted costs."""
+class _OtherLengths(NamedTuple):
+    """The other lengths that one slot of a kind may have: residues, lengths, and weighted costs."""
 
     kind: int
     residues: Ints
@@ -271,30 +275,30 @@ def _shortest_path(residues: _Residues, target: int, most_work: int) -> tuple[Ta
     the best way that is known at once. Return None if the search is too much work.
     """
     counts, g, limit = residues.counts, residues.extra.shape[1], residues.direct(target)
-    most_multiples = sum(min(count, g) for count in counts)
-    weight = 2 * most_multiples * (int(residues.lengths.max()) + 1)
+    most_changed = sum(min(count, g) for count in counts)
+    weight = 2 * most_changed * (int(residues.lengths.max()) + 1)
     if limit * weight >= INFEASIBLE:
         return None
     ways = np.full(g, INFEASIBLE)
     ways[0] = 0
-    stages: list[tuple[_Multiples, Ints]] = []
+    stages: list[tuple[_OtherLengths, Ints]] = []
     for kind in sorted(range(len(counts)), key=lambda kind: -counts[kind]):
-        multiples = _multiples(residues, kind, limit, weight)
+        others = _other_lengths(residues, kind, limit, weight)
         for _ in range(min(counts[kind], g)):
-            most_work -= g * len(multiples.residues)
+            most_work -= g * len(others.residues)
             if most_work < 0:
                 return None
-            after = _one_slot(ways, multiples)
+            after = _one_slot(ways, others)
             if np.array_equal(after, ways):
                 break
-            stages.append((multiples, ways))
+            stages.append((others, ways))
             ways = after
         limit = min(limit, _cost(int(ways[target]), weight))
     return _back(residues, stages, ways, target), _cost(int(ways[target]), weight)
 
 
 def _back(
-    residues: _Residues, stages: Sequence[tuple[_Multiples, Ints]], ways: Ints, target: int
+    residues: _Residues, stages: Sequence[tuple[_OtherLengths, Ints]], ways: Ints, target: int
 ) -> Taken:
     """Return the lengths of all slots on the cheapest way to a residue.
 
@@ -302,29 +306,29 @@ def _back(
     """
     taken = [Counter[int]() for _ in residues.counts]
     at, cost = target, ways[target]
-    for multiples, before in reversed(stages):
+    for others, before in reversed(stages):
         if before[at] == cost:
             continue
-        come = before[at - multiples.residues]
-        chosen = int(np.argmax(come + multiples.costs == cost))
-        taken[multiples.kind][int(multiples.lengths[chosen])] += 1
-        at, cost = (at - int(multiples.residues[chosen])) % len(before), come[chosen]
+        come = before[at - others.residues]
+        chosen = int(np.argmax(come + others.costs == cost))
+        taken[others.kind][int(others.lengths[chosen])] += 1
+        at, cost = (at - int(others.residues[chosen])) % len(before), come[chosen]
     for lengths, count, best in zip(taken, residues.counts, residues.best.tolist(), strict=True):
         lengths[best] += count - lengths.total()
     return taken
 
 
-def _multiples(residues: _Residues, kind: int, limit: int, weight: int) -> _Multiples:
+def _other_lengths(residues: _Residues, kind: int, limit: int, weight: int) -> _OtherLengths:
     extra, lengths = residues.extra[kind], residues.lengths[kind]
     allowed = np.flatnonzero(extra <= limit)[1:]  # without residue 0, which is the best length
     more = lengths[allowed] - residues.best[kind]
-    return _Multiples(kind, allowed, lengths[allowed], extra[allowed] * weight + more)
+    return _OtherLengths(kind, allowed, lengths[allowed], extra[allowed] * weight + more)
 
 
-def _one_slot(ways: Ints, multiples: _Multiples) -> Ints:
+def _one_slot(ways: Ints, others: _OtherLengths) -> Ints:
     """Return the cheapest ways if one more slot may have another length."""
     g, after, twice = len(ways), ways.copy(), np.concatenate((ways, ways))
-    for residue, cost in zip(multiples.residues.tolist(), multiples.costs.tolist(), strict=True):
+    for residue, cost in zip(others.residues.tolist(), others.costs.tolist(), strict=True):
         np.minimum(after, twice[g - residue : 2 * g - residue] + cost, out=after)
     return after
 

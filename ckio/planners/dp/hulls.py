@@ -1,5 +1,8 @@
 """Lower convex hulls of functions of whole lengths, and the least sum of two of them (kernels).
 
+For example, the values 0, 3, 4 and 9 for the lengths 0 to 3 have a hull with the vertices 0, 2 and
+3: it has the slope 4 / 2 up to length 2, where it is 2 at length 1, below the value 3.
+
 All results are exact. The slope of an edge is a fraction; fractions are compared by whole part and
 remainder, so that no product exceeds the square of a length.
 """
@@ -154,7 +157,7 @@ def _on_edge(curve: Curve, p: int, at: int) -> tuple[int, int, int]:
 
 
 @inner_kernel
-def more(sums: Sums, place: Place) -> Place:
+def to_greater(sums: Sums, place: Place) -> Place:
     """Return the next place with greater i at which one of the hulls has a vertex."""
     i, p, q = place
     a = sums.total - i
@@ -163,7 +166,7 @@ def more(sums: Sums, place: Place) -> Place:
 
 
 @inner_kernel
-def less(sums: Sums, place: Place) -> Place:
+def to_smaller(sums: Sums, place: Place) -> Place:
     """Return the next place with smaller i at which one of the hulls has a vertex."""
     i, p, q = place
     a = sums.total - i
@@ -180,12 +183,12 @@ def descend(sums: Sums, i: int, p: int, q: int) -> Place:
     inner, outer = sums.inner, sums.outer
     place = i, edge(inner, p, sums.total - i), edge(outer, q, i)
     while place[0] + 1 < sums.total:
-        i, p, q = more(sums, place)
+        i, p, q = to_greater(sums, place)
         if not steeper(rise(inner, p), run(inner, p), rise(outer, q), run(outer, q)):
             break
         place = i, p, q
     while place[0] > 0:
-        i, p, q = less(sums, place)
+        i, p, q = to_smaller(sums, place)
         if not steeper(rise(outer, q), run(outer, q), rise(inner, p), run(inner, p)):
             break
         place = i, p, q
@@ -201,12 +204,12 @@ def window(sums: Sums, least: Place, below: int, part: tuple[int, int]) -> tuple
     begin, end = part
     place = least
     while place[0] + 1 < end:
-        place = more(sums, place)
+        place = to_greater(sums, place)
         if least_sum(sums, place) >= below:
             end = min(end, place[0])
     place = least
     while place[0] > begin:
-        place = less(sums, place)
+        place = to_smaller(sums, place)
         if least_sum(sums, place) >= below:
             begin = max(begin, place[0] + 1)
     return begin, end

@@ -6,7 +6,7 @@ checkpoint does not fit; all its values are infinite. `nearer` is P without thes
 each F,
 
     Q0_k(n) = min_{1<=j<n} P(n - j, F - a e_k) + j u_f + r_k + Q_k(j)
-    P(n) = min(nearer(n), min_k tape_k + T_k(n - 1, F - b e_k), min_k w_k + Q0_k(n))
+    P(n) = min(nearer(n), min_k w'_k + r'_k + T_k(n - 1, F - b e_k), min_k w_k + Q0_k(n))
     Q_k(n) = min(Q0_k(n), P(n))
     T_k(n) = min(P(n), min_{1<=j<n} P(n - j) + j u_f + r'_k + T_k(j))
 

@@ -27,13 +27,14 @@ from ckio.planners.dp.spaces import Numbers, Space
 from ckio.planners.draft import Draft
 
 _TILES: Final = range(4, 1 << 13)
-"""Lengths of the parts whose actions are computed once."""
+"""Lengths, in steps, of the parts whose actions are computed once. Shorter parts have few actions,
+and longer ones occur seldom."""
 
 _MOST_TILED: Final = 1 << 21
 """The most actions in all tiles together: forty megabytes."""
 
 _DEEPEST: Final = 20
-"""The most levels of tiles that consist of other tiles."""
+"""How deep tiles may consist of other tiles, because each is made by a call within a call."""
 
 
 class StoreDecision(NamedTuple):
@@ -170,12 +171,12 @@ class Unrolling:
         empty = self.stages[last].empty if self.stages else 0
         self._reverse(_StepsLeft(at, length - at, last, empty, None))
         for segment, begin in zip(reversed(first), reversed(begins), strict=True):
-            tile = self.back(segment)
+            tile = self.reversal(segment)
             ends = range(begin, begin + segment.steps * segment.copies, segment.steps)
             self._draft.lay(tile, ends[::-1])
         return self._draft
 
-    def back(self, segment: Segment) -> Actions:
+    def reversal(self, segment: Segment) -> Actions:
         """Return the actions that reverse one of these segments, at step 0."""
         part: _StepsLeft | _Spend = _StepsLeft(0, segment.steps, segment.stage, segment.free, 0)
         if segment.kind is Kind.TAPE:

@@ -260,7 +260,7 @@ def adjoint_seconds(chain: Chain, platform: Platform, level: int, /) -> float:
     return here.write(nbytes) + here.discard(nbytes)
 
 
-_HELD = 2
+_ADJOINTS = 2
 """The most adjoints on the level at a time; the older is discarded after the next is complete."""
 
 
@@ -272,7 +272,7 @@ def aside(platform: Platform, chain: Chain, level: int, /) -> Platform:
     and NoSchedule if the level is too small.
     """
     here = _storing(platform, level)
-    needed = _HELD * here.stored(chain.largest("adjoint"))
+    needed = _ADJOINTS * here.stored(chain.largest("adjoint"))
     if here.capacity is not None and here.capacity < needed:
         raise NoSchedule(
             f"two adjoints need {needed} bytes on level {here.name}, which has {here.capacity}:"

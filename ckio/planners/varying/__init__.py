@@ -42,7 +42,7 @@ _Number = TypeVar("_Number", bound=np.number)
 _COMPARED = 6e9
 """The most comparisons in a plan: about ten seconds."""
 
-_HELD = 1 << 26
+_MOST_NUMBERS = 1 << 26
 """The most numbers in memory at a time: half a gigabyte."""
 
 _UNITS = 256, 128, 64
@@ -175,7 +175,7 @@ def _is_quick(steps: int, values: float, ways: int) -> bool:
     points, near = min(steps, _POINTS), short(values * ways)
     splits = points**3 / 6 + (steps > points) * steps * near**2 / 2
     ranges = points**2 + (steps > points) * 20 * near**2
-    return splits * values * ways <= _COMPARED and ranges * values * (1 + ways) <= _HELD
+    return splits * values * ways <= _COMPARED and ranges * values * (1 + ways) <= _MOST_NUMBERS
 
 
 def _costs(

@@ -43,16 +43,16 @@ def sweep(finest: Scale, /) -> tuple[float, list[Leg]]:
     the chain is reversed first.
     """
     costs, before = finest.costs, finest.costs.before
-    homes, steps = _homes(costs, finest.space), len(before) - 1
+    endless, steps = _endless_ways(costs, finest.space), len(before) - 1
     rest, legs = np.append(np.full(steps, np.inf), 0.0), [Leg(0, steps, 0, 0)] * steps
-    for begin in reversed(range(steps if homes else 0)):
+    for begin in reversed(range(steps if endless else 0)):
         tables, last = finest.around(begin), min(begin + finest.short, steps - 1)
         count, here = last - begin, begin - tables.begin
         if begin + finest.short >= steps:
             fresh = tables.fresh[steps - begin, steps - tables.begin, finest.space.count - 1]
             rest[begin] = fresh - before[begin]
         onward = before[begin + 1 : last + 1] - before[begin] + rest[begin + 1 : last + 1]
-        for way, value in homes if count else ():
+        for way, value in endless if count else ():
             seconds = onward + tables.stored[way][1 : count + 1, here, value]
             best = int(seconds.argmin())
             whole = seconds[best] + costs.write[finest.space.level[way, value], begin]
@@ -65,7 +65,7 @@ def sweep(finest: Scale, /) -> tuple[float, list[Leg]]:
     return float(rest[0]), found
 
 
-def _homes(costs: IntervalCosts, space: FreeSpace) -> list[tuple[int, int]]:
+def _endless_ways(costs: IntervalCosts, space: FreeSpace) -> list[tuple[int, int]]:
     """Return the ways to store on levels where no x occupies a unit, each with all space free."""
     never = costs.restart.max(axis=1) == 0
     return [
