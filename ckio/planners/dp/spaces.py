@@ -36,8 +36,8 @@ Numbers = NDArray[np.intp]
 _MOST_SUMS: Final = 1 << 11
 """The most sums that are distinguished on a level; with more, bytes are counted in a quarter as
 many units. In chains of 1000 to 20,000 steps, eight times as many took 2 to 20 times as long to
-plan, for 0.01 % of the makespan at most."""
-
+plan, for 0.01 % of the makespan at most. In 12 chains of 400 steps, on a level for 60 to 250 states
+of some thousand bytes, sixteen times as many saved 3 % at most."""
 
 _MOST_UNITS, _MOST_COUNTED = 6, 1 << 12
 """The most units of a checkpoint that are tried when a level is counted in few units, and the most
@@ -359,8 +359,12 @@ def in_few_units(restart: int, tape: int, capacity: int, /) -> tuple[int, int, i
 def in_units(restart: int, tape: int, capacity: int, most: int) -> tuple[int, int, int]:
     """Return the sizes of a restart checkpoint and of a tape, and the capacity, in units.
 
-    The capacity has about `most` units. A restart checkpoint takes r units and a tape t, chosen so
-    that the unit, max(a / r, b / t) bytes, wastes least of both.
+    The capacity has at most `most` units. A restart checkpoint takes r units and a tape t, chosen
+    so that the unit, max(a / r, b / t) bytes, wastes least of both. For example, 3001 and 2000
+    bytes are 3 and 2 units of 1000.3 bytes, of which 300,000 bytes have 299:
+
+    >>> in_units(3001, 2000, 300_000, most=512)
+    (3, 2, 299)
     """
     if restart * most < capacity:
         each = -(-capacity // most)
