@@ -270,7 +270,7 @@ def test_a_plan_of_the_dual_costs_what_its_multipliers_say() -> None:
     made = problem.plan(multipliers)
     assert made is not None
     validate(made.schedule, platform)
-    assert (made.multipliers * made.load).sum() == pytest.approx(made.value, rel=1e-3)
+    assert (multipliers * made.load).sum() == pytest.approx(made.value, rel=1e-3)
 
 
 @pytest.mark.slow

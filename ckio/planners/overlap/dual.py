@@ -112,10 +112,8 @@ class DualPlan:
     schedule : Schedule
     segments : tuple of Segment
         The segments of its first sweep, one by one.
-    multipliers : float64 array (2, 1 + channels)
-        a and b.
     value : float
-        Its cost at these multipliers: a bound of the makespan, in seconds.
+        Its cost at the multipliers: a bound of the makespan, in seconds.
     load : float64 array (2, 1 + channels)
         C, B_1, B_2, ... of both phases.
     stored : int
@@ -126,7 +124,6 @@ class DualPlan:
 
     schedule: Schedule
     segments: tuple[Segment, ...]
-    multipliers: Seconds
     value: float
     load: Seconds
     stored: int
@@ -210,7 +207,7 @@ class Problem:
         here = (it for it in sweep.segments if order[it.stage].number == self.near)
         stored = sum(sizes[it.kind is Kind.TAPE] for it in here)
         value, load = self._value(multipliers, sweep.bound), self._load(schedule)
-        return DualPlan(schedule, sweep.segments, multipliers, value, load, stored, unrolling)
+        return DualPlan(schedule, sweep.segments, value, load, stored, unrolling)
 
     def schedule(self, unrolling: Unrolling, segments: Sequence[Segment], /) -> Schedule:
         """Return the schedule that begins with these segments."""

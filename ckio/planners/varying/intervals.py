@@ -28,11 +28,13 @@ differ, it may be better to discard x_p before its whole range is reversed, and 
 rest from an earlier checkpoint. No schedule here does so; searches found such cases rare, with a
 gain of a few per cent.
 
-Free space is counted in units, and its combinations are numbered (`FreeSpace`).
+Free space is counted in units. Its combinations are numbered: the number is a `value`, and the
+index of a level on which x_p or its tape can be stored at this value is a `way` (`FreeSpace`).
 
 A long chain is planned on several scales. The finest scale has a point before every step, and each
 coarser scale has some of the points of the finer one. Ranges that are short on a scale are planned
-on that scale. Longer ranges are split only at the points of the next scale.
+on that scale. Longer ranges are split only at the points of the next scale. For example, 100,000
+steps have scales of 100,001, about 6,250 and 240 points.
 """
 
 from dataclasses import dataclass
@@ -86,7 +88,13 @@ class FreeSpace:
 
     @staticmethod
     def of_all_levels(total: Ints) -> "FreeSpace":
-        """Number every combination of free units on the levels; G is the number of levels."""
+        """Number every combination of free units on the levels; G is the number of levels.
+
+        For example, levels of one and two units have six values:
+
+        >>> FreeSpace.of_all_levels(np.array([1, 2])).free.tolist()
+        [[0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 2]]
+        """
         counts = total + 1
         value = np.arange(counts.prod())
         stride = np.append(np.cumprod(counts[:0:-1])[::-1], 1)
@@ -96,7 +104,14 @@ class FreeSpace:
 
     @staticmethod
     def of_one_level_at_a_time(total: Ints) -> "FreeSpace":
-        """Number the free units on one level; nearer levels are free, farther ones are not used."""
+        """Number the free units on one level; nearer levels are free, farther ones are not used.
+
+        For example, levels of one and two units have five values:
+
+        >>> space = FreeSpace.of_one_level_at_a_time(np.array([1, 2]))
+        >>> space.level.tolist(), space.free.tolist()
+        ([[0, 0, 1, 1, 1]], [[0, 1, 0, 1, 2]])
+        """
         counts = total + 1
         ends = np.cumsum(counts)
         level = np.repeat(np.arange(len(total)), counts)
